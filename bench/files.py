@@ -166,7 +166,7 @@ def indexes(directory: Path, repeat: int) -> Iterator[Figure]:
     """A file that is there; the floor finds the same places and adds nothing up."""
     file = written(directory / "large.jsonl", LARGE_LINES)
     size = file.stat().st_size / MB
-    spec = filejobs.JobSpec()
+    spec = filejobs.FileJobSpec()
 
     def chunks() -> Iterator[bytes]:
         with file.open("rb", buffering=0) as source:
@@ -196,7 +196,7 @@ def indexes(directory: Path, repeat: int) -> Iterator[Figure]:
     yield Figure("index of what comes in, one thread", machine.median(coming), "MB/s", least)
 
 
-def _taken_in(chunks: Iterator[bytes], spec: filejobs.JobSpec) -> None:
+def _taken_in(chunks: Iterator[bytes], spec: filejobs.FileJobSpec) -> None:
     taker = intake.Intake(spec)
     for chunk in chunks:
         for _ in taker.feed(chunk):
@@ -359,7 +359,7 @@ def _merged(
 
 def _mapped(store: local.LocalStore, file: Path, *, lines: int) -> filejobs.Manifest:
     """Parts whose outputs are what they were."""
-    taker = intake.Intake(filejobs.JobSpec(items_per_part=lines))
+    taker = intake.Intake(filejobs.FileJobSpec(items_per_part=lines))
     with file.open("rb") as source, store.writer("input") as out:
         while chunk := source.read(BLOCK_BYTES):
             for piece in taker.feed(chunk):

@@ -73,7 +73,7 @@ def runs(uid: str, name: str = "main") -> list[int]:
     return [
         pid
         for number in range(5)
-        for pid in processes.marked(f"KILN_CONTAINER_ID={uid}/{name}/{number}")
+        for pid in processes.find_marked(f"KILN_CONTAINER_ID={uid}/{name}/{number}")
     ]
 
 

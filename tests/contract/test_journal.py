@@ -375,7 +375,7 @@ def test_only_short_arguments_are_in_the_row_of_a_call(tmp_path: Path) -> None:
         assert in_rows == [(1, len(short)), (2, None)]
         assert connection.execute("SELECT row FROM argument").fetchall() == [(2,)]
         ended = threading.Event()
-        store.write(instructions.Batch(forgotten=[second.id]), lambda _: ended.set())
+        store.write(instructions.Batch(forgotten={second.id: None}), lambda _: ended.set())
         assert ended.wait(30)
         assert connection.execute("SELECT row FROM argument").fetchall() == []
     store.close()

@@ -92,7 +92,7 @@ def numbers(views: list[model.TaskView]) -> list[int]:
     ],
 )
 def test_filters(reader: port.Reader, wanted: dict[str, Any], found: list[int]) -> None:
-    views, more = reader.tasks("ns", wanted=model.Wanted(**wanted))
+    views, more = reader.tasks("ns", wanted=model.TaskQuery(**wanted))
     assert (numbers(views), more) == (found, None)
     assert all(view.function == wanted.get("function", view.function) for view in views)
 
@@ -107,7 +107,7 @@ def test_filters(reader: port.Reader, wanted: dict[str, Any], found: list[int]) 
     ],
 )
 def test_of_all_namespaces(reader: port.Reader, wanted: dict[str, Any], found: list[int]) -> None:
-    views, more = reader.tasks(None, wanted=model.Wanted(**wanted))
+    views, more = reader.tasks(None, wanted=model.TaskQuery(**wanted))
     assert (numbers(views), more) == (found, None)
 
 
@@ -124,7 +124,7 @@ def test_a_page_looks_at_so_many_rows_and_no_more(
     reader: port.Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "PAGE_ROWS", 2)
-    wanted, pages, below = model.Wanted(parent=PARENT), [], None
+    wanted, pages, below = model.TaskQuery(parent=PARENT), [], None
     while True:
         views, below = reader.tasks("ns", wanted=wanted, below=below)
         pages.append(numbers(views))
@@ -139,7 +139,7 @@ def test_what_is_not_over_is_found_without_a_look_at_what_is(
 ) -> None:
     """Task 6 is over: the first page begins below it."""
     monkeypatch.setattr(queries, "PAGE_ROWS", 3)
-    wanted = model.Wanted(state=S.PENDING)
+    wanted = model.TaskQuery(state=S.PENDING)
     first, below = reader.tasks("ns", wanted=wanted)
     assert (numbers(first), below) == ([5, 4], 3)
     rest, below = reader.tasks("ns", wanted=wanted, below=below)

@@ -293,7 +293,7 @@ def test_attempts_that_are_over_are_listed_and_losses_are_counted(kept: port.Sto
     assert (view.losses, view.loss) == (1, "WorkerLost: gone")
     assert kept.reader.tasks("ns") == ([view], None)
     assert kept.reader.attempts(an_id(2)) == []
-    write(kept, forgotten=[task.id])
+    write(kept, forgotten={task.id: None})
     assert kept.reader.attempts(task.id) == []
 
 
@@ -354,7 +354,7 @@ def test_blobs_are_referenced_while_their_task_is_kept(kept: port.Store) -> None
     row = kept.reader.task_row(task.id)
     assert row is not None
     assert (row.payload, row.argument_payload) == (task.result, arguments)
-    write(kept, forgotten=[task.id])
+    write(kept, forgotten={task.id: None})
     assert kept.reader.referenced([DATA, RESULT, INNER]) == set()
     assert kept.reader.task_row(task.id) is None
 
@@ -365,9 +365,33 @@ def test_what_is_forgotten_is_found_no_more(kept: port.Store) -> None:
     write(kept, tasks=[task], templates=[template])
     succeed(task)
     write(kept, tasks=[task])
-    write(kept, forgotten=[task.id])
+    write(kept, forgotten={task.id: None})
     assert kept.reader.values(None, [task.id]) == {}
     assert kept.reader.known(lookups(calls=[(1, task.id)], keys=[(2, "=daily")])) == {}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_only_what_is_forgotten_goes(kept: port.Store, *, known: bool) -> None:
+    """All runs of some tasks among others. `known`: the only rows of those that have one are."""
+    template = a_template()
+    blobs = [bytes([number]) * 32 for number in range(1, 10)]
+    tasks = [a_call(number, template) for number in range(1, 10)]
+    tasks[3].run, tasks[3].id = 2, tasks[2].id
+    for task, blob in zip(tasks, blobs, strict=True):
+        succeed(task, b"", digest=blob, size=9)
+    outputs = [(task.row, 1, b"printed") for task in tasks]
+    write(kept, tasks=tasks[:3], templates=[template], outputs=outputs)
+    write(kept, tasks=tasks[3:])
+    gone = {task.id: task.row if known else None for task in (tasks[1], tasks[4], tasks[7])}
+    gone[tasks[2].id] = None
+    write(kept, forgotten=gone)
+    left = [task for task in tasks if task.id not in gone]
+    assert kept.reader.values(None, [task.id for task in tasks]).keys() == {one.id for one in left}
+    assert kept.reader.referenced(blobs) == {blobs[task.row - 1] for task in left}
+    assert [kept.reader.output(attempts.AttemptRef(task.id, 1, 1)) for task in left] == [
+        b"printed" for _ in left
+    ]
+    assert [count.number for count in kept.reader.counts()] == [len(left)]
 
 
 def test_what_attempts_printed_is_kept_until_their_task_is_forgotten(kept: port.Store) -> None:
@@ -376,7 +400,7 @@ def test_what_attempts_printed_is_kept_until_their_task_is_forgotten(kept: port.
     write(kept, outputs=[(1, 2, b"two")])  # said again
     found = [kept.reader.output(attempts.AttemptRef(an_id(1), 1, number)) for number in (1, 2, 3)]
     assert found == [b"one", b"two", None]
-    write(kept, forgotten=[task.id])
+    write(kept, forgotten={task.id: None})
     assert kept.reader.output(attempts.AttemptRef(an_id(1), 1, 1)) is None
     assert kept.reader.output(attempts.AttemptRef(an_id(2), 1, 1)) == b"other"
 
@@ -401,7 +425,7 @@ def test_a_result_is_found_by_its_key_until_its_task_is_forgotten(kept: port.Sto
     assert found("ns", other) is None
     assert found("other", key) is None
     assert found("ns", key, age_s=48.0) is None
-    write(kept, forgotten=[first.id])
+    write(kept, forgotten={first.id: None})
     assert found("ns", key) is not None
-    write(kept, forgotten=[second.id])
+    write(kept, forgotten={second.id: None})
     assert found("ns", key) is None

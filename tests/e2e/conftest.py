@@ -16,6 +16,6 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     found = f"KILN_TEST_MARK={value}"
     yield found
     try:
-        waiting.wait_until(lambda: not processes.marked(found), what="nothing is left")
+        waiting.wait_until(lambda: not processes.find_marked(found), what="nothing is left")
     finally:
-        processes.kill_belonging(None, marker=found)
+        processes.kill_members(None, marker=found)

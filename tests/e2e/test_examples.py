@@ -87,7 +87,7 @@ def test_an_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_pa
     environment = {**os.environ, **dict([mark.split("=")])}
     assert run(script, environment=environment, directory=tmp_path).endswith("ok\n")
     waiting.wait_until(
-        lambda: not processes.belonging(None, marker=mark), what="all processes have ended"
+        lambda: not processes.find_members(None, marker=mark), what="all processes have ended"
     )
     assert list(tmp_path.iterdir()) == []
 

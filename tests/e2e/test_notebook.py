@@ -74,5 +74,5 @@ def test_every_cell_gives_what_the_page_says(tmp_path: Path) -> None:
     for (source, stated), cell in zip(written, executed, strict=True):
         assert stated is None or output(cell) == stated, source
     waiting.wait_until(
-        lambda: not processes.belonging(None, marker=mark), what="all processes have ended"
+        lambda: not processes.find_members(None, marker=mark), what="all processes have ended"
     )

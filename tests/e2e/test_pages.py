@@ -174,7 +174,7 @@ def test_files_and_commands_do_what_the_page_says(
     reader.instead["http://127.0.0.1:7444"] = up.http
     reader.read()
     waiting.wait_until(
-        lambda: not processes.belonging(None, marker=mark), what="all processes have ended"
+        lambda: not processes.find_members(None, marker=mark), what="all processes have ended"
     )
 
 

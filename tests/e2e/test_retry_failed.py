@@ -24,7 +24,7 @@ WIDE = 10_000
 @pytest.fixture
 def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
     yield tmp_path / "home"
-    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
+    waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
 
 
 @kiln.task

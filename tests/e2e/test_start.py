@@ -62,7 +62,7 @@ def outlive(directory: str) -> int:
 
 
 def _parents(pid: int) -> Iterator[int]:
-    stats = processes.look()
+    stats = processes.read_all()
     line = []
     while pid in stats:
         line.append(pid)
@@ -78,7 +78,7 @@ def _command(pid: int) -> str:
 
 
 def started(mark: str, what: str) -> list[int]:
-    return sorted(p for p in processes.marked(mark) if what in _command(p))
+    return sorted(p for p in processes.find_marked(mark) if what in _command(p))
 
 
 def test_a_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> None:
@@ -89,11 +89,11 @@ def test_a_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> No
         assert directory.stat().st_mode & 0o777 == 0o700
         assert (directory / "token").stat().st_mode & 0o777 == 0o600
         token = (directory / "token").read_bytes().strip()
-        for one in processes.marked(mark):
+        for one in processes.find_marked(mark):
             for file in ("cmdline", "environ"):
                 with contextlib.suppress(OSError):  # it has ended meanwhile
                     assert token not in Path(f"/proc/{one}/{file}").read_bytes()
-    assert processes.marked(mark) == set()
+    assert processes.find_marked(mark) == set()
     with pytest.raises(kiln.NoSession, match=r"kiln\.start"):
         double.submit(1)
 
@@ -107,7 +107,7 @@ def test_leaving_ends_what_runs_at_once(mark: str, tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match=r"not over and end with it: 1\. kiln.start\(\) keeps"):
         session.close()
     assert time.monotonic() - began < 15  # a second when nothing else runs; it sleeps for 60
-    assert processes.marked(mark) == set()
+    assert processes.find_marked(mark) == set()
     with pytest.raises(errors.KilnError):
         future.result(1)
 
@@ -124,14 +124,14 @@ def test_an_error_or_a_cancelled_call_is_no_reason_to_warn(mark: str, tmp_path: 
         fail()
     with kiln.start(slots=1):
         sleep.submit(str(note)).cancel()
-    assert processes.marked(mark) == set()
+    assert processes.find_marked(mark) == set()
 
 
 def test_two_sessions_side_by_side(mark: str) -> None:
     with kiln.start(slots=1), kiln.start(slots=1):
         assert len(started(mark, "kilnwork.dispatch")) == 2
         assert double.submit(1).result(30) == 2
-    assert processes.marked(mark) == set()
+    assert processes.find_marked(mark) == set()
 
 
 def test_a_session_in_a_running_loop(mark: str) -> None:

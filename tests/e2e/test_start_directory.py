@@ -21,7 +21,7 @@ def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
     """For a journal; whatever is started for it has `mark`. Its sockets go when all have ended."""
     path = tmp_path / "home"
     yield path
-    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
+    waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
     assert not paths.runtime_dir(path).exists()
 
 
@@ -65,7 +65,7 @@ def test_a_driver_that_has_nothing_left_to_do_leaves_nothing_behind(
 ) -> None:
     with kiln.start(directory, slots=1):
         assert double.submit(1).result(30) == 2
-    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
+    waiting.wait_until(lambda: not processes.find_marked(mark), what="all have ended")
 
 
 def test_a_task_goes_on_without_its_driver(directory: Path, tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_all_ends_when_what_was_left_running_has_ended(
     with kiln.start(directory, slots=1):
         future = until.submit(str(gate))
         waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
-    assert processes.marked(mark), "the task goes on"
+    assert processes.find_marked(mark), "the task goes on"
     gate.touch()
-    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
+    waiting.wait_until(lambda: not processes.find_marked(mark), what="all have ended")
     with kiln.start(directory, slots=1):
         assert kiln.future(future.id).result(30) == "went on"
 
@@ -146,7 +146,7 @@ def test_a_guest_takes_over_when_the_owner_has_gone(
 def test_connect_needs_somebody_who_serves(directory: Path, mark: str) -> None:
     with kiln.start(directory, slots=1):
         assert double.submit(1).result(30) == 2
-    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
+    waiting.wait_until(lambda: not processes.find_marked(mark), what="all have ended")
     with pytest.raises(errors.ConfigurationError, match=r"nobody serves .* any more: kiln\.start"):
         kiln.connect(directory)
     with pytest.raises(errors.ConfigurationError, match="nobody has served"):

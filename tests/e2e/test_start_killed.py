@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.kit import emptied, paths, processes
+from kilnwork.kit import database_marker, paths, processes
 from support import homes, waiting
 
 PROGRAM = """
@@ -69,7 +69,7 @@ def killed_driver(tmp_path: Path, directory: Path, *step: str) -> None:
 def running(mark: str, module: str) -> list[int]:
     """The processes of this test that were started as `module`, without those forked from them."""
     found = {}
-    for pid in processes.marked(mark):
+    for pid in processes.find_marked(mark):
         try:
             if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 found[pid] = processes.identify(pid)
@@ -89,7 +89,7 @@ def take_over(directory: Path, mark: str) -> None:
         waiting.wait_until(
             lambda: len(running(mark, "kilnwork.worker")) == 1, what="there is one worker"
         )
-    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
+    waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
     assert not paths.runtime_dir(directory).exists()
 
 
@@ -122,7 +122,7 @@ def test_the_next_driver_takes_over_once_those_left_have_started(
     """They are found by what they are, not by how far they have come."""
     directory = tmp_path / "home"
     killed_driver(tmp_path, directory, *step.split())
-    made = emptied.marker(directory / "journal.db")
+    made = database_marker.marker_path(directory / "journal.db")
     waiting.wait_until(made.exists, what="the dispatcher has the journal")
     take_over(directory, mark)
 

@@ -203,7 +203,7 @@ def test_a_start_has_the_secrets_of_a_directory(tmp_path: Path) -> None:
     with kiln.start(tmp_path / "journal", slots=1, secrets=tmp_path / "secrets"):
         assert with_secret.submit().result(60) == (VALUE[::-1], "fast", VALUE[::-1])
         assert without.submit().result(60) == (None, None)
-        for pid in processes.look():
+        for pid in processes.read_all():
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:

@@ -33,7 +33,7 @@ def counter(tmp_path: Path, examples: Path) -> Iterator[up_support.Up]:
     finally:
         server.stop()
         left = server.leftovers()
-        processes.send(left, signal.SIGKILL)
+        processes.signal_all(left, signal.SIGKILL)
 
 
 def states(server: up_support.Up) -> dict[str, str]:
@@ -58,7 +58,7 @@ def strike(server: up_support.Up, chance: random.Random, *kinds: str) -> str:
     found = victims(server, kind)
     if not found:
         return f"{kind} (none)"
-    processes.send([chance.choice(found)], signal.SIGKILL)
+    processes.signal_all([chance.choice(found)], signal.SIGKILL)
     return kind
 
 

@@ -45,7 +45,7 @@ def world(tmp_path: Path) -> Iterator[file_faults.FaultFiles]:
         waiting.wait_until(lambda: ready(made), what="two workers", timeout_s=40, every_s=0.3)
         yield made
     finally:
-        processes.send(made.server.leftovers(), signal.SIGCONT)
+        processes.signal_all(made.server.leftovers(), signal.SIGCONT)
         made.destroy()
 
 
@@ -83,18 +83,18 @@ def test_a_part_that_was_redone_meanwhile_is_not_spoilt(
     """The frozen worker loses its lease, another does the part; then the first one goes on."""
     gate = tmp_path / "gate"
     job, data, slot = begin(world, gate)
-    stats = processes.look()
+    stats = processes.read_all()
     zygote = stats[slot].parent
     stopped = [stats[zygote].parent, zygote, slot]
-    processes.send(stopped, signal.SIGSTOP)
+    processes.signal_all(stopped, signal.SIGSTOP)
     gate.touch()
     world.ended(job, timeout_s=60)
     world.assert_sound(job, data, whole())
     [part] = [one for one in world.parts(job) if 0 <= GATED + 1 - one["firstLine"] < one["lines"]]
     assert part["attempt"] > 1
     before = records(world, job)
-    processes.send([slot, zygote, stopped[0]], signal.SIGCONT)
-    waiting.wait_until(lambda: slot not in processes.look(), what="it sees that it is late")
+    processes.signal_all([slot, zygote, stopped[0]], signal.SIGCONT)
+    waiting.wait_until(lambda: slot not in processes.read_all(), what="it sees that it is late")
     after = records(world, job)  # an output of its own may have come, which nobody names
     assert {name: after[name] for name in before} == before
     assert {name.partition(".")[0] for name in after.keys() - before.keys()} <= {"5-1-1"}

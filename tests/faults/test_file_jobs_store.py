@@ -112,7 +112,7 @@ def test_what_a_job_works_with_may_be_lost(
     done(world, job, 3)
     if lost.endswith(".db"):
         world.server.kill()
-        processes.send(world.server.leftovers(), signal.SIGKILL)
+        processes.signal_all(world.server.leftovers(), signal.SIGKILL)
         for path in world.server.data.glob(f"{lost}*"):
             path.unlink()
         world.server.start()

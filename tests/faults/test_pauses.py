@@ -33,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[up_support.Up]:
         yield made
     finally:
         made.stop()
-        processes.send(made.leftovers(), signal.SIGKILL)
+        processes.signal_all(made.leftovers(), signal.SIGKILL)
 
 
 def scale(server: up_support.Up, workers: int, slots: int) -> None:

@@ -35,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[up_support.Up]:
         yield made
     finally:
         made.stop()
-        processes.send(made.leftovers(), signal.SIGKILL)
+        processes.signal_all(made.leftovers(), signal.SIGKILL)
 
 
 def apply(server: up_support.Up, *, losses: int) -> None:
@@ -82,7 +82,7 @@ def test_agents_that_die_cost_only_what_they_ran(server: up_support.Up, tmp_path
     for _ in range(5):
         time.sleep(chance.uniform(0.05, 0.3))
         agents = [p for p, c in server.leftovers().items() if "kilnwork.worker" in c]
-        processes.send(agents, signal.SIGKILL)
+        processes.signal_all(agents, signal.SIGKILL)
     found = all_ended(server)
     assert {s["state"] for s in found.values()} == {"Success"}
     for name, status in found.items():

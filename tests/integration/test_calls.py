@@ -18,7 +18,7 @@ from support import hubs, raw_calls, raw_worker
 @pytest.fixture(params=["journal", "volatile"])
 async def dispatcher(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[hub.Hub]:
     kept = hubs.store(tmp_path, durable=request.param == "journal")
-    options = hub.Options(blobs_dir=tmp_path / "blobs")
+    options = hub.HubOptions(blobs_dir=tmp_path / "blobs")
     async with hubs.running(tmp_path, kept=kept, options=options) as started:
         yield started
 
@@ -343,7 +343,7 @@ async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
 
 
 async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
-    options = hub.Options(max_backlog=5)
+    options = hub.HubOptions(max_backlog=5)
     async with (
         hubs.running(tmp_path, kept=memory_store.MemoryStore(), options=options),
         a_driver(tmp_path) as driver,

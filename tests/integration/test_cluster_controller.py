@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork import controllers
 from kilnwork.api import kinds, resource
-from kilnwork.controllers import unserved
+from kilnwork.controllers import unserved_namespaces
 from kilnwork.kit import clock
 from kilnwork.kube import errors
 from support import controlled, waiting
@@ -269,7 +269,7 @@ async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
     await waiting.wait_until_async(held, what="the finalizer")
     await world.controllers.stop()
     for _ in range(2):
-        await unserved.leave(world.kube, controlled.NS, time=clock.SystemClock())
+        await unserved_namespaces.leave(world.kube, controlled.NS, time=clock.SystemClock())
     status = await world.status("left", kinds.TASK_CLUSTERS)
     assert {(c["status"], c["reason"]) for c in status["conditions"]} == {("False", "NotServed")}
     assert not await held()

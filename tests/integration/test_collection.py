@@ -26,7 +26,7 @@ def clock() -> clocks.ManualClock:
 
 
 def a_hub(directory: Path, clock: clocks.ManualClock, *, durable: bool) -> hub.Hub:
-    options = hub.Options(blobs_dir=directory / "blobs", lease_s=1e9)
+    options = hub.HubOptions(blobs_dir=directory / "blobs", lease_s=1e9)
     kept = hubs.store(directory, durable=durable)
     return hubs.make(directory, kept=kept, clock=clock, options=options)
 

@@ -43,7 +43,7 @@ class World:
         """Create it; why it was refused, empty if it was not. Fills `warnings`."""
         self.warnings.clear()
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        request = http_types.Request(
+        request = http_types.ClientRequest(
             method="POST",
             path=kind.base(NS),
             query={"dryRun": "All"} if dry_run else {},
@@ -59,7 +59,7 @@ class World:
     async def add(self, pod: str, *containers: dict[str, Any], dry_run: bool = True) -> str:
         """Add ephemeral containers; why that was refused. Fills `warnings`."""
         self.warnings.clear()
-        request = http_types.Request(
+        request = http_types.ClientRequest(
             method="PATCH",
             path=f"{resource.PODS.base(NS)}/{pod}/ephemeralcontainers",
             query={"dryRun": "All"} if dry_run else {},

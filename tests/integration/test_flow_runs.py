@@ -12,7 +12,7 @@ from kilnwork.testing import flows as in_process
 from support import index_jobs_world as world
 from support import waiting
 
-_P, _S = model.Phase, model.State
+_P, _S = model.Phase, model.InstanceState
 
 SQUARE = "support.index_function.square"
 COMBINE = "support.index_function.combine"

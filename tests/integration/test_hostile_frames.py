@@ -42,7 +42,7 @@ class Home:
     def __init__(self, directory: Path, kept: port.Store) -> None:
         self.failures: list[BaseException] = []
         self.socket = directory / "run" / "channel.sock"
-        options = hub.Options(on_failure=self.failures.append)
+        options = hub.HubOptions(on_failure=self.failures.append)
         self.hub = hubs.make(directory, kept=kept, options=options)
         self.worker = raw_worker.RawWorker(self.socket, slots=3)
         self.driver = raw_calls.RawDriver(self.socket)

@@ -311,7 +311,7 @@ async def test_an_image_of_a_child_is_honoured_or_refused(directory: Path) -> No
         return model.ImageUse(other, refusal="not now" if spec.image == "none" else "", status=503)
 
     async with (
-        hubs.running(directory, options=hub.Options(images=rule)) as dispatcher,
+        hubs.running(directory, options=hub.HubOptions(images=rule)) as dispatcher,
         a_worker(directory, slots=4) as worker,
     ):
         await dispatcher.submit(a_task())
@@ -676,7 +676,7 @@ def pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -
 
 async def test_a_shorter_lease_than_before_ends_none_that_was_granted(directory: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
-    longer = hub.Options(lease_s=90.0)
+    longer = hub.HubOptions(lease_s=90.0)
     async with hubs.running(directory, options=longer) as dispatcher, a_worker(directory) as worker:
         await dispatcher.submit(submission)
         await worker.running_one()

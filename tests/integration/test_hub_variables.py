@@ -31,7 +31,9 @@ class Secrets:
         self.reads: Counter[tuple[str, str]] = Counter()
         self.failures = 0
 
-    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+    async def read(
+        self, namespace: str, source: variables.VariableSource
+    ) -> Mapping[str, bytes] | None:
         self.reads[namespace, source.name] += 1
         if self.failures:
             self.failures -= 1
@@ -46,7 +48,7 @@ def secrets() -> Secrets:
 
 @pytest.fixture
 async def dispatcher(tmp_path: Path, secrets: Secrets) -> AsyncIterator[hub.Hub]:
-    async with hubs.running(tmp_path, options=hub.Options(variables=secrets)) as started:
+    async with hubs.running(tmp_path, options=hub.HubOptions(variables=secrets)) as started:
         yield started
 
 

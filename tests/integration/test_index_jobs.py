@@ -14,7 +14,7 @@ import pytest
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.journal.sqlite import queries
-from kilnwork.jobs import errors, index_model, model, turns
+from kilnwork.jobs import errors, index_model, model, start_queue
 from support import index_jobs_world as world
 from support import waiting
 
@@ -331,7 +331,7 @@ async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
         await house.until(uid, lambda view: view.run == 2 and view.phase.final)
         await house.noted(4)
         other = await house.put(
-            "other", hold=turns.Hold(reason="Wait"), template=house.template(hooks=hooks)
+            "other", hold=start_queue.Hold(reason="Wait"), template=house.template(hooks=hooks)
         )
         await house.jobs.kill(other)
         assert (await house.finished(other)).phase is _P.KILLED
@@ -404,7 +404,7 @@ async def test_a_list_that_comes_later_is_the_index_set(tmp_path: Path) -> None:
 async def test_a_job_is_held_until_it_is_let_go_and_its_time_has_come(tmp_path: Path) -> None:
     async with world.house_in(tmp_path) as house:
         soon = house.time.wall() + 0.3
-        hold = turns.Hold(reason="WaitingForDependency", message="Job load is not over")
+        hold = start_queue.Hold(reason="WaitingForDependency", message="Job load is not over")
         uid = await house.put(start_after=soon, hold=hold)
         view = house.view(uid)
         assert (view.phase, view.reason, view.message) == (_P.QUEUED, hold.reason, hold.message)
@@ -423,11 +423,11 @@ async def test_a_job_is_held_until_it_is_let_go_and_its_time_has_come(tmp_path: 
 async def test_what_a_job_waits_for_is_told_when_it_changes(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.house_in(tmp_path) as house:
-        hold = turns.Hold(reason="WaitingForDependency", message="Job load does not exist")
+        hold = start_queue.Hold(reason="WaitingForDependency", message="Job load does not exist")
         uid = await house.put(hold=hold)
         seen = house.view(uid)
         for message in ("Job load is not over yet", "Job more is not over yet"):
-            await house.jobs.set_hold(uid, turns.Hold(reason=hold.reason, message=message))
+            await house.jobs.set_hold(uid, start_queue.Hold(reason=hold.reason, message=message))
             now = house.view(uid)
             assert now.version > seen.version
             assert now.message == message
@@ -642,4 +642,4 @@ async def test_lists_of_files_have_no_jobs_of_indexes(tmp_path: Path) -> None:
 
 
 def _named(name: str) -> Any:
-    return model.Wanted(name=name)
+    return model.JobQuery(name=name)

@@ -55,9 +55,9 @@ async def test_at_the_end_all_is_done(world: jobs_http.World) -> None:
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
-        ({"phase": filejobs.Phase.CANCELLED}, "Failed"),
-        ({"phase": filejobs.Phase.FAILED}, "Failed"),
-        ({"phase": filejobs.Phase.RUNNING}, "Not Started"),
+        ({"phase": filejobs.FileJobPhase.CANCELLED}, "Failed"),
+        ({"phase": filejobs.FileJobPhase.FAILED}, "Failed"),
+        ({"phase": filejobs.FileJobPhase.RUNNING}, "Not Started"),
     ],
 )
 async def test_words_of_the_source(
@@ -167,7 +167,7 @@ async def test_a_failed_job_shows_what_it_has(world: jobs_http.World) -> None:
     job = await _job(world)
     world.jobs.commit_part(job, 3, b"third\n", b'{"line":3}\n')
     world.jobs.commit_part(job, 1, b"first\n", b'{"line":1}\n')
-    world.jobs.move(job, phase=filejobs.Phase.FAILED, message="part 2 crashed")
+    world.jobs.move(job, phase=filejobs.FileJobPhase.FAILED, message="part 2 crashed")
     refused = await world.ask("GET", f"/jobs/{job}/results")
     refused.assert_problem(409, "part 2 crashed")
     partial = await world.ask("GET", f"/jobs/{job}/results?partial=true")
@@ -520,7 +520,7 @@ async def test_without_a_token_only_what_the_source_offered(compat: jobs_http.Wo
     assert (await compat.ask("POST", "/jobs", form, token="", Content_Type=kind)).status == 401
     made = await compat.ask("POST", "/jobs?other=1", LINES, token="")
     assert made.status == 202
-    assert compat.jobs.created[0].spec == filejobs.JobSpec(items_per_part=2, parallelism=2)
+    assert compat.jobs.created[0].spec == filejobs.FileJobSpec(items_per_part=2, parallelism=2)
     job = made.body.decode()
     for method, path in (
         ("POST", f"/jobs/{job}/cancel"),

@@ -113,7 +113,7 @@ async def test_the_spec_as_a_whole_and_in_pieces(world: jobs_http.World) -> None
     spec = parse.quote(whole)
     made = await world.ask("POST", f"/jobs?spec={spec}&parallelism=2", LINES)
     assert made.status == 202
-    assert world.jobs.created[0].spec == filejobs.JobSpec(
+    assert world.jobs.created[0].spec == filejobs.FileJobSpec(
         items_per_part=7, parallelism=2, mapper=filejobs.Mapper(builtin="identity")
     )
 

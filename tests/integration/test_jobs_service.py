@@ -20,7 +20,7 @@ from kilnwork.kit import clock, processes
 from support import hubs, short, waiting, worker_process
 
 NS = "default"
-_P = filejobs.Phase
+_P = filejobs.FileJobPhase
 
 
 class House:
@@ -33,7 +33,7 @@ class House:
             directory, channel=self.socket, PYTHONPATH=os.pathsep.join(_PATHS)
         )
         self.hub: hub.Hub
-        self.jobs: service.Jobs
+        self.jobs: service.FileJobs
 
     async def start(self) -> None:
         self.hub = hubs.make(self.directory, secret="opensesame")
@@ -49,7 +49,7 @@ class House:
         await self.hub.stop()
 
     async def create(self, content: bytes, **spec: Any) -> model.JobView:
-        found = msgspec.convert({"clusterName": "counter", **spec}, filejobs.JobSpec)
+        found = msgspec.convert({"clusterName": "counter", **spec}, filejobs.FileJobSpec)
         taken = intake.Intake(found)
         data = b"".join(taken.feed(content))
         rest, manifest = taken.finish()
@@ -141,7 +141,7 @@ async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> 
         directory = house.directory_of(view)
         directory.put(hurt.key, port.read_all(directory, hurt.key)[:-3] + b"!}\n")
         await house.until(view.id, lambda one: one.parts.succeeded == 4)
-        processes.send(house.worker.descendants(), signal.SIGKILL)
+        processes.signal_all(house.worker.descendants(), signal.SIGKILL)
         done = await house.finished(view.id)
         assert (done.phase, done.run) == (_P.SUCCEEDED, 2)
         assert await house.result(done) == content
@@ -170,7 +170,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
             lines(40), itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.1; cat"]}
         )
         await house.until(view.id, lambda one: one.parts.succeeded >= 3)
-        processes.send(house.worker.descendants(), signal.SIGKILL)
+        processes.signal_all(house.worker.descendants(), signal.SIGKILL)
         done = await house.finished(view.id)
         assert await house.result(done) == lines(40)
         assert done.progress.records.total == 40

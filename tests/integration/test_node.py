@@ -65,7 +65,7 @@ class World:
         for uid in self.uids:
             for number in range(4):
                 marker = f"{container.MARKER}={uid}/main/{number}"
-                assert processes.belonging(None, marker=marker) == set()
+                assert processes.find_members(None, marker=marker) == set()
         shutil.rmtree(self.data)
 
     async def run(self, name: str, *command: str, **more: Any) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class World:
 
     def pid(self, uid: str, number: int = 0) -> int:
         """The container's first process."""
-        found = processes.marked(f"{container.MARKER}={uid}/main/{number}")
+        found = processes.find_marked(f"{container.MARKER}={uid}/main/{number}")
         return min(found, default=0)
 
     def shim(self, pid: int) -> int:
@@ -298,7 +298,7 @@ async def test_a_volume_that_the_node_does_not_offer_fails_the_pod(world: World)
 async def test_a_killed_container_shows_its_signal(world: World) -> None:
     made = await world.shell("p", "sleep 300")
     await world.until("p", "Running")
-    processes.send([world.pid(made["metadata"]["uid"])], signal.SIGKILL)
+    processes.signal_all([world.pid(made["metadata"]["uid"])], signal.SIGKILL)
     await world.until("p", "Failed")
     ended = await world.until_state("p", "terminated", "Error")
     assert (ended["exitCode"], ended["signal"]) == (137, 9)
@@ -423,7 +423,7 @@ async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None
     made = await world.shell("p", "sleep 300")
     await world.until("p", "Running")
     pid = world.pid(made["metadata"]["uid"])
-    processes.send([world.shim(pid)], signal.SIGKILL)
+    processes.signal_all([world.shim(pid)], signal.SIGKILL)
     await world.shell("q", "echo again")
     await world.until("q", "Succeeded")
     assert world.pid(made["metadata"]["uid"]) == pid
@@ -441,7 +441,7 @@ async def test_a_shim_that_dies_while_a_container_ends_is_no_way_out(world: Worl
     shim = world.shim(world.pid(made["metadata"]["uid"]))
     await world.kube.delete(resource.PODS, "p", NS, grace_s=2)
     await waiting.wait_until_async(told.exists, what="SIGTERM was sent")
-    processes.send([shim], signal.SIGKILL)
+    processes.signal_all([shim], signal.SIGKILL)
     await world.until_gone("p")
     assert world.pid(made["metadata"]["uid"]) == 0
 

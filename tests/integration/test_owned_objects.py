@@ -100,7 +100,7 @@ class World(pod_world.World):
         marker = f"KILN_TASK_ID={uid}"
 
         async def none() -> bool:
-            return not await self.objects() and not processes.belonging(None, marker=marker)
+            return not await self.objects() and not processes.find_members(None, marker=marker)
 
         await waiting.wait_until_async(none, what="nothing is left")
 

@@ -56,7 +56,7 @@ async def until(path: Path) -> str:
 def commands() -> set[str]:
     """The marks of commands that run below this process: other tests have some of their own."""
     marks = set()
-    for pid in processes.below({os.getpid()}, processes.look()):
+    for pid in processes.descendants_in({os.getpid()}, processes.read_all()):
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
@@ -67,7 +67,7 @@ def commands() -> set[str]:
 
 def marked(marks: set[str]) -> set[int]:
     """What these commands have started and that lives."""
-    return {pid for mark in marks for pid in processes.belonging(None, marker=mark)}
+    return {pid for mark in marks for pid in processes.find_members(None, marker=mark)}
 
 
 @pytest.mark.usefixtures("worker")
@@ -81,7 +81,7 @@ async def test_parts_are_mapped_and_reduced_in_a_slot(
         ref = call(hub, slot, here, part.number)
         commit = msgspec.convert(await hub.result(slot, ref), filejobs.Commit)
         assert commit == commits.find(here.store, part.number, 1)
-        assert (commit.attempt, commit.outcome) == (ref.attempt, filejobs.Outcome.SUCCEEDED)
+        assert (commit.attempt, commit.outcome) == (ref.attempt, filejobs.PartOutcome.SUCCEEDED)
         assert commit.worker == os.uname().nodename
         assert commit.started <= commit.finished
     work = filejobs.ReduceWork(

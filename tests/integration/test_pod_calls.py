@@ -61,7 +61,7 @@ class World:
 
     async def start(self) -> None:
         self.hub = hubs.make(
-            self.directory, options=hubs_hub.Options(blobs_dir=self.directory / "blobs")
+            self.directory, options=hubs_hub.HubOptions(blobs_dir=self.directory / "blobs")
         )
         await self.hub.start(self.socket)
         await self.join()

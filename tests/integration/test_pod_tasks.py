@@ -268,7 +268,7 @@ async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
         await world.no_pods()
     finally:
         await orphans.stop()
-        processes.send(pod_world.programs(pod), signal.SIGKILL)
+        processes.signal_all(pod_world.programs(pod), signal.SIGKILL)
     assert "node no longer exists" in status["message"]
 
 
@@ -311,7 +311,7 @@ async def test_a_program_that_a_stranger_kills_is_a_loss(world: pod_world.World)
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
     await world.says("a", "Running")
     [pod] = await world.pods()
-    processes.send(pod_world.programs(pod), signal.SIGKILL)
+    processes.signal_all(pod_world.programs(pod), signal.SIGKILL)
     status = await world.says("a", "Success")
     assert (status["attempts"], status["losses"]) == (2, 1)
 

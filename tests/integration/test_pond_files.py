@@ -107,7 +107,7 @@ async def test_a_job_that_runs_has_its_input_only(world: World) -> None:
 async def test_a_job_that_failed_never_has_results(world: World) -> None:
     job = await world.job()
     world.jobs.commit_part(job, 1, b"first\n", b'{"line":1}\n')
-    world.jobs.move(job, phase=filejobs.Phase.FAILED, message="part 2 crashed")
+    world.jobs.move(job, phase=filejobs.FileJobPhase.FAILED, message="part 2 crashed")
 
     with pytest.raises(errors.Gone, match="part 2 crashed; `kiln redrive"):
         await world.listed(job, "results")

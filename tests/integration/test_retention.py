@@ -24,7 +24,7 @@ def clock() -> clocks.ManualClock:
 
 @pytest.fixture
 async def dispatcher(tmp_path: Path, clock: clocks.ManualClock) -> AsyncIterator[hub.Hub]:
-    async with hubs.running(tmp_path, clock=clock, options=hub.Options(lease_s=1e9)) as made:
+    async with hubs.running(tmp_path, clock=clock, options=hub.HubOptions(lease_s=1e9)) as made:
         yield made
 
 
@@ -169,7 +169,7 @@ async def test_a_clock_that_jumps_makes_nothing_old(
 async def test_the_count_goes_on_in_the_next_dispatcher(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
-    options = hub.Options(lease_s=1e9, clock_file=tmp_path / "journal.clock")
+    options = hub.HubOptions(lease_s=1e9, clock_file=tmp_path / "journal.clock")
 
     first = hubs.make(tmp_path, clock=clock, options=options)
     await first.start(tmp_path / "run" / "channel.sock")
@@ -238,8 +238,8 @@ async def test_pruning_leaves_what_ended_a_moment_ago(
 async def test_more_than_is_to_be_kept_goes_before_its_age(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
-    keep = retention.Limits(tasks=2)
-    options = hub.Options(lease_s=1e9, keep=keep)
+    keep = retention.RetentionLimits(tasks=2)
+    options = hub.HubOptions(lease_s=1e9, keep=keep)
     async with (
         hubs.running(tmp_path, clock=clock, options=options) as dispatcher,
         raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=2) as worker,
@@ -250,7 +250,7 @@ async def test_more_than_is_to_be_kept_goes_before_its_age(
 
 
 async def test_a_size_is_kept_to(tmp_path: Path, clock: clocks.ManualClock) -> None:
-    options = hub.Options(lease_s=1e9, keep=retention.Limits(size_bytes=1))
+    options = hub.HubOptions(lease_s=1e9, keep=retention.RetentionLimits(size_bytes=1))
     async with (
         hubs.running(tmp_path, clock=clock, options=options) as dispatcher,
         raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=2) as worker,

@@ -35,7 +35,7 @@ async def test_who_stops_it_sees_its_end(directory: Path, *, adopted: bool) -> N
     """One that was started by a server that was killed is no child of the next."""
     minder = minding(directory)
     await minder.start()
-    pid = locks.holder(directory / shim.LOCK)
+    pid = locks.read_owner(directory / shim.LOCK)
     assert pid is not None
     process = processes.identify(pid)
     assert process is not None

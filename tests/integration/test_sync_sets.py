@@ -42,7 +42,9 @@ async def test_flow_starts_when_all_workers_are_connected(world: set_world.SetWo
         "FlowRunning": "True",
         "Succeeded": "Unknown",
     }
-    steps = {"price": model.StepView(total=4, succeeded=3, running=1, state=model.State.RUNNING)}
+    steps = {
+        "price": model.StepView(total=4, succeeded=3, running=1, state=model.InstanceState.RUNNING)
+    }
     world.flows.move(1, model.Phase.RUNNING, steps=steps)
 
     async def counted() -> bool:

@@ -369,7 +369,12 @@ async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> N
     await world.set_is("Running")
     world.flows.instances = [
         model.InstanceView(
-            key="price", step="price", state=model.State.SUCCEEDED, task="t", node="a", attempt=1
+            key="price",
+            step="price",
+            state=model.InstanceState.SUCCEEDED,
+            task="t",
+            node="a",
+            attempt=1,
         )
     ]
     world.agents.ready.clear()

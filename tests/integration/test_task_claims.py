@@ -37,7 +37,7 @@ class World(pod_world.World):
         self.settings = msgspec.structs.replace(
             controlled.SETTINGS, socket=directory / "c.sock", blobs=directory / "blobs"
         )
-        self.options = hubs.Options(lease_s=20.0)  # it must not end on a machine that is busy
+        self.options = hubs.HubOptions(lease_s=20.0)  # it must not end on a machine that is busy
 
     async def external(self, name: str, payload: Any = None, **spec: Any) -> None:
         """Declare a Task for executor `mine`."""
@@ -85,7 +85,7 @@ async def test_a_task_and_its_result_take_three_writes_of_status(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
-    writes, following = controlled.Writes(world.kube, CLAIMS), coroutines.Crew("test")
+    writes, following = controlled.Writes(world.kube, CLAIMS), coroutines.BackgroundWork("test")
     following.start("writes", writes.follow())
     await world.external("a", {"of": "${task.name}"})
     await world.says("a", "Pending", "ExecutorUnavailable")

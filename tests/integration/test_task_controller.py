@@ -201,8 +201,20 @@ async def test_suspension_reaches_a_task_that_the_dispatcher_has(world: controll
     view = next(iter(world.hub.views.values()))
     await world.spec("a", suspend=True)
     await waiting.wait_until_async(lambda: world.hub.views[view.task].suspended, what="it is held")
+    await _suspended(world, "True")
     await world.spec("a", suspend=False)
     await waiting.wait_until_async(lambda: not world.hub.views[view.task].suspended, what="it goes")
+    await _suspended(world, "False")
+
+
+async def _suspended(world: controlled.World, value: str) -> None:
+    """Wait until the condition `Suspended` of Task `a` has that status."""
+    async with asyncio.timeout(5):
+        while True:
+            conditions = (await world.status("a")).get("conditions", ())
+            if {c["status"] for c in conditions if c["type"] == "Suspended"} == {value}:
+                return
+            await asyncio.sleep(0.01)
 
 
 async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
@@ -373,12 +385,12 @@ async def _dispatcher(kube: client.Client, directory: Path) -> AsyncIterator[_Di
         entropy=ids.system_entropy(),
     )
     await hub.start(directory / "channel.sock")
-    watcher, crew = _Dispatcher(hub), coroutines.Crew("test")
+    watcher, background = _Dispatcher(hub), coroutines.BackgroundWork("test")
     await made.start(hub, no_jobs.engine())
-    crew.start("follow", watcher.follow())
+    background.start("follow", watcher.follow())
     try:
         yield watcher
     finally:
-        await crew.stop()
+        await background.stop()
         await made.stop()
         await hub.stop()

@@ -190,7 +190,7 @@ async def test_only_a_server_with_a_node_warns_of_what_nodes_do_not_do() -> None
                 on_warning=warnings.append,
             ) as http:
                 body = json.dumps(pod).encode()
-                request = http_types.Request(
+                request = http_types.ClientRequest(
                     method="POST", path=PODS, query={"dryRun": "All"}, body=body, timeout_s=60
                 )
                 await http.send(request)

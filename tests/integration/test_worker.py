@@ -311,7 +311,7 @@ async def test_a_process_that_forks_and_ends_all_the_time_is_caught(
     ref = hub.run(*python(HOPPER))
     assert (await hub.outcome(ref)).proof
     session = int(hub.logs[ref])
-    assert [pid for pid, stat in processes.look().items() if stat.session == session] == []
+    assert [pid for pid, stat in processes.read_all().items() if stat.session == session] == []
 
 
 async def test_the_end_of_one_attempt_spares_the_daemons_of_another(

@@ -96,9 +96,9 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     mark = f"KILN_TEST_MARK={os.environ['KILN_TEST_MARK']}"
     yield mark
     try:
-        waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
+        waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
     finally:
-        processes.kill_belonging(None, marker=mark)
+        processes.kill_members(None, marker=mark)
 
 
 @kiln.task

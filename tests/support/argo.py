@@ -88,7 +88,7 @@ class Controller:
     def __init__(self, kube: client.Client) -> None:
         self._client = kube
         self._known: cache.Cache[dict[str, Any]] = cache.Cache()
-        self._crew = coroutines.Crew("argo")
+        self._background = coroutines.BackgroundWork("argo")
         self._told: set[str] = set()
 
     async def run(self) -> None:
@@ -96,13 +96,13 @@ class Controller:
         try:
             await followed.run()
         finally:
-            await self._crew.stop()
+            await self._background.stop()
 
     def _changed(self, key: tuple[str, str], old: Any, new: Any) -> None:
         if new is None or new["metadata"]["uid"] in self._told:
             return
         self._told.add(new["metadata"]["uid"])
-        self._crew.start(f"workflow {key[1]}", self._tell(key))
+        self._background.start(f"workflow {key[1]}", self._tell(key))
 
     async def _tell(self, key: tuple[str, str]) -> None:
         seen = self._known.get(key)
@@ -140,12 +140,12 @@ async def resume(kube: client.Client, name: str) -> None:
 @contextlib.asynccontextmanager
 async def controlling(admin: client.Client) -> AsyncIterator[None]:
     """A stand-in at work."""
-    crew = coroutines.Crew("controlling")
-    crew.start("argo", Controller(admin).run())
+    background = coroutines.BackgroundWork("controlling")
+    background.start("argo", Controller(admin).run())
     try:
         yield
     finally:
-        await crew.stop()
+        await background.stop()
 
 
 class WorkflowSubject(object_subject.ObjectSubject):

@@ -19,7 +19,7 @@ from support import no_jobs, served, told_hub, waiting
 
 NS = "default"
 LONG = "a." * 126 + "a"
-SETTINGS = controllers.Settings(
+SETTINGS = controllers.WorkerPodSettings(
     channel="unix:/run/kiln/channel.sock",
     worker_command=("python", "-m", "kilnwork.worker"),
     worker_image="kilnwork/worker:test",
@@ -66,7 +66,7 @@ class World:
         self.controllers = self._new()
         self.tasks = Writes(kube, kinds.TASKS)
         self.clusters = Writes(kube, kinds.TASK_CLUSTERS)
-        self._watching = coroutines.Crew("test")
+        self._watching = coroutines.BackgroundWork("test")
 
     async def start(self) -> None:
         for writes in (self.tasks, self.clusters):

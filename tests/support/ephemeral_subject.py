@@ -39,7 +39,7 @@ class EphemeralSubject(executor_world.Subject):
     creates, deletes, releases = "PATCH ephemeralcontainers", "", ""
     without = ("Staging", "Starting", "")
     graceful_counts = False  # its worker drains
-    options = hubs.Options(lease_s=15.0, renew_s=1.0)
+    options = hubs.HubOptions(lease_s=15.0, renew_s=1.0)
 
     def __init__(self, admin: client.Client, channel: Path) -> None:
         self._admin = admin
@@ -48,7 +48,7 @@ class EphemeralSubject(executor_world.Subject):
         self._names = itertools.count()
         self._worker: dict[str, Any] = {}
         self._gone: list[str] = []
-        settings = worker_pods.Settings(
+        settings = worker_pods.WorkerPodSettings(
             channel=f"unix:{channel}",
             worker_command=(sys.executable, "-m", "kilnwork.worker"),
             worker_image="label",

@@ -38,7 +38,7 @@ class SteppingClient(client.Client):
     steps: executor_world.Steps | None = None
     absent = False
 
-    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
+    async def raw(self, method: str, path: str, **more: Any) -> http_types.ClientResponse:
         if self.absent:
             raise errors.Unavailable(0, "", "connection refused, says the test")
         listing = (method, path.endswith("/pods")) == ("GET", True)

@@ -15,7 +15,7 @@ from typing import Any
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.controllers import ports
-from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.attempts import reconciler
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
@@ -83,7 +83,7 @@ class Subject(abc.ABC):
     knows_programs = True
     """Whether it tells exit codes and nodes."""
 
-    options = hubs.Options(lease_s=LEASE_S)
+    options = hubs.HubOptions(lease_s=LEASE_S)
     """Of the dispatcher."""
 
     graceful_counts = True
@@ -259,8 +259,8 @@ class World:
 
     async def _drive(self, executor: port.Executor) -> None:
         work = queue.WorkQueue()
-        drives = driver.Driver(registry.Registry([executor]), work)
-        self._services = coroutines.Crew("services")
+        drives = reconciler.AttemptReconciler(registry.Registry([executor]), work)
+        self._services = coroutines.BackgroundWork("services")
         for service in self.life.services:
             self._services.start("service", service)
         self._driven = SteppingHub(self.hub, self.steps)
@@ -385,7 +385,7 @@ class World:
         """Wait until no program of a task runs, whoever knows that."""
         marker = f"KILN_TASK_ID={ids.task_text(task)}"
         await waiting.wait_until_async(
-            lambda: not processes.belonging(None, marker=marker), what="its program has ended"
+            lambda: not processes.find_members(None, marker=marker), what="its program has ended"
         )
         await waiting.wait_until_async(self.subject.tells_ends, what="its end can be seen")
 

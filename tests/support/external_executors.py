@@ -53,7 +53,7 @@ class World:
     async def die(self, executor: external.ExternalService) -> None:
         """What a kill -9 leaves: no word, no connection."""
         self.services.remove(executor)
-        await executor._crew.stop()
+        await executor._background.stop()
 
     async def submit(self, payload: Any = None, **more: Any) -> ids.TaskId:
         task = ids.new_task_id()
@@ -79,7 +79,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, **options: Any) -> AsyncIterator[World]:
-    async with hub_support.running(directory, options=hubs.Options(**options)) as hub:
+    async with hub_support.running(directory, options=hubs.HubOptions(**options)) as hub:
         world = World(directory, hub)
         try:
             yield world

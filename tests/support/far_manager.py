@@ -40,7 +40,9 @@ class FarManager:
 
     async def start(self) -> None:
         verifier = verifiers.OneSecret(SECRET)
-        options = hub.Options(blobs_dir=self.blobs, lease_s=self.lease_s, renew_s=self.lease_s / 3)
+        options = hub.HubOptions(
+            blobs_dir=self.blobs, lease_s=self.lease_s, renew_s=self.lease_s / 3
+        )
         self.hub = hubs.make(self.directory, secret=SECRET, options=options)
         await self.hub.start(self.socket)
         self._channel = channel.Channel(self.hub.new_link)

@@ -67,8 +67,8 @@ class FaultHome:
     def pids(self, kind: str) -> list[int]:
         if kind == "driver":
             return [self.driver.pid] if self.driver and self.driver.poll() is None else []
-        stats, found = processes.look(), collections.defaultdict(list)
-        ours = processes.belonging(None, marker=self.mark)
+        stats, found = processes.read_all(), collections.defaultdict(list)
+        ours = processes.find_members(None, marker=self.mark)
         commands = {pid: _command(pid) for pid in ours}
         workers = {pid for pid, command in commands.items() if "kilnwork.worker" in command}
         for pid in sorted(ours & stats.keys()):
@@ -85,9 +85,9 @@ class FaultHome:
     def strike(self, kind: str, *, pick: int = 0) -> bool:
         """SIGKILL one process of that kind, False if there is none; a killed driver comes back."""
         if kind == ALL:
-            processes.send(processes.belonging(None, marker=self.mark), signal.SIGKILL)
+            processes.signal_all(processes.find_members(None, marker=self.mark), signal.SIGKILL)
         elif found := self.pids(kind):
-            processes.send([found[pick % len(found)]], signal.SIGKILL)
+            processes.signal_all([found[pick % len(found)]], signal.SIGKILL)
         else:
             return False
         if kind in ("driver", ALL):
@@ -129,7 +129,7 @@ class FaultHome:
     def wait_until_gone(self, *, timeout_s: float = 30.0) -> None:
         """Nothing that was started for this directory is left."""
         waiting.wait_until(
-            lambda: not processes.belonging(None, marker=self.mark),
+            lambda: not processes.find_members(None, marker=self.mark),
             what=f"all processes end\n{self.story()}",
             timeout_s=timeout_s,
             every_s=0.1,
@@ -141,8 +141,8 @@ class FaultHome:
             self.driver.kill()
             self.driver.wait()
         deadline = time.monotonic() + 10
-        while processes.belonging(None, marker=self.mark) and time.monotonic() < deadline:
-            processes.kill_belonging(None, marker=self.mark)
+        while processes.find_members(None, marker=self.mark) and time.monotonic() < deadline:
+            processes.kill_members(None, marker=self.mark)
             time.sleep(0.05)
         shutil.rmtree(paths.runtime_dir(self.directory / "home"), ignore_errors=True)
 

@@ -139,7 +139,7 @@ class FaultFiles(up_files.UpFiles):
         if kind == "working":
             seen = {pid: None for pid, _ in reversed(self.noted())}
             return [pid for pid in seen if pid in commands][:1]
-        stats = processes.look()
+        stats = processes.read_all()
         workers = {pid for pid, text in commands.items() if "kilnwork.worker" in text}
         found = []
         for pid in sorted(workers & stats.keys()):
@@ -156,9 +156,9 @@ class FaultFiles(up_files.UpFiles):
         if not found:
             return f"{kind} (none)"
         if kind == ALL:
-            processes.send(found, signal.SIGKILL)
+            processes.signal_all(found, signal.SIGKILL)
         else:
-            processes.send([chance.choice(found)], signal.SIGKILL)
+            processes.signal_all([chance.choice(found)], signal.SIGKILL)
         if kind in ("server", ALL):
             self.server.kill()
             time.sleep(chance.uniform(0, 0.4))
@@ -206,7 +206,7 @@ class FaultFiles(up_files.UpFiles):
 
         def gone() -> bool:
             left = self.server.leftovers()
-            processes.send(left, signal.SIGKILL)
+            processes.signal_all(left, signal.SIGKILL)
             return not left
 
         waiting.wait_until(gone, what="all processes are gone")

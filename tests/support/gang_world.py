@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from kilnwork.api import kinds, resource
-from kilnwork.controllers import tools
-from kilnwork.controllers.gangs import local, pods, port
+from kilnwork.controllers import reconciler_context
+from kilnwork.controllers.gangs import local_backend, pods_backend, port
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 from support import controlled, waiting
@@ -120,13 +120,17 @@ class GangWorld:
         self, kind: str, time: clock.Clock | None = None, *, kube: Any = None
     ) -> port.Backend:
         """A new backend: one of a manager that has just started."""
-        given = tools.Tools(
+        context = reconciler_context.ReconcilerContext(
             kube or self.kube,
             self.world.controllers.caches,
             lambda *_: None,
             time or clock.SystemClock(),
         )
-        made = local.LocalBackend(given) if kind == "local" else pods.PodsBackend(given)
+        made = (
+            local_backend.LocalBackend(context)
+            if kind == "local"
+            else pods_backend.PodsBackend(context)
+        )
         made.use(self.world.hub)
         return made
 

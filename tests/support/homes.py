@@ -67,7 +67,7 @@ class Program:
 
     def alive(self, what: str = "") -> dict[int, str]:
         """Its processes whose command line contains `what`, by pid."""
-        found = {pid: _command(pid) for pid in processes.belonging(None, marker=self.mark)}
+        found = {pid: _command(pid) for pid in processes.find_members(None, marker=self.mark)}
         return {pid: command for pid, command in found.items() if what in command}
 
     def wait_gone(self) -> None:
@@ -79,7 +79,7 @@ class Program:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.communicate()
-        processes.kill_belonging(None, marker=self.mark)
+        processes.kill_members(None, marker=self.mark)
 
 
 def _command(pid: int) -> str:

@@ -128,13 +128,13 @@ class World:
     async def restart_hub(self, **options: Any) -> None:
         """The manager is replaced; executors connect to the next one."""
         await self.hub.stop()
-        self.hub = hub_support.make(self.directory, options=hubs.Options(**options))
+        self.hub = hub_support.make(self.directory, options=hubs.HubOptions(**options))
         await self.hub.start(hub_support.socket_of(self.directory))
 
     async def die(self, executor: service.HttpService) -> None:
         """What a kill -9 leaves: no word, no connection."""
         self.services.remove(executor)
-        await executor._crew.stop()
+        await executor._background.stop()
         await executor._sessions.close()
 
     async def stop(self, executor: service.HttpService) -> None:
@@ -203,7 +203,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, **options: Any) -> AsyncIterator[World]:
-    async with hub_support.running(directory, options=hubs.Options(**options)) as hub:
+    async with hub_support.running(directory, options=hubs.HubOptions(**options)) as hub:
         world = World(directory, hub)
         try:
             yield world

@@ -28,7 +28,7 @@ def make(
     kept: port.Store | None = None,
     clock: clocks.Clock | None = None,
     secret: str = "secret",
-    options: hub.Options | None = None,
+    options: hub.HubOptions | None = None,
 ) -> hub.Hub:
     """A hub that has not started; `kept`: its store, the journal of the directory by default."""
     return hub.Hub(
@@ -37,7 +37,7 @@ def make(
         verifier=verifiers.OneSecret(secret),
         logs_dir=directory / "logs",
         entropy=ids.system_entropy(),
-        options=options or hub.Options(),
+        options=options or hub.HubOptions(),
     )
 
 
@@ -47,7 +47,7 @@ async def running(
     *,
     kept: port.Store | None = None,
     clock: clocks.Clock | None = None,
-    options: hub.Options | None = None,
+    options: hub.HubOptions | None = None,
 ) -> AsyncIterator[hub.Hub]:
     dispatcher = make(directory, kept=kept, clock=clock, options=options)
     await dispatcher.start(socket_of(directory))

@@ -16,7 +16,7 @@ import msgspec
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import assembly, index_jobs, index_model, task_hub, turns
+from kilnwork.jobs import assembly, index_jobs, index_model, start_queue, task_hub
 from kilnwork.kit import clock as clocks
 from support import hubs, short, waiting, worker_process
 
@@ -45,7 +45,7 @@ class House:
         self.jobs: index_jobs.IndexJobs
 
     async def start(self) -> None:
-        options = hub.Options(blobs_dir=self.directory / "blobs")
+        options = hub.HubOptions(blobs_dir=self.directory / "blobs")
         self.hub = hubs.make(self.directory, clock=self.time, secret="opensesame", options=options)
         await self.hub.start(self.socket)
         self.services = assembly.JobServices(
@@ -76,8 +76,8 @@ class House:
 
     def group(
         self, policy: str, *, config: str = CONFIG, most: int = 1, queued: int = 20
-    ) -> turns.Group:
-        return turns.Group(
+    ) -> start_queue.Group:
+        return start_queue.Group(
             config=config,
             name="nightly",
             policy=api_job.ConcurrencyPolicy(policy),

@@ -17,22 +17,22 @@ from kilnwork.data.stores import local
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
     errors,
-    facts,
     file_items,
     item_source,
     items,
     model,
     plan,
+    plan_steps,
     records,
     rows,
-    steps,
+    transitions,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 _S = api_task.State
-_ORDERS = (steps.Submit, steps.Suspend, steps.Kill)
+_ORDERS = (plan_steps.Submit, plan_steps.Suspend, plan_steps.Kill)
 LINES = 3
 
 SOURCES = file_items.FileSources(
@@ -70,7 +70,7 @@ class Story:
         self.commits: dict[tuple[int, int], filejobs.Commit] = {}
         self.tasks: dict[int, Task] = {}
         self.zombies: list[tuple[int, int]] = []
-        self.under_way: list[tuple[steps.Step, Any]] = []
+        self.under_way: list[tuple[plan_steps.Step, Any]] = []
         self.told: list[str] = []
         self.pages: dict[int, bytes] = {}
         self.manifest = manifest = filejobs.Manifest(
@@ -83,7 +83,7 @@ class Story:
                 for n in range(parts)
             ),
         )
-        spec = filejobs.JobSpec(
+        spec = filejobs.FileJobSpec(
             max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
         )
         file_items.check(spec, manifest)
@@ -96,15 +96,15 @@ class Story:
 
     def look(self) -> None:
         """A round: what has changed is kept, what is to be done is under way."""
-        room = plan.Room(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True)
+        room = plan.TaskRoom(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True)
         found = plan.next_steps(self.job, room, self.now)
         if self.job.dirty or self.job.items.changed_pages:
             self._keep()
         for step in found:
             self.told.append(str(step))
-            if isinstance(step, steps.Recover):
+            if isinstance(step, plan_steps.Recover):
                 every = self.job.stage is records.Stage.STOPPING
-                known = [n for n in facts.recoverable(self.job) if n in self.tasks]
+                known = [n for n in transitions.recoverable(self.job) if n in self.tasks]
                 left = [n for n in known if every or not self.tasks[n].state.final]
                 self.under_way.append((step, left))
             else:
@@ -147,9 +147,9 @@ class Story:
         elif name == "kill" and self.tasks:
             self._end(self.dice.choice(list(self.tasks)), _S.KILLED)
         elif name == "cancel":
-            facts.cancel(self.job, "", now=self.now)
+            transitions.cancel(self.job, "", now=self.now)
         elif name in ("pause", "resume") and self.job.stage is not records.Stage.FINISHED:
-            facts.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
+            transitions.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
         elif name == "redrive":
             self.redrive()
         self.look()
@@ -157,11 +157,11 @@ class Story:
     def resume(self) -> None:
         """Nobody pauses it any more."""
         if self.job.stage is not records.Stage.FINISHED:
-            facts.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
+            transitions.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
 
     def redrive(self) -> None:
         try:
-            facts.redrive(self.job, now=self.now)
+            transitions.redrive(self.job, now=self.now)
         except errors.NotNow:
             return
 
@@ -202,9 +202,9 @@ class Story:
             self._tell(part)
 
     def _tell(self, part: int) -> None:
-        facts.moved(self.job, part, self.tasks[part].change(), now=self.now)
+        transitions.moved(self.job, part, self.tasks[part].change(), now=self.now)
 
-    def _commit(self, part: int, run: int, outcome: filejobs.Outcome) -> filejobs.Commit:
+    def _commit(self, part: int, run: int, outcome: filejobs.PartOutcome) -> filejobs.Commit:
         found = self.commits.get((part, run))
         if found is None:
             count = LINES if outcome is _O.SUCCEEDED else 0
@@ -225,18 +225,18 @@ class Story:
         step, more = self.under_way.pop(at)
         if isinstance(step, _ORDERS):
             self._order(step)
-        elif isinstance(step, steps.Prepare):
-            facts.prepared(self.job, now=self.now)
-        elif isinstance(step, steps.Recover):
+        elif isinstance(step, plan_steps.Prepare):
+            transitions.prepared(self.job, now=self.now)
+        elif isinstance(step, plan_steps.Recover):
             self._recover(more)
         else:
             self._settle(step)
 
-    def _order(self, step: steps.Submit | steps.Suspend | steps.Kill) -> None:
-        if isinstance(step, steps.Submit):
+    def _order(self, step: plan_steps.Submit | plan_steps.Suspend | plan_steps.Kill) -> None:
+        if isinstance(step, plan_steps.Submit):
             for part in step.items:
                 self._submit(part)
-        elif isinstance(step, steps.Suspend):
+        elif isinstance(step, plan_steps.Suspend):
             for part in step.items:
                 if part in self.tasks:
                     self.tasks[part].suspended = step.suspended
@@ -246,18 +246,18 @@ class Story:
                 if part in self.tasks:
                     self._end(part, _S.KILLED)
 
-    def _settle(self, step: steps.Step) -> None:
-        if not isinstance(step, steps.Settle):
+    def _settle(self, step: plan_steps.Step) -> None:
+        if not isinstance(step, plan_steps.Settle):
             return
         if not step.item:
             commit = self._commit(0, step.run, step.outcome or _O.FAILED)
-            facts.concluded(self.job, self._result(commit), now=self.now)
+            transitions.concluded(self.job, self._result(commit), now=self.now)
             return
         found = self.commits.get((step.item, step.run))
         if found is None and step.outcome is not None:
             found = self._commit(step.item, step.run, step.outcome)
         result = None if found is None else self._result(found)
-        facts.settled(self.job, step.item, step.run, result, now=self.now)
+        transitions.settled(self.job, step.item, step.run, result, now=self.now)
 
     def _result(self, commit: filejobs.Commit) -> item_source.ItemResult:
         source = self.job.source
@@ -268,13 +268,13 @@ class Story:
         runs = {
             n: self.job.run_of(n)
             for n in range(self.job.size + 1)
-            if n == 0 or self.job.items.states[n] < items.State.SUCCEEDED
+            if n == 0 or self.job.items.states[n] < items.ItemState.SUCCEEDED
         }
         found = [
             self._result(self.commits[key]) for key in self.commits if runs.get(key[0]) == key[1]
         ]
         changes = [(n, self.tasks[n].change()) for n in left]
-        facts.recovered(self.job, found, changes, now=self.now)
+        transitions.recovered(self.job, found, changes, now=self.now)
 
     def _submit(self, part: int) -> None:
         run = self.job.run_of(part)
@@ -290,7 +290,7 @@ class Story:
         counts = job.counts
         assert counts.closed <= job.size
         assert counts.succeeded == sum(
-            job.items.states[n] == items.State.SUCCEEDED for n in range(1, job.size + 1)
+            job.items.states[n] == items.ItemState.SUCCEEDED for n in range(1, job.size + 1)
         )
         found = job.source.progress.records
         assert found.total == found.succeeded == counts.succeeded * LINES
@@ -298,7 +298,7 @@ class Story:
         view = rows.view(job)
         assert view.parts.pending >= 0
         for number in range(1, job.size + 1):
-            if job.items.states[number] == items.State.SUCCEEDED:
+            if job.items.states[number] == items.ItemState.SUCCEEDED:
                 record = self.commits[number, job.run_of(number)]
                 assert record.outcome is _O.SUCCEEDED, (number, self.told[-12:])
         if job.stage is records.Stage.FINISHED:
@@ -318,6 +318,6 @@ class Story:
                 number
                 for (number, run), commit in self.commits.items()
                 if number and run == job.run_of(number) and commit.outcome is _O.SUCCEEDED
-                if job.items.states[number] != items.State.SUCCEEDED
+                if job.items.states[number] != items.ItemState.SUCCEEDED
             }
             assert not lost, f"committed, but not counted: {lost} {self.told[-30:]}"

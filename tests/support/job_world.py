@@ -413,7 +413,7 @@ class World:
         self.dispatcher.fuse = self.fuse
         self.clock = clocks.ManualClock()
         self.options = options
-        self.jobs: service.Jobs
+        self.jobs: service.FileJobs
         self.lives = 0
         self.hasty: random.Random | None = None
         self.said: list[str] = []
@@ -426,7 +426,7 @@ class World:
         def opened(url: str) -> port.Store:
             return FusedStore(opening.open_store(url), fuse)
 
-        options = service.Options(opened=opened, **self.options)
+        options = service.FileJobOptions(opened=opened, **self.options)
         self.services = assembly.JobServices(
             self.directory, self.dispatcher, clock=self.clock, options=options, retry_s=0.005
         )
@@ -461,7 +461,7 @@ class World:
     async def create(
         self, content: bytes, *, key: str | None = None, inline: bool = False, **spec: Any
     ) -> model.JobView:
-        found = msgspec.convert({"mapper": {"builtin": "identity"}, **spec}, filejobs.JobSpec)
+        found = msgspec.convert({"mapper": {"builtin": "identity"}, **spec}, filejobs.FileJobSpec)
         taken = intake.Intake(found)
         data = b"".join(taken.feed(content))
         rest, manifest = taken.finish()
@@ -526,7 +526,7 @@ class World:
             return b""
         return port.read_all(self.directory_of(view), view.progress.output.key)
 
-    def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.Outcome]:
+    def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.PartOutcome]:
         directory = self.directory_of(view)
         found = {}
         for number, run in commits.listed(directory):
@@ -557,6 +557,6 @@ def check_counts(view: model.JobView) -> None:
     assert min(parts.pending, parts.running, closed) >= 0, parts
     assert found.total == found.succeeded + found.failed + found.skipped, found
     assert found.total <= view.progress.lines
-    if view.phase is filejobs.Phase.SUCCEEDED:
+    if view.phase is filejobs.FileJobPhase.SUCCEEDED:
         assert found.total == view.progress.lines
         assert parts.succeeded == parts.total

@@ -80,7 +80,7 @@ class SteppingClient(client.Client):
     steps: executor_world.Steps | None = None
     absent = False
 
-    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
+    async def raw(self, method: str, path: str, **more: Any) -> http_types.ClientResponse:
         if self.absent:
             raise errors.Unavailable(0, "", "connection refused, says the test")
         looks = method == "GET" and f"/{self.kind.plural}/" not in path
@@ -115,7 +115,7 @@ class Printer:
         self._client = kube
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._ended: set[str] = set()
-        self._crew = coroutines.Crew("printer")
+        self._background = coroutines.BackgroundWork("printer")
 
     async def run(self) -> None:
         known: cache.Cache[dict[str, Any]] = cache.Cache()
@@ -126,13 +126,13 @@ class Printer:
             for process in self._running.values():
                 self._signal(process, signal.SIGKILL)
             await asyncio.gather(*(process.wait() for process in self._running.values()))
-            await self._crew.stop()
+            await self._background.stop()
 
     def _changed(self, key: tuple[str, str], old: Any, new: Any) -> None:
         seen = new or old
         labels = seen["metadata"].get("labels") or {}
         if pods.TASK_LABEL in labels:
-            self._crew.start(key[1], self.reconcile(seen, is_there=new is not None))
+            self._background.start(key[1], self.reconcile(seen, is_there=new is not None))
 
     async def reconcile(self, seen: dict[str, Any], *, is_there: bool) -> None:
         uid = seen["metadata"]["uid"]
@@ -348,12 +348,12 @@ async def printing(
     admin: client.Client, controller: type[Printer] = Printer
 ) -> AsyncIterator[None]:
     """A printer at work, or another controller that runs programs."""
-    crew = coroutines.Crew("printing")
-    crew.start("printer", controller(admin).run())
+    background = coroutines.BackgroundWork("printing")
+    background.start("printer", controller(admin).run())
     try:
         yield
     finally:
-        await crew.stop()
+        await background.stop()
 
 
 @contextlib.asynccontextmanager

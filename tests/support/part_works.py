@@ -25,7 +25,7 @@ class World:
 
     def __init__(self, directory: Path, content: bytes, **spec: Any) -> None:
         self.store = local.LocalStore(directory)
-        self.spec = msgspec.convert(spec, filejobs.JobSpec)
+        self.spec = msgspec.convert(spec, filejobs.FileJobSpec)
         taken = intake.Intake(self.spec)
         stored = b"".join(taken.feed(content))
         rest, self.manifest = taken.finish()

@@ -124,7 +124,7 @@ class PeerSubject(executor_world.Subject):
     waits = ("Pending", "ExecutorUnavailable", "")
     unheard = ("Running", "Started")
     knows_programs = False
-    options = hubs.Options(lease_s=3.0, renew_s=0.3)
+    options = hubs.HubOptions(lease_s=3.0, renew_s=0.3)
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -153,7 +153,7 @@ class PeerSubject(executor_world.Subject):
         """End the process without a word."""
         if self._service is not None:
             gone, self._service = self._service, None
-            await gone._crew.stop()
+            await gone._background.stop()
 
     async def objects(self) -> list[str]:
         return sorted(self.programs.running)

@@ -25,9 +25,9 @@ class PlayedAgents:
         spec = data_pond.DataPondSpec(sources=(lake,))
         self.ledger.pond_changed(controlled.NS, POND, spec, root="/pond")
         for node in nodes:
-            self._report(node, pond_messages.Order(revision=-1))
+            self._report(node, pond_messages.NodeOrder(revision=-1))
 
-    async def ordered(self, node: str) -> pond_messages.Order:
+    async def ordered(self, node: str) -> pond_messages.NodeOrder:
         """What is wanted of a node now."""
         return await self.ledger.order(controlled.NS, POND, node, knows=-1, wait_s=0.0)
 
@@ -40,7 +40,7 @@ class PlayedAgents:
         for node in nodes:
             self._report(node, await self.ordered(node))
 
-    def _report(self, node: str, order: pond_messages.Order) -> None:
+    def _report(self, node: str, order: pond_messages.NodeOrder) -> None:
         self._sequence += 1
         if order.pins:
             self.ledger.put_manifest(controlled.NS, POND, self.snapshot)

@@ -26,7 +26,7 @@ class RefusingClient(client.Client):
     refusals: list[errors.ApiError]
     before_delete: Callable[[], Awaitable[None]] | None = None
 
-    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
+    async def raw(self, method: str, path: str, **more: Any) -> http_types.ClientResponse:
         if method == "POST" and path.endswith("/pods") and self.refusals:
             raise self.refusals.pop(0)
         ends = method == "DELETE" or b'"shutdown"' in (more.get("body") or b"")
@@ -44,7 +44,7 @@ class World:
         self.refusals: list[errors.ApiError] = []
         self.journal = directory / "journal.db"
         self.settings = controlled.SETTINGS
-        self.options = hubs.Options(lease_s=2.0)
+        self.options = hubs.HubOptions(lease_s=2.0)
         self.plane = cluster.ControlPlane(
             cluster.Settings(
                 data_dir=directory,
@@ -132,4 +132,6 @@ def a_container(script: str, name: str = "main") -> dict[str, Any]:
 
 def programs(pod: dict[str, Any]) -> set[int]:
     """Pids of the container of a Pod."""
-    return processes.belonging(None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0")
+    return processes.find_members(
+        None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0"
+    )

@@ -68,7 +68,7 @@ class CutClient(client.Client):
 
     fuse: Fuse
 
-    async def raw(self, method: str, path: str, **given: Any) -> http_types.Response:
+    async def raw(self, method: str, path: str, **given: Any) -> http_types.ClientResponse:
         counts = method != "GET" and not path.endswith("/events")
         if not counts:
             self.fuse.check()

@@ -18,11 +18,11 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 
 CREATED = 1_780_000_000.0
-ANY = model.Wanted()
+ANY = model.JobQuery()
 _PROGRESS = model.FileProgress.__struct_fields__
 
 
-class ToldJobs(service.Jobs):
+class ToldJobs(service.FileJobs):
     """`created`: in order. `fail`: raised by the next `create`."""
 
     def __init__(self, directory: Path) -> None:
@@ -76,7 +76,7 @@ class ToldJobs(service.Jobs):
         self,
         namespace: str | None,
         *,
-        wanted: model.Wanted = ANY,
+        wanted: model.JobQuery = ANY,
         limit: int = 100,
         below: str | None = None,
     ) -> tuple[list[model.JobView], str | None]:
@@ -117,18 +117,18 @@ class ToldJobs(service.Jobs):
         return [commit for _, commit in sorted(self.told_commits[job].items())]
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
-        return self._act("cancel", job, filejobs.Phase.CANCELLED)
+        return self._act("cancel", job, filejobs.FileJobPhase.CANCELLED)
 
     async def pause(self, namespace: str, job: str) -> model.JobView:
         if self.told_views[job].phase.final:
             raise errors.NotNow(f"job {job} is over: there is nothing to pause")
-        return self._act("pause", job, filejobs.Phase.PAUSED)
+        return self._act("pause", job, filejobs.FileJobPhase.PAUSED)
 
     async def resume(self, namespace: str, job: str) -> model.JobView:
-        return self._act("resume", job, filejobs.Phase.RUNNING)
+        return self._act("resume", job, filejobs.FileJobPhase.RUNNING)
 
     async def redrive(self, namespace: str, job: str) -> model.JobView:
-        return self._act("redrive", job, filejobs.Phase.RUNNING)
+        return self._act("redrive", job, filejobs.FileJobPhase.RUNNING)
 
     async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
         given = {
@@ -175,7 +175,7 @@ class ToldJobs(service.Jobs):
             part=number,
             run=1,
             attempt=1,
-            outcome=filejobs.Outcome.SUCCEEDED,
+            outcome=filejobs.PartOutcome.SUCCEEDED,
             output=self._put(job, f"out/{number}-1-1.ndjson", output),
             errors=self._put(job, f"out/{number}-1-1.errors", bad),
         )
@@ -186,7 +186,7 @@ class ToldJobs(service.Jobs):
         done = msgspec.structs.replace(parts, pending=0, succeeded=parts.total)
         return self.move(
             job,
-            phase=filejobs.Phase.SUCCEEDED,
+            phase=filejobs.FileJobPhase.SUCCEEDED,
             parts=done,
             output=_file(filejobs.OUTPUTS, result)
             if apart
@@ -199,7 +199,7 @@ class ToldJobs(service.Jobs):
         self.store.put(f"{self.told_views[job].directory}/{key}", data)
         return _file(key, data)
 
-    def _act(self, name: str, job: str, phase: filejobs.Phase) -> model.JobView:
+    def _act(self, name: str, job: str, phase: filejobs.FileJobPhase) -> model.JobView:
         self.acts.append((name, job))
         return self.move(job, phase=phase)
 
@@ -226,13 +226,13 @@ class ToldJobs(service.Jobs):
 
 def _waiting(new: model.NewJob) -> model.JobView:
     parts = len(new.manifest.parts)
-    return model.JobView(
+    return model.GenericJobView(
         id=new.id.text,
         uuid=new.id.uuid,
         namespace=new.namespace,
         user=new.user,
         spec=new.spec,
-        phase=filejobs.Phase.PENDING,
+        phase=filejobs.FileJobPhase.PENDING,
         reason="",
         message="",
         created=CREATED,

@@ -82,11 +82,11 @@ class WorkerProcess:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        processes.kill_belonging(None, marker=self.mark)
+        processes.kill_members(None, marker=self.mark)
 
     def alive(self) -> set[int]:
         """The worker and all that it has started, as far as it still runs, but for its zygote."""
-        found = processes.belonging(None, marker=self.mark)
+        found = processes.find_members(None, marker=self.mark)
         return found - self.zygotes() if self.pid in found else found
 
     def descendants(self) -> set[int]:
@@ -100,7 +100,7 @@ class WorkerProcess:
 
     def described(self) -> str:
         """Its processes, whether they run, where in the kernel they sleep, and what it logged."""
-        pids = sorted(processes.belonging(None, marker=self.mark))
+        pids = sorted(processes.find_members(None, marker=self.mark))
         lines = [f"{pid} {comm(pid)}: {_state(pid)} {_of(pid, 'wchan')}" for pid in pids]
         return "\n".join((*lines, self.log.read_text(errors="replace")[-5000:]))
 

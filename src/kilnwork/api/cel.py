@@ -74,7 +74,7 @@ class CelError(errors.KilnError):
 
 @functools.cache
 def available() -> bool:
-    """Whether the library is installed; it is not loaded for this."""
+    """Return whether the library is installed; it is not loaded for this."""
     return importlib.util.find_spec(LIBRARY) is not None
 
 
@@ -157,7 +157,8 @@ def macros(bare_text: str) -> tuple[list[tuple[str, str]], int]:
 
 
 def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
-    """Number of macros, how deep they lie in each other, and the most members of a literal list.
+    """Return the number of macros, how deep they lie in each other, and the most members of a
+    literal list.
 
     Raises CelError for what may take longer than that tells. The library names the variables of
     macros among the others: one that no macro binds is unknown, and so is a macro that is.
@@ -185,7 +186,7 @@ def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
 
 
 def _nesting(text: str, calls: set[int]) -> int:
-    """How deep the calls whose parentheses open at these places lie in each other."""
+    """Return how deep the calls whose parentheses open at these places lie in each other."""
     open_calls: list[bool] = []
     deepest = 0
     for position, char in enumerate(text):

@@ -130,7 +130,7 @@ def _times(*paths: str) -> dict[str, schema.Schema]:
     return dict.fromkeys(paths, crd_parts.TIME)
 
 
-JOB = crd_parts.Kind(
+JOB = crd_parts.KindDefinition(
     description=job.Job.__doc__ or "",
     spec=job.JobSpec,
     needs_spec=True,
@@ -175,7 +175,7 @@ JOB = crd_parts.Kind(
     described_at=_described_at("spec.template"),
 )  # fmt: skip
 
-JOB_CONFIG = crd_parts.Kind(
+JOB_CONFIG = crd_parts.KindDefinition(
     description=job_config.JobConfig.__doc__ or "",
     spec=job_config.JobConfigSpec,
     needs_spec=True,

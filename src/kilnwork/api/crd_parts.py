@@ -1,7 +1,7 @@
 """What CustomResourceDefinitions of ours are put together from, and the words of their rules.
 
-Used by `crd` and `crd_jobs`, which have a `Kind` for each kind, and by `validation`, which says the
-same in Python. No definition is here.
+Used by `crd` and `crd_jobs`, which have a `KindDefinition` for each kind, and by `validation`,
+which says the same in Python. No definition is here.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import msgspec
 from kilnwork.api import meta, schema
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class KindDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """What a definition says beyond names and schema."""
 
     description: str

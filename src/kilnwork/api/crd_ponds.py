@@ -7,7 +7,7 @@ from kilnwork.api import crd_parts, data_pond
 
 WATERMARK_RULE = "lowWatermark must not be above highWatermark"
 
-DATA_POND = crd_parts.Kind(
+DATA_POND = crd_parts.KindDefinition(
     description=data_pond.DataPond.__doc__ or "",
     spec=data_pond.DataPondSpec,
     status=data_pond.DataPondStatus,

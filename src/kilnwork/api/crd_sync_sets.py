@@ -82,7 +82,7 @@ def _frozen() -> Iterator[meta.JsonObject]:
     yield crd_parts.rule(groups, f"resources.groups {FROZEN}", fieldPath=".resources.groups")
 
 
-SYNC_SET = crd_parts.Kind(
+SYNC_SET = crd_parts.KindDefinition(
     description=sync_set.SyncSet.__doc__ or "",
     spec=sync_set.SyncSetSpec,
     needs_spec=True,

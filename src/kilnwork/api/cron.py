@@ -1,7 +1,7 @@
 """Cron expressions: what they name, and their ticks, in UTC seconds, in any time zone.
 
 `parse` reads Furiko's syntax with quartz's rules for days; `cron_fields` has the grammar of each
-field. An `Expression` names local times; `next_after` finds the first tick after a second and
+field. A `CronExpression` names local times; `next_after` finds the first tick after a second and
 `count` says how many a span has, both without walking from tick to tick. Used by `schedules`, which
 decides what is due, and by validation. No clock; zone files are read by `zoneinfo`, once each.
 
@@ -45,7 +45,7 @@ _NAMED = {
 _SECOND = dt.timedelta(seconds=1)
 
 
-class Expression(msgspec.Struct, frozen=True, gc=False):
+class CronExpression(msgspec.Struct, frozen=True, gc=False):
     """Local times: every combination of the numbers below, on days that match."""
 
     text: str
@@ -235,7 +235,7 @@ class Expression(msgspec.Struct, frozen=True, gc=False):
         return total
 
 
-def parse(expression: str, *, format: job_config.CronFormat, hash_id: str) -> Expression:  # noqa: A002 - the field's name
+def parse(expression: str, *, format: job_config.CronFormat, hash_id: str) -> CronExpression:  # noqa: A002 - the field's name
     """Return what `expression` names; `H` in it depends on `hash_id`, NAMESPACE/NAME of its owner.
 
     Raise InvalidCron if it is malformed, or names no day of the years 1970 to 2099.
@@ -253,7 +253,7 @@ def parse(expression: str, *, format: job_config.CronFormat, hash_id: str) -> Ex
             texts, (*fields, cron_fields.MONTH, weekday, cron_fields.YEAR), strict=True
         )
     )
-    found = Expression(
+    found = CronExpression(
         text=expression,
         seconds=second.values,
         minutes=minute.values,

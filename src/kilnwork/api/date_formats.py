@@ -125,7 +125,8 @@ def _day_of_year(moment: datetime) -> int:
 
 
 def _week(moment: datetime) -> tuple[int, int]:
-    """Year and week of locale `en`: weeks begin on Sunday, the first is that of January 1."""
+    """Return year and week of locale `en`: weeks begin on Sunday, the first is that of January
+    1."""
     saturday = _day_of_year(moment) + 6 - _day_of_week(moment)
     length = 366 if moment.year % 4 == 0 and (moment.year % 100 or moment.year % 400 == 0) else 365
     if saturday > length:
@@ -152,7 +153,7 @@ Part = Callable[[datetime], str]
 
 
 def _number(value: Callable[[datetime], int], *tokens: str, ordinal: str = "") -> dict[str, Part]:
-    """Tokens of a number, each padded to its own length, and that of its ordinal."""
+    """Return tokens of a number, each padded to its own length, and that of its ordinal."""
     made: dict[str, Part] = {
         token: functools.partial(_padded, value, len(token)) for token in tokens
     }

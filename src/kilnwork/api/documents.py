@@ -51,7 +51,8 @@ class Budget:
 
 
 def measure(document: Any, *, max_size: int = MAX_SIZE, max_depth: int = MAX_DEPTH) -> Size:
-    """Size of parsed JSON; raises LimitExceeded as soon as it is too large or too deep."""
+    """Return the size of parsed JSON; raises LimitExceeded as soon as it is too large or too
+    deep."""
     values, characters, longest, depth = 0, 0, 0, 0
     level = [document]
     while level:
@@ -95,7 +96,8 @@ def find_non_json(value: Any) -> str | None:
 
 
 def equal(left: Any, right: Any, budget: Budget) -> bool:
-    """Whether two JSON values are equal: 1 equals 1.0, and true equals no number (RFC 9535)."""
+    """Return whether two JSON values are equal: 1 equals 1.0, and true equals no number (RFC
+    9535)."""
     budget.spend(1)
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right

@@ -56,7 +56,7 @@ class Row(msgspec.Struct, frozen=True):
     unless: tuple[Any, ...] = (False, 0)
 
     def effect(self, side: Side) -> Effect:
-        """What comes of it there."""
+        """Return what comes of it there."""
         return self.embedded if side == Side.EMBEDDED else self.cluster
 
 
@@ -74,7 +74,7 @@ Table = Mapping[str, Row]
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows by path; ValueError when a path is there twice."""
+    """Return the rows by path; ValueError when a path is there twice."""
     found = {row.path: row for row in rows}
     if len(found) != len(rows):
         paths = [row.path for row in rows]
@@ -85,7 +85,8 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def row_for(rows: Table, path: str) -> Row | None:
-    """The row of a field, or one above that holds for all below; None: the table says nothing."""
+    """Return the row of a field, or one above that holds for all below; None: the table says
+    nothing."""
     if path in rows:
         return rows[path]
     above = path
@@ -98,7 +99,7 @@ def row_for(rows: Table, path: str) -> Row | None:
 
 
 def findings(rows: Table, value: Any, side: Side, *, at: str = "") -> Iterator[Finding]:
-    """Fields of an object that are ignored or refused there, in the order of the object.
+    """Yield fields of an object that are ignored or refused there, in the order of the object.
 
     `value`: the JSON of it, or of what is at path `at`.
     """

@@ -18,7 +18,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Parallelism = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
-Seconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.LONGEST_S)]
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.MAX_S)]
 
 Title = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 """Shown in terminals, so that there are no control characters in it."""
@@ -47,18 +47,18 @@ _SHORT = re.compile(r"f-([0-9]{8,19})")
 
 
 def short_id(job: str) -> str:
-    """The short form of an id `YYYY-MM-NUMBER`: `f-` and the first digits of the number, which is
-    random. No task is called so."""
+    """Return the short form of an id `YYYY-MM-NUMBER`: `f-` and the first digits of the number,
+    which is random. No task is called so."""
     return f"f-{job.rpartition('-')[2][:_SHORT_DIGITS]}"
 
 
 def short_digits(ref: str) -> str | None:
-    """The digits in a short id, eight or more; None for anything else."""
+    """Return the digits in a short id, eight or more; None for anything else."""
     found = _SHORT.fullmatch(ref)
     return None if found is None else found[1]
 
 
-class Phase(StrEnum):
+class FileJobPhase(StrEnum):
     """Where a file job is. The last three never change, except that a redrive starts a Failed
     one or a Cancelled one anew."""
 
@@ -77,7 +77,7 @@ class Phase(StrEnum):
         return self in _FINAL
 
 
-_FINAL = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
+_FINAL = (FileJobPhase.SUCCEEDED, FileJobPhase.FAILED, FileJobPhase.CANCELLED)
 
 
 class Format(StrEnum):
@@ -148,7 +148,7 @@ class PartRetry(api_task.Retry, frozen=True):
         return api_task.Retry(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
-class JobSpec(api_task.Wire, frozen=True):
+class FileJobSpec(api_task.Wire, frozen=True):
     """What a file job is to do.
 
     `itemsPerPart`, `bytesPerPart`: a part ends at whichever comes first. `maxParts`: parts are made
@@ -223,7 +223,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, succeeded: int, failed: int, skipped: int) -> Self:
-        """Counts that add up."""
+        """Return counts that add up."""
         total = succeeded + failed + skipped
         return cls(total=total, succeeded=succeeded, failed=failed, skipped=skipped)
 
@@ -236,7 +236,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Outcome(StrEnum):
+class PartOutcome(StrEnum):
     """How a part ended for good."""
 
     SUCCEEDED = "Succeeded"
@@ -264,7 +264,7 @@ class Commit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
     part: int
     run: int
     attempt: int
-    outcome: Outcome
+    outcome: PartOutcome
     records: Records = Records()
     output: StoredFile | None = None
     errors: StoredFile | None = None

@@ -15,7 +15,7 @@ from kilnwork.api import wire
 
 Wire = wire.Wire
 
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=api_task.LONGEST_S)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=api_task.MAX_S)]
 
 MAX_STEPS = 500
 """Steps of a flow, at whatever depth."""

@@ -37,7 +37,7 @@ class Problem(NamedTuple):
     text: str
 
 
-class Kind(StrEnum):
+class NodeKind(StrEnum):
     """What a node does."""
 
     WORK = "work"
@@ -49,16 +49,16 @@ class Kind(StrEnum):
     @property
     def leaf(self) -> bool:
         """Whether it has a job."""
-        return self in (Kind.WORK, Kind.EACH)
+        return self in (NodeKind.WORK, NodeKind.EACH)
 
 
-class Node:
+class FlowNode:
     """One step. What a kind of node has not is empty."""
 
-    def __init__(self, name: str, path: str, step: flow.Step, kind: Kind) -> None:
+    def __init__(self, name: str, path: str, step: flow.Step, kind: NodeKind) -> None:
         self.name, self.path, self.step, self.kind = name, path, step, kind
         self.condition: expressions.Expression | None = None
-        self.otherwise: Node | None = None
+        self.otherwise: FlowNode | None = None
         """`else`; it has the same name."""
         self.task: api_task.TaskTemplate | None = None
         """What work runs, without its TaskCluster."""
@@ -73,7 +73,7 @@ class Node:
         self.items: expressions.Expression | None = None
         self.failed: int | str = 0
         """How many items may fail."""
-        self.children: tuple[Node, ...] = ()
+        self.children: tuple[FlowNode, ...] = ()
         """Branches of a fork; steps in order of others."""
         self.least = 0
         """Branches of a fork that must succeed; 0: all of them."""
@@ -95,7 +95,7 @@ class Node:
         yield f"{self.path}.with", self.own_names
 
     @property
-    def chosen(self) -> tuple["Node", ...]:
+    def chosen(self) -> tuple["FlowNode", ...]:
         """Return it and its `else`."""
         return (self,) if self.otherwise is None else (self, self.otherwise)
 
@@ -104,7 +104,7 @@ class Clause(NamedTuple):
     """One of `catch`."""
 
     causes: frozenset[str]
-    nodes: tuple[Node, ...]
+    nodes: tuple[FlowNode, ...]
 
     def fits(self, reasons: Iterable[str]) -> bool:
         """Return whether it is for a flow that failed for these."""
@@ -117,27 +117,27 @@ class Program:
     def __init__(self, declared: flow.Flow) -> None:
         self.params = declared.params
         self.timeout_s = declared.timeout_seconds
-        self.nodes: tuple[Node, ...] = ()
+        self.nodes: tuple[FlowNode, ...] = ()
         self.catch: tuple[Clause, ...] = ()
-        self.last: tuple[Node, ...] = ()
+        self.last: tuple[FlowNode, ...] = ()
         """`finally`."""
         self.result: expressions.Expression | None = None
 
     @property
-    def sections(self) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    def sections(self) -> Iterator[tuple[str, tuple[FlowNode, ...]]]:
         """Yield the prefix of keys and the nodes of each list of steps."""
         yield "", self.nodes
         for number, clause in enumerate(self.catch):
             yield f"catch[{number}].", clause.nodes
         yield "finally.", self.last
 
-    def every(self) -> Iterator[Node]:
+    def every(self) -> Iterator[FlowNode]:
         """Yield all nodes, outer ones first."""
         for _, nodes in self.sections:
             yield from _walk(nodes)
 
 
-def _walk(nodes: Iterable[Node]) -> Iterator[Node]:
+def _walk(nodes: Iterable[FlowNode]) -> Iterator[FlowNode]:
     for node in nodes:
         for one in node.chosen:
             yield one
@@ -182,7 +182,7 @@ class _Builder:
 
     def steps(
         self, path: str, given: Sequence[Any], *, may_be_empty: bool = False
-    ) -> tuple[Node, ...]:
+    ) -> tuple[FlowNode, ...]:
         found = []
         for number, one in enumerate(given):
             here = f"{path}[{number}]"
@@ -195,7 +195,9 @@ class _Builder:
             self.add(path, "must have a step")
         return tuple(node for node in found if node is not None)
 
-    def node(self, name: str, path: str, given: Any, *, alternative: bool = False) -> Node | None:
+    def node(
+        self, name: str, path: str, given: Any, *, alternative: bool = False
+    ) -> FlowNode | None:
         self.count += 1
         if self.count > flow.MAX_STEPS:
             return None
@@ -204,7 +206,7 @@ class _Builder:
         kind = None if step is None else self._kind(path, step)
         if step is None or kind is None:
             return None
-        node = Node(name, path, step, kind)
+        node = FlowNode(name, path, step, kind)
         self._check_fields(node)
         if alternative:
             for field, here in (("if", step.if_), ("timeoutSeconds", step.timeout_seconds)):
@@ -223,7 +225,7 @@ class _Builder:
         elif name in RESERVED:
             self.add(path, f"must not be named {name}, which expressions have for something else")
 
-    def _conditions(self, node: Node) -> None:
+    def _conditions(self, node: FlowNode) -> None:
         step, path = node.step, node.path
         if step.if_:
             with self.problem_at(f"{path}.if"):
@@ -247,30 +249,30 @@ class _Builder:
         text, where = (found[1], found[2]) if found else (str(error), "")
         self.add(f"{path}{where}", f"is not valid: {text}")
 
-    def _kind(self, path: str, step: flow.Step) -> Kind | None:
+    def _kind(self, path: str, step: flow.Step) -> NodeKind | None:
         work = [bool(step.call), bool(step.command), step.task_template is not None]
         given = [*work, bool(step.fork), bool(step.do)]
         if sum(given) != 1:
             self.add(path, "must have one of call, command, taskTemplate, fork and do")
             return None
         if step.fork:
-            return Kind.FORK
+            return NodeKind.FORK
         if step.do:
-            return Kind.UNTIL if step.until else Kind.GROUP
-        return Kind.EACH if step.each else Kind.WORK
+            return NodeKind.UNTIL if step.until else NodeKind.GROUP
+        return NodeKind.EACH if step.each else NodeKind.WORK
 
-    def _check_fields(self, node: Node) -> None:
+    def _check_fields(self, node: FlowNode) -> None:
         """Say which fields have no use in such a step."""
         step, kind = node.step, node.kind
         useless = {
-            "until": step.until and kind is not Kind.UNTIL,
-            "max": step.max is not None and kind is not Kind.UNTIL,
+            "until": step.until and kind is not NodeKind.UNTIL,
+            "max": step.max is not None and kind is not NodeKind.UNTIL,
             "of": step.of and not step.each,
-            "each": step.each and kind is not Kind.EACH,
-            "parallel": step.parallel is not None and kind is not Kind.EACH,
-            "allow": step.allow is not None and not (kind is Kind.EACH or step.join),
-            "wait": step.wait != "all" and kind is not Kind.FORK,
-            "join": step.join and kind is not Kind.WORK,
+            "each": step.each and kind is not NodeKind.EACH,
+            "parallel": step.parallel is not None and kind is not NodeKind.EACH,
+            "allow": step.allow is not None and not (kind is NodeKind.EACH or step.join),
+            "wait": step.wait != "all" and kind is not NodeKind.FORK,
+            "join": step.join and kind is not NodeKind.WORK,
         }
         if not kind.leaf:
             useless |= {
@@ -284,7 +286,7 @@ class _Builder:
             if given:
                 self.add(f"{node.path}.{name}", f"has no use in a step of kind {kind.value}")
 
-    def _work(self, node: Node) -> None:
+    def _work(self, node: FlowNode) -> None:
         step, path = node.step, node.path
         node.task = self._template(node)
         given: dict[str, Any] = dict(step.with_)
@@ -326,7 +328,7 @@ class _Builder:
         self.add(f"{path}.failed", "must be a number from 0 on, or a percentage such as 1%")
         return 0
 
-    def _template(self, node: Node) -> api_task.TaskTemplate | None:
+    def _template(self, node: FlowNode) -> api_task.TaskTemplate | None:
         step, path = node.step, node.path
         if step.call:
             name = step.call if ":" in step.call else ":".join(step.call.rsplit(".", 1))
@@ -347,9 +349,9 @@ class _Builder:
         node.own_cluster = named or found.executor != api_task.WORKER
         return found
 
-    def _compound(self, node: Node) -> None:
+    def _compound(self, node: FlowNode) -> None:
         step, path = node.step, node.path
-        if node.kind is Kind.FORK:
+        if node.kind is NodeKind.FORK:
             if len(step.fork) > flow.MAX_BRANCHES:
                 self.add(f"{path}.fork", f"has more than {flow.MAX_BRANCHES} branches")
                 return
@@ -360,14 +362,14 @@ class _Builder:
             node.least = self._least(node)
             return
         node.children = self.steps(f"{path}.do", step.do)
-        if node.kind is not Kind.UNTIL:
+        if node.kind is not NodeKind.UNTIL:
             return
         if step.max is None:
             self.add(f"{path}.max", "is needed with `until`: the most rounds")
         with self.problem_at(f"{path}.until"):
             node.condition_of_loop = expressions.field(step.until)
 
-    def _least(self, node: Node) -> int:
+    def _least(self, node: FlowNode) -> int:
         wait, most = node.step.wait, len(node.step.fork)
         if wait == "all":
             return 0
@@ -381,7 +383,7 @@ class _Builder:
     def tolerate(self, program: Program) -> None:
         """Let an `each` tolerate what its `join` allows."""
         nodes = list(program.every())
-        each = {node.name: node for node in nodes if node.kind is Kind.EACH}
+        each = {node.name: node for node in nodes if node.kind is NodeKind.EACH}
         for node in nodes:
             target = each.get(node.step.join)
             if node.step.allow is None or not node.step.join or target is None:
@@ -401,9 +403,9 @@ def code_digests(program: Program) -> frozenset[bytes]:
     return frozenset(digest for digest in found if digest is not None)
 
 
-def shard_readers(program: Program) -> dict[str, list[Node]]:
+def shard_readers(program: Program) -> dict[str, list[FlowNode]]:
     """Return the steps that have one task for each shard of a snapshot, or of some, by snapshot."""
-    found: dict[str, list[Node]] = {}
+    found: dict[str, list[FlowNode]] = {}
     for node in program.every():
         for name in () if node.items is None else node.items.names:
             if name.root == "data" and name.member is not None:

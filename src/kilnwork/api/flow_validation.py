@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from kilnwork.api import expressions, flow, flow_program
 
 Problem = flow_program.Problem
-_Kind = flow_program.Kind
+_Kind = flow_program.NodeKind
 
 STEP_MEMBERS = ("value", "results", "state", "counts")
 SET_MEMBERS = ("name", "generation")
@@ -52,7 +52,7 @@ def mark_wanted(program: flow_program.Program) -> None:
             _want(node, named=node.name in read)
 
 
-def _want(node: flow_program.Node, *, named: bool) -> None:
+def _want(node: flow_program.FlowNode, *, named: bool) -> None:
     node.wanted = True
     node.named = node.named or named
     inside = node.children if node.kind is _Kind.FORK else node.children[-1:]
@@ -106,8 +106,8 @@ class _Checker:
 
     def _list(
         self,
-        nodes: Iterable[flow_program.Node],
-        known: Mapping[str, flow_program.Node],
+        nodes: Iterable[flow_program.FlowNode],
+        known: Mapping[str, flow_program.FlowNode],
         *,
         failed: bool,
     ) -> Iterator[Problem]:
@@ -118,7 +118,11 @@ class _Checker:
             known[node.name] = node
 
     def _node(
-        self, node: flow_program.Node, known: Mapping[str, flow_program.Node], *, failed: bool
+        self,
+        node: flow_program.FlowNode,
+        known: Mapping[str, flow_program.FlowNode],
+        *,
+        failed: bool,
     ) -> Iterator[Problem]:
         item = node.step.each if node.kind is _Kind.EACH else ""
         if item and item in self._every:
@@ -144,7 +148,7 @@ class _Checker:
         self,
         path: str,
         names: Iterable[expressions.Name],
-        known: Mapping[str, flow_program.Node],
+        known: Mapping[str, flow_program.FlowNode],
         *,
         failed: bool = False,
     ) -> Iterator[Problem]:
@@ -154,7 +158,7 @@ class _Checker:
                 yield Problem(path, text)
 
     def _problem(
-        self, name: expressions.Name, known: Mapping[str, flow_program.Node], *, failed: bool
+        self, name: expressions.Name, known: Mapping[str, flow_program.FlowNode], *, failed: bool
     ) -> str:
         root, member = name
         if root == "data":
@@ -174,7 +178,7 @@ class _Checker:
         steps = ", ".join(known) or "none yet"
         return f"names {root}, which is unknown here; steps so far: {steps}"
 
-    def _group(self, node: flow_program.Node) -> Iterator[Problem]:
+    def _group(self, node: flow_program.FlowNode) -> Iterator[Problem]:
         if self._groups is None or not node.kind.leaf:
             return
         path, group, groups = f"{node.path}.group", node.step.group, sorted(self._groups)
@@ -187,7 +191,7 @@ class _Checker:
             yield Problem(path, f"is needed: one of {', '.join(groups) or 'no groups'}")
 
     def _join(
-        self, node: flow_program.Node, known: Mapping[str, flow_program.Node]
+        self, node: flow_program.FlowNode, known: Mapping[str, flow_program.FlowNode]
     ) -> Iterator[Problem]:
         join = node.step.join
         if join and (join not in known or known[join].kind is not _Kind.EACH):
@@ -196,7 +200,7 @@ class _Checker:
             text = f"names {join}, no step with `each` before it; there are: {listed}"
             yield Problem(f"{node.path}.join", text)
 
-    def _of(self, node: flow_program.Node) -> Iterator[Problem]:
+    def _of(self, node: flow_program.FlowNode) -> Iterator[Problem]:
         of = node.items
         if of is None or of.path[:1] != ("data",) or len(of.path) != 2:
             return
@@ -213,7 +217,7 @@ def _member(root: str, member: str | None, known: Iterable[str], noun: str) -> s
     return f"names {shown}, no {noun}; there are: {listed}"
 
 
-def _step_member(node: flow_program.Node, member: str | None) -> str:
+def _step_member(node: flow_program.FlowNode, member: str | None) -> str:
     members = [one for one in STEP_MEMBERS if node.kind is _Kind.EACH or one != "results"]
     members = [one for one in members if node.kind is not _Kind.EACH or one != "value"]
     if node.kind is _Kind.UNTIL:

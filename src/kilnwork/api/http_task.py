@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import wire
 
-LONGEST_S = 31 * 24 * 3600
+MAX_S = 31 * 24 * 3600
 """Longest time that a request, or what it has begun elsewhere, may take."""
 
 MAX_BYTES = 1 << 30
@@ -25,7 +25,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 CALLBACK_URL = "task.callback_url"
 """Variable of requests with `callback`: where the result is to be sent."""
 
-Timeout = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_S)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 

@@ -42,7 +42,7 @@ class InvalidRequest(rules.InvalidRules):
 
 
 def variables(template: http_task.HttpTemplate) -> set[str]:
-    """The names that texts of a request may refer to, its inputs aside."""
+    """Return the names that texts of a request may refer to, its inputs aside."""
     own = {http_task.CALLBACK_URL} if template.awaited is not None else set()
     return {*substitution.TASK_VARIABLES, *own}
 
@@ -85,7 +85,7 @@ def _parsed(request: http_task.HttpRequest) -> Any:
 
 
 def result_rules(given: http_task.HttpResponse) -> rules.ResultRules:
-    """The conditions of a response. Raises `msgspec.ValidationError` for what is no rule."""
+    """Return the conditions of a response. Raises `msgspec.ValidationError` for what is no rule."""
     return rules.ResultRules(
         success_condition=_condition(given.success_condition),
         failure_condition=_condition(given.failure_condition),
@@ -108,8 +108,8 @@ def _rule(given: Any) -> str | rules.Rule:
 def problems(
     template: http_task.HttpTemplate, field: str = "spec.http", *, besides: Iterable[str] = ()
 ) -> Iterator[Problem]:
-    """What is wrong with a request, its conditions and labels, for admission. `besides`: variables
-    that it has besides `variables`."""
+    """Yield what is wrong with a request, its conditions and labels, for admission. `besides`:
+    variables that it has besides `variables`."""
     known = {*variables(template), *besides}
     yield from _open_request_problems(template.request, known, f"{field}.request")
     yield from _response_problems(template, f"{field}.response")
@@ -157,7 +157,8 @@ def _path_problems(path: str, field: str) -> Iterator[Problem]:
 def request_problems(
     request: http_task.HttpRequest, field: str, *, variable: bool
 ) -> Iterator[Problem]:
-    """What is wrong with the request itself; with `variable` texts may still have variables."""
+    """Yield what is wrong with the request itself; with `variable` texts may still have
+    variables."""
     method = request.method
     if not _open(method, variable) and (
         not _TOKEN.fullmatch(method) or method.upper() in _FORBIDDEN_METHODS
@@ -181,7 +182,7 @@ def request_problems(
 
 
 def url_problem(url: str) -> str:
-    """Why a URL cannot be requested; "" when it can."""
+    """Return why a URL cannot be requested; "" when it can."""
     try:
         parts = parse.urlsplit(url)
         _ = parts.port
@@ -252,7 +253,7 @@ def spec_problems(
     *,
     more: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """What is wrong with a task that is a request. `given_inputs`, `more`: as of
+    """Yield what is wrong with a task that is a request. `given_inputs`, `more`: as of
     `object_manifests`."""
     if spec.sent is None:
         return

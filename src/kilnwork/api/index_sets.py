@@ -182,7 +182,7 @@ def _omitted(count: int) -> str:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of numbers without a gap."""
+    """Yield first and last of each run of numbers without a gap."""
     first = last = None
     for number in numbers:
         if first is None or last is None:

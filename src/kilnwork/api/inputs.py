@@ -20,7 +20,7 @@ FIRST_INPUT = "input"
 """The name under which a command finds the TaskObject of `spec.inputObject`."""
 
 
-class Kind(StrEnum):
+class InputKind(StrEnum):
     """What an input comes from."""
 
     OBJECT = "TaskObject"
@@ -30,10 +30,10 @@ class Kind(StrEnum):
     JOB_CONFIG = "JobConfig"
 
 
-class Source(msgspec.Struct, frozen=True):
+class InputSource(msgspec.Struct, frozen=True):
     """One object of the task's namespace whose data or result is read."""
 
-    kind: Kind
+    kind: InputKind
     name: str
 
     def __str__(self) -> str:
@@ -48,11 +48,12 @@ class InputError(errors.KilnError):
         self.reason = reason
 
 
-def sources(spec: task.TaskTemplate) -> dict[str, tuple[Source, str | None]]:
-    """Input name → where it comes from and the path into it; raises InputError for a bad spec."""
-    found: dict[str, tuple[Source, str | None]] = {}
+def sources(spec: task.TaskTemplate) -> dict[str, tuple[InputSource, str | None]]:
+    """Return input name → where it comes from and the path into it; raises InputError for a bad
+    spec."""
+    found: dict[str, tuple[InputSource, str | None]] = {}
     if spec.input_object is not None:
-        found[FIRST_INPUT] = (Source(Kind.OBJECT, spec.input_object), None)
+        found[FIRST_INPUT] = (InputSource(InputKind.OBJECT, spec.input_object), None)
     for entry in spec.inputs:
         if entry.name in found:
             raise _invalid(f"spec.inputs names {entry.name!r} twice")
@@ -60,8 +61,8 @@ def sources(spec: task.TaskTemplate) -> dict[str, tuple[Source, str | None]]:
     return found
 
 
-def assemble(spec: task.TaskTemplate, values: Mapping[Source, Any]) -> bytes | None:
-    """The JSON object of inputs by name, None for a task without inputs.
+def assemble(spec: task.TaskTemplate, values: Mapping[InputSource, Any]) -> bytes | None:
+    """Return the JSON object of inputs by name, None for a task without inputs.
 
     `values` holds the data or result of every source. Raises InputError.
     """
@@ -82,11 +83,11 @@ def encode(document: dict[str, Any]) -> bytes:
     return encoded
 
 
-def _source(entry: task.TaskInput) -> Source:
+def _source(entry: task.TaskInput) -> InputSource:
     if entry.object is not None and entry.task is None:
-        return Source(Kind.OBJECT, entry.object)
+        return InputSource(InputKind.OBJECT, entry.object)
     if entry.task is not None and entry.object is None:
-        return Source(Kind.TASK, entry.task)
+        return InputSource(InputKind.TASK, entry.task)
     raise _invalid(f"input {entry.name!r} must name one of object and task")
 
 

@@ -55,7 +55,7 @@ class _Class(msgspec.Struct, frozen=True):
     negated: bool = False
 
     def takes(self, char: str) -> bool:
-        """Whether `char` is one of these characters."""
+        """Return whether `char` is one of these characters."""
         found = any(first <= char <= last for first, last in self.ranges)
         if not found and self.categories:
             category = unicodedata.category(char)
@@ -101,7 +101,7 @@ class Pattern:
         self._next: dict[int, int] = {}
 
     def fullmatch(self, text: str, budget: documents.Budget) -> bool:
-        """Whether the whole text matches; raises LimitExceeded."""
+        """Return whether the whole text matches; raises LimitExceeded."""
         budget.spend(len(text))
         candidates, active = self._piece.first, 0
         for char in text:
@@ -112,7 +112,7 @@ class Pattern:
         return bool(active & self._piece.last) if text else self._piece.empty
 
     def search(self, text: str, budget: documents.Budget) -> bool:
-        """Whether a part of the text matches; raises LimitExceeded."""
+        """Return whether a part of the text matches; raises LimitExceeded."""
         budget.spend(len(text))
         if self._piece.empty:
             return True
@@ -125,7 +125,7 @@ class Pattern:
         return False
 
     def _mask(self, char: str, budget: documents.Budget) -> int:
-        """Positions that take a character."""
+        """Return positions that take a character."""
         found = self._masks.get(char)
         if found is None:
             budget.spend(10 * len(self._classes))
@@ -136,7 +136,7 @@ class Pattern:
         return found
 
     def _after(self, active: int, budget: documents.Budget) -> int:
-        """Positions that may come after any of these."""
+        """Return positions that may come after any of these."""
         found = self._next.get(active)
         if found is None:
             budget.spend(10 + 5 * active.bit_count())

@@ -17,8 +17,8 @@ from kilnwork.api import task as api_task
 Wire = wire.Wire
 Name = api_task.Name
 
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=api_task.LONGEST_S)]
-WholeSeconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.LONGEST_S)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=api_task.MAX_S)]
+WholeSeconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.MAX_S)]
 Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 
 MAX_NAME = 63
@@ -136,7 +136,7 @@ class Parallelism(Wire, frozen=True):
 class JobTimeouts(Wire, frozen=True):
     """Deadlines in seconds."""
 
-    pending_seconds: Annotated[float, msgspec.Meta(ge=0, le=api_task.LONGEST_S)] | None = None
+    pending_seconds: Annotated[float, msgspec.Meta(ge=0, le=api_task.MAX_S)] | None = None
     """Time of an index from its submission to its first start, 900 unless given; 0: no limit."""
     running_seconds: Seconds | None = None
     """Time for one attempt of an index; without it, no limit."""
@@ -198,9 +198,9 @@ class JobTemplate(Wire, frozen=True):
     """How often an index is tried, 1 unless given; a short form of `retry.maxAttempts`."""
     retry_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | None = None
     """Time between attempts of an index, always the same; a short form of fields of `retry`."""
-    task_pending_timeout_seconds: (
-        Annotated[float, msgspec.Meta(ge=0, le=api_task.LONGEST_S)] | None
-    ) = None
+    task_pending_timeout_seconds: Annotated[float, msgspec.Meta(ge=0, le=api_task.MAX_S)] | None = (
+        None
+    )
     """Another form of `timeouts.pendingSeconds`; give one of them."""
     forbid_task_force_deletion: bool = False
     """Without effect, for manifests of Furiko: nothing of a task is ever removed by force."""
@@ -228,7 +228,7 @@ class StartPolicy(Wire, frozen=True):
     """Time (RFC 3339) before which it does not start."""
 
 
-class Outcome(StrEnum):
+class DependencyOutcome(StrEnum):
     """How what a Job depends on must end."""
 
     SUCCESS = "Success"
@@ -252,7 +252,7 @@ class Dependency(Wire, frozen=True):
     """`Job`, `Task`, or `JobConfig`, which is one of its Jobs: that of the same tick; without one,
     the newest that is not after this Job; without any, the next. A Job's time is that of its tick,
     else of its creation. Ticks until then that are not decided yet are waited for."""
-    outcome: Outcome = Outcome.SUCCESS
+    outcome: DependencyOutcome = DependencyOutcome.SUCCESS
     """`Success`: if it ends otherwise, the Job fails with `DependencyFailed`. `Finished`: any end
     will do."""
 

@@ -92,7 +92,7 @@ class MissedRuns(Wire, frozen=True):
     oldest first."""
     max_runs: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     """How many missed ticks run at most, with policy `All`."""
-    within_seconds: Annotated[int, msgspec.Meta(ge=1, le=api_task.LONGEST_S)] = 86_400
+    within_seconds: Annotated[int, msgspec.Meta(ge=1, le=api_task.MAX_S)] = 86_400
     """How late a missed tick may run; older ones are dropped."""
 
 

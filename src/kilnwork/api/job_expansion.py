@@ -285,7 +285,7 @@ def _evaluated(
 
 
 def _json_metadata(metadata: meta.ObjectMeta) -> meta.JsonObject:
-    """What a client writes of metadata."""
+    """Return what a client writes of metadata."""
     made = _json(metadata)
     written = ("name", "namespace", "labels", "annotations", "ownerReferences")
     empty: dict[str, Any] = {"labels": {}, "annotations": {}, "ownerReferences": []}

@@ -85,7 +85,8 @@ def _hook_problems(hook: job.Hook, at: str, known: Collection[str]) -> Iterator[
 def _task_problems(
     what: task.TaskTemplate, at: str, *, known: Collection[str], given_inputs: Collection[str] = ()
 ) -> Iterator[Problem]:
-    """What is wrong with a task. `known`: variables that it has besides those of every task."""
+    """Yield what is wrong with a task. `known`: variables that it has besides those of every
+    task."""
     found = validation.template_problems(what, given_inputs=given_inputs, more=known)
     yield from ((at + field.removeprefix("spec"), problem) for field, problem in found)
     early = {*known, *job_variables.EARLY}

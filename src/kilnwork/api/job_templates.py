@@ -100,7 +100,7 @@ def _problems(
     *,
     given_inputs: Collection[str],
 ) -> list[substitution.Problem]:
-    """What is wrong with the variables of a template at `field` where the `known` names have
+    """Return what is wrong with the variables of a template at `field` where the `known` names have
     values."""
     found: list[substitution.Problem] = []
     for part in template_fields.parts(template, given_inputs):

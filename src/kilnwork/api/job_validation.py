@@ -34,7 +34,7 @@ _TWICE = "is there twice"
 
 
 def validate_job(declared: job.Job) -> list[Problem]:
-    """What is wrong with a Job whose schema is fulfilled."""
+    """Return what is wrong with a Job whose schema is fulfilled."""
     return [
         *_name_problems(declared.metadata.name, job.MAX_NAME),
         *_job_problems(declared),
@@ -43,12 +43,12 @@ def validate_job(declared: job.Job) -> list[Problem]:
 
 
 def validate_job_update(old: job.Job, new: job.Job) -> list[Problem]:
-    """What may not change as asked."""
+    """Return what may not change as asked."""
     return list(_update_problems(old.spec, new.spec))
 
 
 def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
-    """What is wrong with a JobConfig whose schema is fulfilled."""
+    """Return what is wrong with a JobConfig whose schema is fulfilled."""
     spec = declared.spec
     given = () if spec.option is None else spec.option.options
     known = {*job_variables.JOB_CONFIG, *map(options.variable_name, given)}
@@ -117,7 +117,7 @@ def _job_problems(declared: job.Job) -> Iterator[Problem]:
 
 
 def _template_problems(declared: job.Job) -> Iterator[Problem]:
-    """What is wrong with the template of a Job, unless that of its JobConfig replaces it."""
+    """Yield what is wrong with the template of a Job, unless that of its JobConfig replaces it."""
     spec = declared.spec
     try:
         given = options.parse_values(spec.option_values)
@@ -238,7 +238,7 @@ def _update_problems(old: job.JobSpec, new: job.JobSpec) -> Iterator[Problem]:
 def _template_changes(
     old: job.JobTemplate | None, new: job.JobTemplate | None
 ) -> Iterator[Problem]:
-    """What changes in a template but for how many indexes run at once."""
+    """Yield what changes in a template but for how many indexes run at once."""
     if old is None or new is None:
         if old is not new:
             yield _TEMPLATE, crd_jobs.IMMUTABLE

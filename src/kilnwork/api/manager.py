@@ -84,7 +84,7 @@ is gone, and of which Kubernetes cannot say so, would wait for more than an hour
 
 
 def home(environment: Mapping[str, str]) -> str:
-    """The namespace of a cluster's manager, to a client."""
+    """Return the namespace of a cluster's manager, to a client."""
     return environment.get(NAMESPACE_VARIABLE) or NAMESPACE
 
 
@@ -98,13 +98,13 @@ def token_request() -> dict[str, Any]:
 
 
 def proxy_path(namespace: str = NAMESPACE) -> str:
-    """Path prefix at the API server under which the manager's own paths are found."""
+    """Return the path prefix at the API server under which the manager's own paths are found."""
     quoted = parse.quote(namespace, safe="")
     return f"/api/v1/namespaces/{quoted}/services/https:{SERVICE}:{PORT_NAME}/proxy"
 
 
 def obstacle(status: int, said: str, *, home: str) -> str:
-    """What stands in the way to the manager in namespace `home`.
+    """Return what stands in the way to the manager in namespace `home`.
 
     `status` is what was answered there instead of the manager's own page, `said` with which words;
     of the manager's own 403 and 404 the words tell all: give 0 for them.

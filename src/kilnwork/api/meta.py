@@ -41,7 +41,7 @@ class ObjectMeta(
     finalizers: tuple[str, ...] = ()
 
     def controller(self) -> OwnerReference | None:
-        """The owner that manages this object, if one does."""
+        """Return the owner that manages this object, if one does."""
         return next((o for o in self.owner_references if o.controller), None)
 
 

@@ -83,35 +83,36 @@ def _too_long(limit: int) -> str:
 
 
 def label_problem(text: str) -> str | None:
-    """Why `text` is no DNS-1123 label (RFC 1123 §2.1), or None."""
+    """Return why `text` is no DNS-1123 label (RFC 1123 §2.1), or None."""
     if len(text) > LABEL_LENGTH:
         return _too_long(LABEL_LENGTH)
     return None if _IS_LABEL.fullmatch(text) else _LABEL_TEXT
 
 
 def subdomain_problem(text: str) -> str | None:
-    """Why `text` is no DNS-1123 subdomain, the form of most object names, or None."""
+    """Return why `text` is no DNS-1123 subdomain, the form of most object names, or None."""
     if len(text) > SUBDOMAIN_LENGTH:
         return _too_long(SUBDOMAIN_LENGTH)
     return None if _IS_SUBDOMAIN.fullmatch(text) else _SUBDOMAIN_TEXT
 
 
 def label_1035_problem(text: str) -> str | None:
-    """Why `text` is no DNS-1035 label, which begins with a letter, or None."""
+    """Return why `text` is no DNS-1035 label, which begins with a letter, or None."""
     if len(text) > LABEL_LENGTH:
         return _too_long(LABEL_LENGTH)
     return None if _IS_LABEL_1035.fullmatch(text) else _LABEL_1035_TEXT
 
 
 def path_segment_problem(text: str) -> str | None:
-    """Why `text` cannot stand between two slashes of a URL, or None: names of rbac objects."""
+    """Return why `text` cannot stand between two slashes of a URL, or None: names of rbac
+    objects."""
     if text in (".", ".."):
         return f"may not be '{text}'"
     return next((f"may not contain '{mark}'" for mark in ("/", "%") if mark in text), None)
 
 
 def qualified_problem(text: str) -> str | None:
-    """Why `text` is no label or annotation key (`[prefix/]name`), or None."""
+    """Return why `text` is no label or annotation key (`[prefix/]name`), or None."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return (
@@ -133,14 +134,14 @@ def qualified_problem(text: str) -> str | None:
 
 
 def label_value_problem(text: str) -> str | None:
-    """Why `text` is no label value, or None."""
+    """Return why `text` is no label value, or None."""
     if len(text) > LABEL_LENGTH:
         return _too_long(LABEL_LENGTH)
     return None if _IS_VALUE.fullmatch(text) else _VALUE_TEXT
 
 
 def data_key_problem(text: str) -> str | None:
-    """Why `text` is no key of a ConfigMap or Secret, or None."""
+    """Return why `text` is no key of a ConfigMap or Secret, or None."""
     if len(text) > SUBDOMAIN_LENGTH:
         return _too_long(SUBDOMAIN_LENGTH)
     if text in (".", ".."):
@@ -151,17 +152,17 @@ def data_key_problem(text: str) -> str | None:
 
 
 def env_name_problem(text: str) -> str | None:
-    """Why `text` is no name of an environment variable (relaxed form of 1.32), or None."""
+    """Return why `text` is no name of an environment variable (relaxed form of 1.32), or None."""
     return None if _IS_ENV_NAME.fullmatch(text) else _ENV_NAME_TEXT
 
 
 def is_dns_label(text: str) -> bool:
-    """True for a DNS-1123 label: at most 63 of a-z, 0-9 and inner dashes."""
+    """Return True for a DNS-1123 label: at most 63 of a-z, 0-9 and inner dashes."""
     return label_problem(text) is None
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """True for a DNS-1123 subdomain: labels joined by dots, at most 253 characters."""
+    """Return True for a DNS-1123 subdomain: labels joined by dots, at most 253 characters."""
     return subdomain_problem(text) is None
 
 
@@ -180,7 +181,8 @@ def dns_label(text: str, max_length: int = LABEL_LENGTH) -> str:
 
 
 def digest(name: str | None) -> bytes | None:
-    """The 32 bytes that `sha256:` and 64 hex digits name, as specs name blobs; None otherwise."""
+    """Return the 32 bytes that `sha256:` and 64 hex digits name, as specs name blobs; None
+    otherwise."""
     if name is None or not _IS_DIGEST.fullmatch(name):
         return None
     return bytes.fromhex(name.removeprefix("sha256:"))

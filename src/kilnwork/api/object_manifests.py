@@ -52,8 +52,9 @@ class InvalidManifest(errors.KilnError):
 
 
 def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
-    """The manifest of a task with `customResource` or `workflow`, its variables as written, and the
-    field where it stands. Raises InvalidManifest, or LimitExceeded for one that is too large."""
+    """Return the manifest of a task with `customResource` or `workflow`, its variables as written,
+    and the field where it stands. Raises InvalidManifest, or LimitExceeded for one that is too
+    large."""
     if spec.custom_resource is not None:
         field = f"{CUSTOM_RESOURCE_FIELD}.manifest"
         return parse(spec.custom_resource.manifest, field), field
@@ -72,7 +73,7 @@ def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
 
 
 def is_api_version(text: str) -> bool:
-    """Whether a text is `GROUP/VERSION`, or the version alone; it becomes part of a URL."""
+    """Return whether a text is `GROUP/VERSION`, or the version alone; it becomes part of a URL."""
     group, slash, version = text.rpartition("/")
     return names.is_dns_label(version) and (not slash or names.is_dns_subdomain(group))
 
@@ -84,7 +85,7 @@ def account_of(spec: task.TaskTemplate) -> str:
 
 
 def rules_of(spec: task.TaskTemplate) -> rules.ResultRules:
-    """The rules of a task with `customResource`. Raises InvalidManifest."""
+    """Return the rules of a task with `customResource`. Raises InvalidManifest."""
     given = spec.custom_resource
     if given is None:
         raise ValueError("spec.customResource is not there")
@@ -119,7 +120,8 @@ def input_variables(spec: task.TaskTemplate, given_inputs: Collection[str]) -> l
 
 
 def sample(spec: task.TaskTemplate, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
-    """The object that attempt 1 of a task makes, but for its name, and the field of its manifest.
+    """Return the object that attempt 1 of a task makes, but for its name, and the field of its
+    manifest.
 
     Inputs are named in the place of their values. Raises InvalidManifest, InvalidTemplate,
     LimitExceeded.
@@ -151,7 +153,7 @@ def problems(
     *,
     more: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """What is wrong with `customResource` or `workflow` of a task that has one of them.
+    """Yield what is wrong with `customResource` or `workflow` of a task that has one of them.
 
     `given_inputs`: names of inputs that are not in the spec; None: whatever the manifest needs.
     `more`: variables that it has besides those of every task.

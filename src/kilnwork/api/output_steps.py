@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from kilnwork.api import flow, flow_program, sync_set
 
 Problem = flow_program.Problem
-_Kind = flow_program.Kind
+_Kind = flow_program.NodeKind
 
 
 def problems(
@@ -28,7 +28,7 @@ def problems(
             yield position, Problem("step", text)
 
 
-def _problem(output: sync_set.Output, steps: dict[str, flow_program.Node]) -> str:
+def _problem(output: sync_set.Output, steps: dict[str, flow_program.FlowNode]) -> str:
     node = steps.get(output.step)
     if node is None:
         listed = ", ".join(path for path, one in steps.items() if one.kind.leaf)
@@ -51,8 +51,8 @@ def _problem(output: sync_set.Output, steps: dict[str, flow_program.Node]) -> st
 
 
 def _paths(
-    nodes: Sequence[flow_program.Node], prefix: str
-) -> Iterator[tuple[str, flow_program.Node]]:
+    nodes: Sequence[flow_program.FlowNode], prefix: str
+) -> Iterator[tuple[str, flow_program.FlowNode]]:
     for node in nodes:
         path = f"{prefix}{node.name}"
         yield path, node

@@ -21,7 +21,7 @@ MAX_POD_BYTES = 12 * 1024
 BYTES = "application/octet-stream"
 
 
-class Output(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class AttemptOutput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The result of an attempt: JSON as it is in `result`, other bytes in `data`, or the blob
     `digest` of `size_bytes`; none of them when nothing was written. `reason` and `message`: why
     there is none that can be used; without a `reason` it may be there another time."""
@@ -48,21 +48,21 @@ class Output(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
 
 
 def message_bytes(containers: int) -> int:
-    """How long the message of one of so many containers of a Pod may be: from 85 containers on a
-    blob may not fit any more, and from 450 on not even a reason."""
+    """Return how long the message of one of so many containers of a Pod may be: from 85 containers
+    on a blob may not fit any more, and from 450 on not even a reason."""
     return min(MAX_MESSAGE_BYTES, MAX_POD_BYTES // containers)
 
 
-def of_payload(payload: attempts.Payload) -> Output:
-    """What is said of a value, or of the blob that it is."""
+def of_payload(payload: attempts.Payload) -> AttemptOutput:
+    """Return what is said of a value, or of the blob that it is."""
     if payload.digest is not None:
         digest = f"sha256:{payload.digest.hex()}"
-        return Output(digest=digest, size_bytes=payload.size, media_type=payload.media_type)
+        return AttemptOutput(digest=digest, size_bytes=payload.size, media_type=payload.media_type)
     if payload.media_type == attempts.JSON:
-        return Output(result=msgspec.Raw(payload.data))
-    return Output(data=payload.data, media_type=payload.media_type)
+        return AttemptOutput(result=msgspec.Raw(payload.data))
+    return AttemptOutput(data=payload.data, media_type=payload.media_type)
 
 
-def decode(message: str) -> Output:
+def decode(message: str) -> AttemptOutput:
     """Raises ValueError for what no sidecar has written."""
-    return msgspec.json.decode(message, type=Output)
+    return msgspec.json.decode(message, type=AttemptOutput)

@@ -163,14 +163,14 @@ _NO_TIME = 86_400.0 * 366
 
 
 def moment(text: str | None) -> float | None:
-    """The time that a status names, wall clock; None where it names none."""
+    """Return the time that a status names, wall clock; None where it names none."""
     if not text:
         return None
     seconds = clock.parse_rfc3339(text)
     return seconds if seconds > _NO_TIME else None
 
 
-class Kind(enum.Enum):
+class TroubleKind(enum.Enum):
     """What sort of trouble a Pod has."""
 
     UNSCHEDULABLE = enum.auto()
@@ -178,10 +178,10 @@ class Kind(enum.Enum):
     FAILING = enum.auto()
 
 
-class Trouble(NamedTuple):
+class PodTrouble(NamedTuple):
     """What keeps a Pod from running, `text` in one sentence."""
 
-    kind: Kind
+    kind: TroubleKind
     text: str
 
 
@@ -202,16 +202,16 @@ _NO_IMAGE = frozenset(
 """kubernetes pkg/kubelet/images/types.go, and cri-api pkg/errors."""
 
 
-def trouble(pod: Pod) -> Trouble | None:
-    """What is wrong with a Pod that should run, None if nothing is known to be."""
+def trouble(pod: Pod) -> PodTrouble | None:
+    """Return what is wrong with a Pod that should run, None if nothing is known to be."""
     name = pod.metadata.name
     if pod.status.phase == "Failed":
         why = _because(pod.status.reason, pod.status.message)
-        return Trouble(Kind.FAILING, f"Pod {name} failed: {why}")
+        return PodTrouble(TroubleKind.FAILING, f"Pod {name} failed: {why}")
     for condition in pod.status.conditions:
         if (condition.type, condition.status) == ("PodScheduled", "False"):
             why = _because(condition.reason, condition.message)
-            return Trouble(Kind.UNSCHEDULABLE, f"Pod {name} has no node: {why}")
+            return PodTrouble(TroubleKind.UNSCHEDULABLE, f"Pod {name} has no node: {why}")
     containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     for container in containers:
         of = f"container {container.name} of " if len(containers) > 1 else ""
@@ -221,22 +221,22 @@ def trouble(pod: Pod) -> Trouble | None:
     return None
 
 
-def _of_container(subject: str, container: ContainerStatus) -> Trouble | None:
+def _of_container(subject: str, container: ContainerStatus) -> PodTrouble | None:
     waiting, ended = container.state.waiting, container.state.terminated
     before = ended or container.last_state.terminated
     if waiting is not None and waiting.reason not in _ON_ITS_WAY:
         text = f"{subject}: {_because(waiting.reason, waiting.message)}"
         if waiting.reason in _NO_IMAGE:
-            return Trouble(Kind.NO_IMAGE, text)
-        return Trouble(
-            Kind.FAILING, text + (f"; it last ended with {_end(before)}" if before else "")
+            return PodTrouble(TroubleKind.NO_IMAGE, text)
+        return PodTrouble(
+            TroubleKind.FAILING, text + (f"; it last ended with {_end(before)}" if before else "")
         )
     if ended is not None and ended.reason != "Completed":
-        return Trouble(Kind.FAILING, f"{subject} ended with {_end(ended)}")
+        return PodTrouble(TroubleKind.FAILING, f"{subject} ended with {_end(ended)}")
     if before is not None and container.restart_count:
         times = f"{container.restart_count} times" if container.restart_count > 1 else "once"
         text = f"{subject} was started again {times}; it last ended with {_end(before)}"
-        return Trouble(Kind.FAILING, text)
+        return PodTrouble(TroubleKind.FAILING, text)
     return None
 
 

@@ -36,8 +36,8 @@ _CALLED: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
 def problems(
     template: task.PodTemplate, *, runs_call: bool, more: Collection[str] = ()
 ) -> Iterator[Problem]:
-    """What is wrong with it. `runs_call`: it is for a Python call; `more`: variables that it has
-    besides those of every task."""
+    """Yield what is wrong with it. `runs_call`: it is for a Python call; `more`: variables that it
+    has besides those of every task."""
     policy = template.spec.get("restartPolicy", "Never")
     containers = template.spec.get("containers", [{}] if runs_call else None)
     if policy not in ("Never", "OnFailure"):
@@ -60,8 +60,9 @@ def problems(
 
 
 def _shape_problems(given: Any, shape: Any, field: str) -> Iterator[Problem]:
-    """Where parsed JSON is no object, list or string although `shape` is: an object with the shapes
-    of some of its fields, or a list with that of its items. A field that is null is not there."""
+    """Yield where parsed JSON is no object, list or string although `shape` is: an object with the
+    shapes of some of its fields, or a list with that of its items. A field that is null is not
+    there."""
     if not isinstance(given, type(shape)):
         yield field, f"must be {_CALLED[type(shape)]}, not {documents.show(given)}"
     elif isinstance(shape, list):

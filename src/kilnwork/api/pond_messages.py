@@ -1,7 +1,7 @@
 """What the agents of a pond and the manager tell each other, as JSON.
 
 Used by `kilnwork.pond`, `server.pond_exchange` and `controllers.data_pond`. An agent sends a
-`Report` of all that it has and does, and gets the `Order` of all that is wanted of its node.
+`Report` of all that it has and does, and gets the `NodeOrder` of all that is wanted of its node.
 Neither depends on the one before: a message that is lost costs nothing, and whoever starts anew
 needs no memory.
 """
@@ -82,7 +82,7 @@ class LimitsOrder(Message, frozen=True):
     """Bytes a second of blobs at rest that are checked; 0: none."""
 
 
-class Order(Message, frozen=True):
+class NodeOrder(Message, frozen=True):
     """All that is wanted of a node.
 
     `revision`: of this order. `released`: leases to let go; others stay, though nobody names them.
@@ -102,7 +102,7 @@ class Order(Message, frozen=True):
     """The last one: the DataPond is deleted, remove all that is on the node."""
 
 
-class Trouble(Message, frozen=True):
+class PondTrouble(Message, frozen=True):
     """Why something is not there. `lasting`: it will not pass by itself."""
 
     reason: str
@@ -116,7 +116,7 @@ class PinReport(Message, frozen=True):
     id: str
     digest: str = ""
     bytes_done: int = 0
-    trouble: Trouble | None = None
+    trouble: PondTrouble | None = None
 
 
 class SnapshotReport(Message, frozen=True):
@@ -130,7 +130,7 @@ class SnapshotReport(Message, frozen=True):
     ready: bool = False
     bytes_done: int = 0
     bytes_total: int = 0
-    trouble: Trouble | None = None
+    trouble: PondTrouble | None = None
 
 
 class LeaseReport(Message, frozen=True):
@@ -191,7 +191,7 @@ class Report(Message, frozen=True):
     counters: Counters = Counters()
     removed: bool = False
     """Nothing of the pond is on this node any more."""
-    trouble: Trouble | None = None
+    trouble: PondTrouble | None = None
 
 
 class ListedFile(Message, frozen=True):

@@ -97,7 +97,7 @@ class Preparation:
         return substitution.join(known) if self._again else "".join(map(str, known))
 
     def _value(self, variable: Variable) -> Any:
-        """A text that is one variable and nothing else: the value as it is."""
+        """Return a text that is one variable and nothing else: the value as it is."""
         if variable.name in self._shared:
             value = self._shared[variable.name]
             self._now.spend(len(substitution.written(value)))

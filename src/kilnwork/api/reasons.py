@@ -568,7 +568,7 @@ _HEADINGS: dict[Family, str] = {
 
 
 def page() -> str:
-    """The text of docs/reference/reasons.md."""
+    """Return the text of docs/reference/reasons.md."""
     return "\n".join(_lines())
 
 

@@ -30,7 +30,7 @@ class Operator(StrEnum):
     IS_TRUE = "IsTrue"
 
 
-class Outcome(StrEnum):
+class RuleOutcome(StrEnum):
     """What a document says of its task."""
 
     RUNNING = "Running"
@@ -49,7 +49,8 @@ class PathRule:
         self._value = value
 
     def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
-        """Whether the rule holds; None where that cannot be said yet. Raises LimitExceeded."""
+        """Return whether the rule holds; None where that cannot be said yet. Raises
+        LimitExceeded."""
         return self._judge(self._path.select(document, budget), budget)
 
     def explain(self, document: Any, budget: documents.Budget) -> str:
@@ -77,7 +78,7 @@ class CompiledCondition:
         self._rules = tuple(rules)
 
     def evaluate(self, document: Any, budget: documents.Budget | None = None) -> bool | None:
-        """Whether all rules hold for parsed JSON; None where that cannot be said yet.
+        """Return whether all rules hold for parsed JSON; None where that cannot be said yet.
 
         False if any is false, else None if any is None. Raises LimitExceeded. Without a budget,
         the document is measured and may take MAX_WORK.
@@ -110,7 +111,7 @@ class CompiledRules:
     ) -> None:
         self._success, self._failure, self._running = success, failure, running
 
-    def judge(self, document: Any, *, check_generation: bool = True) -> Outcome | None:
+    def judge(self, document: Any, *, check_generation: bool = True) -> RuleOutcome | None:
         """Return the outcome that parsed JSON shows, None if none yet; raises LimitExceeded.
 
         Failure is looked at first and wins. With `check_generation`, an object whose controller has
@@ -120,11 +121,11 @@ class CompiledRules:
         if check_generation and _unobserved(document):
             return None
         if self._failure is not None and self._failure.evaluate(document, budget):
-            return Outcome.FAILED
+            return RuleOutcome.FAILED
         if self._success is not None and self._success.evaluate(document, budget):
-            return Outcome.SUCCESS
+            return RuleOutcome.SUCCESS
         if self._running is None or self._running.evaluate(document, budget):
-            return Outcome.RUNNING
+            return RuleOutcome.RUNNING
         return None
 
     def explain(self, document: Any, *, check_generation: bool = True) -> str:
@@ -138,7 +139,7 @@ class CompiledRules:
 
 
 def _unobserved(document: Any) -> str:
-    """Why the status of an object is not about its newest generation; "" if it is."""
+    """Return why the status of an object is not about its newest generation; "" if it is."""
     newest = _member(document, "metadata", "generation")
     observed = _member(document, "status", "observedGeneration")
     if type(newest) is not int or observed is None:
@@ -184,7 +185,8 @@ def _short(text: str, limit: int = 120) -> str:
 
 
 def _truth(value: Any) -> bool | None:
-    """Whether a value says yes: also the texts of Kubernetes' conditions; null says nothing."""
+    """Return whether a value says yes: also the texts of Kubernetes' conditions; null says
+    nothing."""
     if value is None or value == "Unknown":
         return None
     return value not in ("False", "false") and bool(value)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kilnwork.api import jsonpaths
 
 Operator = rule_evaluation.Operator
-Outcome = rule_evaluation.Outcome
+RuleOutcome = rule_evaluation.RuleOutcome
 
 Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject, as in `validation`."""
@@ -73,7 +73,7 @@ class InvalidRules(errors.KilnError):
 
 
 def problems(rules: ResultRules, field: str) -> list[Problem]:
-    """What is wrong with rules that stand at `field`, for admission."""
+    """Return what is wrong with rules that stand at `field`, for admission."""
     try:
         compile_rules(rules, field)
     except InvalidRules as error:

@@ -1,9 +1,9 @@
 """What of a schedule is due: ticks to run, ticks that are dropped and why, and when to look again.
 
-`Schedule` is a JobConfig's schedule with its expressions parsed; `plan` decides from it, the time
-and what was decided before. Used by the controller of JobConfigs, which carries a Plan out and
-writes down `decided` with it; by the commands that show and backfill. Pure: no clock, no I/O. How
-expressions become times is in `cron`.
+`CompiledSchedule` is a JobConfig's schedule with its expressions parsed; `plan` decides from it,
+the time and what was decided before. Used by the controller of JobConfigs, which carries a Plan out
+and writes down `decided` with it; by the commands that show and backfill. Pure: no clock, no I/O.
+How expressions become times is in `cron`.
 
 A *tick* is a UTC second. Every tick is decided once, in order: none at or before the last decided
 one, or at or before the epoch of the schedule, is looked at again, whatever clocks do.
@@ -55,7 +55,7 @@ class DropReason(StrEnum):
     """`missedRuns.policy` drops it, or a later one runs in its place."""
 
 
-class Waiting(StrEnum):
+class WaitReason(StrEnum):
     """Why a schedule makes no Job now."""
 
     NOT_YET_DUE = "NotYetDue"
@@ -101,7 +101,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Last decided tick after this plan; to be stored with what the plan does."""
     next_tick: int | None = None
     """When to look again; None: only after a change of the JobConfig."""
-    waiting: Waiting | None = None
+    waiting: WaitReason | None = None
     """Why there is nothing to run; None if there is."""
 
     @property
@@ -109,9 +109,9 @@ class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """What the plan waits for, as a sentence for people; empty if it does not wait."""
         following = "" if self.next_tick is None else clock.rfc3339(self.next_tick)
         match self.waiting:
-            case Waiting.NOT_YET_DUE:
+            case WaitReason.NOT_YET_DUE:
                 return f"the next run is at {following}"
-            case Waiting.CLOCK_BEHIND:
+            case WaitReason.CLOCK_BEHIND:
                 decided = "" if self.decided is None else clock.rfc3339(self.decided)
                 ahead = f"; the next run is at {following}" if following else ""
                 return (
@@ -119,18 +119,18 @@ class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
                     f"nothing runs until it is past that{ahead}. If {decided} was never a right "
                     "time, delete the JobConfig and create it again"
                 )
-            case Waiting.DISABLED:
+            case WaitReason.DISABLED:
                 return "the schedule is disabled: set spec.schedule.disabled to false"
-            case Waiting.ENDED:
+            case WaitReason.ENDED:
                 return "no run is to come: see cron and constraints of spec.schedule"
             case None:
                 return ""
 
 
-class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A schedule whose expressions, zone and bounds are read."""
 
-    expressions: tuple[cron.Expression, ...]
+    expressions: tuple[cron.CronExpression, ...]
     zone: dt.tzinfo
     not_before: int
     """First second that may be a tick."""
@@ -143,7 +143,7 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     missed_runs: job_config.MissedRuns
 
     @classmethod
-    def of(cls, spec: job_config.Schedule, *, namespace: str, name: str) -> "Schedule":
+    def of(cls, spec: job_config.Schedule, *, namespace: str, name: str) -> "CompiledSchedule":
         """Return the schedule of the JobConfig `namespace/name`; raise InvalidSchedule."""
         bounds = spec.constraints or job_config.ScheduleConstraints()
         not_before = _seconds("constraints.notBefore", bounds.not_before)
@@ -200,7 +200,7 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             1 for _ in itertools.takewhile(lambda tick: tick <= until, self.ticks(after))
         ), True
 
-    def _next(self, expression: cron.Expression, seconds: int) -> int | None:
+    def _next(self, expression: cron.CronExpression, seconds: int) -> int | None:
         tick = expression.next_after(
             max(seconds, self.not_before - 1),
             self.zone,
@@ -209,13 +209,13 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
         return None if tick is None or tick > self.not_after else tick
 
-    def _walk(self, expression: cron.Expression, after: int) -> Iterator[int]:
+    def _walk(self, expression: cron.CronExpression, after: int) -> Iterator[int]:
         tick = self._next(expression, after)
         while tick is not None:
             yield tick
             tick = self._next(expression, tick)
 
-    def _count(self, expression: cron.Expression, after: int, until: int) -> int:
+    def _count(self, expression: cron.CronExpression, after: int, until: int) -> int:
         return expression.count(
             max(after, self.not_before - 1),
             min(until, self.not_after),
@@ -225,7 +225,7 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def _newest(
-        self, expression: cron.Expression, after: int, until: int, *, count: int
+        self, expression: cron.CronExpression, after: int, until: int, *, count: int
     ) -> Iterable[int]:
         """Return the last `count` ticks of one expression in a span.
 
@@ -245,14 +245,14 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return collections.deque(ticks, count)
 
 
-def plan(schedule: Schedule, facts: Facts) -> Plan:
+def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
     """Return what to do about a schedule now.
 
     Repeatable: the same facts give the same plan, and facts with the `decided` of a plan give none
     of its ticks again.
     """
     if schedule.disabled:
-        return Plan(decided=facts.decided, waiting=Waiting.DISABLED)
+        return Plan(decided=facts.decided, waiting=WaitReason.DISABLED)
     now = math.floor(facts.now)
     floor = math.floor(facts.epoch)
     if facts.decided is not None:
@@ -292,12 +292,12 @@ def begin(config: job_config.JobConfig) -> float:
     return max((clock.parse_rfc3339(one) for one in times if one is not None), default=0.0)
 
 
-def upcoming(schedule: Schedule, after: int, count: int = NEXT_RUNS) -> tuple[int, ...]:
+def upcoming(schedule: CompiledSchedule, after: int, count: int = NEXT_RUNS) -> tuple[int, ...]:
     """Return the next `count` ticks after a second, also if the schedule is disabled."""
     return tuple(itertools.islice(schedule.ticks(after), count))
 
 
-def between(schedule: Schedule, start: int, end: int, *, limit: int) -> tuple[int, ...]:
+def between(schedule: CompiledSchedule, start: int, end: int, *, limit: int) -> tuple[int, ...]:
     """Return the ticks from `start` to `end`, both included: the first `limit` of them.
 
     For a backfill. Whether there are more is seen by asking for one more than may be.
@@ -307,7 +307,7 @@ def between(schedule: Schedule, start: int, end: int, *, limit: int) -> tuple[in
 
 
 def _missed(
-    schedule: Schedule, floor: int, late: int, *, now: int, superseded: bool
+    schedule: CompiledSchedule, floor: int, late: int, *, now: int, superseded: bool
 ) -> tuple[tuple[int, ...], tuple[Dropped, ...]]:
     """Return which ticks after `floor` and not after `late` run, and the others by reason.
 
@@ -332,13 +332,15 @@ def _missed(
     return made_up, tuple(dropped)
 
 
-def _waiting(first: int | None, *, now: int, decided: int | None) -> Waiting:
+def _waiting(first: int | None, *, now: int, decided: int | None) -> WaitReason:
     if decided is not None and now < decided:
-        return Waiting.CLOCK_BEHIND
-    return Waiting.ENDED if first is None else Waiting.NOT_YET_DUE
+        return WaitReason.CLOCK_BEHIND
+    return WaitReason.ENDED if first is None else WaitReason.NOT_YET_DUE
 
 
-def _expressions(spec: job_config.CronSchedule | None, hash_id: str) -> tuple[cron.Expression, ...]:
+def _expressions(
+    spec: job_config.CronSchedule | None, hash_id: str
+) -> tuple[cron.CronExpression, ...]:
     """Return the expressions of a schedule; none if it has no `cron`."""
     if spec is None:
         return ()

@@ -21,7 +21,7 @@ RULES = "x-kubernetes-validations"
 
 
 def structural(type_: Any, *, defaults: bool = True) -> Schema:
-    """The structural schema of a struct.
+    """Return the structural schema of a struct.
 
     With `defaults`, those that are not empty are kept, so that a server fills them in; for a status
     they are not, since an absent fact is not a default. Raises TypeError for a union other than
@@ -45,7 +45,7 @@ def schema_components(
 
 
 def field_docstrings(struct: type) -> dict[str, str]:
-    """What the docstrings at the fields of a struct say, by the fields' names on the wire.
+    """Return what the docstrings at the fields of a struct say, by the fields' names on the wire.
 
     A field that a subclass declares again without a docstring keeps that of its base.
     """
@@ -78,7 +78,7 @@ def _docstrings_of(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _structs(types: Sequence[Any]) -> list[type]:
-    """All structs in types, at whatever depth, each once."""
+    """Return all structs in types, at whatever depth, each once."""
     found: dict[type, None] = {}
 
     def visit(node: Any) -> None:
@@ -98,7 +98,7 @@ def _structs(types: Sequence[Any]) -> list[type]:
 
 
 def rules_in(schema: Any) -> Iterator[dict[str, Any]]:
-    """All rules in CEL of a schema, at whatever depth."""
+    """Yield all rules in CEL of a schema, at whatever depth."""
     if isinstance(schema, dict):
         yield from schema.get(RULES) or ()
         for name, below in schema.items():
@@ -195,12 +195,13 @@ def _object(source: Schema, context: _Context) -> Schema:
 
 
 def _default(source: Schema, context: _Context) -> Schema:
-    """The default, when there is one and it says something: not null, empty, false or zero."""
+    """Return the default, when there is one and it says something: not null, empty, false or
+    zero."""
     default = source.get("default")
     return {"default": default} if context.defaults and default else {}
 
 
 def _flowing(docstring: str) -> str:
-    """A docstring as flowing text, a blank line between paragraphs."""
+    """Return a docstring as flowing text, a blank line between paragraphs."""
     text = inspect.cleandoc(docstring)
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))

@@ -32,7 +32,8 @@ class Requirement(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """True when `labels` meet this term; a missing key meets `notin`, as in Kubernetes."""
+        """Return True when `labels` meet this term; a missing key meets `notin`, as in
+        Kubernetes."""
         value = labels.get(self.key)
         if self.operator == "exists":
             return value is not None
@@ -58,7 +59,7 @@ class LabelSelector(msgspec.Struct, frozen=True):
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """True when every term holds for `labels`."""
+        """Return True when every term holds for `labels`."""
         return all(term.matches(labels or {}) for term in self.requirements)
 
     def __bool__(self) -> bool:
@@ -79,11 +80,12 @@ class FieldSelector(msgspec.Struct, frozen=True):
     terms: tuple[FieldTerm, ...] = ()
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """True when every term holds for the raw object."""
+        """Return True when every term holds for the raw object."""
         return all((text_at(obj, t.path) == t.value) != t.negated for t in self.terms)
 
     def exact(self, path: str) -> str | None:
-        """The value that `path` must have, if the selector says so: the fast way to one object."""
+        """Return the value that `path` must have, if the selector says so: the fast way to one
+        object."""
         return next((t.value for t in self.terms if t.path == path and not t.negated), None)
 
     def __bool__(self) -> bool:
@@ -95,7 +97,8 @@ EVERY_FIELD = FieldSelector()
 
 
 def text_at(obj: Mapping[str, Any], path: str) -> str:
-    """The value at a dotted path as a selector sees it: `true`/`false`, digits, or the text."""
+    """Return the value at a dotted path as a selector sees it: `true`/`false`, digits, or the
+    text."""
     value: Any = obj
     for step in path.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
@@ -130,7 +133,7 @@ def _split_fields(text: str) -> list[str]:
 
 
 def _unescape(text: str) -> str:
-    """The value without its escapes: commas, equal signs and backslashes need one."""
+    """Return the value without its escapes: commas, equal signs and backslashes need one."""
     for found in re.finditer(r"\\(.?)|([,=])", text, re.DOTALL):
         if found[2]:
             raise SelectorError(

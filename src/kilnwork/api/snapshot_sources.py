@@ -7,7 +7,7 @@ asks for. Pure.
 from collections.abc import Iterator
 
 from kilnwork.api import data_pond, job_files, validation
-from kilnwork.kit import file_paths, globs
+from kilnwork.kit import globs, snapshot_paths
 
 PLACES = ("source", "uri", "inline", "output", "files")
 """Fields that say where a snapshot comes from: exactly one is given."""
@@ -34,10 +34,10 @@ def problems(source: data_pond.SnapshotSource, at: str = "from") -> Iterator[val
 def _selection_problems(source: data_pond.SnapshotSource, at: str) -> Iterator[validation.Problem]:
     if source.path and source.inline is not None:
         yield f"{at}.path", "may not be given: inline files have paths of their own"
-    elif source.path and source.files is None and (why := file_paths.problem(source.path)):
+    elif source.path and source.files is None and (why := snapshot_paths.problem(source.path)):
         yield f"{at}.path", f"{source.path!r} {why}"
     for position, path in enumerate(source.paths):
-        if why := file_paths.problem(path):
+        if why := snapshot_paths.problem(path):
             yield f"{at}.paths[{position}]", f"{path!r} {why}"
         elif path in source.paths[:position]:
             yield f"{at}.paths[{position}]", f"{path!r} is there twice"
@@ -63,7 +63,7 @@ def _inline_problems(source: data_pond.SnapshotSource, at: str) -> Iterator[vali
     files = source.inline or {}
     wrong = False
     for path in files:
-        if why := file_paths.problem(path):
+        if why := snapshot_paths.problem(path):
             wrong = True
             yield f"{at}.inline", f"{path!r} {why}"
     if wrong:
@@ -78,6 +78,6 @@ def _inline_problems(source: data_pond.SnapshotSource, at: str) -> Iterator[vali
             ),
         )
     for path in sorted(files):
-        for parent in file_paths.parents(path):
+        for parent in snapshot_paths.parents(path):
             if parent in files:
                 yield f"{at}.inline", f"{path!r} is below {parent!r}, which is a file"

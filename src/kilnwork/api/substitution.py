@@ -128,7 +128,8 @@ def find_problems(
     *,
     instead: Mapping[str, str] = _NOTHING,
 ) -> list[Problem]:
-    """What is wrong with a template at `field` where the `known` names have values, for admission.
+    """Return what is wrong with a template at `field` where the `known` names have values, for
+    admission.
 
     `instead`: what to write in the place of names that are variables elsewhere.
 
@@ -294,7 +295,7 @@ def inputs_in(template: Any) -> frozenset[str]:
 
 
 def _is_ours(found: re.Match[str]) -> bool:
-    """Whether a match is a variable and not one that is escaped."""
+    """Return whether a match is a variable and not one that is escaped."""
     return len(found[1]) % 2 == 1
 
 

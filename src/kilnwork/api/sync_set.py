@@ -92,7 +92,7 @@ class OnTimeout(enum.StrEnum):
     FAIL = "fail"
 
 
-class Order(enum.StrEnum):
+class StartOrder(enum.StrEnum):
     """What comes first, data or workers; see `PondUse.order`."""
 
     AUTO = "auto"
@@ -125,7 +125,7 @@ class Keep(Wire, frozen=True):
 
     generations: Annotated[int, msgspec.Meta(ge=1, le=20)] = 3
     """How many generations that are over can be replayed: their digests, flow and results stay."""
-    ttl_seconds: Annotated[int, msgspec.Meta(ge=0, le=task.LONGEST_S)] | None = None
+    ttl_seconds: Annotated[int, msgspec.Meta(ge=0, le=task.MAX_S)] | None = None
     """Seconds after its end when the SyncSet itself is deleted. Without it, it stays."""
 
 
@@ -261,7 +261,7 @@ class PondUse(Wire, frozen=True):
 
     name: task.Name = "default"
     """Name of a DataPond of this namespace."""
-    order: Order = Order.AUTO
+    order: StartOrder = StartOrder.AUTO
     """`lead`: data is fetched to nodes where the workers fit, which start when it is there.
     `follow`: workers start, data is fetched to their nodes, and the flow begins then. `auto`:
     `lead` for more than 256 MiB, or where a group must be near."""
@@ -339,7 +339,7 @@ class SyncSetSpec(Wire, frozen=True):
     """With backend `pods` a set that waits for room holds back those of lower priority, if it could
     start on empty nodes; nothing that runs is stopped for it. Tasks of higher priority come first
     on slots that they share. It may be changed until the flow begins."""
-    deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=task.LONGEST_S)] | None = None
+    deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=task.MAX_S)] | None = None
     """Seconds from its admission for the whole generation; then it fails, `DeadlineExceeded`. They
     count anew when what failed runs again."""
     kill_timestamp: str | None = None

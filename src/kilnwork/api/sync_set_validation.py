@@ -54,7 +54,7 @@ CHANGEABLE = frozenset(
 
 
 def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
-    """What is wrong with a SyncSet whose schema is fulfilled."""
+    """Return what is wrong with a SyncSet whose schema is fulfilled."""
     spec = declared.spec
     return [
         *_name_problems(declared.metadata.name, spec),
@@ -69,7 +69,7 @@ def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
 
 
 def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> list[Problem]:
-    """What may not change as asked."""
+    """Return what may not change as asked."""
     if new.spec.generation < old.spec.generation:
         text = f"{crd_sync_sets.GENERATION_RULE}, it was {old.spec.generation}"
         return [("spec.generation", text)]
@@ -85,7 +85,7 @@ def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> li
 
 
 def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> list[Problem]:
-    """What keeps a valid spec from being carried out by a backend."""
+    """Return what keeps a valid spec from being carried out by a backend."""
     if backend is not sync_set.Backend.PODS:
         return []
     problems = [
@@ -259,7 +259,7 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
 def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     pond = spec.data.pond
     yield from validation.name_problems((("spec.data.pond.name", pond.name),))
-    if pond.order is sync_set.Order.FOLLOW:
+    if pond.order is sync_set.StartOrder.FOLLOW:
         for position, group in enumerate(spec.resources.groups):
             if group.near_mode is sync_set.NearMode.REQUIRED:
                 yield (
@@ -333,7 +333,8 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 
 
 def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
-    """What is wrong with the tasks of steps, as of any task; names of their inputs are given."""
+    """Yield what is wrong with the tasks of steps, as of any task; names of their inputs are
+    given."""
     for node in program.every():
         if node.task is None:
             continue
@@ -347,7 +348,8 @@ def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
 def _delivery_problems(
     spec: sync_set.SyncSetSpec, program: flow_program.Program
 ) -> Iterator[Problem]:
-    """What is delivered by shards goes to the workers of the steps that have a task for each."""
+    """Yield what is delivered by shards goes to the workers of the steps that have a task for
+    each."""
     readers = flow_program.shard_readers(program)
     for position, snapshot in enumerate(spec.data.snapshots):
         if snapshot.deliver is not sync_set.Deliver.SHARD or snapshot.shard is None:
@@ -398,8 +400,8 @@ def _frozen_problems(old: sync_set.SyncSetSpec, new: sync_set.SyncSetSpec) -> It
 
 
 def _frozen(spec: sync_set.SyncSetSpec) -> dict[str, Any]:
-    """What stays as it is within a generation: all but CHANGEABLE, and the replicas of groups that
-    are elastic."""
+    """Return what stays as it is within a generation: all but CHANGEABLE, and the replicas of
+    groups that are elastic."""
     groups = tuple(
         group if group.elastic is None else msgspec.structs.replace(group, replicas=None)
         for group in spec.resources.groups

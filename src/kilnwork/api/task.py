@@ -14,7 +14,7 @@ import msgspec
 from kilnwork.api import function_task, http_task, meta, object_task, wire
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
-LONGEST_S = 1_000_000_000
+MAX_S = 1_000_000_000
 """Longest time anybody may ask for: its end still fits into timestamps and SQL."""
 
 MAX_RUN = 2**31 - 1
@@ -197,11 +197,11 @@ class Retry(Wire, frozen=True):
 class Timeouts(Wire, frozen=True):
     """Deadlines in seconds, up to 31 years; one that is not given does not exist."""
 
-    pending_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
+    pending_seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_S)] | None = None
     """Time from becoming pending to the first start. Then the task fails with `PendingTimedOut`."""
-    running_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
+    running_seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_S)] | None = None
     """Time for one attempt. Then that attempt has failed with `TimedOut`."""
-    total_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
+    total_seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_S)] | None = None
     """Time for the whole run, waiting included. Then the task fails with `TotalTimedOut`."""
     kill_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30.0
     """Time between SIGTERM and SIGKILL, as terminationGracePeriodSeconds of a Pod."""
@@ -355,7 +355,7 @@ class TaskSpec(TaskTemplate, frozen=True):
     """Time (RFC 3339) at which the task is stopped; at once if it is past."""
     suspend: bool = False
     """Start no attempt while this is true; one that runs goes on. No timeout counts meanwhile."""
-    ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_S)] | None = None
+    ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=MAX_S)] | None = None
     """Delete the Task so many seconds after its end; without it, never."""
 
 
@@ -423,7 +423,8 @@ class TaskStatus(
     observed_generation: int = 0
     """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
-    """Milestones of the run: `Started`, `Finished`, `Stopped`."""
+    """Milestones of the run: `Started`, `Finished`, `Stopped`; and `Suspended`, `FieldsIgnored`,
+    `ImageIgnored`."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):

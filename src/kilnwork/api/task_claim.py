@@ -30,7 +30,7 @@ class TaskClaimSpec(wire.Wire, frozen=True):
     """Who holds the claim, shown as where the task runs. Empty: the name of the claim."""
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
     """Time after which the holder counts as lost, if it has not changed `status.renewTime`."""
-    ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=task.LONGEST_S)] = 300
+    ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=task.MAX_S)] = 300
     """Time after which a finished claim is deleted."""
 
 

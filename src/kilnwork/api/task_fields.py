@@ -215,7 +215,7 @@ def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Conditi
 
 
 def _in_template(template: dict[str, Any]) -> Iterator[Finding]:
-    """What of a template becomes the TaskCluster's own, whatever the template says."""
+    """Yield what of a template becomes the TaskCluster's own, whatever the template says."""
     rows = TABLES[kinds.TASK_CLUSTERS.kind]
     metadata, spec = template.get("metadata"), template.get("spec")
     for name, value in metadata.items() if isinstance(metadata, dict) else ():

@@ -32,7 +32,7 @@ class SecondPass(msgspec.Struct, frozen=True, kw_only=True):
     """Names of fields below which values become texts, in the first pass too."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class TemplateField(msgspec.Struct, frozen=True, kw_only=True):
     """A field of a template whose texts may have variables."""
 
     attribute: str
@@ -62,13 +62,17 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return self.second_pass.text_fields if self.second_pass is not None else ()
 
 
-def parts(template: task.TaskTemplate, given_inputs: Collection[str] = ()) -> Iterator[Part]:
+def parts(
+    template: task.TaskTemplate, given_inputs: Collection[str] = ()
+) -> Iterator[TemplateField]:
     """Return the fields that have variables, of all that may have some. `given_inputs`: names of
     inputs that tasks get besides those of the template."""
     return (part for part in _all_parts(template, given_inputs) if _has_references(part.given))
 
 
-def _all_parts(template: task.TaskTemplate, given_inputs: Collection[str]) -> Iterator[Part]:
+def _all_parts(
+    template: task.TaskTemplate, given_inputs: Collection[str]
+) -> Iterator[TemplateField]:
     yield from _worker_parts(template)
     if template.call is not None:
         yield _part(template, "call", _arguments, _with_arguments)
@@ -99,8 +103,8 @@ def _all_parts(template: task.TaskTemplate, given_inputs: Collection[str]) -> It
             yield _part(template, name, _requests, _sent, texts=True, second_pass=second_pass)
 
 
-def _worker_parts(template: task.TaskTemplate) -> Iterator[Part]:
-    """What is final: nothing substitutes it again."""
+def _worker_parts(template: task.TaskTemplate) -> Iterator[TemplateField]:
+    """Yield what is final: nothing substitutes it again."""
     for name in ("command", "args"):
         yield _part(template, name, list, lambda _, made: tuple(made), texts=True)
     for name in ("image", "input_object"):
@@ -119,9 +123,9 @@ def _part(
     *,
     texts: bool = False,
     second_pass: SecondPass | None = None,
-) -> Part:
+) -> TemplateField:
     given = getattr(template, attribute)
-    return Part(
+    return TemplateField(
         attribute=attribute,
         field=_FIELDS.get(attribute, attribute),
         given=given,
@@ -166,7 +170,7 @@ def _with_arguments(given: task.Call, made: Any) -> task.Call:
 
 
 def _requests(sent: Any) -> Any:
-    """The requests of a task that is one, as JSON has them."""
+    """Return the requests of a task that is one, as JSON has them."""
     found = {"request": _plain(sent.request)}
     if getattr(sent, "cancel", None) is not None:
         found["cancel"] = {"request": _plain(sent.cancel.request)}
@@ -181,8 +185,8 @@ def _sent(given: Any, made: Any) -> Any:
     return msgspec.structs.replace(given, **changed)
 
 
-def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> Part:
-    """A manifest, parsed before variables are put in, so that no value becomes structure."""
+def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> TemplateField:
+    """Return a manifest, parsed before variables are put in, so that no value becomes structure."""
     attribute = "workflow" if template.custom_resource is None else "custom_resource"
     given = getattr(template, attribute)
     second_pass = SecondPass(kept=kept, text_fields=object_manifests.TEXT_FIELDS)
@@ -194,7 +198,7 @@ def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> Part:
             _replaced,
             second_pass=second_pass,
         )
-    return Part(
+    return TemplateField(
         attribute=attribute,
         field=f"{_FIELDS.get(attribute, attribute)}.manifest",
         given=given,
@@ -210,5 +214,5 @@ def _plain(value: Any) -> Any:
 
 
 def _has_references(value: Any) -> bool:
-    """Whether there may be variables in it; most templates have few."""
+    """Return whether there may be variables in it; most templates have few."""
     return b"${" in msgspec.json.encode(value)

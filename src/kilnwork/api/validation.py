@@ -35,14 +35,14 @@ _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
 
 
 def validate_task(declared: task.Task) -> list[Problem]:
-    """What is wrong with a Task whose schema is fulfilled."""
+    """Return what is wrong with a Task whose schema is fulfilled."""
     return spec_problems(declared.spec)
 
 
 def spec_problems(
     spec: task.TaskSpec, *, given_inputs: Collection[str] | None = ()
 ) -> list[Problem]:
-    """What is wrong with the spec of a task, declared or not, whose schema is fulfilled.
+    """Return what is wrong with the spec of a task, declared or not, whose schema is fulfilled.
 
     `given_inputs`: names of inputs that are not in the spec, as spawned tasks have them; None: they
     are not known yet.
@@ -74,14 +74,14 @@ def template_problems(
 
 
 def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
-    """What may not change as asked."""
+    """Return what may not change as asked."""
     if new.spec.run < old.spec.run:
         return [("spec.run", f"{crd_parts.RUN_RULE}, it was {old.spec.run}")]
     return []
 
 
 def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
-    """What is wrong with a TaskCluster whose schema is fulfilled."""
+    """Return what is wrong with a TaskCluster whose schema is fulfilled."""
     spec = cluster.spec
     named = (
         ("spec.deploymentName", spec.deployment_name),
@@ -195,7 +195,8 @@ def template_inputs(spec: task.TaskTemplate) -> frozenset[str]:
 def _executor_problems(
     spec: task.TaskTemplate, given_inputs: Collection[str] | None, more: Collection[str]
 ) -> Iterator[Problem]:
-    """What is wrong with a task that one field beside `command`, `call` and `pod` describes."""
+    """Yield what is wrong with a task that one field beside `command`, `call` and `pod`
+    describes."""
     given = [name for name, field in task.TEMPLATES.items() if getattr(spec, field) is not None]
     for name in crd_parts.ALONE:
         if name not in given:
@@ -207,8 +208,8 @@ def _executor_problems(
 
 
 def _call_problems(spec: task.TaskTemplate, call: task.Call) -> Iterator[Problem]:
-    """A call in a slot shares a process with the calls before and after it; one in a Pod has the
-    environment of its container."""
+    """Yield a call in a slot shares a process with the calls before and after it; one in a Pod has
+    the environment of its container."""
     if spec.command or spec.args:
         yield "spec.call", crd_parts.CALL_RULE
     yield from variable_rules.call_problems(spec.env)

@@ -17,7 +17,7 @@ FOUND, MISSING = 200, 404
 """Statuses of the answer to whoever asks for values."""
 
 
-class Source(NamedTuple):
+class VariableSource(NamedTuple):
     """A Secret or ConfigMap. `kind`: `Secret` or `ConfigMap`."""
 
     kind: str
@@ -35,13 +35,15 @@ def are_literal(env: Sequence[task.EnvVar]) -> bool:
     return all(variable.value_from is None for variable in env)
 
 
-def sources(env: Sequence[task.EnvVar]) -> frozenset[Source]:
+def sources(env: Sequence[task.EnvVar]) -> frozenset[VariableSource]:
     """Return the objects that valid variables take values from."""
     return frozenset(source for _, source, _ in _references(env))
 
 
 def resolve(
-    env: Sequence[task.EnvVar], found: Mapping[Source, Mapping[str, bytes] | None], namespace: str
+    env: Sequence[task.EnvVar],
+    found: Mapping[VariableSource, Mapping[str, bytes] | None],
+    namespace: str,
 ) -> dict[str, str] | Unusable:
     """Return the values that do not stand in the spec, by variable.
 
@@ -102,19 +104,21 @@ def given_refs(source: task.EnvSource) -> dict[str, task.KeyRef]:
 _KINDS = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
 
 
-def _references(env: Iterable[task.EnvVar]) -> Iterator[tuple[task.EnvVar, Source, task.KeyRef]]:
+def _references(
+    env: Iterable[task.EnvVar],
+) -> Iterator[tuple[task.EnvVar, VariableSource, task.KeyRef]]:
     for variable in env:
         if variable.value_from is not None:
             for field, ref in given_refs(variable.value_from).items():
-                yield variable, Source(_KINDS[field], ref.name), ref
+                yield variable, VariableSource(_KINDS[field], ref.name), ref
 
 
-def _what(variable: task.EnvVar, source: Source, ref: task.KeyRef) -> str:
+def _what(variable: task.EnvVar, source: VariableSource, ref: task.KeyRef) -> str:
     return f"variable {variable.name}: key {ref.key} of {source.kind} {source.name}"
 
 
 def _missing(
-    variable: task.EnvVar, source: Source, ref: task.KeyRef, namespace: str, *, exists: bool
+    variable: task.EnvVar, source: VariableSource, ref: task.KeyRef, namespace: str, *, exists: bool
 ) -> Unusable:
     if exists:
         return Unusable(f"{_what(variable, source, ref)} does not exist")

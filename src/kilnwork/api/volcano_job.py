@@ -47,7 +47,7 @@ def render(
     labels: dict[str, str] | None = None,
     queue: str = DEFAULT_QUEUE,
 ) -> meta.JsonObject:
-    """The Job. Raises Unrenderable."""
+    """Return the Job. Raises Unrenderable."""
     listed = list(roles)
     for role in listed:
         pod = f"{name}-{role.name}-{LAST_INDEX}"

@@ -82,7 +82,7 @@ class MalformedYaml(errors.KilnError):
 
 
 def values(text: str) -> list[Any]:
-    """All values of a text that are not null, as JSON has them; raises MalformedYaml."""
+    """Return all values of a text that are not null, as JSON has them; raises MalformedYaml."""
     try:
         return [value for value in yaml.load_all(text, Loader) if value is not None]
     except yaml.MarkedYAMLError as error:

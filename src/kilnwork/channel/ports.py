@@ -1,6 +1,6 @@
 """What the dispatcher's end of a link needs from others, handed in by whoever makes a hub.
 
-Implemented by `cli.wiring.adapters` (with `controllers`) and, for a home, by `dispatch.home`.
+Implemented by `cli.wiring.adapters` (with `controllers`) and, for a home, by `dispatch.process`.
 """
 
 from typing import Protocol

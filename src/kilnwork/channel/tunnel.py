@@ -33,7 +33,7 @@ _DRAIN_S = 2.0
 class NotSwitched(errors.ChannelError):
     """The server's `response` was something else than 101."""
 
-    def __init__(self, response: http_types.Response) -> None:
+    def __init__(self, response: http_types.ClientResponse) -> None:
         super().__init__(f"{response.status} {response.reason} instead of a channel")
         self.response = response
 
@@ -86,7 +86,7 @@ def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> s
         head = connection.read_head()
         if head.status != 101:
             body = connection.read(most=1 << 16)
-            raise NotSwitched(http_types.Response(head.status, head.reason, body))
+            raise NotSwitched(http_types.ClientResponse(head.status, head.reason, body))
         if not isinstance(connected, ssl.SSLSocket) and not connection.early:
             connected.settimeout(None)
             return connected

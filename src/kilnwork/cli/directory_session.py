@@ -96,7 +96,7 @@ class DirectoryJournal:
         raise kube_errors.from_status(409, message=_FORGETS)
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.Page:
         """Tasks, newest first."""
         return ports.Page(*self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below))
@@ -143,7 +143,7 @@ class DirectoryJournal:
     def _at_work(self) -> bool:
         """Something runs, or all that was retried is over already."""
         for state in (api_task.State.RUNNING, api_task.State.STAGING):
-            wanted = model.Wanted(state=state)
+            wanted = model.TaskQuery(state=state)
             if self._reader.tasks(NAMESPACE, wanted=wanted, limit=1)[0]:
                 return True
         views = map(self._reader.task, self._retried)
@@ -164,14 +164,14 @@ class Exchange:
     async def messages(self) -> AsyncGenerator[asgi.Message, None]:
         """What the app sends: the head, then pieces of the body. Leave it early only by
         `contextlib.aclosing`."""
-        crew = coroutines.Crew("directory")
-        running = crew.start("request", self._app(self._scope, self._receive, self._sent.put))
+        background = coroutines.BackgroundWork("directory")
+        running = background.start("request", self._app(self._scope, self._receive, self._sent.put))
         running.add_done_callback(lambda _: self._sent.put_nowait({"type": _OVER}))
         try:
             while (message := await self._sent.get())["type"] != _OVER:
                 yield message
         finally:
-            await crew.stop()
+            await background.stop()
 
     async def _receive(self) -> asgi.Message:
         """There is no body; and who asks stays until it is over."""
@@ -228,7 +228,7 @@ class DirectorySession(session.Session):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
-    ) -> http_types.Response:
+    ) -> http_types.ClientResponse:
         """As of a manager; of all but tasks there is nothing."""
         status, said, data = 0, dict[str, str](), b""
         async with contextlib.aclosing(self._ask(method, path, query)) as messages:
@@ -236,7 +236,7 @@ class DirectorySession(session.Session):
                 status = message.get("status", status)
                 said |= _headers(message)
                 data += message.get("body", b"")
-        response = http_types.Response(status, "", data, said)
+        response = http_types.ClientResponse(status, "", data, said)
         if not response.ok:
             raise _error(status, data)
         return response
@@ -248,7 +248,7 @@ class DirectorySession(session.Session):
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         accept: str = "*/*",
-        head: Callable[[http_types.Response], None] | None = None,
+        head: Callable[[http_types.ClientResponse], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """As of a manager."""
         status, refused = 0, b""
@@ -257,7 +257,7 @@ class DirectorySession(session.Session):
                 if "status" in message:
                     status = message["status"]
                     if head is not None and status < _REFUSED:
-                        head(http_types.Response(status, "", b"", _headers(message)))
+                        head(http_types.ClientResponse(status, "", b"", _headers(message)))
                 elif status >= _REFUSED:
                     refused += message["body"]
                 elif message["body"]:

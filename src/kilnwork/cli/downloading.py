@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from kilnwork.cli import errors, file_jobs, progress, session
-from kilnwork.kit import http_types, meter
+from kilnwork.kit import http_types, progress_meter
 from kilnwork.kube import errors as kube_errors
 
 STDOUT = "-"
@@ -110,7 +110,7 @@ class _Download:
         self._into = into
         self._got = 0
         self._etag = ""
-        self._meter = meter.Meter(None, file_jobs.size_text)
+        self._meter = progress_meter.Meter(None, file_jobs.size_text)
 
     async def run(self, *, text: str = "") -> int:
         if not text:  # the output itself shows that something comes
@@ -151,7 +151,7 @@ class _Download:
         if self._meter.total is not None and self._got < self._meter.total:
             raise kube_errors.Unavailable(0, "CutShort", f"{self._path} was cut short")
 
-    def _begin(self, reply: http_types.Response) -> None:
+    def _begin(self, reply: http_types.ClientResponse) -> None:
         if self._got and reply.status != 206:
             raise errors.CommandError(
                 f"{self._path} has changed while it was read: start again to read what it is now"

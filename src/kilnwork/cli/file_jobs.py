@@ -124,8 +124,8 @@ def _following(query: Mapping[str, str], link: str) -> dict[str, str] | None:
     return {**query, **session.query_of(found.group(1))}
 
 
-def phase(job: Job) -> filejobs.Phase:
-    return filejobs.Phase(job["phase"])
+def phase(job: Job) -> filejobs.FileJobPhase:
+    return filejobs.FileJobPhase(job["phase"])
 
 
 def records(job: Job) -> filejobs.Records:
@@ -173,7 +173,7 @@ async def versions(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
 async def patiently(
     s: session.Session,
     say: Callable[[str], None],
-    ask: Callable[[], Awaitable[http_types.Response]],
+    ask: Callable[[], Awaitable[http_types.ClientResponse]],
 ) -> Job:
     """The document that a request gives which may be repeated, and is while the server is away.
 
@@ -221,7 +221,7 @@ async def _events(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
 
 def check_end(job: Job) -> None:
     """Raises `errors.TaskFailed` for a job that is over and did not succeed."""
-    if phase(job) is not filejobs.Phase.SUCCEEDED:
+    if phase(job) is not filejobs.FileJobPhase.SUCCEEDED:
         known = f"`kiln logs {job['id']}` shows what the failed part has printed"
         if job.get("reason") == TOO_MANY:
             known = (

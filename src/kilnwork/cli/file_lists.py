@@ -104,14 +104,14 @@ def _told(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str]:
 
 def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
     of, phase = job["id"], file_jobs.phase(job)
-    if phase is filejobs.Phase.SUCCEEDED:
+    if phase is filejobs.FileJobPhase.SUCCEEDED:
         yield f"kiln results {of} -o FILE    brings the result"
     elif phase.final:
         if job.get("reason") == file_jobs.TOO_MANY:
             yield f"kiln adjust {of} --max-failed N    lets more bad records pass"
         yield f"kiln retry {of} --failed    runs again what failed"
         yield f"kiln files {of} --parts    shows which parts those are"
-    elif phase is filejobs.Phase.PAUSED:
+    elif phase is filejobs.FileJobPhase.PAUSED:
         yield f"kiln resume {of}    goes on"
     else:
         yield f"kiln wait {of}    waits for its end"

@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.cli import downloading, errors, file_jobs, progress, session
-from kilnwork.kit import meter
+from kilnwork.kit import progress_meter
 
 
 async def follow(s: session.Session, job: str, *, output: str | None) -> None:
@@ -31,7 +31,7 @@ async def follow(s: session.Session, job: str, *, output: str | None) -> None:
         raise
     _tell(last)
     await tell_bad(s, last)
-    if file_jobs.phase(last) is filejobs.Phase.SUCCEEDED and output is not None:
+    if file_jobs.phase(last) is filejobs.FileJobPhase.SUCCEEDED and output is not None:
         await _bring(s, job, output)
     file_jobs.check_end(last)
     if output is None and not file_jobs.all_bad(file_jobs.records(last)):
@@ -82,7 +82,7 @@ async def until_over(
     s: session.Session, job: str, *, timeout_s: float | None = None
 ) -> file_jobs.Job:
     """The document once the job is over. Raises `errors.TimedOut` after `timeout_s`."""
-    counted = meter.Meter(None, meter.count, unit=" records")
+    counted = progress_meter.Meter(None, progress_meter.format_count, unit=" records")
     last: file_jobs.Job | None = None
     try:
         async with (
@@ -100,7 +100,7 @@ async def until_over(
     return last
 
 
-def _line(job: file_jobs.Job, counted: meter.Meter, *, now_s: float) -> str:
+def _line(job: file_jobs.Job, counted: progress_meter.Meter, *, now_s: float) -> str:
     counts, parts = file_jobs.records(job), file_jobs.parts(job)
     counted.total = file_jobs.lines(job)
     counted.at(counts.total, now_s=now_s)
@@ -116,7 +116,7 @@ def _line(job: file_jobs.Job, counted: meter.Meter, *, now_s: float) -> str:
 
 def _tell(job: file_jobs.Job) -> None:
     counts = file_jobs.records(job)
-    if file_jobs.phase(job) is not filejobs.Phase.SUCCEEDED:
+    if file_jobs.phase(job) is not filejobs.FileJobPhase.SUCCEEDED:
         return
     done = f"{counts.succeeded:,} of {file_jobs.many(counts.total, 'record')}"
     text = f"job {job['id']} has succeeded: {done}"

@@ -79,11 +79,11 @@ def serve(make: Callable[[Say], S], *, ready: Callable[[S], None]) -> int:
 async def _serve(make: Callable[[Say], S], ready: Callable[[S], None]) -> int:
     endings = _Endings()
     server = make(endings.fail)
-    crew = coroutines.Crew("foreground")
+    background = coroutines.BackgroundWork("foreground")
     failure: kit_errors.KilnError | None = None
     try:
         async with progress.waiting("starting") as waiting:
-            starting = crew.start("start", _outcome(server.start(say=waiting.say)))
+            starting = background.start("start", _outcome(server.start(say=waiting.say)))
             await _either(starting, endings.first)
         failure = starting.result() if starting.done() else None
         if failure is None and not endings.first.is_set():
@@ -91,7 +91,7 @@ async def _serve(make: Callable[[Say], S], ready: Callable[[S], None]) -> int:
             _collect_seldom()
             await endings.first.wait()
     finally:
-        await crew.stop()
+        await background.stop()
         await _stop(server, endings)
         endings.close()
     if failure is not None:
@@ -124,10 +124,10 @@ async def _outcome(work: Awaitable[None]) -> kit_errors.KilnError | None:
 
 async def _either(one: "asyncio.Task[Any]", other: asyncio.Event) -> None:
     """Wait until one of the two has happened."""
-    crew = coroutines.Crew("wait")
-    waits = {one, crew.start("other", other.wait())}
+    background = coroutines.BackgroundWork("wait")
+    waits = {one, background.start("other", other.wait())}
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    await crew.stop()
+    await background.stop()
 
 
 class _Endings:
@@ -163,15 +163,15 @@ class _Endings:
 
 async def _stop(server: Server, endings: _Endings) -> None:
     """Stop in order; cut it short after `_STOP_S` or at the second signal."""
-    crew = coroutines.Crew("stop")
+    background = coroutines.BackgroundWork("stop")
     async with progress.waiting("stopping") as waiting:
-        stopping = crew.start("stop", server.stop(say=waiting.say))
+        stopping = background.start("stop", server.stop(say=waiting.say))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S):
                 await _either(stopping, endings.second)
     if not stopping.done():
         left = processes.descendants(os.getpid())
-        processes.send(left, signal.SIGKILL)
+        processes.signal_all(left, signal.SIGKILL)
         click.echo(f"stopped by force: {len(left)} processes were killed", err=True)
         os._exit(exits.Exit.FAILED)
     stopping.result()

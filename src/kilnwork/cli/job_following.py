@@ -22,7 +22,7 @@ from kilnwork.cli import (
     session,
     waiting,
 )
-from kilnwork.kit import meter
+from kilnwork.kit import progress_meter
 
 MAX_SHOWN = 50
 """So many failed indexes are printed; the rest is counted."""
@@ -48,11 +48,13 @@ async def follow(s: session.Session, name: str) -> None:
     job_objects.check_end(last)
     took = job_objects.took_s(last, now=s.clock.wall())
     text = f"{job_objects.sentence(last)}"
-    click.echo(text if took is None else f"{text}, in {meter.duration(took)}", err=True)
+    click.echo(
+        text if took is None else f"{text}, in {progress_meter.format_duration(took)}", err=True
+    )
 
 
 async def _until_over(s: session.Session, name: str, failures: "_Failures") -> job_names.Item:
-    counted = meter.Meter(None, meter.count, unit=" indexes")
+    counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
     subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
     seen, said, shown = "", "", _bar(f"Job {name} is accepted")
     async with shown as bar, contextlib.aclosing(waiting.versions(s, subject)) as versions:
@@ -90,7 +92,7 @@ def _state(found: Mapping[str, Any]) -> str:
     return f"{text}: {known['message']}" if phase == "Queued" and known.get("message") else text
 
 
-def line(found: Mapping[str, Any], counted: meter.Meter, *, now_s: float) -> str:
+def line(found: Mapping[str, Any], counted: progress_meter.Meter, *, now_s: float) -> str:
     """Phase, bar, counts, rest and rate, in one line."""
     counts, known = job_objects.counts(found), job_objects.status(found)
     text = job_objects.phase(found) or "accepted"

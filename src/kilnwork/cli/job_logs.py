@@ -168,7 +168,7 @@ async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str,
 
 async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> None:
     """The first MAX_SHOWN indexes that have a task, until the Job is over."""
-    crew, told, said = coroutines.Crew("logs"), False, ""
+    background, told, said = coroutines.BackgroundWork("logs"), False, ""
     followed: dict[int, asyncio.Task[Any]] = {}
     try:
         while True:
@@ -185,7 +185,7 @@ async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> No
                         continue
                     if len(followed) < MAX_SHOWN:
                         copying = _copy(s, item, query)
-                        followed[number] = crew.start(f"index {number}", copying)
+                        followed[number] = background.start(f"index {number}", copying)
                     elif not told:
                         told = True
                         another = f"`kiln logs -f job/{name} --index N` follows another"
@@ -195,4 +195,4 @@ async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> No
                 return
             await asyncio.sleep(_LOOK_S)
     finally:
-        await crew.stop()
+        await background.stop()

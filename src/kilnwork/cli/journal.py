@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
+from kilnwork.api import reasons
 from kilnwork.cli import file_jobs, render, session
 from kilnwork.kit import clock
 
@@ -271,6 +272,8 @@ def name(item: Item) -> str | None:
 def state(item: Item) -> str:
     """The state, and the reason if that says more."""
     found, reason = str(item.get("state", "")), item.get("reason") or ""
+    if item.get("suspended"):  # what runs goes on, with a reason of its own
+        reason = reasons.Reason.SUSPENDED.value
     return found if reason in (*_PLAIN_REASONS, found) else f"{found} ({reason})"
 
 

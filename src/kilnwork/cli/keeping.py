@@ -21,9 +21,11 @@ def options(function: Function) -> Function:
     return function
 
 
-def chosen(given: dict[str, Any]) -> retention.Limits:
+def chosen(given: dict[str, Any]) -> retention.RetentionLimits:
     """Take them out of what a command was given."""
-    return retention.Limits(given.pop("keep_for"), given.pop("keep_tasks"), given.pop("keep_size"))
+    return retention.RetentionLimits(
+        given.pop("keep_for"), given.pop("keep_tasks"), given.pop("keep_size")
+    )
 
 
 _OPTIONS = (

@@ -72,12 +72,12 @@ async def waiting(text: str, *, every_s: float | None = None) -> AsyncIterator[W
     """Around something that may take longer than a second. `every_s`: between plain lines; None:
     as soon as the text changes."""
     current = Waiting(text)
-    crew = coroutines.Crew("progress")
-    crew.start("show", _show(current, every_s))
+    background = coroutines.BackgroundWork("progress")
+    background.start("show", _show(current, every_s))
     try:
         yield current
     finally:
-        await crew.stop()
+        await background.stop()
 
 
 async def _show(current: Waiting, every_s: float | None) -> None:

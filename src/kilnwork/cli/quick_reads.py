@@ -55,7 +55,7 @@ class Reader:
 
     def get(
         self, path: str, query: Mapping[str, str] | None = None, *, accept: str = http_types.JSON
-    ) -> http_types.Response:
+    ) -> http_types.ClientResponse:
         """The response of the API server."""
         return self._http.exchange(_request(self._server.path(path), query, accept))
 
@@ -76,8 +76,8 @@ class Reader:
 
 def _request(
     path: str, query: Mapping[str, str] | None, accept: str = http_types.JSON
-) -> http_types.Request:
-    return http_types.Request(
+) -> http_types.ClientRequest:
+    return http_types.ClientRequest(
         method="GET", path=path, query=query, accept=accept, timeout_s=PATIENCE_S
     )
 

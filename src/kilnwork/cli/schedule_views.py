@@ -19,7 +19,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     spec: job_config.Schedule
-    schedule: schedules.Schedule
+    schedule: schedules.CompiledSchedule
     ticks: tuple[int, ...]
     """The next ones, also if the schedule is disabled."""
     status: job_config.JobConfigStatus = job_config.JobConfigStatus()
@@ -32,7 +32,9 @@ def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | 
     if spec is None:
         return None
     try:
-        schedule = schedules.Schedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+        schedule = schedules.CompiledSchedule.of(
+            spec, namespace=metadata.namespace, name=metadata.name
+        )
     except schedules.InvalidSchedule as error:
         raise errors.CommandError(f"JobConfig {metadata.name}: {error}") from error
     last = found.status.last_scheduled
@@ -55,7 +57,7 @@ def of_expressions(
     spec = job_config.Schedule(cron=cron)
     namespace, _, bare = name.rpartition("/")
     try:
-        schedule = schedules.Schedule.of(spec, namespace=namespace or "default", name=bare)
+        schedule = schedules.CompiledSchedule.of(spec, namespace=namespace or "default", name=bare)
     except schedules.InvalidSchedule as error:
         options = {"cron.timezone": "--timezone"}
         raise errors.Unusable(f"{options.get(error.path, '--cron')}: {error.detail}") from error

@@ -150,11 +150,11 @@ class Session:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
-    ) -> http_types.Response:
+    ) -> http_types.ClientResponse:
         """Send bytes as they are, and give the answer with its headers; raises a KubeError."""
         route = await self._route_of(path)
         said = dict(headers or {})
-        asked = http_types.Request(
+        asked = http_types.ClientRequest(
             method=method,
             path=route.prefix + path,
             query=query,
@@ -235,7 +235,7 @@ class Session:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         accept: str = "*/*",
-        head: Callable[[http_types.Response], None] | None = None,
+        head: Callable[[http_types.ClientResponse], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The bytes of an answer as they come, for as long as they come.
 
@@ -243,7 +243,7 @@ class Session:
         connection hangs on it.
         """
         route = await self._route_of(path)
-        asked = http_types.Request(
+        asked = http_types.ClientRequest(
             method="GET",
             path=route.prefix + path,
             query=query,
@@ -255,7 +255,7 @@ class Session:
             _transport("keep_alive")(response)
             if head is not None:
                 reason = response.reason or ""
-                head(http_types.Response(response.status, reason, b"", response.headers))
+                head(http_types.ClientResponse(response.status, reason, b"", response.headers))
             async for some in _watching("pieces")(self.http, response.content):
                 yield some
 
@@ -307,7 +307,7 @@ class Session:
         `contextlib.aclosing`.
         """
         wanted = {**query, "watch": "1", "allowWatchBookmarks": "true"}
-        asked = http_types.Request(
+        asked = http_types.ClientRequest(
             method="GET", path=path, query=wanted, accept=accept, timeout_s=None
         )
         async with self.http.open(asked) as response:
@@ -335,7 +335,7 @@ def _watching(name: str) -> Any:
     return lazy.load("kilnwork.kube.watching", name)
 
 
-def decoded(response: http_types.Response) -> Any:
+def decoded(response: http_types.ClientResponse) -> Any:
     """The JSON value in a response; raises CommandError when it is none."""
     try:
         return msgspec.json.decode(response.body)

@@ -17,8 +17,8 @@ from kilnwork.api import (
 )
 from kilnwork.cli import errors
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.gangs import port, rendering
-from kilnwork.controllers.sync_set import wanted
+from kilnwork.controllers.gangs import cluster_manifests, port
+from kilnwork.controllers.sync_set import requirements
 
 LOCAL, PODS, VOLCANO = "local", "pods", "volcano"
 BACKENDS = (LOCAL, PODS, VOLCANO)
@@ -56,7 +56,7 @@ def objects(
         yield from _volcano(spec, image=image)
         return
     for group in spec.groups:
-        yield _unowned(rendering.task_cluster(spec, group, gated=backend == PODS))
+        yield _unowned(cluster_manifests.task_cluster(spec, group, gated=backend == PODS))
 
 
 def _read(body: meta.JsonObject, namespace: str) -> sync_set.SyncSet:
@@ -79,15 +79,15 @@ def _volcano_problems(seen: sync_set.SyncSet) -> list[sync_set_validation.Proble
 
 def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
     generation, name = seen.spec.generation, seen.metadata.name
-    data, program = None, wanted.Program(flow=seen.spec.flow, snapshots={})
+    data, program = None, requirements.Program(flow=seen.spec.flow, snapshots={})
     if seen.spec.data.snapshots or seen.spec.data.outputs:
-        run = rendering.run_name(name, generation)
+        run = cluster_manifests.run_name(name, generation)
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         root = f"{_POND}/{namespace}/{pond}"
         data = port.DataPlaces(
             path=f"{root}/runs/{namespace}/{run}",
             outputs=f"{root}/outputs/{namespace}/{run}" if seen.spec.data.outputs else "",
-            writable=wanted.is_writable(seen, checked),
+            writable=requirements.is_writable(seen, checked),
         )
     return port.GangSpec(
         namespace=seen.metadata.namespace,
@@ -96,7 +96,7 @@ def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
         generation=generation,
         groups=tuple(
             _largest(seen, group)
-            for group in wanted.groups(seen, generation, program, backend=checked)
+            for group in requirements.groups(seen, generation, program, backend=checked)
         ),
         wait_s=seen.spec.resources.gang.wait_seconds,
         requeue=True,
@@ -115,7 +115,7 @@ def _largest(seen: sync_set.SyncSet, group: port.GroupSpec) -> port.GroupSpec:
 
 def _volcano(spec: port.GangSpec, *, image: str) -> Iterator[meta.JsonObject]:
     """Yield TaskClusters without Pods, by whose tokens workers connect, and the Job with Pods."""
-    settings = worker_pods.Settings(
+    settings = worker_pods.WorkerPodSettings(
         channel=CHANNEL,
         worker_command=("python", "-m", "kilnwork.worker"),
         worker_image=image,
@@ -123,7 +123,7 @@ def _volcano(spec: port.GangSpec, *, image: str) -> Iterator[meta.JsonObject]:
     )
     roles = []
     for group in spec.groups:
-        body = _unowned(rendering.task_cluster(spec, group, gated=False))
+        body = _unowned(cluster_manifests.task_cluster(spec, group, gated=False))
         cluster = msgspec.convert(body, task_cluster.TaskCluster, strict=False)
         pod = worker_pods.template(cluster, settings, secret_uid="")
         del pod["metadata"]["ownerReferences"], pod["metadata"]["namespace"]
@@ -138,10 +138,12 @@ def _volcano(spec: port.GangSpec, *, image: str) -> Iterator[meta.JsonObject]:
         )
         wanted_spec = {k: v for k, v in body["spec"].items() if k != "template"}
         yield {**body, "spec": {**wanted_spec, "replicas": 0}}
-    name = rendering.run_name(spec.name, spec.generation)
+    name = cluster_manifests.run_name(spec.name, spec.generation)
     marks = {
-        rendering.SET_LABEL: rendering.labels(spec, spec.groups[0])[rendering.SET_LABEL],
-        rendering.GENERATION_LABEL: str(spec.generation),
+        cluster_manifests.SET_LABEL: cluster_manifests.labels(spec, spec.groups[0])[
+            cluster_manifests.SET_LABEL
+        ],
+        cluster_manifests.GENERATION_LABEL: str(spec.generation),
     }
     try:
         yield volcano_job.render(name, roles, namespace=spec.namespace, labels=marks)

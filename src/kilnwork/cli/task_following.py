@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kilnwork.cli import errors, journal, session
-from kilnwork.kit import meter
+from kilnwork.kit import progress_meter
 
 MAX_SHOWN = 20
 """So many failed children are printed; the rest is counted."""
@@ -30,7 +30,7 @@ class Children:
     def __init__(self, s: session.Session, ref: str) -> None:
         self._session = s
         self._ref = ref
-        self._meter = meter.Meter(None, meter.count, unit=" tasks")
+        self._meter = progress_meter.Meter(None, progress_meter.format_count, unit=" tasks")
         self._told: set[str] = set()
         self._failed = 0
 

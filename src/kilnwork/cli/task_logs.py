@@ -39,12 +39,12 @@ async def _copied(s: session.Session, name: str, copy: "Copy") -> None:
         if not copy.copied:
             await _say_wait(s, name, "")
         return
-    crew = coroutines.Crew("logs")
-    crew.start("waiting", _say_waits(s, name, copy))
+    background = coroutines.BackgroundWork("logs")
+    background.start("waiting", _say_waits(s, name, copy))
     try:
         await copy.run()
     finally:
-        await crew.stop()
+        await background.stop()
 
 
 async def _say_waits(s: session.Session, name: str, copy: "Copy") -> None:

@@ -16,7 +16,7 @@ from urllib import parse
 import msgspec
 
 from kilnwork.cli import errors, file_jobs, progress, session
-from kilnwork.kit import meter
+from kilnwork.kit import progress_meter
 from kilnwork.kube import errors as kube_errors
 
 PIECE_BYTES = 16 << 20
@@ -129,7 +129,7 @@ class Upload:
         self._clock = s.clock
         self.id = known or ""
         self.sent = 0
-        self._meter = meter.Meter(source.size, file_jobs.size_text)
+        self._meter = progress_meter.Meter(source.size, file_jobs.size_text)
 
     async def run(self) -> str:
         """Send all of it: the id under which the server has it."""

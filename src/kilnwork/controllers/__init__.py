@@ -1,13 +1,13 @@
 """The controllers: from what users declare to the dispatcher and Pods, and back to status.
 
-One package per kind, each with the same files: `reconciler` (shell), `plan` and `status` (pure).
-A reconciler gets a key, reads everything, converges and may be repeated. Started by the command
-line's wiring; knows nothing of HTTP servers, nodes or processes.
+One package per kind, each with the same files: `reconciler` (shell), `plan` and `status` (pure). A
+reconciler gets a key, reads everything, converges and may be repeated. Started by `cli.wiring`;
+knows nothing of HTTP servers, nodes or processes.
 """
 
 from kilnwork.controllers.assembly import Controllers
-from kilnwork.controllers.defaults import DefaultCluster
-from kilnwork.controllers.worker_pods import Settings
+from kilnwork.controllers.default_cluster import DefaultCluster
+from kilnwork.controllers.worker_pods import WorkerPodSettings
 from kilnwork.executors.container_logs import ReadLog
 
-__all__ = ["Controllers", "DefaultCluster", "ReadLog", "Settings"]
+__all__ = ["Controllers", "DefaultCluster", "ReadLog", "WorkerPodSettings"]

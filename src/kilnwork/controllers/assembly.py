@@ -1,4 +1,4 @@
-"""Puts the controllers together: caches, reflectors, queues, reconcilers, and their start order.
+"""Build the controllers: caches, reflectors, queues, reconcilers, and their start order.
 
 Used by the wirings of `kiln up` and `kiln manager`, as `controllers.Controllers`. The token
 verifier exists before anything starts, because the hub needs it to be made.
@@ -28,11 +28,11 @@ from kilnwork.controllers import (
     errors,
     ports,
     precedence,
+    reconciler_context,
     tokens,
-    tools,
     worker_pods,
 )
-from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.attempts import reconciler
 from kilnwork.controllers.data_pond import assembly as data_ponds
 from kilnwork.controllers.data_pond import ledger
 from kilnwork.controllers.job import reconciler as job_reconciler
@@ -51,41 +51,40 @@ from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client, controller, events, manager, queue, reflector
 
 TASK_WORKERS = 32
-"""Tasks in hand at once: most of the time of one goes by in waiting for the journal's disk."""
+"""Tasks reconciled at once: most of that time is spent waiting for the journal's disk."""
 
 CLUSTER_WORKERS = 4
 
 JOB_WORKERS = 32
-"""Jobs in hand at once: most of the time of one goes by in waiting for the journal's disk."""
+"""Jobs reconciled at once: most of that time is spent waiting for the journal's disk."""
 
 CONFIG_WORKERS = 32
-"""JobConfigs in hand at once: very many may be due in the same second."""
+"""JobConfigs reconciled at once: very many may be due in the same second."""
 
 SET_WORKERS = 8
-"""SyncSets in hand at once: most of the time of one goes by in waiting for the API server."""
+"""SyncSets reconciled at once: most of that time is spent waiting for the API server."""
 
 ATTEMPT_WORKERS = 32
-"""Attempts of executors in hand at once: most of the time of one goes by in waiting for an API."""
+"""Attempts of executors reconciled at once: most of that time is spent waiting for an API."""
 
 _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
 
 def new_token() -> str:
-    """32 random bytes as text, for the channel Secret of a TaskCluster."""
+    """Draw 32 random bytes as text, for the channel Secret of a TaskCluster."""
     return secrets.token_urlsafe(32)
 
 
 class Controllers:
     """All controllers of a manager. `verifier` is the channel's TokenVerifier.
 
-    `namespaces`: the only ones to look at; empty: all there are. `read_log`: of Pods of a node in
-    this process.
+    `namespaces`: the only ones to serve; empty: all. `read_log`: of Pods of a node in this process.
     """
 
     def __init__(
         self,
         kube: client.Client,
-        settings: worker_pods.Settings,
+        settings: worker_pods.WorkerPodSettings,
         *,
         time: clock.Clock,
         on_failure: Callable[[str, BaseException], None] | None = None,
@@ -96,32 +95,32 @@ class Controllers:
         self._recorder = events.Recorder(kube, component="kilnwork-manager", time=time)
         self._tasks_queue = queue.WorkQueue(time=time)
         self._clusters_queue = queue.WorkQueue(time=time)
-        given = tools.Tools(kube, self.caches, self._recorder.emit, time)
-        self._tasks = task_reconciler.Reconciler(given, self._tasks_queue)
+        context = reconciler_context.ReconcilerContext(kube, self.caches, self._recorder.emit, time)
+        self._tasks = task_reconciler.Reconciler(context, self._tasks_queue)
         self._jobs_queue = queue.WorkQueue(time=time)
         self._configs_queue = queue.WorkQueue(time=time)
         self._jobs = job_reconciler.Reconciler(
-            given,
+            context,
             self._jobs_queue,
             find_input=self._tasks.find_input,
             find_view=self._tasks.find_view,
         )
-        self._configs = job_config_reconciler.Reconciler(given, self._configs_queue)
+        self._configs = job_config_reconciler.Reconciler(context, self._configs_queue)
         self._ticks_first = precedence.Precedence(self._configs_queue, time=time)
         self._clock_watch = clock_watch.ClockWatch(time, self._configs.clock_set)
         self._tasks.on_task = self._jobs.task_over
         self._jobs.on_change = self._configs.group_changed
         self._containers = ephemeral.EphemeralExecutor(kube, self.caches.pods)
         self._clusters = task_cluster_reconciler.Reconciler(
-            given,
+            context,
             self._clusters_queue,
             settings=settings,
             new_token=new_token,
             is_used_up=self._containers.is_used_up,
         )
         self.ledger = ledger.Ledger(time)
-        """What is wanted of DataPonds, and what is there."""
-        self._ponds = data_ponds.Ponds(given, settings, known=self.ledger, new_token=new_token)
+        """What runs want of DataPonds, and what their nodes hold."""
+        self._ponds = data_ponds.Ponds(context, settings, known=self.ledger, new_token=new_token)
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
             kube,
@@ -134,12 +133,12 @@ class Controllers:
             kube, custom_resource.AllowedKinds(settings.allowed_kinds), time=time
         )
         self._sets_queue = queue.WorkQueue(time=time)
-        self._sets = sync_set_reconciler.Reconciler(given, self._sets_queue, served=self._kinds)
+        self._sets = sync_set_reconciler.Reconciler(context, self._sets_queue, served=self._kinds)
         self._objects = custom_resource.Follower(kube, namespaces=namespaces)
         executors = registry.Registry(
-            [self._pods, self._containers, *self._of_objects(given, settings)]
+            [self._pods, self._containers, *self._of_objects(context, settings)]
         )
-        self._attempts = driver.Driver(executors, self._attempts_queue)
+        self._attempts = reconciler.AttemptReconciler(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
         """What attempts of executors print."""
         self.claims: task_claims.TaskClaims | None = None
@@ -154,7 +153,7 @@ class Controllers:
             )
         blobs = settings.blobs
         self._code = None if blobs is None else code_blobs.CodeBlobs(self.caches, blobs, time=time)
-        self._follow = coroutines.Crew("controllers", on_failure=on_failure)
+        self._follow = coroutines.BackgroundWork("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
         self._synced = [one.synced for one in reflectors]
@@ -172,20 +171,20 @@ class Controllers:
         self._manager.add_controller(*self._loops())
 
     def _of_objects(
-        self, given: tools.Tools, settings: worker_pods.Settings
+        self, context: reconciler_context.ReconcilerContext, settings: worker_pods.WorkerPodSettings
     ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
-        """Executors whose attempts are objects of any kind."""
+        """Return the executors whose attempts are Kubernetes objects of other kinds."""
         shared = custom_resource.Shared(
             kinds=self._kinds,
             objects=self._objects,
             accounts=self.caches.accounts,
-            time=given.time,
+            time=context.time,
             blobs=settings.blobs,
         )
         of_objects = custom_resource.ObjectExecutor(
-            given.kube, custom_resource.RuleReader(), shared
+            context.kube, custom_resource.RuleReader(), shared
         )
-        return of_objects, workflow.WorkflowExecutor(given.kube, shared)
+        return of_objects, workflow.WorkflowExecutor(context.kube, shared)
 
     async def start(
         self,
@@ -238,13 +237,14 @@ class Controllers:
             await event.wait()
 
     async def wait_synced(self) -> None:
-        """Wait until then, but not for long. Raises NotYet."""
+        """Wait until `synced`, but not for long. Raises NotYet."""
         await tokens.wait_synced(self._synced)
 
     async def is_pod_of(
         self, ref: api_attempts.AttemptRef, namespace: str, name: str, *, uid: str
     ) -> bool:
-        """Whether that Pod is that attempt of an executor. Raises NotYet while it is not known."""
+        """Return whether that Pod is that attempt of an executor. Raises NotYet while it is not
+        known."""
         await self.wait_synced()
         found = self._pods.is_pod_of(ref, namespace, name, uid=uid)
         if found is None:
@@ -252,7 +252,7 @@ class Controllers:
         return found
 
     def image_of_spawned(self, namespace: str, spec: task.TaskSpec) -> model.ImageUse:
-        """What the image of a command means that a task spawns."""
+        """Return what the image of a spawned command means."""
         if not self.synced:
             return model.ImageUse(
                 spec, refusal="the manager has just started: ask again", status=503

@@ -1,4 +1,4 @@
-"""What the controllers know of the API server: one cache per kind, filled by reflectors.
+"""The caches of the controllers: one per kind, filled from the API server by reflectors.
 
 Reconcilers and the token verifier read from here and never list by themselves. Secrets and Pods are
 only those that kilnwork made (by label).

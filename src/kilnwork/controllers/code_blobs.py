@@ -1,9 +1,9 @@
-"""Keeps the code that JobConfigs, Jobs and SyncSets name, for as long as their objects are there.
+"""Keep the code blobs that JobConfigs, Jobs and SyncSets name, as long as these objects exist.
 
 Started by `assembly`. What `kiln deploy` and `submit` send along is a blob that no row of the
 journal names until an index or a step gets its task, which may be months later. So its modification
-time is renewed, as by whoever holds a blob (docs/decisions/0008). Not for results and
-arguments, which rows name.
+time is renewed, as any holder of a blob does (docs/decisions/0008). Not for results and arguments,
+which rows name.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from kilnwork.kit import clock
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1000
-"""Objects that are looked at in one go: some milliseconds of the loop."""
+"""Objects looked at without a pause: some milliseconds of the event loop."""
 
 
 OfFlows = Callable[[], Mapping[str, set[bytes]]]
@@ -37,8 +37,8 @@ class CodeBlobs:
     async def run(
         self, ready: Callable[[], Awaitable[None]], of_flows: OfFlows | None = None
     ) -> None:
-        """Renew what is named, for ever; first as soon as `ready` returns. `of_flows`: what
-        generations name that can be replayed."""
+        """Renew the named blobs for ever, first as soon as `ready` returns. `of_flows`: those of
+        generations that can be replayed."""
         await ready()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What can go wrong in the controllers, beyond what the Kubernetes API answers."""
+"""Errors of the controllers, beside those of the Kubernetes API."""
 
 from kilnwork.kit import errors
 
@@ -8,4 +8,4 @@ class ControllerError(errors.KilnError):
 
 
 class NotYet(ControllerError):
-    """The controllers have not heard enough yet to answer; ask again."""
+    """The controllers' caches are not complete yet; ask again."""

@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import attempts
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from kilnwork.kit import ids
 from kilnwork.kube import events
 
@@ -57,7 +57,7 @@ class JobHub(Protocol):
         """Accept a Job; one that is known already is returned unchanged. Raises InvalidJob."""
         ...
 
-    async def set_hold(self, uid: str, hold: turns.Hold | None) -> None:
+    async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
         """Say why a Job may not start yet; None: it may."""
         ...
 
@@ -115,7 +115,7 @@ class JobHub(Protocol):
         """Return what is known of a Job."""
         ...
 
-    def limit(self, group: turns.Group) -> None:
+    def limit(self, group: start_queue.Group) -> None:
         """Tell the concurrency of a JobConfig."""
         ...
 
@@ -165,7 +165,7 @@ class ClusterHub(Protocol):
         ...
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
-        """A cluster as the dispatcher sees it now."""
+        """Return a cluster as the dispatcher sees it now."""
         ...
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
@@ -230,11 +230,11 @@ class AttemptHub(Protocol):
         ...
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task, over or not; None when there is none."""
+        """Return the newest run of a task, over or not; None when there is none."""
         ...
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
-        """Whether that attempt is not over."""
+        """Return whether that attempt is not over."""
         ...
 
 

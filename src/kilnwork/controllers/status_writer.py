@@ -58,7 +58,8 @@ class StatusWriter(Generic[S]):
         """Uid of objects that are being written, and the version that was postponed meanwhile."""
 
     def current(self, seen: Seen[S]) -> S:
-        """The status as it stands: what we wrote last, unless somebody wrote over it since."""
+        """Return the status as it stands: what we wrote last, unless somebody wrote over it
+        since."""
         last = self._written.get(seen.metadata.uid)
         if last is None:
             return seen.status
@@ -66,13 +67,13 @@ class StatusWriter(Generic[S]):
         return last.wanted if behind or seen.status == last.stored else seen.status
 
     def has_written(self, seen: Seen[S]) -> bool:
-        """Whether the object, as it is seen, is what our last write has left."""
+        """Return whether the object, as it is seen, is what our last write has left."""
         last = self._written.get(seen.metadata.uid)
         return last is not None and seen.metadata.resource_version == last.version
 
     def postpone(self, seen: Seen[S]) -> bool:
-        """Whether a write of this object is under way, of which the watch may hear before its
-        response is here: then `write` says if it was another."""
+        """Return whether a write of this object is under way, of which the watch may hear before
+        its response is here: then `write` says if it was another."""
         uid = seen.metadata.uid
         if uid not in self._under_way:
             return False
@@ -80,7 +81,7 @@ class StatusWriter(Generic[S]):
         return True
 
     def is_own_write(self, old: Declared[S], new: Declared[S]) -> bool:
-        """Whether nothing but our own status is new, with which the pass that wrote it has
+        """Return whether nothing but our own status is new, with which the pass that wrote it has
         reckoned."""
         version = new.metadata.resource_version
         before = msgspec.structs.replace(old.metadata, resource_version=version)

@@ -18,7 +18,7 @@ PATIENCE_S = 5.0
 
 
 def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> caches.Secret | None:
-    """The channel Secret that this very cluster controls."""
+    """Return the channel Secret that this very cluster controls."""
     name = worker_pods.secret_name(cluster.metadata.name)
     found = known.secrets.get((cluster.metadata.namespace, name))
     if found is None:
@@ -39,7 +39,7 @@ class SecretVerifier:
         self._synced = synced
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """True when `credential` is the token of this cluster as it is now.
+        """Return True when `credential` is the token of this cluster as it is now.
 
         Raises NotYet when the caches are not full or have not heard of the Secret.
         """

@@ -52,7 +52,7 @@ SIDECAR = "from kilnwork.worker.sidecar import run; run()"
 """What Python executes: `-m` would take it half as long again to start."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into worker Pods.
 
     `channel`: where workers connect (`unix:/path` or `tls://HOST:PORT`); `ca`: the PEM that its
@@ -93,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problem(cluster: task_cluster.TaskCluster) -> str:
-    """Why no Pod can be made of this spec, "" when one can. A real API server leaves
+    """Return why no Pod can be made of this spec, "" when one can. A real API server leaves
     `spec.template` open, as it is too large for a schema of ours."""
     found = [f"{field} {why}" for field, why in validation.validate_task_cluster(cluster)]
     if found:
@@ -103,38 +103,41 @@ def problem(cluster: task_cluster.TaskCluster) -> str:
 
 
 def secret_name(cluster: str) -> str:
-    """Name of the Secret with the token by which a cluster's workers prove themselves."""
+    """Return the name of the Secret with the token by which a cluster's workers prove
+    themselves."""
     name = f"{cluster}-channel"
     return name if names.is_dns_subdomain(name) else names.dns_label(name)
 
 
 def pod_name(cluster: task_cluster.TaskCluster, ordinal: int) -> str:
-    """Name of one worker Pod, legal as a host name whatever the cluster is called."""
+    """Return the name of one worker Pod, legal as a host name whatever the cluster is called."""
     prefix = cluster.spec.deployment_name or cluster.metadata.name
     return f"{names.dns_label(prefix, names.LABEL_LENGTH - _ORDINAL_LENGTH)}-{ordinal}"
 
 
 def ordinal(name: str) -> int:
-    """The number at the end of a Pod's name, 0 if there is none."""
+    """Return the number at the end of a Pod's name, 0 if there is none."""
     last = name.rpartition("-")[2]
     return int(last) if last.isdecimal() else 0
 
 
 def is_named_for(cluster: task_cluster.TaskCluster, name: str) -> bool:
-    """True for the names of `pod_name`; False for those of another `spec.deploymentName`."""
+    """Return True for the names of `pod_name`; False for those of another `spec.deploymentName`."""
     return name == pod_name(cluster, ordinal(name))
 
 
 def free_names(
     cluster: task_cluster.TaskCluster, count: int, taken: Container[str]
 ) -> tuple[str, ...]:
-    """The first `count` names that no Pod has: always the same, so that nothing is made twice."""
+    """Return the first `count` names that no Pod has: always the same, so that nothing is made
+    twice."""
     every = (pod_name(cluster, number) for number in itertools.count())
     return tuple(itertools.islice((name for name in every if name not in taken), max(count, 0)))
 
 
 def labels(cluster: str) -> dict[str, str]:
-    """The labels of everything that belongs to a cluster (recommended labels of Kubernetes)."""
+    """Return the labels of everything that belongs to a cluster (recommended labels of
+    Kubernetes)."""
     short = names.dns_label(cluster)
     return {
         "app.kubernetes.io/name": "kilnwork",
@@ -153,7 +156,8 @@ def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
 
 
 def is_same(old: pod.Pod, new: pod.Pod) -> bool:
-    """Whether two versions of a worker Pod differ in the containers of its attempts alone."""
+    """Return whether two versions of a worker Pod differ in the containers of its attempts
+    alone."""
     return _without_containers(old) == _without_containers(new)
 
 
@@ -173,7 +177,8 @@ def selector(cluster: str) -> str:
 
 
 def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
-    """The owner reference that lets the garbage collector remove what belongs to a cluster."""
+    """Return the owner reference that lets the garbage collector remove what belongs to a
+    cluster."""
     return {
         "apiVersion": kinds.TASK_CLUSTERS.api_version,
         "kind": kinds.TASK_CLUSTERS.kind,
@@ -197,14 +202,15 @@ def secret(
 
 
 def ca_data(ca: bytes | None) -> dict[str, str]:
-    """What a channel Secret says of the CA, which may change: a manager may lose its directory."""
+    """Return what a channel Secret says of the CA, which may change: a manager may lose its
+    directory."""
     return {} if ca is None else {CA_KEY: base64.b64encode(ca).decode()}
 
 
 def template(
-    cluster: task_cluster.TaskCluster, settings: Settings, *, secret_uid: str
+    cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, *, secret_uid: str
 ) -> meta.JsonObject:
-    """What all worker Pods of a cluster have in common: a Pod without a name.
+    """Return what all worker Pods of a cluster have in common: a Pod without a name.
 
     Starts from `spec.template`; the container `worker` (else the first) becomes the worker.
     `secret_uid` is in the digest, so that a new token reaches all workers.
@@ -230,7 +236,7 @@ def named(pod: meta.JsonObject, name: str) -> meta.JsonObject:
 
 
 def digest_of(pod: meta.JsonObject) -> str:
-    """The digest that a Pod made from this template carries."""
+    """Return the digest that a Pod made from this template carries."""
     found: str = pod["metadata"]["annotations"][TEMPLATE_ANNOTATION]
     return found
 
@@ -246,7 +252,7 @@ def _metadata(cluster: task_cluster.TaskCluster, name: str) -> dict[str, Any]:
 
 
 def _pod_spec(
-    cluster: task_cluster.TaskCluster, settings: Settings, given: dict[str, Any]
+    cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, given: dict[str, Any]
 ) -> dict[str, Any]:
     containers = list(given.get("containers") or [{"name": CONTAINER}])
     at = next((i for i, c in enumerate(containers) if c.get("name") == CONTAINER), 0)
@@ -293,7 +299,7 @@ def _tolerations(given: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _worker(
-    cluster: task_cluster.TaskCluster, settings: Settings, given: dict[str, Any]
+    cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, given: dict[str, Any]
 ) -> dict[str, Any]:
     ours = [*_env(cluster, settings), *_memory_env(given)]
     mine = {entry["name"] for entry in ours}
@@ -322,7 +328,7 @@ def _has_containers(cluster: task_cluster.TaskCluster) -> bool:
     return cluster.spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
 
 
-def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str, Any]]:
+def _env(cluster: task_cluster.TaskCluster, settings: WorkerPodSettings) -> list[dict[str, Any]]:
     return [
         {"name": "KILN_CHANNEL", "value": settings.channel},
         {"name": "KILN_TOKEN_FILE", "value": TOKEN_FILE},

@@ -1,7 +1,8 @@
 """The scheduler, as small as it can be: binds Pods to the first Ready node that they fit.
 
-Follows the store inside the server. What fits is decided by `fitting`; nothing is preferred, spread
-or preempted: with one local node there is nothing to choose, only a reason to give when it is full.
+Follows the store inside the server. What fits is decided by `node_fit`; nothing is preferred,
+spread or preempted: with one local node there is nothing to choose, only a reason to give when it
+is full.
 """
 
 import decimal
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import fitting, meta, resource
+from kilnwork.api import meta, node_fit, resource
 from kilnwork.controlplane import objects, store_keeper
 from kilnwork.controlplane.apiserver import crud, statuses, subresources
 
@@ -23,7 +24,7 @@ class Binder(store_keeper.StoreKeeper[objects.Key]):
     def __init__(self, writer: crud.Writer) -> None:
         super().__init__("binder", writer)
         self._unbound: dict[objects.Key, None] = {}
-        self._bound: dict[objects.Key, tuple[str, fitting.Amounts]] = {}
+        self._bound: dict[objects.Key, tuple[str, node_fit.Amounts]] = {}
 
     def start(self) -> None:
         """Look at what there is, then follow."""
@@ -51,7 +52,7 @@ class Binder(store_keeper.StoreKeeper[objects.Key]):
         pod = _decode(raw)
         if pod.spec.node_name and pod.status.phase not in _OVER:
             if key not in self._bound:
-                asked = fitting.requests(msgspec.to_builtins(pod.spec))
+                asked = node_fit.requests(msgspec.to_builtins(pod.spec))
                 self._bound[key] = (pod.spec.node_name, asked)
         else:
             self._release(key)
@@ -66,9 +67,9 @@ class Binder(store_keeper.StoreKeeper[objects.Key]):
         if self._bound.pop(key, None) is not None:
             self._look_at_all()
 
-    def _used(self, node: str) -> fitting.Amounts:
+    def _used(self, node: str) -> node_fit.Amounts:
         there = [amounts for where, amounts in self._bound.values() if where == node]
-        return {**fitting.total(there), "pods": decimal.Decimal(len(there))}
+        return {**node_fit.total(there), "pods": decimal.Decimal(len(there))}
 
     async def _look(self, key: objects.Key) -> None:
         stored = self._store.get(key)
@@ -85,7 +86,7 @@ class Binder(store_keeper.StoreKeeper[objects.Key]):
             misfits = {}
             for node in nodes:
                 name = node["metadata"]["name"]
-                misfits[name] = fitting.misfit(node, pod, self._used(name))
+                misfits[name] = node_fit.find_misfit(node, pod, self._used(name))
             fitting_nodes = [name for name, why in misfits.items() if not why]
             if not fitting_nodes:
                 await self._explain(place, "Unschedulable", _unavailable(list(misfits.values())))

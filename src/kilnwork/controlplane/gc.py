@@ -56,8 +56,8 @@ class Collector(store_keeper.StoreKeeper[objects.Key]):
                 self._note(stored.key, stored.metadata())
         self._follow()
         self._begin()
-        self._crew.start("sweep", self._sweep())
-        self._crew.start("kinds", self._watch_kinds())
+        self._background.start("sweep", self._sweep())
+        self._background.start("kinds", self._watch_kinds())
 
     def _on_changes(self, changes: Sequence[objects.Change]) -> None:
         for change in changes:

@@ -33,12 +33,12 @@ class DirectoryLock:
 def holder(directory: Path) -> processes.ProcessId | None:
     """The process that holds the lock of a data directory, None when nobody does."""
     path = directory / _FILE
-    pid = locks.holder(path) if locks.taken(path) else None
+    pid = locks.read_owner(path) if locks.is_locked(path) else None
     return None if pid is None else processes.identify(pid)
 
 
 def _described(path: Path) -> str:
-    pid = locks.holder(path)
+    pid = locks.read_owner(path)
     if pid is None:
         return "another server"
     with contextlib.suppress(OSError):

@@ -57,15 +57,15 @@ class PodCollector:
         self._quarantine_s, self._check_s = quarantine_s, check_s
         self._missing: dict[str, float] = {}
         """When a node was first missed, by the clock of the event loop."""
-        self._crew = coroutines.Crew("pod garbage collector")
+        self._background = coroutines.BackgroundWork("pod garbage collector")
 
     def start(self) -> None:
         """Look at all Pods from time to time."""
-        self._crew.start("sweep", self._run())
+        self._background.start("sweep", self._run())
 
     async def stop(self) -> None:
         """Stop; quarantines begin again with the next start."""
-        await self._crew.stop()
+        await self._background.stop()
 
     async def _run(self) -> None:
         while True:

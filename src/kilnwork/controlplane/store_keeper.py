@@ -33,7 +33,7 @@ class StoreKeeper(abc.ABC, Generic[K]):
         self._store = writer.store
         self._keys: dict[K, None] = {}
         self._wake = asyncio.Event()
-        self._crew = coroutines.Crew(name)
+        self._background = coroutines.BackgroundWork(name)
         self._unfollow: Callable[[], None] = lambda: None
 
     @abc.abstractmethod
@@ -50,12 +50,12 @@ class StoreKeeper(abc.ABC, Generic[K]):
 
     def _begin(self) -> None:
         """Look at keys from now on."""
-        self._crew.start("work", self._run())
+        self._background.start("work", self._run())
 
     async def stop(self) -> None:
         """Stop; the next start finds what is left to do."""
         self._unfollow()
-        await self._crew.stop()
+        await self._background.stop()
 
     def _add(self, key: K) -> None:
         self._keys[key] = None

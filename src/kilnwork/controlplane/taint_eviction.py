@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from kilnwork.api import fitting, meta, resource
+from kilnwork.api import meta, node_fit, resource
 from kilnwork.controlplane import objects, store_keeper
 from kilnwork.controlplane.apiserver import crud, deletion, statuses
 
@@ -59,7 +59,7 @@ class TaintEviction(store_keeper.StoreKeeper[objects.Key]):
 
     def _note_node(self, name: str, node: meta.JsonObject) -> None:
         taints = (node.get("spec") or {}).get("taints") or ()
-        if any(taint.get("effect") == fitting.NO_EXECUTE for taint in taints):
+        if any(taint.get("effect") == node_fit.NO_EXECUTE for taint in taints):
             self._tainted[name] = node
         elif self._tainted.pop(name, None) is None:
             return
@@ -76,7 +76,7 @@ class TaintEviction(store_keeper.StoreKeeper[objects.Key]):
         pod = stored.decode() if stored is not None else {}
         node = self._tainted.get((pod.get("spec") or {}).get("nodeName") or "")
         leaving = (pod.get("metadata") or {}).get("deletionTimestamp")
-        stays_s = None if node is None or leaving else fitting.stays_s(node, pod)
+        stays_s = None if node is None or leaving else node_fit.stays_s(node, pod)
         if stays_s is None:
             self._forget(key)
             return

@@ -40,7 +40,13 @@ def publish(store: port.Store, commit: filejobs.Commit) -> filejobs.Commit:
 
 
 def give_up(
-    store: port.Store, part: int, run: int, *, outcome: filejobs.Outcome, message: str, at: float
+    store: port.Store,
+    part: int,
+    run: int,
+    *,
+    outcome: filejobs.PartOutcome,
+    message: str,
+    at: float,
 ) -> filejobs.Commit:
     """Publish that the run ends without a result: no later commit of it can win.
 

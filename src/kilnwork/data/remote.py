@@ -82,7 +82,9 @@ class Store:
     def touch_all(self, digests: Sequence[bytes]) -> None:
         """Renew them, or not: once, in a moment, without a word."""
         body = msgspec.json.encode([blobs.text(digest) for digest in digests])
-        request = http_types.Request(method="POST", path=self._path, body=body, timeout_s=RENEW_S)
+        request = http_types.ClientRequest(
+            method="POST", path=self._path, body=body, timeout_s=RENEW_S
+        )
         with contextlib.suppress(client.TryAgain, OSError, errors.DataError):
             self._client.send_once(request, (_OK, _DONE), client.drop)
 
@@ -90,8 +92,10 @@ class Store:
         """Let go of the connections; new requests open new ones."""
         self._client.close()
 
-    def _about(self, method: str, digest: bytes, *, body: Path | None = None) -> http_types.Request:
-        return http_types.Request(
+    def _about(
+        self, method: str, digest: bytes, *, body: Path | None = None
+    ) -> http_types.ClientRequest:
+        return http_types.ClientRequest(
             method=method,
             path=f"{self._path}/{blobs.text(digest)}",
             body=body,

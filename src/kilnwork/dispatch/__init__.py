@@ -10,6 +10,6 @@ in a slot; what has changed goes to `journal` as one batch, and when that is on 
 sends the attempt to the slot. Its end comes back the same way. The packages tell each part.
 
 Used by controllers and server (`hub.hub.Hub`, `model`), by jobs, and as a process of its own by
-`kiln.start()` (`home`). Knows nothing of Kubernetes objects and never calls an executor:
+`kiln.start()` (`process`). Knows nothing of Kubernetes objects and never calls an executor:
 instructions go out, observations come in.
 """

@@ -12,7 +12,7 @@ import sys
 
 import uvloop
 
-from kilnwork.dispatch import errors, home, settings
+from kilnwork.dispatch import errors, process, settings
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import logs
@@ -30,7 +30,7 @@ def main() -> int:
     logs.setup(level="warning")
     try:
         given = settings.from_arguments(sys.argv[1:], os.environ)
-        home.run(given, _store(given), make_loop=uvloop.new_event_loop)
+        process.run(given, _store(given), make_loop=uvloop.new_event_loop)
     except kit_errors.ConfigurationError as error:
         return _fail(error, 2)
     except errors.JournalLocked as error:
@@ -40,7 +40,7 @@ def main() -> int:
     return 0
 
 
-def _store(given: settings.Settings) -> port.Store:
+def _store(given: settings.DispatcherSettings) -> port.Store:
     """SQLite is imported only where it is used."""
     if given.directory is None:
         return memory_store.MemoryStore()

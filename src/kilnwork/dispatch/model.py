@@ -171,7 +171,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks of a namespace; None: any. `function`: as `spec.call.function` has it."""
 
     state: api_task.State | None = None

@@ -1,6 +1,6 @@
 """Secrets of `kiln.start(secrets=DIRECTORY)`: one directory each, with a file for each key.
 
-Used by `home`. It is the form in which Kubernetes mounts them. ConfigMaps are not there.
+Used by `process`. It is the form in which Kubernetes mounts them. ConfigMaps are not there.
 """
 
 import asyncio
@@ -21,7 +21,9 @@ class SecretFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+    async def read(
+        self, namespace: str, source: variables.VariableSource
+    ) -> Mapping[str, bytes] | None:
         """All keys of one Secret, None if it has no directory. Raises SecretsUnreadable."""
         if source.kind != "Secret":
             return None

@@ -19,7 +19,7 @@ IDLE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class DispatcherSettings:
     """See the module.
 
     `listener`: inherited descriptor of a Unix socket that listens. `token_file`: what workers and
@@ -40,7 +40,7 @@ class Settings:
     sync_delay_s: float
 
 
-def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> DispatcherSettings:
     """Raises ConfigurationError, which names the argument and what it should be."""
     given = _pairs(arguments)
     volatile = given.pop("--volatile", None) is not None
@@ -51,7 +51,7 @@ def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     owner, scratch = given.pop("--owner-fd", None), given.pop("--scratch", None)
     if volatile and owner is None:
         raise errors.ConfigurationError("--volatile needs --owner-fd: it ends with its owner")
-    settings = Settings(
+    settings = DispatcherSettings(
         listener=_descriptor("--listen-fd", _needed(given, "--listen-fd")),
         token_file=Path(_needed(given, "--token-file")),
         directory=None if directory is None else Path(directory),

@@ -114,7 +114,7 @@ class Client:
 
     def send(
         self,
-        request: http_types.Request,
+        request: http_types.ClientRequest,
         expected: tuple[int, ...],
         read: Callable[[OpenResponse], R],
         *,
@@ -141,7 +141,7 @@ class Client:
 
     def send_once(
         self,
-        request: http_types.Request,
+        request: http_types.ClientRequest,
         expected: tuple[int, ...],
         read: Callable[[OpenResponse], R],
         *,
@@ -175,7 +175,7 @@ class Client:
                 connection.close()
                 raise
 
-    def exchange(self, request: http_types.Request) -> http_types.Response:
+    def exchange(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
         """Return the response to one request, whatever its status. Raises `TryAgain` when there is
         none."""
         return self.send_once(request, (), _whole)
@@ -196,7 +196,7 @@ class Client:
         )
 
     def _refusal(self, head: http1.ResponseHead, connection: http1.Connection) -> Exception:
-        response = http_types.Response(head.status, head.reason, connection.read())
+        response = http_types.ClientResponse(head.status, head.reason, connection.read())
         connection.close()
         text = response.message()
         if head.status in _LATER:
@@ -233,13 +233,13 @@ def drop(response: OpenResponse) -> None:
     response.connection.read()
 
 
-def _whole(response: OpenResponse) -> http_types.Response:
+def _whole(response: OpenResponse) -> http_types.ClientResponse:
     head, body = response.head, response.connection.read(most=16 << 20)
-    return http_types.Response(head.status, head.reason, body, head.headers)
+    return http_types.ClientResponse(head.status, head.reason, body, head.headers)
 
 
 def _exchange(
-    connection: http1.Connection, request: http_types.Request, caller: Mapping[str, str]
+    connection: http1.Connection, request: http_types.ClientRequest, caller: Mapping[str, str]
 ) -> http1.ResponseHead:
     method, content = request.method, request.body
     headers = {**caller, **(request.headers or {})}

@@ -19,7 +19,7 @@ from kilnwork.api import manager
 from kilnwork.endpoints import client, discovery
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import errors, http1, http_types, keepalive, tls_client
+from kilnwork.kit import errors, http1, http_types, tcp_keepalive, tls_client
 from kilnwork.kube import config, credentials, tls
 
 RELOAD_S = 5.0
@@ -51,7 +51,7 @@ class ServerConnector:
         connected = _dial(settings, host, parts.port or (443 if parts.scheme == "https" else 80))
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keepalive.watch(connected)
+            tcp_keepalive.bound_silence(connected)
             if parts.scheme == "http":
                 return connected
             name = settings.tls_server_name or host
@@ -141,7 +141,7 @@ class ManagerConnector:
         self.prefix = manager.proxy_path(home)
         return self._carry_out(discovery.ask_behind(home), self)
 
-    def get(self, path: str) -> http_types.Response:
+    def get(self, path: str) -> http_types.ClientResponse:
         """GET a path of the manager. Raises ConfigurationError when there is no response."""
         steps = discovery.get(self.prefix + path)
         return self._carry_out(steps, self if self.prefix else self._server)

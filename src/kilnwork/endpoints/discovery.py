@@ -26,7 +26,7 @@ RENEW_AT = 0.8
 _SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
-Steps = Generator[http_types.Request, http_types.Response, T]
+Steps = Generator[http_types.ClientRequest, http_types.ClientResponse, T]
 
 
 class AccountToken(NamedTuple):
@@ -92,7 +92,7 @@ def ask_behind(home: str, headers: Mapping[str, str] | None = None) -> Steps[dic
     raise errors.EndpointError(said)
 
 
-def get(path: str) -> Steps[http_types.Response]:
+def get(path: str) -> Steps[http_types.ClientResponse]:
     """Return the response to one GET."""
     return (yield _get(path))
 
@@ -138,7 +138,7 @@ def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps
     )
 
 
-def _shown(response: http_types.Response) -> Steps[AccountToken]:
+def _shown(response: http_types.ClientResponse) -> Steps[AccountToken]:
     made = response.document()
     lasts_s = RENEW_AT * float(made["spec"].get("expirationSeconds") or manager.TOKEN_S)
     headers = {manager.TOKEN_HEADER: str(made["status"]["token"])}
@@ -150,9 +150,9 @@ def _shown(response: http_types.Response) -> Steps[AccountToken]:
     return AccountToken(headers, lasts_s)
 
 
-def _get(path: str, headers: Mapping[str, str] | None = None) -> http_types.Request:
-    return http_types.Request(method="GET", path=path, headers=headers)
+def _get(path: str, headers: Mapping[str, str] | None = None) -> http_types.ClientRequest:
+    return http_types.ClientRequest(method="GET", path=path, headers=headers)
 
 
-def _post(path: str, body: Mapping[str, Any]) -> http_types.Request:
-    return http_types.Request(method="POST", path=path, body=msgspec.json.encode(body))
+def _post(path: str, body: Mapping[str, Any]) -> http_types.ClientRequest:
+    return http_types.ClientRequest(method="POST", path=path, body=msgspec.json.encode(body))

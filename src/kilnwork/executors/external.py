@@ -104,7 +104,7 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
         self._link.report(lambda serial: messages.Started(serial, self.ref, at))
         try:
             # in a task of its own, which it may cancel: no kill has ended this one then
-            value = await coroutines.alone(str(self.ref), self._guarded(self._claimed()))
+            value = await coroutines.run_in_own_task(str(self.ref), self._guarded(self._claimed()))
             if self._halt is not None:  # it has swallowed the cancellation
                 return await self._halted(self._halt)
             result = await self._payload(value)

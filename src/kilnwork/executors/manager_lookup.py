@@ -37,7 +37,7 @@ def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> b
     path = to.path(f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
     try:
         response = http.exchange(
-            http_types.Request(method="GET", path=path, timeout_s=http_types.CONNECT_S)
+            http_types.ClientRequest(method="GET", path=path, timeout_s=http_types.CONNECT_S)
         )
     except (client.TryAgain, errors.KilnError, OSError):
         return False

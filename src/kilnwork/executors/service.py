@@ -93,7 +93,7 @@ class ExecutorService:
         self._settings = settings
         self._manager = manager
         self._session = settings.session or ids.new_session()
-        self._crew = coroutines.Crew("executor", on_failure=self._failed)
+        self._background = coroutines.BackgroundWork("executor", on_failure=self._failed)
         self._attempts: dict[attempts.AttemptRef, process_attempt.ProcessAttempt] = {}
         self._stopping = False
         self._on_failure = on_failure
@@ -115,7 +115,7 @@ class ExecutorService:
         """Be connected when this returns. Raises `LinkRefused` or `LinkClosed` when there is no
         dispatcher for us."""
         say(f"connecting to {self._manager.place}")
-        self._crew.start("link", self._hold_link())
+        self._background.start("link", self._hold_link())
         await self._connected.wait()
         if self._failure is not None:
             raise self._failure
@@ -130,11 +130,11 @@ class ExecutorService:
             if self._failure is None:
                 await self.link.acknowledged(timeout_s=LAST_WORDS_S)
         finally:
-            await self._crew.stop()
+            await self._background.stop()
 
     async def leave(self) -> None:
         """Be gone at once and report nothing: the same session may come back and go on."""
-        await self._crew.stop()
+        await self._background.stop()
 
     async def keep(self, namespace: str, digest: bytes, file: Path) -> None:
         """Keep a result that is too large for a frame. Raises KilnError."""
@@ -223,7 +223,7 @@ class ExecutorService:
     def begin(self, run: messages.Run) -> None:
         """Carry out an attempt, or go on with one that this session had before."""
         current = self._attempts[run.ref] = self.make(run)
-        self._crew.start(str(run.ref), self._live(current))
+        self._background.start(str(run.ref), self._live(current))
 
     def retire(self) -> None:
         """Take no more orders; the attempts that are here go on."""

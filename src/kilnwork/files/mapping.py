@@ -115,7 +115,7 @@ class _Indexed(NamedTuple):
     manifest: filejobs.Manifest
 
 
-def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.JobSpec:
+def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.FileJobSpec:
     """What was said, as the spec of a job; raises BadOption."""
     name = os.fspath(path).lower().removesuffix(".gz")
     kind = given["format"] or next((f for end, f in _BY_NAME.items() if name.endswith(end)), None)
@@ -131,7 +131,7 @@ def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.JobSp
         "mapper": {"function": "files:map", "batchRecords": given["batch"]},
     }
     try:
-        return msgspec.convert(said, filejobs.JobSpec)
+        return msgspec.convert(said, filejobs.FileJobSpec)
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$.")
         raise errors.BadOption(f"files.map: {_option(where)}: {text}") from error
@@ -160,7 +160,7 @@ def _limit(max_failed: int | str | None) -> mapped.Limit:
     )
 
 
-def _indexed(path: Path, spec: filejobs.JobSpec) -> _Indexed:
+def _indexed(path: Path, spec: filejobs.FileJobSpec) -> _Indexed:
     """The file and its parts; goes through all of it once."""
     full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay as they were given
     here = session.current()

@@ -74,7 +74,7 @@ def run(mapper: "Function | tuple[str, ...]", lines: parts.Part, work: Work) -> 
 Function = Callable[..., Any]
 
 
-def _place(lines: parts.Part, work: Work) -> mappers.Place:
+def _place(lines: parts.Part, work: Work) -> mappers.MapperContext:
     here, clock = context.context(), clocks.SystemClock()
     first, count = work.part.first_line, work.part.lines
 
@@ -84,8 +84,8 @@ def _place(lines: parts.Part, work: Work) -> mappers.Place:
             yield from reading.batches(pieces, work.part, work.spec)
 
     passed = watch.Watch(here, first=first, count=count, clock=clock)
-    return mappers.Place(
-        setting=mapping.Setting(work.spec, first_line=first, passed=passed, tracebacks=0),
+    return mappers.MapperContext(
+        setting=mapping.MapperSettings(work.spec, first_line=first, passed=passed, tracebacks=0),
         header=work.header,
         reread=read,
         variables=commands.environment(
@@ -98,15 +98,15 @@ def _place(lines: parts.Part, work: Work) -> mappers.Place:
 def _opened(
     mapper: "Function | tuple[str, ...]",
     found: "_Outputs",
-    place: mappers.Place,
+    place: mappers.MapperContext,
     *,
     batch: int | None,
 ) -> mapping.Mapper:
     if isinstance(mapper, tuple):
-        return mappers.opened(filejobs.Mapper(command=mapper), found, place)
+        return mappers.open_mapper(filejobs.Mapper(command=mapper), found, place)
     text = place.setting.spec.format is filejobs.Format.TEXT
     encode = _marking(encoding.encoder(text=text), text=text)
-    return mappers.calling(mapper, found, place, batch_records=batch, encode=encode)
+    return mappers.function_mapper(mapper, found, place, batch_records=batch, encode=encode)
 
 
 class _Str(bytes):

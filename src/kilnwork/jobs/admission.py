@@ -1,4 +1,5 @@
-"""Which jobs may start, with the clock and the journal: `turns` decides, the engine carries out.
+"""Which jobs may start, with the clock and the journal: `start_queue` decides, the engine carries
+out.
 
 Used by the engine, for jobs that have a claim. What is decided is written in the transaction of
 what follows from it, so that after a restart the rows of the journal say who has started. Not for
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.jobs import records, tables, turns
+from kilnwork.jobs import records, start_queue, tables
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ POLL_S = 1.0
 """Between looks at the wall clock while a job waits for it: the clock may be set."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(turns.Claim).decode
+_decode = msgspec.json.Decoder(start_queue.Claim).decode
 
 
 class Waiter(NamedTuple):
@@ -36,7 +37,7 @@ class Waiter(NamedTuple):
     waits: bool
     stopping: bool
     admitted: float | None
-    claim: turns.Claim
+    claim: start_queue.Claim
 
 
 class Admission:
@@ -44,11 +45,11 @@ class Admission:
 
     def __init__(self, kept: tables.Tables, clock: clocks.Clock) -> None:
         self._tables, self._clock = kept, clock
-        self.turns = turns.Turns()
+        self.turns = start_queue.StartQueue()
         self._uuids: dict[int, bytes] = {}
         self._rows: dict[bytes, int] = {}
-        self._claims: dict[int, turns.Claim] = {}
-        self._unwritten: dict[int, turns.Claim] = {}
+        self._claims: dict[int, start_queue.Claim] = {}
+        self._unwritten: dict[int, start_queue.Claim] = {}
         self._starts: list[tuple[float, int]] = []
         """When jobs may start, by the wall clock."""
         self._ends: list[tuple[float, int]] = []
@@ -89,23 +90,23 @@ class Admission:
         if found.admitted is not None:
             self._limit(found.row, found.claim, self._clock.wall() - found.admitted)
 
-    def _know(self, row: int, uuid: bytes, claim: turns.Claim) -> None:
+    def _know(self, row: int, uuid: bytes, claim: start_queue.Claim) -> None:
         self._uuids[row], self._rows[uuid], self._claims[row] = uuid, row, claim
 
-    def add(self, job: records.Job, claim: turns.Claim) -> None:
+    def add(self, job: records.Job, claim: start_queue.Claim) -> None:
         """A job waits that is new, or that is to run again."""
         self._know(job.row, job.id.uuid, claim)
         self._unwritten[job.row] = claim
         self._wait(job.row, job.namespace, claim, fresh=True)
 
-    def _wait(self, row: int, namespace: str, claim: turns.Claim, *, fresh: bool) -> None:
+    def _wait(self, row: int, namespace: str, claim: start_queue.Claim, *, fresh: bool) -> None:
         start_after = claim.start_after
         due = start_after is None or start_after <= self._clock.wall()
         if start_after is not None and not due:
             heapq.heappush(self._starts, (start_after, row))
         self.turns.add(row, namespace, claim, due=due, fresh=fresh)
 
-    def _limit(self, row: int, claim: turns.Claim, ran_s: float) -> None:
+    def _limit(self, row: int, claim: start_queue.Claim, ran_s: float) -> None:
         """Its time runs from now on; a clock that was set gives no more than all of it."""
         if claim.job_seconds is not None:
             left_s = min(max(claim.job_seconds - ran_s, 0.0), claim.job_seconds)
@@ -118,14 +119,14 @@ class Admission:
         if claim is not None:
             self._limit(job.row, claim, 0.0)
 
-    def claim(self, row: int) -> turns.Claim | None:
+    def claim(self, row: int) -> start_queue.Claim | None:
         """Return what a job needs; None: the journal has none of it."""
         found = self._claims.get(row)
         if found is None and (raw := self._tables.claim(row)) is not None:
             found = _decode(raw)
         return found
 
-    def change(self, row: int, claim: turns.Claim) -> None:
+    def change(self, row: int, claim: start_queue.Claim) -> None:
         """A job that is not over needs something else now."""
         if row in self._claims and self._claims[row] != claim:
             self._claims[row] = self._unwritten[row] = claim

@@ -22,14 +22,14 @@ class JobServices:
         hub: task_hub.TaskHub,
         *,
         clock: clocks.Clock,
-        options: service.Options = service.DEFAULTS,
+        options: service.FileJobOptions = service.DEFAULTS,
         retry_s: float = 1.0,
         on_failure: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self.engine = engine.Engine(
             hub, blobs=data / "blobs", clock=clock, retry_s=retry_s, on_failure=on_failure
         )
-        self.files = service.Jobs(data, hub, self.engine, clock=clock, options=options)
+        self.files = service.FileJobs(data, hub, self.engine, clock=clock, options=options)
         self.indexes = index_jobs.IndexJobs(hub, self.engine, clock=clock)
         self.flows = runs.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")
 

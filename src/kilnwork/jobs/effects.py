@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from kilnwork.api import attempts
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs import facts, gathering, item_source, records, steps, task_hub
+from kilnwork.jobs import gathered_results, item_source, plan_steps, records, task_hub, transitions
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _Gathered = tuple[bytes | attempts.Payload | None, str]
 """The results, and why the finalizer cannot get them."""
 
 
-class Owner(Protocol):
+class EffectOwner(Protocol):
     """The engine. `tasks`: which item of which job a task works on."""
 
     tasks: dict[ids.TaskId, tuple[records.Job, int]]
@@ -52,7 +52,9 @@ class Effects:
     """Carries out steps. `blobs`: directory of the blobs, by namespace. `retry_s`: between tries of
     what failed."""
 
-    def __init__(self, owner: Owner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float) -> None:
+    def __init__(
+        self, owner: EffectOwner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float
+    ) -> None:
         self._owner, self._hub, self._blobs, self._retry_s = owner, hub, blobs, retry_s
         self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-store")
 
@@ -60,7 +62,7 @@ class Effects:
         """Begin nothing more; what a thread has begun it ends."""
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
-    def begin(self, job: records.Job, step: steps.Step) -> None:
+    def begin(self, job: records.Job, step: plan_steps.Step) -> None:
         """Carry out a step; the owner is woken when it is done."""
         _METHODS[type(step)](self, job, step)
 
@@ -104,13 +106,13 @@ class Effects:
         self._owner.wake(job)
 
     def _again(self, job: records.Job, key: tuple[str, int]) -> None:
-        facts.done(job, *key)
+        transitions.done(job, *key)
         self._owner.wake(job)
 
-    def _gather(self, job: records.Job, _: steps.Gather) -> None:
+    def _gather(self, job: records.Job, _: plan_steps.Gather) -> None:
         """Look up results on the loop, some at a time: the journal is read here only."""
         run = job.run
-        results = gathering.Results(job, self._hub, job.source.around_results(run))
+        results = gathered_results.GatheredResults(job, self._hub, job.source.around_results(run))
 
         def go_on() -> None:
             if self._owner.over:
@@ -141,24 +143,24 @@ class Effects:
                 job.source.results = made
             else:
                 trouble = ""  # it was for an older run
-            facts.gathered(job, trouble, now=self._owner.now())
+            transitions.gathered(job, trouble, now=self._owner.now())
 
         loop = asyncio.get_running_loop()
         loop.call_soon(go_on)
 
-    def _prepare(self, job: records.Job, _: steps.Prepare) -> None:
+    def _prepare(self, job: records.Job, _: plan_steps.Prepare) -> None:
         work, run = job.source.prepare(job, self._owner.inline(job)), job.run
 
         def then(_: None) -> None:
-            facts.prepared(job, now=self._owner.now())
+            transitions.prepared(job, now=self._owner.now())
             if job.run != run:
                 job.prepared = False  # it was for an older run
 
         self._in_thread(job, ("Prepare", 0), work, then)
 
-    def _recover(self, job: records.Job, _: steps.Recover) -> None:
+    def _recover(self, job: records.Job, _: plan_steps.Recover) -> None:
         # Tasks first, then results: what is over by now has left its result to be found.
-        named = {task_hub.task_id(job.id.uuid, item): item for item in facts.recoverable(job)}
+        named = {task_hub.task_id(job.id.uuid, item): item for item in transitions.recoverable(job)}
         if job.stage is records.Stage.STOPPING or job.source.ends_with_task:
             left = [task for task in named if self._hub.knows(task)]
         else:
@@ -166,7 +168,7 @@ class Effects:
 
         def then(found: list[item_source.ItemResult]) -> None:
             changes = [(named[one.task], one) for one in self._hub.states(left)]
-            facts.recovered(job, found, changes, now=self._owner.now())
+            transitions.recovered(job, found, changes, now=self._owner.now())
             for item in job.tasks:
                 self._owner.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
 
@@ -176,7 +178,7 @@ class Effects:
         else:
             self._in_thread(job, ("Recover", 0), job.source.recover(job), then)
 
-    def _settle(self, job: records.Job, step: steps.Settle) -> None:
+    def _settle(self, job: records.Job, step: plan_steps.Settle) -> None:
         def returned() -> bytes | None:
             view = self._hub.view(task_hub.task_id(job.id.uuid, step.item))
             return None if view is None or view.result is None else view.result.data
@@ -184,16 +186,16 @@ class Effects:
         def then(found: item_source.ItemResult | item_source.Damage | None) -> None:
             now = self._owner.now()
             if isinstance(found, item_source.Damage):
-                facts.damaged(job, found, now=now)
+                transitions.damaged(job, found, now=now)
             elif step.item:
-                facts.settled(job, step.item, step.run, found, now=now)
+                transitions.settled(job, step.item, step.run, found, now=now)
             else:
-                facts.concluded(job, found, now=now)
+                transitions.concluded(job, found, now=now)
 
         work = job.source.settle(job, step, returned)
         self._in_thread(job, ("Settle", step.item), work, then)
 
-    def _purge(self, job: records.Job, _: steps.Purge) -> None:
+    def _purge(self, job: records.Job, _: plan_steps.Purge) -> None:
         def then(_: None) -> None:
             self._owner.purged(job)
 
@@ -204,9 +206,9 @@ class Effects:
 
 
 _METHODS: dict[type, Callable[[Effects, records.Job, Any], None]] = {
-    steps.Prepare: Effects._prepare,
-    steps.Recover: Effects._recover,
-    steps.Settle: Effects._settle,
-    steps.Purge: Effects._purge,
-    steps.Gather: Effects._gather,
+    plan_steps.Prepare: Effects._prepare,
+    plan_steps.Recover: Effects._recover,
+    plan_steps.Settle: Effects._settle,
+    plan_steps.Purge: Effects._purge,
+    plan_steps.Gather: Effects._gather,
 }

@@ -22,26 +22,26 @@ from kilnwork.jobs import (
     admission,
     effects,
     errors,
-    facts,
     item_source,
     items,
     model,
     plan,
+    plan_steps,
     prepare_queue,
     records,
     rows,
-    steps,
+    start_queue,
     tables,
     task_hub,
-    turns,
-    waiting,
+    transitions,
+    waiters,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
 
-_S = items.State
+_S = items.ItemState
 
 MAX_LIVE = 10_000
 """Unfinished jobs in memory; more wait in the journal, in the order in which they came."""
@@ -70,8 +70,8 @@ class _Joined:
     """What follows from what was added to a batch, once that is on disk."""
 
     def __init__(self) -> None:
-        self.effects: list[tuple[records.Job, steps.Step]] = []
-        self.shown: list[tuple[records.Job, model.View[Any, Any]]] = []
+        self.effects: list[tuple[records.Job, plan_steps.Step]] = []
+        self.shown: list[tuple[records.Job, model.GenericJobView[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.purged: list[records.Job] = []
         self.existing: list[subscriptions.Change] = []
@@ -157,7 +157,7 @@ class Engine:
         self._purged: list[records.Job] = []
         self._stale: dict[records.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
-        self._queue, self.waiters = prepare_queue.PrepareQueue(), waiting.Waiters()
+        self._queue, self.waiters = prepare_queue.PrepareQueue(), waiters.Waiters()
         self._effects = effects.Effects(self, hub, blobs=blobs, retry_s=retry_s)
         self._joined: _Joined | None = None
         self.stopped: errors.JobsStopped | None = None
@@ -234,7 +234,7 @@ class Engine:
             self._ready[job] = None
             self._hub.wake()
 
-    async def settled(self, job: records.Job) -> model.View[Any, Any]:
+    async def settled(self, job: records.Job) -> model.GenericJobView[Any, Any]:
         """Return its view, when all that is known of it now is on disk."""
         self.check()
         if self.live.get(job.id.uuid) is not job:
@@ -255,7 +255,7 @@ class Engine:
     def redefine(self, job: records.Job, source: item_source.ItemSource) -> None:
         """What the items of a job are is known only now; it has not started."""
         self._items += source.size - job.size
-        facts.provide(job, source, now=self.now())
+        transitions.provide(job, source, now=self.now())
         self._pending.redefined.add(job)
         self.wake(job)
 
@@ -385,17 +385,17 @@ class Engine:
             job = self._decided(decision.row)
             if job is None:
                 continue
-            if isinstance(decision, turns.Replace):
-                facts.kill(job, "Replaced", decision.message, now=now)
+            if isinstance(decision, start_queue.Replace):
+                transitions.kill(job, "Replaced", decision.message, now=now)
             elif job.stage is not records.RUNNING:
                 pass  # it was killed meanwhile
-            elif isinstance(decision, turns.Start):
-                facts.admit(job, now=now)
+            elif isinstance(decision, start_queue.Start):
+                transitions.admit(job, now=now)
                 self.admission.started(job)
-            elif isinstance(decision, turns.Wait):
-                facts.waits_anew(job, now=now)
+            elif isinstance(decision, start_queue.Wait):
+                transitions.requeue(job, now=now)
             else:
-                facts.refuse(job, decision.reason, decision.message, now=now)
+                transitions.refuse(job, decision.reason, decision.message, now=now)
             self._ready[job] = None
         self._set_admission_timer()
 
@@ -415,7 +415,7 @@ class Engine:
             job, claim = self._decided(row), self.admission.claim(row)
             if job is not None and claim is not None:
                 message = f"it has run for {claim.job_seconds:g} s, timeouts.jobSeconds"
-                facts.fail(job, "JobTimedOut", message, now=self.now())
+                transitions.fail(job, "JobTimedOut", message, now=self.now())
                 self._ready[job] = None
 
     def _set_admission_timer(self) -> None:
@@ -445,16 +445,16 @@ class Engine:
         """`commits.Participant`: no batch will be written any more."""
         self._end(errors.JobsStopped(f"the dispatcher failed: {error}"))
 
-    def _room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.Room:
+    def _room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.TaskRoom:
         if job.spec.suspend:
-            return plan.Room(0, 0, prepare=self._queue.admits(job))
+            return plan.TaskRoom(0, 0, prepare=self._queue.admits(job))
         key = (job.namespace, job.spec.cluster_name)
         if key not in slots:
             cluster = self._hub.cluster(*key)
             slots[key] = 0 if cluster is None else cluster.slots
         job.slots = slots[key]
         window = max(MIN_WINDOW, min(job.source.window, ALL_WINDOWS // max(1, len(self.live))))
-        return plan.Room(window, slots[key], prepare=self._queue.admits(job))
+        return plan.TaskRoom(window, slots[key], prepare=self._queue.admits(job))
 
     def _show(self, joined: "_Joined") -> None:
         """A batch is on disk: begin what follows from it, and let users see it."""
@@ -525,8 +525,8 @@ class Engine:
                 self.tasks.pop(_id_of(job, item, task), None)
         job.dropped.clear()
 
-    def _carry_out(self, job: records.Job, step: steps.Step, joined: "_Joined") -> None:
-        if isinstance(step, steps.Submit):
+    def _carry_out(self, job: records.Job, step: plan_steps.Step, joined: "_Joined") -> None:
+        if isinstance(step, plan_steps.Submit):
             wanted = []
             for item in step.items:
                 task = task_hub.task_id(job.id.uuid, item)
@@ -538,13 +538,13 @@ class Engine:
             new = job.fresh and job.run == 1
             shown = job.size <= job.source.shown_tasks
             joined.existing += self._hub.submit_now(wanted, new=new, shown=shown)
-        elif isinstance(step, steps.Suspend):
+        elif isinstance(step, plan_steps.Suspend):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.suspend_now(named, suspended=step.suspended)
-        elif isinstance(step, steps.Kill):
+        elif isinstance(step, plan_steps.Kill):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.kill_now(named, reason="Killed", message=step.message)
-        elif isinstance(step, steps.Follow):
+        elif isinstance(step, plan_steps.Follow):
             found = job.source.hooks(job, step.event)
             self._hub.submit_now(task_hub.extra_submission(job, one) for one in found)
         else:
@@ -562,7 +562,7 @@ class Engine:
             if found is None or known.get(change.task) == change:
                 continue
             job, item = found
-            facts.moved(job, item, change, now=now)
+            transitions.moved(job, item, change, now=now)
             moved[job] = change.over or moved.get(job, False)
         for job, over in moved.items():
             job.changed(now)

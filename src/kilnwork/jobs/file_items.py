@@ -21,7 +21,16 @@ from kilnwork.data import commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import manifests
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import errors, item_source, items, job_directory, model, records, rows, steps
+from kilnwork.jobs import (
+    errors,
+    item_source,
+    items,
+    job_directory,
+    model,
+    plan_steps,
+    records,
+    rows,
+)
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -36,20 +45,20 @@ MAX_COMMITS = 1024
 """Commit records in memory, of parts that ended lately: they are asked for soon, if ever."""
 
 _SMALL_SPEC = 4096
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 _R = model.Reason
 _encode = msgspec.json.Encoder().encode
-_decode_spec = msgspec.json.Decoder(filejobs.JobSpec).decode
+_decode_spec = msgspec.json.Decoder(filejobs.FileJobSpec).decode
 _decode_manifest = msgspec.json.Decoder(filejobs.Manifest).decode
 _decode_progress = msgspec.json.Decoder(model.FileProgress).decode
 
 
 @lru_cache(maxsize=1024)
-def _small_spec(encoded: bytes) -> filejobs.JobSpec:
+def _small_spec(encoded: bytes) -> filejobs.FileJobSpec:
     return _decode_spec(encoded)
 
 
-def check(spec: filejobs.JobSpec, manifest: filejobs.Manifest) -> None:
+def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
     """Parts follow each other without gap or overlap, and hold all that there is. Raises
     `InvalidJob`."""
     try:
@@ -112,7 +121,7 @@ class FileSources:
         self._commits: OrderedDict[tuple[bytes, int, int], filejobs.Commit] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spec(self, encoded: bytes) -> filejobs.JobSpec:
+    def spec(self, encoded: bytes) -> filejobs.FileJobSpec:
         """Decode a spec. Equal small specs are one object: most jobs are like others."""
         return _decode_spec(encoded) if len(encoded) > _SMALL_SPEC else _small_spec(encoded)
 
@@ -129,7 +138,7 @@ class FileSources:
         return FileItems(self, _file_spec(spec), manifest, _decode_progress(progress))
 
     def new(
-        self, spec: filejobs.JobSpec, manifest: filejobs.Manifest, *, source: str | None
+        self, spec: filejobs.FileJobSpec, manifest: filejobs.Manifest, *, source: str | None
     ) -> "FileItems":
         """Return the source of a new job. `source`: see `model.NewJob`."""
         progress = model.FileProgress(
@@ -172,8 +181,8 @@ class FileSources:
         return result
 
 
-def _file_spec(spec: item_source.Policy) -> filejobs.JobSpec:
-    return cast(filejobs.JobSpec, spec)
+def _file_spec(spec: item_source.Policy) -> filejobs.FileJobSpec:
+    return cast(filejobs.FileJobSpec, spec)
 
 
 class FileItems:
@@ -191,7 +200,7 @@ class FileItems:
     def __init__(
         self,
         sources: FileSources,
-        spec: filejobs.JobSpec,
+        spec: filejobs.FileJobSpec,
         manifest: filejobs.Manifest,
         progress: model.FileProgress,
     ) -> None:
@@ -346,13 +355,13 @@ class FileItems:
         def wanted(part: int, run: int) -> bool:
             if not 0 < part <= known.size:
                 return part == 0 and run == job_run
-            is_open = known.states[part] < items.State.SUCCEEDED
+            is_open = known.states[part] < items.ItemState.SUCCEEDED
             return is_open and run == (known.runs[part] or base)
 
         return lambda: [self.result(one) for one in job_directory.recover(directory, wanted)]
 
     def settle(
-        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Read the commit record of a run, or create it."""
         directory, now = self._directory(job), self._sources.clock.wall()
@@ -409,7 +418,7 @@ class FileItems:
         return self._sources.directory(job.namespace, job.id)
 
 
-def _blobs(spec: filejobs.JobSpec) -> bytes:
+def _blobs(spec: filejobs.FileJobSpec) -> bytes:
     """Digests that mapper and reducer name."""
     named: set[str | None] = set()
     for mapper in (spec.mapper, spec.reducer):

@@ -2,7 +2,7 @@
 
 Used by `index_jobs`, which hands `IndexSources` to the engine. An index ends as its task does; its
 result stays with that task in the journal. Not the meaning of a template (`api.job_settings`,
-`api.job_templates`), nor when the job starts (`turns`).
+`api.job_templates`), nor when the job starts (`start_queue`).
 """
 
 import itertools
@@ -24,7 +24,16 @@ from kilnwork.api import (
 )
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import completion, errors, gathering, item_source, items, records, rows, steps
+from kilnwork.jobs import (
+    completion,
+    errors,
+    gathered_results,
+    item_source,
+    items,
+    plan_steps,
+    records,
+    rows,
+)
 
 KIND = "index"
 
@@ -44,8 +53,8 @@ MAX_NEWEST = 20
 """Indexes that a view shows."""
 
 _P = api_job.Phase
-_S = items.State
-_O = filejobs.Outcome
+_S = items.ItemState
+_O = filejobs.PartOutcome
 AT_WORK = frozenset({api_task.State.RUNNING, api_task.State.KILLING})
 """States of a task of which something runs."""
 
@@ -281,7 +290,7 @@ class IndexItems:
             found.append(item_source.ExtraTask(key, name, spec))
         return found
 
-    def around_results(self, run: int) -> gathering.Around | None:
+    def around_results(self, run: int) -> gathered_results.Around | None:
         """Return the arguments of the finalizer without the results, if it is a call."""
         try:
             call = self._finalizer(run).call
@@ -291,7 +300,7 @@ class IndexItems:
             return None
         given = b"".join(b"%b:%b," % (_encode(k), _encode(v)) for k, v in call.kwargs.items())
         head = b'[%b,{%b"%b":' % (_encode(call.args), given, RESULTS.encode())
-        return gathering.Around(head, b"}]")
+        return gathered_results.Around(head, b"}]")
 
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
         """Return the variables that all tasks of a run have, and the name of one that has its
@@ -403,7 +412,7 @@ class IndexItems:
         raise NotImplementedError
 
     def settle(
-        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Find nothing: the tasks say how indexes ended."""
         raise NotImplementedError

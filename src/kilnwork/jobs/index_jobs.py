@@ -17,7 +17,6 @@ from kilnwork.dispatch.hub import feed
 from kilnwork.jobs import (
     engine,
     errors,
-    facts,
     index_items,
     index_listing,
     index_model,
@@ -25,9 +24,10 @@ from kilnwork.jobs import (
     records,
     rows,
     schedule_rows,
+    start_queue,
     tables,
     task_hub,
-    turns,
+    transitions,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -41,7 +41,7 @@ MAX_RELEASED = 4_000
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest template, with variables, inputs and the items that a task returned."""
 
-_View = model.View[index_items.IndexSpec, index_items.IndexProgress]
+_View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
 
 
 class IndexJobs:
@@ -116,7 +116,7 @@ class IndexJobs:
         if self._known is not None:
             self._known.add(uuid)
         if refusal:
-            facts.refuse(job, "TickNotDecided", refusal, now=self._clock.wall())
+            transitions.refuse(job, "TickNotDecided", refusal, now=self._clock.wall())
         else:
             self._engine.admission.add(job, _claim(new, source))
         if row is not None:  # in the batch of the Job: both are stored, or neither
@@ -151,7 +151,7 @@ class IndexJobs:
                 self._engine.admission.change(job.row, claim)
         await self._engine.settled(job)
 
-    async def set_hold(self, uid: str, hold: turns.Hold | None) -> None:
+    async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
         """Do not let a Job start, or let it when its turn comes; one that has started goes on."""
         await self._change_claim(uid, hold=hold)
 
@@ -159,7 +159,7 @@ class IndexJobs:
         """Start no attempt, or go on; what runs goes on in any case."""
         job = self._open(uid)
         if job is not None:
-            facts.adjust(job, model.Adjustment(suspend=suspended), now=self._clock.wall())
+            transitions.adjust(job, model.Adjustment(suspend=suspended), now=self._clock.wall())
             await self._change_claim(uid, suspended=suspended)
 
     async def adjust(
@@ -175,7 +175,7 @@ class IndexJobs:
         if job is None:
             return
         change = model.Adjustment(parallelism=_capped(max_in_flight), priority=priority)
-        facts.adjust(job, change, now=self._clock.wall())
+        transitions.adjust(job, change, now=self._clock.wall())
         more = {} if isinstance(priority, msgspec.UnsetType) else {"priority": priority}
         await self._change_claim(uid, **more)
 
@@ -186,7 +186,7 @@ class IndexJobs:
         claim = self._engine.admission.claim(job.row)
         if claim is not None:
             self._engine.admission.change(job.row, msgspec.structs.replace(claim, **given))
-            facts.waits_anew(job, now=self._clock.wall())
+            transitions.requeue(job, now=self._clock.wall())
         await self._engine.settled(job)
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
@@ -194,7 +194,7 @@ class IndexJobs:
         already: nothing happens."""
         job = self._open(uid)
         if job is not None:
-            facts.kill(job, reason, message or "it was killed", now=self._clock.wall())
+            transitions.kill(job, reason, message or "it was killed", now=self._clock.wall())
             await self._engine.settled(job)
 
     async def fail(self, uid: str, reason: str, message: str) -> None:
@@ -202,7 +202,7 @@ class IndexJobs:
         happens."""
         job = self._open(uid)
         if job is not None:
-            facts.fail(job, reason, message, now=self._clock.wall())
+            transitions.fail(job, reason, message, now=self._clock.wall())
             await self._engine.settled(job)
 
     async def rerun(
@@ -227,18 +227,18 @@ class IndexJobs:
             return
         claim = self._engine.admission.claim(job.row)
         if claim is None:
-            facts.refuse_again(job, run, now=self._clock.wall())
+            transitions.refuse_again(job, run, now=self._clock.wall())
             await self._engine.settled(job)
             return
         _source(job).begin_run()
         now = self._clock.wall()
-        facts.rerun(job, run, now=now)
+        transitions.rerun(job, run, now=now)
         change = model.Adjustment(
             suspend=suspended, parallelism=_capped(max_in_flight), priority=priority
         )
-        facts.adjust(job, change, now=now)
+        transitions.adjust(job, change, now=now)
         if killed:
-            facts.kill(job, "Killed", killed, now=now)
+            transitions.kill(job, "Killed", killed, now=now)
         else:
             more = {"suspended": suspended, "priority": priority}
             given = {name: value for name, value in more.items() if value is not msgspec.UNSET}
@@ -250,10 +250,10 @@ class IndexJobs:
         stay in the journal as long as any other."""
         job = self._load(uid)
         if job is not None:
-            facts.delete(job, now=self._clock.wall())
+            transitions.delete(job, now=self._clock.wall())
             await self._engine.settled(job)
 
-    def limit(self, group: turns.Group) -> None:
+    def limit(self, group: start_queue.Group) -> None:
         """A JobConfig has other limits; not stored, so to be said at each start."""
         self._engine.admission.turns.set_limits(group)
         self._hub.wake()
@@ -394,7 +394,7 @@ class IndexJobs:
         detail: index_items.IndexDetail = view.detail
         row = self._engine.admission.row(view.uuid)
         waiting = None if row is None else self._engine.admission.turns.why(row)
-        succeeded = view.phase is filejobs.Phase.SUCCEEDED
+        succeeded = view.phase is filejobs.FileJobPhase.SUCCEEDED
         live = self._engine.live.get(view.uuid)
         find = functools.cache(self._hub.view)  # the only task of a Job is asked for more than once
         reason, message = index_listing.why(view, waiting, live=live, find=find)
@@ -463,8 +463,8 @@ def _spec(new: index_model.NewIndexJob, source: index_items.IndexItems) -> index
     )
 
 
-def _claim(new: index_model.NewIndexJob, source: index_items.IndexItems) -> turns.Claim:
-    return turns.Claim(
+def _claim(new: index_model.NewIndexJob, source: index_items.IndexItems) -> start_queue.Claim:
+    return start_queue.Claim(
         priority=new.spec.priority,
         group=new.group,
         locks=new.spec.locks,

@@ -20,13 +20,13 @@ from kilnwork.jobs import (
     model,
     records,
     rows,
+    start_queue,
     tables,
     task_hub,
-    turns,
 )
 from kilnwork.kit import ids
 
-_S = items.State
+_S = items.ItemState
 _I = index_model.IndexState
 _FINAL = {_S.SUCCEEDED: _I.SUCCEEDED, _S.FAILED: _I.FAILED, _S.CANCELLED: _I.CANCELLED}
 _T = api_task.State
@@ -40,7 +40,7 @@ _TASK_STATES = {
     _T.FAILED: _I.FAILED,
     _T.KILLED: _I.CANCELLED,
 }
-_View = model.View[index_items.IndexSpec, index_items.IndexProgress]
+_View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
 
 FindTask = Callable[[ids.TaskId], task_model.TaskView | None]
 """Find the newest run of a task: `TaskHub.view`."""
@@ -132,7 +132,7 @@ def counts(view: _View) -> index_model.IndexCounts:
 
 def why(
     view: _View,
-    waiting: turns.Hold | None,
+    waiting: start_queue.Hold | None,
     *,
     live: records.Job | None,
     find: FindTask,

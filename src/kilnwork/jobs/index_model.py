@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.api import job as api_job
-from kilnwork.jobs import turns
+from kilnwork.jobs import start_queue
 
 
 class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -29,13 +29,13 @@ class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Values of `job.*`, `jobconfig.*`, `option.*`, and substitutions, by their whole names."""
     inputs: dict[str, Any] | None = None
     """Inputs of every index by name, resolved; None: it has none, or `provide` will give them."""
-    group: turns.Group | None = None
+    group: start_queue.Group | None = None
     """Its JobConfig; None: it has none."""
     tick: int | None = None
     """Seconds since the epoch, if the schedule of its JobConfig has made it."""
     start_after: float | None = None
     """Wall clock, seconds, before which it does not start."""
-    hold: turns.Hold | None = None
+    hold: start_queue.Hold | None = None
     """Why it does not start before `set_hold`."""
 
 
@@ -115,7 +115,7 @@ class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Of its finalizer, or of its only task; only when it has succeeded."""
     stopped: bool | None
     """Of one that is over, whether there is proof that nothing of it runs; None: it may run."""
-    waiting_for: turns.Hold | None
+    waiting_for: start_queue.Hold | None
     """Why it has not started."""
     suspended: bool
     priority: int

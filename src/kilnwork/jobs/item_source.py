@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kilnwork.api import attempts, filejobs, job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import steps
+from kilnwork.jobs import plan_steps
 
 if TYPE_CHECKING:
-    from kilnwork.jobs import gathering, records
+    from kilnwork.jobs import gathered_results, records
 
 
 class Policy(Protocol):
-    """What the engine reads of a job's spec (a frozen Struct); see `filejobs.JobSpec`."""
+    """What the engine reads of a job's spec (a frozen Struct); see `filejobs.FileJobSpec`."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +40,7 @@ class ItemResult(NamedTuple):
 
     item: int
     run: int
-    outcome: filejobs.Outcome
+    outcome: filejobs.PartOutcome
     reason: str = ""
     """Of item 0: what users should know of a job that has succeeded."""
     message: str = ""
@@ -135,7 +135,7 @@ class ItemSource(Protocol):
         """Return the tasks that follow a change of the job's phase."""
         ...
 
-    def around_results(self, run: int) -> "gathering.Around | None":
+    def around_results(self, run: int) -> "gathered_results.Around | None":
         """Return the arguments of the finalizer without the results, if it is a call."""
         ...
 
@@ -169,7 +169,7 @@ class ItemSource(Protocol):
         ...
 
     def settle(
-        self, job: "records.Job", step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: "records.Job", step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], ItemResult | Damage | None]:
         """Find, or make, the result that a step asks for. `returned`: what the item's task has
         returned, JSON; to be called at once."""

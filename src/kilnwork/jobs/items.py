@@ -18,7 +18,7 @@ _RUN_BYTES = 4
 _SWAP = sys.byteorder == "big"
 
 
-class State(IntEnum):
+class ItemState(IntEnum):
     """Of an item; the journal has the numbers. The last three are final."""
 
     OPEN = 0
@@ -49,7 +49,7 @@ class Items:
         """How many items there are."""
         return len(self.states) - 1
 
-    def set(self, item: int, state: State, run: int | None = None) -> None:
+    def set(self, item: int, state: ItemState, run: int | None = None) -> None:
         """Change the state of an item, and its run if one is given."""
         self.states[item] = state
         if run is not None:
@@ -58,22 +58,24 @@ class Items:
 
     def reopen(self, item: int) -> None:
         """Let an item wait for a task, before all others."""
-        self.set(item, State.OPEN)
+        self.set(item, ItemState.OPEN)
         self._reopened.appendleft(item)
 
     def reopen_all(self) -> None:
         """Let all items wait that have not succeeded, in the job's own run."""
         for item, state in enumerate(self.states):
-            if state != State.SUCCEEDED and (state or self.runs[item]):
-                self.set(item, State.OPEN, 0)
+            if state != ItemState.SUCCEEDED and (state or self.runs[item]):
+                self.set(item, ItemState.OPEN, 0)
         self._cursor = 1
         self._reopened.clear()
 
     def cancel_open(self) -> int:
         """Mark all items that wait as cancelled; return how many. The journal need not be told: of
         a job that has finished, what is open was cancelled."""
-        count = self.states.count(State.OPEN, 1)
-        self.states[1:] = self.states[1:].replace(bytes((State.OPEN,)), bytes((State.CANCELLED,)))
+        count = self.states.count(ItemState.OPEN, 1)
+        self.states[1:] = self.states[1:].replace(
+            bytes((ItemState.OPEN,)), bytes((ItemState.CANCELLED,))
+        )
         self._reopened.clear()
         return count
 
@@ -82,13 +84,13 @@ class Items:
         its state before the next call."""
         while self._reopened:
             item = self._reopened.popleft()
-            if self.states[item] == State.OPEN:
+            if self.states[item] == ItemState.OPEN:
                 return item
-        found = self.states.find(State.OPEN, self._cursor)
+        found = self.states.find(ItemState.OPEN, self._cursor)
         self._cursor = found if found > 0 else len(self.states)
         return found if found > 0 else None
 
-    def in_state(self, state: State) -> Iterator[int]:
+    def in_state(self, state: ItemState) -> Iterator[int]:
         """Numbers of all items in a state, rising."""
         item = self.states.find(state, 1)
         while item > 0:

@@ -14,13 +14,13 @@ from kilnwork.api import filejobs
 from kilnwork.data import commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port
-from kilnwork.jobs import model, steps
+from kilnwork.jobs import model, plan_steps
 
 JOB = "job.json"
 MAX_JOB_BYTES = 64 << 20
 OUT = "out/"
 RESULT = "result/"
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -32,7 +32,7 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     user: str
     created: float
     run: int
-    spec: filejobs.JobSpec
+    spec: filejobs.FileJobSpec
     manifest: filejobs.Manifest
     source: str | None = None
 
@@ -51,7 +51,7 @@ def recover(directory: port.Store, wanted: Callable[[int, int], bool]) -> list[f
     return [commit for commit in found if commit is not None]
 
 
-def end_run(directory: port.Store, step: steps.Settle, at: float) -> filejobs.Commit | None:
+def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejobs.Commit | None:
     """How the run of a part ended; without a record it ends as `outcome`, if that is given."""
     if step.outcome is None:
         return commits.find(directory, step.item, step.run)

@@ -14,7 +14,7 @@ from kilnwork.data import commits, errors
 from kilnwork.jobs import file_items, items, model, records, rows, tables, task_hub
 from kilnwork.kit import ids
 
-_S = items.State
+_S = items.ItemState
 _P = model.PartState
 _SHOWN = {_S.SUCCEEDED: _P.SUCCEEDED, _S.FAILED: _P.FAILED, _S.CANCELLED: _P.CANCELLED}
 

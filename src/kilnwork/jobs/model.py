@@ -48,7 +48,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     id: JobId
     namespace: str
-    spec: filejobs.JobSpec
+    spec: filejobs.FileJobSpec
     manifest: filejobs.Manifest
     inline: bytes | None = None
     source: str | None = None
@@ -127,7 +127,7 @@ _Spec = TypeVar("_Spec")
 _Progress = TypeVar("_Progress")
 
 
-class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
+class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
     """A job, with the spec and the progress of its kind of items."""
 
     id: str
@@ -136,7 +136,7 @@ class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True)
     user: str
     spec: _Spec
     """With the newest parallelism, tolerance and suspend."""
-    phase: filejobs.Phase
+    phase: filejobs.FileJobPhase
     reason: str
     message: str
     created: float
@@ -169,7 +169,7 @@ class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True)
         return f"{self.namespace}/{self.dashed}"
 
 
-JobView = View[filejobs.JobSpec, FileProgress]
+JobView = GenericJobView[filejobs.FileJobSpec, FileProgress]
 """A job on a file."""
 
 
@@ -189,14 +189,14 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     commit: filejobs.Commit | None
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs of a namespace; None: any."""
 
-    phase: filejobs.Phase | None = None
+    phase: filejobs.FileJobPhase | None = None
     name: str | None = None
 
 
-ANY = Wanted()
+ANY = JobQuery()
 
 
 class Adjustment(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ import apsw
 from kilnwork.dispatch.journal.sqlite import connections
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import errors, items, tables, task_hub
-from kilnwork.kit import emptied
+from kilnwork.kit import database_marker
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +77,11 @@ async def take_over(path: Path, hub: task_hub.TaskHub, *, say: Say) -> None:
         _remove_leftovers(path)
         return
     try:
-        emptied.check(path)
+        database_marker.check_content(path)
         with contextlib.closing(connections.reading(path)) as old:
             await _check(old, path)
             await _import(old, path, hub, say)
-    except (apsw.Error, emptied.Emptied) as error:
+    except (apsw.Error, database_marker.ContentLost) as error:
         raise errors.OldDatabaseUnreadable(
             f"{path} cannot be read ({error}); nothing was deleted. Put a backup in its "
             f"place, or move {path.name}* elsewhere and start again: jobs are then found "
@@ -172,12 +172,12 @@ def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructi
     packed = items.Items(job.parts)
     if job.unfinished:
         for item in range(1, job.parts + 1):
-            packed.set(item, items.State.SUBMITTED)
+            packed.set(item, items.ItemState.SUBMITTED)
     for part, run, state in old.execute("SELECT part, run, state FROM part WHERE job = ?", job[:1]):
         if state:
-            packed.set(part, items.State(state), run)
+            packed.set(part, items.ItemState(state), run)
         elif not lost:
-            packed.set(part, items.State(packed.states[part]), run)
+            packed.set(part, items.ItemState(packed.states[part]), run)
     for page in packed.changed_pages:
         yield job.row, page, packed.page(page)
 
@@ -233,5 +233,5 @@ def _is_free(path: Path) -> bool:
 
 def _remove_leftovers(path: Path) -> None:
     """Remove the mark and the lock of a file that is no longer there."""
-    emptied.marker(path).unlink(missing_ok=True)
+    database_marker.marker_path(path).unlink(missing_ok=True)
     path.with_suffix(".lock").unlink(missing_ok=True)

@@ -1,11 +1,11 @@
 """What a job does next: facts in, steps out. Pure: no clock, no disk, no dispatcher.
 
-Used by the engine and `facts`. `next_steps` says what is to be done as things are, and may be asked
-at any time: what is under way is not asked for again, and what is done is not done twice. The
-functions of `facts` take in what has happened. An item is closed by the result that its source
-finds, and by nothing else; the job by the result of item 0, which it makes itself when it is to end
-early. Where items end with their tasks, the end of a task is that result. So after a crash anywhere
-the same steps follow from journal and source.
+Used by the engine and `transitions`. `next_steps` says what is to be done as things are, and may be
+asked at any time: what is under way is not asked for again, and what is done is not done twice. The
+functions of `transitions` take in what has happened. An item is closed by the result that its
+source finds, and by nothing else; the job by the result of item 0, which it makes itself when it is
+to end early. Where items end with their tasks, the end of a task is that result. So after a crash
+anywhere the same steps follow from journal and source.
 """
 
 from typing import NamedTuple
@@ -13,19 +13,19 @@ from typing import NamedTuple
 from kilnwork.api import filejobs, job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import completion, item_source, items, model, records, steps
+from kilnwork.jobs import completion, item_source, items, model, plan_steps, records
 
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 _E = api_job.HookEvent
 _R = model.Reason
-_S = items.State
+_S = items.ItemState
 _V = completion.Verdict
 # What each item passes: a member by way of its class takes ten times as long to look up.
 _SUCCESS = api_task.State.SUCCESS
 _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 
-class Room(NamedTuple):
+class TaskRoom(NamedTuple):
     """What a job may take."""
 
     window: int
@@ -36,9 +36,9 @@ class Room(NamedTuple):
     """It may be prepared, to begin soon."""
 
 
-def next_steps(job: records.Job, room: Room, now: float) -> list[steps.Step]:
+def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.Step]:
     """Return what to do now; nothing of it is under way."""
-    found: list[steps.Step] = []
+    found: list[plan_steps.Step] = []
     before = None
     while before is not job.stage and not found:
         before = job.stage
@@ -48,7 +48,7 @@ def next_steps(job: records.Job, room: Room, now: float) -> list[steps.Step]:
     return found
 
 
-def _follow(job: records.Job, found: list[steps.Step]) -> None:
+def _follow(job: records.Job, found: list[plan_steps.Step]) -> None:
     """Hooks are submitted in the transaction that changes the phase, so that what is in the journal
     says which were."""
     if job.started is not None and _E.RUNNING not in job.followed:
@@ -59,26 +59,26 @@ def _follow(job: records.Job, found: list[steps.Step]) -> None:
             _announce(job, found, event)
 
 
-def _announce(job: records.Job, found: list[steps.Step], event: api_job.HookEvent) -> None:
+def _announce(job: records.Job, found: list[plan_steps.Step], event: api_job.HookEvent) -> None:
     job.followed.add(event)
-    found.append(steps.Follow(event))
+    found.append(plan_steps.Follow(event))
 
 
-def _advance(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
+def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
     """Find the steps of this stage; if there are none and the stage has changed, there may be more
     to do."""
     if job.stage is records.FINISHED:
         if job.deleting:
-            _once(job, found, steps.Purge())
+            _once(job, found, plan_steps.Purge())
     elif job.waits and job.stage is records.RUNNING:
         return
     elif not job.prepared:
         if job.stage is records.STOPPING and job.fresh and not (job.busy or job.tasks):
             _end(job, now)  # nothing of it was ever anywhere
         elif room.prepare:
-            _once(job, found, steps.Prepare())
+            _once(job, found, plan_steps.Prepare())
     elif not job.recovered:
-        _once(job, found, steps.Recover())
+        _once(job, found, plan_steps.Recover())
     elif job.concluded is not None and job.stage is not records.STOPPING:
         _follow_result(job, job.concluded, now)
     elif job.stage is records.RUNNING:
@@ -90,7 +90,7 @@ def _advance(job: records.Job, found: list[steps.Step], room: Room, now: float) 
 
 
 def stop(
-    job: records.Job, outcome: filejobs.Outcome, reason: str, message: str, *, now: float
+    job: records.Job, outcome: filejobs.PartOutcome, reason: str, message: str, *, now: float
 ) -> None:
     """Let the job end so; no item of it gets a task any more."""
     job.stage = records.STOPPING
@@ -101,14 +101,16 @@ def stop(
     job.changed(now)
 
 
-def _once(job: records.Job, found: list[steps.Step], step: steps.Step, item: int = 0) -> None:
+def _once(
+    job: records.Job, found: list[plan_steps.Step], step: plan_steps.Step, item: int = 0
+) -> None:
     key = (type(step).__name__, item)
     if key not in job.busy:
         job.busy.add(key)
         found.append(step)
 
 
-def _run(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
+def _run(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
     _settle_ended(job, found)
     if job.source.completion is not None:
         _complete(job, job.source.completion, found, room=room, now=now)
@@ -124,7 +126,7 @@ def _run(job: records.Job, found: list[steps.Step], room: Room, now: float) -> N
         _all_closed(job, found, now)
 
 
-def _settle_ended(job: records.Job, found: list[steps.Step]) -> None:
+def _settle_ended(job: records.Job, found: list[plan_steps.Step]) -> None:
     for item in sorted(job.ended):
         ended = job.tasks[item].ended
         if ended is None:
@@ -160,9 +162,9 @@ def _decided(job: records.Job) -> completion.Verdict:
 def _complete(
     job: records.Job,
     wanted: job_settings.Completion,
-    found: list[steps.Step],
+    found: list[plan_steps.Step],
     *,
-    room: Room,
+    room: TaskRoom,
     now: float,
 ) -> None:
     """What the ends of items come to, by the completion of the source."""
@@ -186,13 +188,13 @@ def _complete(
         _stop(job, found, now)
 
 
-def _kill(job: records.Job, found: list[steps.Step], message: str) -> None:
+def _kill(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
     """End all of its tasks; those that are over are known."""
     chosen = [item for item, task in job.tasks.items() if not (task.killed or task.ended)]
     for item in chosen:
         job.tasks[item].killed = True
     if chosen:
-        found.append(steps.Kill(tuple(chosen), message))
+        found.append(plan_steps.Kill(tuple(chosen), message))
 
 
 def close(job: records.Job, result: item_source.ItemResult) -> None:
@@ -218,7 +220,7 @@ def close(job: records.Job, result: item_source.ItemResult) -> None:
         counts.cancelled += 1
 
 
-def _all_closed(job: records.Job, found: list[steps.Step], now: float) -> None:
+def _all_closed(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     lost, nouns = job.counts.failed + job.counts.cancelled, job.source.nouns
     if lost:
         which = f"{lost} of {job.size} {nouns}" if job.size > 1 else f"its only {job.source.noun}"
@@ -232,16 +234,18 @@ def _all_closed(job: records.Job, found: list[steps.Step], now: float) -> None:
     _finalize(job, found, now)
 
 
-def _settle(job: records.Job, found: list[steps.Step], item: int, ended: records.Ended) -> None:
+def _settle(
+    job: records.Job, found: list[plan_steps.Step], item: int, ended: records.Ended
+) -> None:
     """The task of an item is over: find its result. If the task succeeded, it has made one."""
     run = job.run_of(item)
     if ended.state is api_task.State.SUCCESS:
-        _once(job, found, steps.Settle(item, run, None, ""), item)
+        _once(job, found, plan_steps.Settle(item, run, None, ""), item)
     else:
         message = ended.message or ended.reason
         if ended.state is api_task.State.KILLED:
             message = f"its task was killed: {message}"
-        _once(job, found, steps.Settle(item, run, _O.FAILED, message), item)
+        _once(job, found, plan_steps.Settle(item, run, _O.FAILED, message), item)
 
 
 def _crashes(job: records.Job) -> tuple[str, str] | None:
@@ -256,7 +260,7 @@ def _crashes(job: records.Job) -> tuple[str, str] | None:
     return _R.MAPPER_CRASHES, message
 
 
-def limit(job: records.Job, room: Room) -> int:
+def limit(job: records.Job, room: TaskRoom) -> int:
     """Return how many tasks may work at once. Before anything has worked, only so many as there are
     slots or as may crash: what always fails must not run for every item."""
     if job.spec.suspend:
@@ -267,7 +271,7 @@ def limit(job: records.Job, room: Room) -> int:
     return most
 
 
-def _submit(job: records.Job, found: list[steps.Step], room: Room) -> None:
+def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
     """Give items tasks, or suspend tasks that are more than is wanted and have not begun. In a
     pause all are suspended: what runs goes on, but after a loss it waits too."""
     if job.spec.suspend:
@@ -295,7 +299,7 @@ def _submit(job: records.Job, found: list[steps.Step], room: Room) -> None:
         add_task(job, item)
         chosen.append(item)
     if chosen:
-        found.append(steps.Submit(tuple(chosen)))
+        found.append(plan_steps.Submit(tuple(chosen)))
 
 
 def add_task(job: records.Job, item: int) -> records.ItemTask:
@@ -307,7 +311,7 @@ def add_task(job: records.Job, item: int) -> records.ItemTask:
 
 
 def _suspend(
-    job: records.Job, found: list[steps.Step], chosen: tuple[int, ...], *, suspended: bool
+    job: records.Job, found: list[plan_steps.Step], chosen: tuple[int, ...], *, suspended: bool
 ) -> None:
     for item in chosen:
         job.tasks[item].suspended = suspended
@@ -316,22 +320,22 @@ def _suspend(
     else:
         job.suspended.difference_update(chosen)
     if chosen:
-        found.append(steps.Suspend(chosen, suspended))
+        found.append(plan_steps.Suspend(chosen, suspended))
 
 
-def _finalize(job: records.Job, found: list[steps.Step], now: float) -> None:
+def _finalize(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     if not job.source.finalizer:
         if job.source.ends_with_task:
             _conclude(job, _O.SUCCEEDED, now)
         else:
-            _once(job, found, steps.Settle(0, job.run, _O.SUCCEEDED, ""))
+            _once(job, found, plan_steps.Settle(0, job.run, _O.SUCCEEDED, ""))
         return
     task = job.tasks.get(0)
     if task is None and job.source.results is None:
-        _once(job, found, steps.Gather())
+        _once(job, found, plan_steps.Gather())
     elif task is None:
         add_task(job, 0)
-        found.append(steps.Submit((0,)))
+        found.append(plan_steps.Submit((0,)))
     elif task.ended is not None and not job.source.ends_with_task:
         _settle(job, found, 0, task.ended)
     elif task.ended is not None:
@@ -343,7 +347,7 @@ def _finalize(job: records.Job, found: list[steps.Step], now: float) -> None:
             stop(job, _O.FAILED, job.source.finalizer_reason, message, now=now)
 
 
-def _conclude(job: records.Job, outcome: filejobs.Outcome, now: float) -> None:
+def _conclude(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> None:
     """The plan alone says how the job ends."""
     job.concluded = item_source.ItemResult(0, job.run, outcome, job.reason, job.message)
     _end(job, now)
@@ -358,7 +362,7 @@ def _follow_result(job: records.Job, result: item_source.ItemResult, now: float)
         stop(job, result.outcome, reason, result.message, now=now)
 
 
-def _stop(job: records.Job, found: list[steps.Step], now: float) -> None:
+def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     """First the record that the job ends so; then nothing of it may run or commit any more."""
     verdict = job.verdict or _O.CANCELLED
     if job.source.ends_with_task:
@@ -368,12 +372,12 @@ def _stop(job: records.Job, found: list[steps.Step], now: float) -> None:
             _conclude(job, verdict, now)
         return
     if job.concluded is None:
-        _once(job, found, steps.Settle(0, job.run, verdict, job.message))
+        _once(job, found, plan_steps.Settle(0, job.run, verdict, job.message))
         return
     kill = []
     for item, task in list(job.tasks.items()):
         if item and job.items.states[item] == _S.SUBMITTED:
-            step = steps.Settle(item, job.run_of(item), _O.CANCELLED, "the job was stopped")
+            step = plan_steps.Settle(item, job.run_of(item), _O.CANCELLED, "the job was stopped")
             _once(job, found, step, item)
         elif task.ended is not None:
             drop_task(job, item)
@@ -382,7 +386,7 @@ def _stop(job: records.Job, found: list[steps.Step], now: float) -> None:
             task.killed = True
             kill.append(item)
     if kill:
-        found.append(steps.Kill(tuple(kill), job.message or "the job was stopped"))
+        found.append(plan_steps.Kill(tuple(kill), job.message or "the job was stopped"))
     if job.tasks or job.busy:
         return
     _end(job, now)

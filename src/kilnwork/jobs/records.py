@@ -1,7 +1,7 @@
 """What memory has of a job that is not over: its items, their tasks, counts.
 
-Mutable and small; changed by `facts` and `plan`, and by the engine as to what is under way. `rows`
-makes rows and views.
+Mutable and small; changed by `transitions` and `plan`, and by the engine as to what is under way.
+`rows` makes rows and views.
 """
 
 from enum import IntEnum
@@ -15,8 +15,8 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs import item_source, items, model
 from kilnwork.kit import ids
 
-_P = filejobs.Phase
-_O = filejobs.Outcome
+_P = filejobs.FileJobPhase
+_O = filejobs.PartOutcome
 
 
 class Stage(IntEnum):
@@ -35,9 +35,9 @@ RUNNING, FINALIZING, STOPPING, FINISHED = Stage
 """For what each job passes: a member by way of its class takes ten times as long to look up."""
 
 STATES = {
-    _O.SUCCEEDED: items.State.SUCCEEDED,
-    _O.FAILED: items.State.FAILED,
-    _O.CANCELLED: items.State.CANCELLED,
+    _O.SUCCEEDED: items.ItemState.SUCCEEDED,
+    _O.FAILED: items.ItemState.FAILED,
+    _O.CANCELLED: items.ItemState.CANCELLED,
 }
 EVENTS = {
     _O.SUCCEEDED: api_job.HookEvent.SUCCEEDED,
@@ -132,7 +132,7 @@ class Job:
     base_run: int
     """`run`: of the finalizer, never below that of any item; `base_run`: of items that have
     none of their own."""
-    verdict: filejobs.Outcome | None
+    verdict: filejobs.PartOutcome | None
     """How it is to end, while it stops, or has ended."""
     trouble: str
     """Why the newest step did not work."""
@@ -207,7 +207,7 @@ class Job:
         self.reopened = {}
         self.busy = set()
         self.dirty = True
-        self.view: model.View[Any, Any] | None = None
+        self.view: model.GenericJobView[Any, Any] | None = None
         """As of the last batch that is known to be on disk, as views of its tasks are; None: there
         was none, or it is gone."""
 
@@ -222,7 +222,7 @@ class Job:
         return self.items.size
 
     @property
-    def phase(self) -> filejobs.Phase:
+    def phase(self) -> filejobs.FileJobPhase:
         """What users see."""
         if self.stage is FINISHED:
             return _PHASES[self.verdict or _O.SUCCEEDED]

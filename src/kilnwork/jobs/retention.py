@@ -22,7 +22,6 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
 from kilnwork.jobs import (
     errors,
-    facts,
     file_items,
     job_directory,
     model,
@@ -30,6 +29,7 @@ from kilnwork.jobs import (
     records,
     rows,
     tables,
+    transitions,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
@@ -55,7 +55,7 @@ ORPHAN_S = 86_400.0
 _DIGEST = 32
 _POLLS = 100
 _Stage = records.Stage
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 
 
 class JobService(Protocol):
@@ -69,7 +69,7 @@ class JobService(Protocol):
     async def delete(self, namespace: str, job: str) -> None: ...
 
 
-class Upkeep:
+class JobRetention:
     """JobService and sweeps, until cancelled. `blobs`: the directory of blobs, by namespace."""
 
     def __init__(
@@ -252,10 +252,10 @@ def _opened(store: port.Store, prefix: str) -> port.Store:
 
 def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
     """Return the rows of all jobs that are in the store, for a journal that has none. `ttl_s`: as
-    of `service.Options`.
+    of `service.FileJobOptions`.
 
-    What a job's parts have committed is read when it is taken up (`steps.Recover`); of one that is
-    over, here.
+    What a job's parts have committed is read when it is taken up (`plan_steps.Recover`); of one
+    that is over, here.
     """
     count, writes, store = 0, tables.Writes(), sources.store
     found = sorted(_directories(store), key=lambda one: one[1].int)
@@ -314,6 +314,6 @@ def _rebuilt(
         job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
         job.end(end.finished)
     else:  # perhaps the journal is gone too, and would number attempts from 1
-        facts.journal_lost(job, now=file.created)
+        transitions.journal_lost(job, now=file.created)
     job.changed(file.created)
     return job

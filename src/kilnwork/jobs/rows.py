@@ -152,7 +152,7 @@ def job_of(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
     )
     found.user = row.user
     found.stage, found.prepared = records.Stage(row.stage), bool(row.prepared)
-    found.verdict = None if row.verdict is None else filejobs.Outcome(row.verdict)
+    found.verdict = None if row.verdict is None else filejobs.PartOutcome(row.verdict)
     found.reason, found.message = row.reason, row.message
     found.run, found.base_run = row.run, row.base_run
     found.started, found.finished, found.expires = row.started, row.finished, row.expires
@@ -178,16 +178,16 @@ def _followed(job: records.Job) -> set[api_job.HookEvent]:
     return found
 
 
-def view_of(row: JobRow, kind: SourceKind) -> model.View[Any, Any]:
+def view_of(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
     """Return the view of a job that memory has let go of, or has not taken up yet."""
     reason, message = _why_stored(row, kind.nouns)
-    return model.View(
+    return model.GenericJobView(
         id=row.id,
         uuid=row.uuid,
         namespace=row.namespace,
         user=row.user,
         spec=kind.spec(row.spec),
-        phase=filejobs.Phase(row.phase),
+        phase=filejobs.FileJobPhase(row.phase),
         reason=reason,
         message=message,
         created=row.created,
@@ -240,18 +240,18 @@ def _why(job: records.Job) -> tuple[str, str]:
 
 
 def _why_stored(row: JobRow, nouns: str) -> tuple[str, str]:
-    if row.phase == filejobs.Phase.PAUSED:
+    if row.phase == filejobs.FileJobPhase.PAUSED:
         return _SUSPENDED_REASON, _SUSPENDED.format(nouns)
     if row.finished is None and not row.reason:
         return model.Reason.QUEUED, _QUEUED
     return row.reason, row.message
 
 
-def view(job: records.Job) -> model.View[Any, Any]:
+def view(job: records.Job) -> model.GenericJobView[Any, Any]:
     """Return the view of a job in memory."""
     counts = job.counts
     reason, message = _why(job)
-    return model.View(
+    return model.GenericJobView(
         id=job.id.text,
         uuid=job.id.uuid,
         namespace=job.namespace,

@@ -19,7 +19,6 @@ from kilnwork.data.stores import opening, port
 from kilnwork.jobs import (
     engine,
     errors,
-    facts,
     file_items,
     key_filter,
     listing,
@@ -30,6 +29,7 @@ from kilnwork.jobs import (
     rows,
     tables,
     task_hub,
+    transitions,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids, retention_clock
@@ -50,7 +50,7 @@ _KIND = file_items.FileItems.kind
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class FileJobOptions:
     """What a service may be given beyond what it needs."""
 
     worker_url: str | None = None
@@ -62,10 +62,10 @@ class Options:
     ever."""
 
 
-DEFAULTS = Options()
+DEFAULTS = FileJobOptions()
 
 
-class Jobs:
+class FileJobs:
     """The file jobs of a data directory: `load`, start the engine, `start`, in a running loop.
 
     Files are below `data/files`. `moved_by`: an engine that is not started yet.
@@ -78,7 +78,7 @@ class Jobs:
         moved_by: engine.Engine,
         *,
         clock: clocks.Clock,
-        options: Options = DEFAULTS,
+        options: FileJobOptions = DEFAULTS,
     ) -> None:
         self.store: port.Store = options.opened((data / "files").absolute().as_uri())
         """Where files are; a job's are below `where(view)`."""
@@ -96,7 +96,7 @@ class Jobs:
         self._views: OrderedDict[str, model.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
         self._used_keys = key_filter.KeyFilter()
-        self._crew = coroutines.Crew("jobs-upkeep")
+        self._background = coroutines.BackgroundWork("jobs-upkeep")
         self.ages = retention_clock.RetentionClock(data / "jobs.clock", clock)
         """How old jobs and uploads are."""
 
@@ -113,7 +113,7 @@ class Jobs:
 
     def start(self) -> None:
         """Look after what is old. The engine runs."""
-        self.upkeep = retention.Upkeep(
+        self.upkeep = retention.JobRetention(
             self,
             self._tables,
             self._sources,
@@ -121,11 +121,11 @@ class Jobs:
             clock=self._clock,
             ages=self.ages,
         )
-        self._crew.start("upkeep", self.upkeep.run())
+        self._background.start("upkeep", self.upkeep.run())
 
     async def stop(self) -> None:
         """Look after nothing more; the engine is stopped next."""
-        await self._crew.stop()
+        await self._background.stop()
         if hasattr(self, "upkeep"):
             await self.upkeep.save_time()
 
@@ -238,7 +238,7 @@ class Jobs:
         self,
         namespace: str | None,
         *,
-        wanted: model.Wanted = model.ANY,
+        wanted: model.JobQuery = model.ANY,
         limit: int = 100,
         below: str | None = None,
     ) -> tuple[list[model.JobView], str | None]:
@@ -299,7 +299,7 @@ class Jobs:
         """Stop it: no part commits from now on, what was committed stays. Over already: nothing
         happens. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
-        facts.cancel(found, message, now=self._clock.wall())
+        transitions.cancel(found, message, now=self._clock.wall())
         return await self._engine.settled(found)
 
     async def pause(self, namespace: str, job: str) -> model.JobView:
@@ -314,7 +314,7 @@ class Jobs:
         """Change what may be changed now. Raises `NoSuchJob`, `NotNow`, `InvalidJob`."""
         found = self._load(namespace, job)
         try:
-            facts.adjust(found, change, now=self._clock.wall())
+            transitions.adjust(found, change, now=self._clock.wall())
         finally:
             self._engine.wake(found)
         return await self._engine.settled(found)
@@ -324,7 +324,7 @@ class Jobs:
         Raises `NoSuchJob`, `NotNow`."""
         found = self._load(namespace, job)
         try:
-            facts.redrive(found, now=self._clock.wall())
+            transitions.redrive(found, now=self._clock.wall())
         finally:
             self._engine.wake(found)
         return await self._engine.settled(found)
@@ -333,7 +333,7 @@ class Jobs:
         """It is gone for everybody when this returns; what runs is stopped and what it stored is
         deleted soon after, whatever happens. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
-        facts.delete(found, now=self._clock.wall())
+        transitions.delete(found, now=self._clock.wall())
         await self._engine.settled(found)
 
     async def changed(

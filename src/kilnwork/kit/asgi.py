@@ -1,4 +1,4 @@
-"""Requests and responses of HTTP: what every ASGI app of the house reads and writes.
+"""HTTP requests and responses as every ASGI app in this package reads and writes them.
 
 Used by the REST API, the embedded API server and the node; `serving` listens for them. An app is
 called with a scope, `receive` and `send` (asgi.readthedocs.io); it makes a `Request` and a
@@ -48,32 +48,32 @@ _HEADERS = "kiln.headers"
 """Key in the scope of the first header of each name: several apps read those of one request."""
 
 USER = "kiln.user"
-"""Key in the scope under which whoever authenticates puts the user, None without a credential."""
+"""Key in the scope under which the authenticator puts the user, None without a credential."""
 
 MAX_DIGITS = 18
-"""Of a number in a request; `int` itself raises ValueError above 4300."""
+"""How many digits a number in a request may have; `int` itself raises ValueError above 4300."""
 
 STALL_S = 60.0
-"""A client that sends nothing of its body for so long is given up."""
+"""How long the body of a request may stall before the request fails."""
 
 PIECE_BYTES = 256 << 10
-"""Of a large body, to be read, written or hashed at once in a thread: less would cost more to hand
-over than to do."""
+"""How much of a large body a thread reads, writes or hashes at once: with less, the hand-over costs
+more than the work."""
 
 _NOTICE_S = 1.0
 _SHORT_QUERY_BYTES = 512
-"""A longer query is not remembered."""
+"""A longer query is not cached."""
 
 _TRUE = frozenset({"", "1", "t", "true", "yes"})
 _FALSE = frozenset({"0", "f", "false", "no"})
 
 
 class Disconnected(errors.KilnError):
-    """The client has hung up: there is nobody to respond to."""
+    """The client has hung up: there is no client to respond to."""
 
 
 class BadParameter(errors.KilnError):
-    """A parameter of the query is not what is read there; the text names it."""
+    """A query parameter has a value that is not valid there; the text names it."""
 
 
 class BodyStalled(errors.KilnError):
@@ -91,7 +91,7 @@ class BodyTooLarge(errors.KilnError):
 
 @dataclass(frozen=True, slots=True)
 class Hijacked:
-    """A connection that belongs to the app now: nobody else writes to it or closes it.
+    """A connection that belongs to the app now: nothing else writes to it or closes it.
 
     Nothing is read before `hand_over`. `early`: what the client had sent after its request.
     """
@@ -124,7 +124,7 @@ def switching(protocol: str) -> bytes:
 
 
 class Refusal(NamedTuple):
-    """A response of plain text that is no success; for rooms without a form of errors."""
+    """An error response of plain text, for rooms without an error format of their own."""
 
     status: int
     message: str
@@ -145,7 +145,7 @@ class Request:
 
     @property
     def user(self) -> Any:
-        """Who sends it, None without a good credential; set by whoever authenticates."""
+        """The authenticated user, None without a valid credential; set by the authenticator."""
         return self.scope.get(USER)
 
     @property
@@ -252,9 +252,11 @@ class Request:
 
     async def drained(self) -> bool:
         """Wait until the client has taken so much of what was sent that little is left in memory,
-        or has gone. True if that took waiting: whoever sends next should have little at hand.
+        or has gone. True if it had to wait: the caller should then hold little in memory before it
+        sends more.
 
-        uvicorn itself waits before the next piece only, so that one more than is sent is held.
+        uvicorn itself waits only before the next piece, so one piece more than was sent stays in
+        memory.
         """
         flow = self.scope["state"]["flow"]
         if not flow.write_paused:
@@ -264,7 +266,7 @@ class Request:
 
     @property
     def hijack(self) -> Hijack | None:
-        """Gives the app the connection itself; None unless the client asks for another protocol by
+        """Give the app the connection itself; None unless the client asks for another protocol by
         `Connection: Upgrade` (RFC 9110 §7.8)."""
         found: Hijack | None = (self.scope.get("extensions") or {}).get(HIJACK)
         return found
@@ -332,7 +334,7 @@ class Body:
 class Response:
     """The response to one request: all at once, or `start` and then `write`.
 
-    `headers`: those of every response, unless the attribute is set anew. `extra`: returns further
+    `headers`: those of every response, unless the attribute is replaced. `extra`: returns further
     ones, called at the start. `started`: the head has been sent, so that no error can be. Also an
     ASGI `send`, for apps that are given one.
     """
@@ -423,7 +425,8 @@ def _query(raw: bytes) -> Mapping[str, str]:
 
 @functools.lru_cache(maxsize=256)
 def _short_query(raw: bytes) -> Mapping[str, str]:
-    """Who polls sends the same again: to parse it takes as long as many a response."""
+    """Parse a short query, cached: a client that polls repeats it, and parsing costs as much as
+    responding."""
     return _query(raw)
 
 

@@ -18,7 +18,7 @@ class Backoff:
     jitter: float = 0.0
 
     def delay_s(self, failures: int, *, entropy: ids.Entropy | None = None) -> float:
-        """Seconds to wait after the given number of failures in a row (0 for none)."""
+        """Return seconds to wait after the given number of failures in a row (0 for none)."""
         if failures <= 0:
             return 0.0
         exponent = min(failures - 1, 64)

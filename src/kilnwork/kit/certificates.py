@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509 import oid
 
 _BACKDATED = datetime.timedelta(hours=1)
-"""Certificates begin an hour ago, so that a client whose clock is behind accepts them."""
+"""How far in the past certificates begin to be valid, so that a client whose clock is behind
+accepts them."""
 
 SHA256 = hashes.SHA256()
 
@@ -25,7 +26,8 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Read a key in PEM. Raises OSError, ValueError or TypeError for what is none."""
+    """Read a key in PEM. Raises OSError, or ValueError or TypeError when the file has no such
+    key."""
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TypeError(f"{path} holds no elliptic-curve key")
@@ -45,7 +47,7 @@ def pem(certificate: x509.Certificate) -> bytes:
 
 
 def name(common_name: str, *organisations: str) -> x509.Name:
-    """A subject; Kubernetes reads the organisations as groups."""
+    """Return a subject; Kubernetes reads the organisations as groups."""
     parts = [x509.NameAttribute(oid.NameOID.ORGANIZATION_NAME, each) for each in organisations]
     return x509.Name([*parts, x509.NameAttribute(oid.NameOID.COMMON_NAME, common_name)])
 
@@ -58,7 +60,7 @@ def builder(
     now: datetime.datetime,
     days: float,
 ) -> x509.CertificateBuilder:
-    """A certificate without extensions but the identifier of its key."""
+    """Return a certificate without extensions but the identifier of its key."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -86,7 +88,7 @@ def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def alternatives(names: Iterable[str]) -> x509.SubjectAlternativeName:
-    """Host names and IP addresses, each as what it is."""
+    """Return the alternative names for host names and IP addresses, each of its own type."""
     return x509.SubjectAlternativeName([_alternative(each) for each in names])
 
 
@@ -98,7 +100,7 @@ def _alternative(text: str) -> x509.GeneralName:
 
 
 def names_of(certificate: x509.Certificate) -> set[str]:
-    """The alternative names of a certificate."""
+    """Return the alternative names of a certificate."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:

@@ -15,11 +15,11 @@ class Clock(Protocol):
     """Two clocks in one: what people read, and what deadlines are measured with."""
 
     def wall(self) -> float:
-        """Seconds since the Unix epoch, UTC."""
+        """Return seconds since the Unix epoch, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; only differences mean something."""
+        """Return seconds since some fixed moment; only differences mean something."""
         ...
 
 
@@ -44,7 +44,7 @@ class ManualClock:
         return self._monotonic
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the wall clock."""
+        """Move the wall clock alone, as an administrator would."""
         self._wall += seconds
 
     def advance(self, seconds: float) -> None:
@@ -61,25 +61,26 @@ END_S = 253_402_300_800.0
 
 
 def rfc3339(seconds: float) -> str:
-    """`metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
+    """Format a `metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
     return _to_the_second(int(seconds)) + "Z"
 
 
 def rfc3339_micro(seconds: float) -> str:
-    """`metav1.MicroTime`: six digits of fraction, as Kubernetes writes Lease and Event times."""
+    """Format a `metav1.MicroTime`: six digits of fraction, as Kubernetes writes Lease and Event
+    times."""
     whole, micro = divmod(round(seconds * 1_000_000), 1_000_000)
     return f"{_to_the_second(whole)}.{micro:06d}Z"
 
 
 @functools.lru_cache(maxsize=1024)
 def _to_the_second(seconds: int) -> str:
-    """Many things happen in one second."""
+    """Format whole seconds, cached: many events fall into the same second."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def parse_rfc3339(text: str) -> float:
-    """Seconds since the epoch for an RFC 3339 time; raises ValueError for anything else, and for
-    times that UTC has in year 0 or 10000, which `rfc3339` could not write."""
+    """Return seconds since the epoch for an RFC 3339 time; raises ValueError for anything else, and
+    for times that UTC has in year 0 or 10000, which `rfc3339` could not write."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")

@@ -1,7 +1,7 @@
 """Background work with a name and an owner: the only module that creates coroutine tasks.
 
-A `Crew` owns coroutine tasks. An unexpected end of one is an error: it is logged and handed to the
-crew's `on_failure`, never swallowed. Not a scheduler, not a queue.
+A `BackgroundWork` owns coroutine tasks. An exception that one raises is logged and handed to
+`on_failure`, never swallowed. Not a scheduler, not a queue.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-async def alone(name: str, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` in a coroutine task of its own, so that it cannot cancel that of the caller."""
+async def run_in_own_task(name: str, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` in a coroutine task of its own, so that it cannot cancel the caller's."""
     return await asyncio.create_task(work, name=name)
 
 
-class Crew:
+class BackgroundWork:
     """A set of named coroutine tasks that are stopped together.
 
     `on_failure(name, error)` is called when one raises; default: only the log line.
@@ -33,7 +33,7 @@ class Crew:
         self._members: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run `work` in the background until it ends or the crew stops."""
+        """Run `work` until it ends or `stop` cancels it."""
         member = asyncio.create_task(work, name=f"{self.name}/{name}")
         self._members.add(member)
         member.add_done_callback(self._ended)
@@ -43,7 +43,7 @@ class Crew:
         return len(self._members)
 
     async def wait(self, *, timeout_s: float) -> None:
-        """Wait until all that are members now have ended, but no longer than that."""
+        """Wait until all current members have ended, but at most `timeout_s`."""
         if self._members:
             await asyncio.wait(self._members, timeout=timeout_s)
 

@@ -35,7 +35,8 @@ class EgressRefused(errors.KilnError):
 
 
 class Allowance(NamedTuple):
-    """Addresses that may be connected to all the same. `port`: only that one; None: any."""
+    """Addresses that may be connected to in spite of the policy. `port`: only that one; None:
+    any."""
 
     network: Network
     port: int | None = None
@@ -87,7 +88,7 @@ def parse_allowance(text: str) -> Allowance:
 
 
 def _embedded(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address leads to, if it is such a one."""
+    """Return the IPv4 address embedded in an IPv6 address, or the address unchanged."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if int(address) in (0, 1):

@@ -1,4 +1,4 @@
-"""The error root. Each room keeps its own family in its own `errors.py`, derived from here.
+"""The error root. Each package derives its own errors from it, in its own `errors.py`.
 
 The class docstring is the default message, so that an error explains itself even when raised bare.
 """

@@ -11,7 +11,7 @@ MAX_LENGTH = 1024
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a path fits. Raises ValueError for a pattern that is none."""
+    """Return whether a path matches the pattern. Raises ValueError for an invalid pattern."""
     return _compiled(pattern).fullmatch(path) is not None
 
 

@@ -1,4 +1,4 @@
-"""A little HTTP/1.1 client on a socket that is connected already (RFC 9112); blocking.
+"""A small blocking HTTP/1.1 client on a socket that is already connected (RFC 9112).
 
 Used by `endpoints.client` (managers), `channel.tunnel` (the Upgrade) and the worker's relay
 (heads only). It is there because `http.client` brings `ssl` and `email` along, which processes that
@@ -13,13 +13,14 @@ from kilnwork.kit import errors
 MAX_HEAD_BYTES = 64 << 10
 _READ_BYTES = 256 << 10
 _JOINED_BYTES = 64 << 10
-"""Of a body, goes with its head: two small packets cost 40 ms where Nagle meets a delayed ACK."""
+"""Up to this size a body is sent together with its head: two small packets cost 40 ms where Nagle's
+algorithm meets a delayed ACK."""
 
 _END = b"\r\n\r\n"
 
 
 class BadResponse(errors.KilnError):
-    """What came is no HTTP/1.1 response; close the connection."""
+    """The peer sent something that is no HTTP/1.1 response; close the connection."""
 
 
 class ResponseHead:
@@ -34,7 +35,8 @@ class ResponseHead:
 
 
 def request_head(method: str, path: str, headers: Mapping[str, str]) -> bytes:
-    """The bytes of a request up to its body. Raises ValueError for what would break the lines."""
+    """Return the bytes of a request up to its body. Raises ValueError for characters that would end
+    a line."""
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if any("\r" in line or "\n" in line for line in lines) or " " in path:
         raise ValueError("a line break in a header, or a space in a path")
@@ -42,7 +44,7 @@ def request_head(method: str, path: str, headers: Mapping[str, str]) -> bytes:
 
 
 def parse_head(head: bytes) -> ResponseHead:
-    """A response's head without the empty line. Raises BadResponse."""
+    """Return a response's head without the empty line. Raises BadResponse."""
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     status, _, reason = rest.partition(" ")
@@ -59,7 +61,8 @@ def parse_head(head: bytes) -> ResponseHead:
 
 
 def cut_head(received: bytes) -> tuple[bytes, bytes] | None:
-    """(head, what follows) once the head is whole, else None. Raises BadResponse when too long."""
+    """Return (head, bytes after it) once the head is complete, else None. Raises BadResponse when
+    too long."""
     head, end, rest = received.partition(_END)
     if end:
         return head, rest
@@ -107,7 +110,7 @@ class Connection:
             self.socket.sendall(head)
 
     def read_head(self, *, to: str = "GET") -> ResponseHead:
-        """The head of the response to a request of that method."""
+        """Return the head of the response to a request of that method."""
         while (cut := cut_head(self._early)) is None:
             self._more()
         head, self._early = cut
@@ -128,16 +131,17 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """Whether the body of the response has been read, and nothing came after it."""
+        """True when the body of the response has been read and nothing came after it."""
         return not self._chunked and self._left == 0 and not self._early
 
     @property
     def early(self) -> bytes:
-        """What came after the head: of the next protocol, after 101."""
+        """Bytes received after the head: those of the next protocol, after 101."""
         return self._early
 
     def pieces(self) -> Iterator[bytes]:
-        """The body of the response, piece by piece. Raises BadResponse when it is cut short."""
+        """Yield the body of the response, piece by piece. Raises BadResponse when it is cut
+        short."""
         if self._chunked:
             yield from self._chunks()
             self._chunked = False
@@ -150,7 +154,7 @@ class Connection:
             yield piece
 
     def read(self, *, most: int = 1 << 20) -> bytes:
-        """All of the body; of an endless one no more than `most`."""
+        """Return the whole body, but at most `most` bytes of it."""
         found = bytearray()
         for piece in self.pieces():
             found += piece

@@ -23,7 +23,7 @@ CONNECT_S = 10.0
 """A server that does not take a connection in this time is down or behind a wrong address."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.
 
     `content_type`, `accept`: the headers; the blocking client sends none that is empty. `body`: a
@@ -43,14 +43,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
 
     def target(self) -> str:
-        """Path and query, as they stand in the request line."""
+        """Return the path and query, as they stand in the request line."""
         if not self.query:
             return self.path
         return f"{self.path}?{parse.urlencode(self.query, quote_via=parse.quote)}"
 
 
-class Response(NamedTuple):
-    """A whole response. Names of headers are to be asked for in lower case."""
+class ClientResponse(NamedTuple):
+    """A whole response. Header names are in lower case."""
 
     status: int
     reason: str
@@ -59,28 +59,29 @@ class Response(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether what was requested was done (2xx)."""
+        """True for the status codes 2xx."""
         return 200 <= self.status < 300
 
     def document(self) -> dict[str, Any]:
-        """The JSON object in the body; empty when it is something else."""
+        """Return the JSON object in the body; empty when the body is anything else."""
         try:
             return msgspec.json.decode(self.body, type=dict[str, Any])
         except msgspec.MsgspecError:
             return {}
 
     def text(self) -> str:
-        """The body as text."""
+        """Return the body as text."""
         return self.body.decode(errors="replace").strip()
 
     def message(self) -> str:
-        """The sentence of problem details (RFC 9457) or of a metav1.Status, else the text."""
+        """Return the sentence of problem details (RFC 9457) or of a metav1.Status, else the
+        text."""
         document = self.document()
         said = document.get("detail") or document.get("message") or self.text()[:200]
         return str(said or f"{self.status} {self.reason}".rstrip())
 
     def is_kubernetes_status(self) -> bool:
-        """Whether an API server itself says this, and not who is behind its proxy."""
+        """Return whether the API server itself responded, rather than a server behind its proxy."""
         return self.document().get("kind") == "Status"
 
 

@@ -25,8 +25,8 @@ _DRAWN_AT_ONCE = 256
 
 
 def _sixteen() -> bytes:
-    """Random bytes that were drawn with those of others: each call of the kernel for them gives up
-    the interpreter, which a busy thread may then keep for milliseconds."""
+    """Return 16 random bytes out of a larger draw: each getrandom(2) call releases the interpreter
+    lock, which a busy thread may then keep for milliseconds."""
     while True:
         try:
             return _drawn.pop()
@@ -36,7 +36,7 @@ def _sixteen() -> bytes:
 
 
 def new_uid() -> str:
-    """A random UUID (version 4), the form of `metadata.uid`."""
+    """Return a random UUID (version 4), the form of `metadata.uid`."""
     text = _sixteen().hex()
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
@@ -51,18 +51,19 @@ _UUID7_FIXED = 0xF << 76 | 0x3 << 62
 
 
 def new_task_id() -> TaskId:
-    """A UUIDv7 (RFC 9562): sorts by time, so that journal rows land next to each other."""
+    """Return a UUIDv7 (RFC 9562): sorts by time, so that journal rows land next to each other."""
     bits = time.time_ns() // 1_000_000 << 80 | int.from_bytes(_sixteen()[:10], "big")
     return TaskId((bits & ~_UUID7_FIXED | _UUID7).to_bytes(16, "big"))
 
 
 def new_session() -> bytes:
-    """Of one process life of a worker: a UUIDv7, so that it tells when that began."""
+    """Return the id of one worker process: a UUIDv7, so that it holds the start time."""
     return new_task_id()
 
 
 def session_began(session: bytes) -> float | None:
-    """By the wall clock of its machine, seconds; None of one that does not tell."""
+    """Return when a session began, by the wall clock of its machine, in seconds; None when the id
+    does not hold it."""
     bits = int.from_bytes(session, "big")
     return (bits >> 80) / 1000 if bits & _UUID7_FIXED == _UUID7 else None
 
@@ -89,7 +90,7 @@ class TaskIds:
         self._count = bits & self._COUNTS - 1
 
     def take(self) -> TaskId:
-        """The next id."""
+        """Return the next id."""
         now = time.time_ns() // 1_000_000
         count = self._count = self._count + 1
         if count >= self._COUNTS:
@@ -103,29 +104,30 @@ class TaskIds:
 
 
 MIN_ABBREVIATED = 6
-"""Digits of an id that may stand for it: of fewer it is too likely that they are a word."""
+"""The fewest digits that may abbreviate an id: fewer are too likely to be a word."""
 
 _DIGITS = re.compile(rf"[0-9a-f]{{{MIN_ABBREVIATED},31}}")
 
 
 def abbreviated(text: str) -> str | None:
-    """The digits in what may be the beginning or end of an id; None for anything else."""
+    """Return the hexadecimal digits of an abbreviated id (its beginning or end); None for any other
+    text."""
     digits = text.lower().replace("-", "")
     return digits if _DIGITS.fullmatch(digits) else None
 
 
 @functools.lru_cache(maxsize=4096)
 def task_id(text: str) -> TaskId:
-    """The 16 bytes of a dashed UUID; raises ValueError for anything else."""
+    """Return the 16 bytes of a dashed UUID; raises ValueError for anything else."""
     return TaskId(uuid.UUID(text).bytes)
 
 
 def task_text(task: TaskId) -> str:
-    """The dashed form that people and Kubernetes see."""
+    """Return the dashed form that people and Kubernetes see."""
     text = task.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def system_entropy() -> Entropy:
-    """Entropy for jitter and generated names; not for secrets (those use `secrets`)."""
+    """Return entropy for jitter and generated names; not for secrets (those use `secrets`)."""
     return random.Random()

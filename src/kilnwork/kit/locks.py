@@ -1,8 +1,8 @@
 """One process at a time: a lock (flock(2)) on a file that holds the pid of its owner.
 
-Used by whoever owns a directory: the embedded server, the journal, drivers.
-The kernel gives the lock back when the process ends, however it does: the file of one that was
-killed is no obstacle. It stays where it is, since removing it would let two in.
+Used by the owners of directories: the embedded server, the journal, drivers. The kernel releases
+the lock when the process ends, also when it is killed. The file stays, since removing it would let
+two processes in.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ class OwnerLock:
         return self._descriptor is not None
 
     def take(self) -> bool:
-        """Take it; False if somebody else has it, of whom `holder` tells. Repeatable."""
+        """Take the lock; False if another process has it (see `read_owner`). Repeatable."""
         if self._descriptor is not None:
             return True
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -38,7 +38,7 @@ class OwnerLock:
         return True
 
     def release(self) -> None:
-        """Give it back, with a file that names nobody; repeatable."""
+        """Release the lock and empty the file; repeatable."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             self.forget()
@@ -50,16 +50,16 @@ class OwnerLock:
             self._descriptor = None
 
 
-def holder(path: Path) -> int | None:
-    """The pid that a lock file names, None for none. Whether the lock is held it does not say."""
+def read_owner(path: Path) -> int | None:
+    """Return the pid in a lock file, None for none. It does not say whether the lock is held."""
     with contextlib.suppress(OSError):
         text = path.read_text(errors="replace").strip()
         return int(text) if text.isdecimal() else None
     return None
 
 
-def taken(path: Path) -> bool:
-    """Whether a process has the lock of a file at this moment; another one cannot take it then."""
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock at this moment."""
     with contextlib.suppress(FileNotFoundError), path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""Memory of this process that is free, but still held from the system.
+"""Memory that this process has freed and malloc has not given back to the system.
 
-Used where much was held for a moment: after many connections have ended, say. Not an allocator.
+Used after peaks, such as when many connections have ended. Not an allocator.
 """
 
 import ctypes
@@ -10,8 +10,8 @@ import sys
 def release_free() -> None:
     """Give free memory back to the system: milliseconds, without holding the interpreter's lock.
 
-    What glibc's malloc frees between two blocks that stay is otherwise kept for ever. Elsewhere
-    than on glibc nothing happens.
+    glibc's malloc otherwise keeps free memory between two blocks in use for ever. Does nothing
+    without glibc.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""Where things are kept on this machine, and how files are written without half-written views.
+"""Directories of kilnwork on this machine, and atomic writes of private files.
 
 Used by the command line, the kubeconfig loader, the control plane, the worker and the sdk.
 """
@@ -15,13 +15,14 @@ MAX_SOCKET_DIRECTORY = 80
 
 
 def data_dir() -> Path:
-    """`${XDG_DATA_HOME:-~/.local/share}/kilnwork` (XDG Base Directory specification)."""
+    """Return `${XDG_DATA_HOME:-~/.local/share}/kilnwork` (XDG Base Directory specification)."""
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "kilnwork"
 
 
 def is_data_dir(directory: Path) -> bool:
-    """True of a data directory of a server, a session or a node: tokens and keys are in there."""
+    """Return True for the data directory of a server, a session or a node, which holds tokens and
+    keys."""
     return any((directory / mark).is_file() for mark in _MARKS)
 
 
@@ -30,8 +31,8 @@ _MARKS = ("control.lock", "journal.lock", "owner.lock", "node-identity")
 
 
 def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Replace `path` at once by a file of mode 0600: a reader sees the old or the new. `durable`:
-    also if the power fails; else it may be there and empty."""
+    """Replace `path` atomically by a file of mode 0600. `durable`: also over a power failure, after
+    which the file may otherwise be empty."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -46,10 +47,10 @@ def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def runtime_dir(directory: Path) -> Path:
-    """The private directory for Unix sockets: DIRECTORY/run, or a short one in /tmp when that is
-    long.
+    """Return the private directory for Unix sockets: DIRECTORY/run, or a short one in /tmp when
+    that is long.
 
-    The same for the same DIRECTORY, so that whoever comes next finds what the last one left.
+    Deterministic, so that the next process finds the sockets of the last one.
     """
     run = directory / "run"
     if len(os.fsencode(run)) < MAX_SOCKET_DIRECTORY:
@@ -59,9 +60,10 @@ def runtime_dir(directory: Path) -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only we can enter; raises ConfigurationError if it is somebody else's.
+    """Make a directory that only this user can enter; raises ConfigurationError if another user
+    owns it.
 
-    In /tmp anybody may have put something under that name: a link is not followed.
+    In /tmp any user may have created that name: a symbolic link is not followed.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()

@@ -1,8 +1,8 @@
-"""Processes on this machine: who they are, what belongs together, proof that all of it is gone.
+"""Processes on this machine: their identity, which belong together, and proof that all have ended.
 
 Used by the local node (containers), the worker (tasks and slots) and homes (what they start). Linux
 only: reads /proc and makes the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that
-what daemonises comes back.
+daemonised processes become its children.
 
 A pid alone names nothing, since pids are reused: a `ProcessId` adds the start time. What belongs to
 one container or attempt is found three ways, so that neither a double fork nor setsid(2) escapes:
@@ -34,7 +34,7 @@ class ProcessId(NamedTuple):
     started: int
 
     def alive(self) -> bool:
-        """True while this very process runs; a zombie is not alive."""
+        """Return True while this very process runs; a zombie is not alive."""
         stat = _stat(self.pid)
         return stat is not None and stat.started == self.started and stat.running
 
@@ -50,7 +50,7 @@ class Stat(NamedTuple):
 
     @property
     def running(self) -> bool:
-        """True unless it is a zombie, which only waits to be waited for."""
+        """True unless it is a zombie."""
         return self.state not in "ZX"
 
 
@@ -71,13 +71,13 @@ def _stat(pid: int) -> Stat | None:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process now behind `pid`, None if there is none."""
+    """Return the process that has `pid` now, None if there is none."""
     stat = _stat(pid)
     return None if stat is None else ProcessId(pid, stat.started)
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants become children of this process, which must then wait for them."""
+    """Make orphaned descendants children of this process, which must then wait for them."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -100,12 +100,13 @@ def offer_to_oom_killer(pid: int) -> None:
 
 
 def rename(name: str) -> None:
-    """What `ps` and /proc/PID/comm call this process; at most 15 bytes of it."""
+    """Set the name that `ps` and /proc/PID/comm show for this process, of at most 15 bytes."""
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
 
 
 def fork() -> int:
-    """As fork(2): 0 in the child. Only for processes of one thread that run no event loop."""
+    """Fork this process; returns 0 in the child, as fork(2) does. Only for processes of one thread
+    that run no event loop."""
     return os.fork()  # noqa: TID251  this is the one place
 
 
@@ -117,31 +118,32 @@ def _prctl(option: int, argument: int | ctypes.c_char_p) -> None:
 
 
 def all_pids() -> Iterator[int]:
-    """Every pid visible in /proc, in no order."""
+    """Yield every pid visible in /proc, in no order."""
     with os.scandir(_PROC) as entries:
         for entry in entries:
             if entry.name.isdigit():
                 yield int(entry.name)
 
 
-def look() -> dict[int, Stat]:
-    """One look at all processes, zombies included."""
+def read_all() -> dict[int, Stat]:
+    """Read the state of all processes, zombies included."""
     stats = ((pid, _stat(pid)) for pid in all_pids())
     return {pid: stat for pid, stat in stats if stat is not None}
 
 
 def children(pid: int) -> list[int]:
-    """Direct children of `pid`, zombies included."""
-    return [child for child, stat in look().items() if stat.parent == pid]
+    """Return direct children of `pid`, zombies included."""
+    return [child for child, stat in read_all().items() if stat.parent == pid]
 
 
 def descendants(pid: int) -> set[int]:
-    """Everything started by `pid` and not yet adopted by another, zombies included."""
-    return below({pid}, look())
+    """Return everything started by `pid` and not yet adopted by another process, zombies
+    included."""
+    return descendants_in({pid}, read_all())
 
 
-def below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
-    """All descendants of `roots` in one look, without the roots themselves."""
+def descendants_in(roots: set[int], stats: dict[int, Stat]) -> set[int]:
+    """Return all descendants of `roots` within one reading, without the roots themselves."""
     families: dict[int, list[int]] = {}
     for pid, stat in stats.items():
         families.setdefault(stat.parent, []).append(pid)
@@ -153,8 +155,9 @@ def below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
     return found
 
 
-def marked(marker: str) -> set[int]:
-    """Live processes whose initial environment holds the exact `NAME=value` entry `marker`."""
+def find_marked(marker: str) -> set[int]:
+    """Return live processes whose initial environment holds the exact `NAME=value` entry
+    `marker`."""
     return {pid for pid in all_pids() if _is_marked(pid, marker)}
 
 
@@ -170,9 +173,9 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def unmarked(markers: Iterable[str]) -> set[str]:
-    """Those of the markers that no live process has, in two looks in a row: as for
-    `kill_belonging`, whose proof this is for many at once where there is no root any more."""
+def unused_markers(markers: Iterable[str]) -> set[str]:
+    """Return the markers that no live process has in two readings in a row. That is the proof of
+    `kill_members` for many attempts at once whose roots have ended."""
     left = {marker.encode() for marker in markers}
     for _ in range(2):
         for pid in all_pids():
@@ -180,17 +183,18 @@ def unmarked(markers: Iterable[str]) -> set[str]:
     return {marker.decode() for marker in left}
 
 
-def belonging(
+def find_members(
     root: int | None, *, marker: str, since: int = 0, session: int | None = None
 ) -> set[int]:
-    """Live processes of one container or attempt: `root`, its group, its descendants, all marked.
+    """Return live processes of one container or attempt: `root`, its group, its descendants, all
+    marked.
 
     Give `root` only while its pid cannot have been reused: until it has been waited for. `since`:
     when the first of them started (`ProcessId.started`); environments of older ones are not read,
     which takes most of the time on a machine with many processes. `session`: that of a root that
     has been waited for; of its members those below this process count, in which all of them end up.
-    A process that has the number by now is another, as it is not given anew while one is left
-    (kernel/pid.c, free_pid).
+    A process that has the number by now is another one: the kernel does not reuse it while a member
+    is left (kernel/pid.c, free_pid).
     """
     stats: dict[int, Stat] = {}
     found = set()
@@ -203,13 +207,15 @@ def belonging(
     if root is not None:
         found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
     if session is not None and session not in stats:
-        found |= {pid for pid in below({os.getpid()}, stats) if stats[pid].session == session}
-    found |= below(found, stats)
+        found |= {
+            pid for pid in descendants_in({os.getpid()}, stats) if stats[pid].session == session
+        }
+    found |= descendants_in(found, stats)
     return {pid for pid in found if pid in stats and stats[pid].running}
 
 
-def send(pids: Iterable[int], signal_number: int) -> None:
-    """Signal each; one that has ended meanwhile is passed over."""
+def signal_all(pids: Iterable[int], signal_number: int) -> None:
+    """Signal each process; skip those that have ended meanwhile."""
     for pid in pids:
         try:
             os.kill(pid, signal_number)
@@ -217,23 +223,23 @@ def send(pids: Iterable[int], signal_number: int) -> None:
             continue
 
 
-def kill_belonging(
+def kill_members(
     root: int | None, *, marker: str, rounds: int = 50, since: int = 0, session: int | None = None
 ) -> bool:
-    """SIGKILL all of one container or attempt, again until two looks in a row find none.
+    """SIGKILL all processes of one container or attempt until two readings in a row find none.
 
-    Two, because one look takes time and what forks meanwhile may slip by. True is proof that
-    nothing is left; False after `rounds` looks (a process in uninterruptible sleep, or a fork bomb
-    that outran us). Does not wait: call it again later. `since`, `session`: see `belonging`.
+    Two, because a reading takes time, and a process that forks meanwhile may be missed. True proves
+    that nothing is left; False after `rounds` readings (a process in uninterruptible sleep, or a
+    fork bomb). Does not wait: call it again later. `since`, `session`: see `find_members`.
     """
     empty = 0
     for _ in range(rounds):
-        found = belonging(root, marker=marker, since=since, session=session)
+        found = find_members(root, marker=marker, since=since, session=session)
         if not found:
             empty += 1
             if empty == 2:
                 return True
             continue
         empty = 0
-        send(found, signal.SIGKILL)
+        signal_all(found, signal.SIGKILL)
     return False

@@ -1,12 +1,13 @@
-"""How old things are, for whoever deletes by age: also when somebody has set the wall clock.
+"""A clock for deletion by age that stays right when the wall clock is set.
 
-Used by the retention of tasks and of file jobs. What is kept bears times of the wall clock, which
-may jump. Beside it this clock counts the time that has really passed: while the process runs, that
-of the monotonic clock; over a restart of the process as well, if the machine did not restart; else
+Used by the retention of tasks and of file jobs. What is kept has wall clock times, and the wall
+clock may jump. This clock counts the time that has really passed: while the process runs, that of
+the monotonic clock; over a restart of the process as well, if the machine did not restart; else
 what the wall clock says, but at most `MAX_STOPPED_S` for each restart. The count never goes back.
 For each span between two jumps it is known how count and wall clock are apart, so a time that was
 written down can be read; where it fits into several spans, the one in which it is youngest counts.
-Thus nothing goes early, and some things late. See docs/decisions/0021-retention-and-clocks.md.
+So nothing is deleted too early, and some things late. See
+docs/decisions/0021-retention-and-clocks.md.
 """
 
 import threading
@@ -19,17 +20,17 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import paths
 
 SAMPLE_S = 10.0
-"""How often `sample` should be called: a jump there and back in between goes unseen."""
+"""How often `sample` should be called: a jump forth and back in between is not noticed."""
 
 SAVE_S = 60.0
-"""How often it is written down, so that a crash loses no more of the count."""
+"""How often the count is saved: a crash loses no more than this."""
 
 TOLERANCE_S = 1.0
-"""A wall clock that is so much off in one sample was adjusted, as NTP does it: no jump."""
+"""A smaller difference in one sample is an adjustment, as NTP makes it, and no jump."""
 
 MAX_STOPPED_S = 86_400.0
-"""What a restart of the machine counts at most: a clock that was wrong when it came up makes
-nothing older than this."""
+"""How much a restart of the machine counts at most: a wrong clock at boot makes nothing older than
+this."""
 
 MAX_SPANS = 64
 
@@ -37,7 +38,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """Of the running machine; empty where there is none."""
+    """Return the boot id of the running machine, "" where there is none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -77,7 +78,7 @@ class RetentionClock:
         self._lock = threading.RLock()
 
     def sample(self) -> bool:
-        """Take notice of the time that has passed; True when it should be saved."""
+        """Count the time since the last sample; True when `save` should be called."""
         with self._lock:
             now = self._clock.monotonic()
             jumped = self._pass(max(0.0, now - self._state.monotonic))
@@ -85,7 +86,7 @@ class RetentionClock:
             return self._due
 
     def old_before(self, keep_s: float) -> float:
-        """The wall time: whatever bears an earlier one is older than `keep_s`."""
+        """Return a wall time; things with an earlier one are older than `keep_s`."""
         with self._lock:
             self.sample()
             count, spans = self._state.count, self._state.spans
@@ -97,7 +98,8 @@ class RetentionClock:
             return min(cutoffs)
 
     def age(self, wall: float) -> float:
-        """Seconds since something was written down at that wall time; negative: in the future."""
+        """Return seconds since something was written down at that wall time; negative: in the
+        future."""
         with self._lock:
             self.sample()
             spans = self._state.spans
@@ -105,7 +107,7 @@ class RetentionClock:
             return self._state.count - max(wall + span.offset for span in within)
 
     def save(self) -> None:
-        """Write it down, so that the next process goes on. Blocks for a moment. Raises OSError."""
+        """Save the count for the next process. Blocks for a moment. Raises OSError."""
         with self._lock:
             self.sample()
             self._due, self._saved = False, self._clock.monotonic()
@@ -114,12 +116,12 @@ class RetentionClock:
             paths.write_private(self._path, content, durable=True)
 
     def _first(self) -> _State:
-        """Nothing is known of the past: until now, the wall clock was right."""
+        """Return the state without a past: the wall clock is taken to have been right until now."""
         wall = self._clock.wall()
         return _State(wall, wall, self._clock.monotonic(), self._boot, [_Span(0.0, wall, 0.0)])
 
     def _restored(self, path: Path) -> _State | None:
-        """Of the process before; None when it left nothing that can be read."""
+        """Return the state of the process before; None when it left nothing readable."""
         try:
             self._state = msgspec.json.decode(path.read_bytes(), type=_State)
         except (OSError, msgspec.MsgspecError):
@@ -133,7 +135,7 @@ class RetentionClock:
         return self._state
 
     def _pass(self, passed: float) -> bool:
-        """Count the time since the last look; True when the wall clock has jumped."""
+        """Count the time since the last sample; True when the wall clock has jumped."""
         state, wall = self._state, self._clock.wall()
         current = state.spans[-1]
         jumped = abs(wall - state.wall - passed) > TOLERANCE_S
@@ -151,7 +153,7 @@ class RetentionClock:
 
 
 def _merge_oldest(spans: list[_Span]) -> None:
-    """Two spans become one, in which everything is as young as in either."""
+    """Merge the two oldest spans into one in which everything is as young as in either."""
     if len(spans) > MAX_SPANS:
         one, two = spans[:2]
         first, last = min(one.first, two.first), max(one.last, two.last)

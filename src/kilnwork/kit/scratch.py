@@ -1,8 +1,8 @@
-"""A private directory in the temporary one, for as long as a process lives, and not longer.
+"""A private temporary directory that lasts no longer than its process.
 
-Used by workers (attempts, sockets) and by sessions over the network (what they have read). It
-belongs to us alone (0700) and is locked: what a killed process left is removed by the next one that
-makes a directory of the same prefix.
+Used by workers (attempts, sockets) and by sessions over the network (what they have read). It has
+mode 0700 and is locked: the directory of a killed process is removed by the next process that makes
+one with the same prefix.
 """
 
 import fcntl
@@ -12,14 +12,13 @@ import tempfile
 from pathlib import Path
 
 _LONGEST = 50
-"""Of the path, so that Unix sockets fit in it (107 bytes, unix(7))."""
+"""The longest path, so that Unix sockets fit into it (107 bytes, unix(7))."""
 
 _LOCK = "lock"
 
 
 class Scratch:
-    """The directory `path`, until `close`. `wanted`: what it shall be called; nothing is there
-    yet."""
+    """The directory `path`, until `close`. `wanted`: its path, where nothing exists yet."""
 
     def __init__(self, prefix: str, wanted: Path | None = None) -> None:
         if wanted is not None:
@@ -38,7 +37,7 @@ class Scratch:
 
 
 def _new(temporary: Path, prefix: str) -> tuple[Path, int]:
-    """A new directory and the descriptor that locks it."""
+    """Make a directory; return it and the descriptor that locks it."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=temporary))
         lock = _locked(path)
@@ -47,7 +46,7 @@ def _new(temporary: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _make(path: Path) -> int:
-    """A new directory of that name; the descriptor that locks it."""
+    """Make the directory `path`; return the descriptor that locks it."""
     while True:
         path.mkdir(mode=0o700)
         lock = _locked(path)
@@ -56,7 +55,8 @@ def _make(path: Path) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """The descriptor; None when another process swept the directory before it was locked."""
+    """Lock a directory; return the descriptor, None when another process removed the directory
+    before."""
     lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     if (path / _LOCK).exists():
@@ -66,7 +66,8 @@ def _locked(path: Path) -> int | None:
 
 
 def _sweep(temporary: Path, prefix: str) -> None:
-    """Remove the directories of processes that are gone: ours, and locked by nobody."""
+    """Remove the directories of processes that have ended: those that we own and no process
+    locks."""
     for directory in temporary.glob(f"{prefix}*"):
         try:
             if directory.lstat().st_uid != os.getuid():

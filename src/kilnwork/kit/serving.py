@@ -1,4 +1,4 @@
-"""Listening: one ASGI app on one bound socket, plain or over TLS.
+"""A server for one ASGI app on one bound socket, plain or over TLS.
 
 Used by the embedded API server, by the node for its kubelet paths and by the manager. uvicorn's
 protocol without uvicorn's server: no signal handlers, no log lines, no ticking, and a stop that
@@ -38,18 +38,19 @@ HEAD_BYTES = 1 << 20
 """A request line with its headers; httptools itself would keep any number (Go: MaxHeaderBytes)."""
 
 HEAD_S = 32.0
-"""How long they may take, so that nobody holds connections for nothing (k8s.io/apiserver
-pkg/server/secure_serving.go: ReadHeaderTimeout)."""
+"""How long request line and headers may take, so that idle clients hold no connections
+(k8s.io/apiserver pkg/server/secure_serving.go: ReadHeaderTimeout)."""
 
 _JOIN_BYTES = 16 << 10
-"""More is not copied to be sent together with something else."""
+"""Up to this size, bytes are copied to be sent together."""
 
 _EARLY_BYTES = 64 << 10
-"""What a client may send of the next protocol before the app has answered; then it waits."""
+"""What a client may send of the next protocol before the app has responded; then reading pauses."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket whose connections send small answers at once; raises OSError."""
+    """Return a listening socket whose connections send small responses at once (TCP_NODELAY);
+    raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -72,7 +73,7 @@ def tls_context(
     client_ca: Path | None = None,
     demanded: bool = False,
 ) -> ssl.SSLContext:
-    """A server's TLS settings: its PEM files, and the CA whose clients it can tell apart.
+    """Return a server's TLS settings: its PEM files, and the CA of client certificates.
 
     With `client_ca` clients may show a certificate of it; with `demanded` too they have to.
     """
@@ -122,9 +123,9 @@ class Listener:
         )
 
     async def stop(self, *, timeout_s: float) -> None:
-        """Accept no more, let running requests end, cut those that do not end in time.
+        """Accept no more connections, let running requests end, cut those that do not end in time.
 
-        What apps have taken as their own is cut last.
+        Connections that apps have taken over are cut last.
         """
         if self._server is None:
             self._socket.close()
@@ -169,8 +170,9 @@ _TOO_LARGE = (
 
 
 class _Together:
-    """What a request's cycle writes to: the head of an answer waits for its body in this turn of
-    the loop, so that both go by one system call and in one packet. uvicorn writes them apart."""
+    """The transport of a request's cycle: the head of a response waits for its body until the end
+    of this turn of the loop, so that both go in one system call and one packet. uvicorn writes them
+    apart."""
 
     __slots__ = ("_held", "_loop", "_transport")
 
@@ -180,7 +182,7 @@ class _Together:
         self._held = b""
 
     def write(self, data: bytes) -> None:
-        """Send it, at the latest when this turn is over."""
+        """Send the data, at the latest at the end of this turn of the loop."""
         if self._held:
             held, self._held = self._held, b""
             if len(data) <= _JOIN_BYTES:
@@ -203,7 +205,7 @@ class _Together:
             self._transport.write(body)
 
     def flush(self) -> None:
-        """Let go of what is held."""
+        """Send what is held back."""
         if self._held:
             held, self._held = self._held, b""
             if not self._transport.is_closing():
@@ -223,7 +225,7 @@ class _Cycle(httptools_impl.RequestResponseCycle):
 
     transport: Any  # a `_Together`
     _head = b""
-    """Of a whole response, until its body comes."""
+    """The head of a whole response, until its body comes."""
 
     async def send(self, message: Any) -> None:
         """Send one message (ASGI)."""
@@ -237,7 +239,7 @@ class _Cycle(httptools_impl.RequestResponseCycle):
             await super().send(message)
 
     def _is_plain(self) -> bool:
-        """Nothing about the connection or the request asks for more than head and body."""
+        """Return whether neither the connection nor the request needs more than head and body."""
         return (
             self.keep_alive
             and not (self.disconnected or self.response_started or self.flow.write_paused)
@@ -266,7 +268,7 @@ def _head(status: int, headers: asgi.Headers) -> bytes:
 
 
 class _Protocol(httptools_impl.HttpToolsProtocol):
-    """uvicorn's HTTP protocol that knows the TLS client, and gives connections away."""
+    """uvicorn's HTTP protocol, extended: it knows the TLS client and can give connections away."""
 
     server_state: _State
 
@@ -336,7 +338,8 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         )
 
     def _may_upgrade(self) -> bool:
-        """HTTP/1.0 knows no upgrade (RFC 9110 §7.8), and what has a body must be read as HTTP."""
+        """Return whether the request may upgrade: not with HTTP/1.0 (RFC 9110 §7.8), and not with a
+        body."""
         if self.scope["http_version"] != "1.1" or self._get_upgrade() is None:
             return False
         lengths = [value for name, value in self.headers if name == b"content-length"]
@@ -360,7 +363,7 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _watch_head(self) -> None:
-        """What is neither a body nor a whole head by now has bounds: also trailers of chunks."""
+        """Bound the size and time of a head that is not complete yet, and of trailers of chunks."""
         cycle: httptools_impl.RequestResponseCycle | None = self.cycle  # None: nothing was asked
         idle = cycle is None or cycle.response_complete
         if self._useless_bytes > HEAD_BYTES:
@@ -376,13 +379,13 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self._patience = None
 
     def _keep(self, data: bytes) -> None:
-        """What follows a request to switch protocols waits for the answer."""
+        """Keep what follows a request to switch protocols until the app responds."""
         self._early += data
         if len(self._early) > _EARLY_BYTES:
             self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
-        """An upgrade that was not taken up is over: what followed was HTTP after all."""
+        """End an upgrade that the app did not take up: what followed is HTTP after all."""
         self._together.flush()
         answered = self._asking is not None and self._asking.response_complete
         early = bytes(self._early) if answered else b""
@@ -399,7 +402,7 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         if cycle is not self._asking or cycle.response_started:
             raise RuntimeError("this connection is no longer there to be taken")
         self._unset_keepalive_if_required()
-        # For uvicorn the request is answered: what the app returns or raises needs no answer.
+        # For uvicorn the response is complete: it must send none when the app returns or raises.
         cycle.response_started = cycle.response_complete = True
         self.connections.discard(self)
         self.server_state.take(self.transport)

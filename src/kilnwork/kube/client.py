@@ -291,7 +291,7 @@ class Client:
             resourceVersion=resource_version,
             timeoutSeconds=str(WATCH_S),
         )
-        request = http_types.Request(
+        request = http_types.ClientRequest(
             method="GET",
             path=_base(resource, namespace),
             query=query,
@@ -313,9 +313,9 @@ class Client:
         content_type: str = http_types.JSON,
         accept: str = http_types.JSON,
         headers: Mapping[str, str] | None = None,
-    ) -> http_types.Response:
+    ) -> http_types.ClientResponse:
         """Any request to an encoded path, for what has no verb here (discovery, Tables)."""
-        request = http_types.Request(
+        request = http_types.ClientRequest(
             method=method,
             path=path,
             query=query,
@@ -333,7 +333,7 @@ class Client:
         """The body of a GET of an encoded path, as it comes. `endless`: it may take any time, such
         as a log that is followed. Close it (`contextlib.aclosing`) when leaving early.
         """
-        request = http_types.Request(
+        request = http_types.ClientRequest(
             method="GET",
             path=path,
             query=query,

@@ -15,7 +15,7 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.kit import errors, paths, sandbox
+from kilnwork.kit import container_mounts, errors, paths
 from kilnwork.kube import kubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -121,13 +121,13 @@ def _kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
 def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
     """The API server and service account of the Pod we run in. Raises ConfigurationError.
 
-    The files are found as `kit.sandbox` says.
+    The files are found as `kit.container_mounts` says.
     """
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise errors.ConfigurationError("not in a Pod: KUBERNETES_SERVICE_HOST is not set")
-    directory = sandbox.found(SERVICE_ACCOUNT, environ)
+    directory = container_mounts.locate(SERVICE_ACCOUNT, environ)
     if not (directory / "token").is_file():
         raise errors.ConfigurationError(
             f"this Pod has no service account token ({directory / 'token'} is missing): give it a "

@@ -39,12 +39,13 @@ class Controller:
         self._reconcile = reconcile
         self._count = workers
         self._turn = turn
-        self._crew = coroutines.Crew(f"controller {name}")
+        self._background = coroutines.BackgroundWork(f"controller {name}")
         self._workers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         self._workers = [
-            self._crew.start(f"worker {number}", self._work()) for number in range(self._count)
+            self._background.start(f"worker {number}", self._work())
+            for number in range(self._count)
         ]
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
@@ -52,7 +53,7 @@ class Controller:
         self.queue.close()
         if self._workers:
             await asyncio.wait(self._workers, timeout=grace_s)
-        await self._crew.stop()
+        await self._background.stop()
 
     async def _work(self) -> None:
         while (key := await self.queue.get()) is not None:

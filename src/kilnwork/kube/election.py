@@ -170,7 +170,9 @@ class Elector:
         self._term: Term | None = None
         self._answered = False
         self._patience_s = settings.renew_s / 2  # leaves time for a second try, as client-go does
-        self._crew = coroutines.Crew(f"election {settings.name}", on_failure=self._broken)
+        self._background = coroutines.BackgroundWork(
+            f"election {settings.name}", on_failure=self._broken
+        )
 
     @property
     def holder(self) -> str:
@@ -185,18 +187,18 @@ class Elector:
         """
         if self._term is not None and self._term.holds():
             return self._term
-        await self._crew.stop()
+        await self._background.stop()
         while True:
             term = await self._try_once()
             if term is not None:
                 self._term = term
-                self._crew.start("renew", self._renew(term))
+                self._background.start("renew", self._renew(term))
                 return term
             await asyncio.sleep(self._pause_s())
 
     async def stop(self) -> None:
         """End the term and say so in the Lease, so that the next one need not wait."""
-        await self._crew.stop()
+        await self._background.stop()
         term, self._term = self._term, None
         if term is None:
             return

@@ -180,15 +180,15 @@ class Recorder:
         self._waiting = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._crew = coroutines.Crew("kube events")
+        self._background = coroutines.BackgroundWork("kube events")
 
     async def start(self) -> None:
-        self._crew.start("writer", self._write_all())
+        self._background.start("writer", self._write_all())
 
     async def stop(self) -> None:
         """Write what is pending for at most a second, then end."""
         await self.flush(timeout_s=1.0)
-        await self._crew.stop()
+        await self._background.stop()
 
     async def flush(self, *, timeout_s: float = 5.0) -> bool:
         """Wait until all that was emitted is written or dropped; False if that took too long."""

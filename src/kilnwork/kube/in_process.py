@@ -23,35 +23,35 @@ class Server:
 
     def __init__(self, app: asgi.App) -> None:
         self._app = app
-        self._crew = coroutines.Crew("requests in this process")
+        self._background = coroutines.BackgroundWork("requests in this process")
         self._streams: set[Stream] = set()
 
     async def close(self) -> None:
         """Wait a while for requests that were given up, then end them."""
         for stream in tuple(self._streams):
             stream.close()
-        await self._crew.wait(timeout_s=_END_S)
-        await self._crew.stop()
+        await self._background.wait(timeout_s=_END_S)
+        await self._background.stop()
 
     async def exchange(
-        self, request: http_types.Request, headers: Iterable[tuple[str, str]]
-    ) -> http_types.Response:
+        self, request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]
+    ) -> http_types.ClientResponse:
         """Have it served. `headers`: all of them. Raises TimeoutError after `timeout_s`."""
         body = request.body if isinstance(request.body, bytes) else b""
         served = _Exchange(body)
-        work = self._crew.start(request.path, self._serve(_scope(request, headers), served))
+        work = self._background.start(request.path, self._serve(_scope(request, headers), served))
         async with asyncio.timeout(request.timeout_s):
             await asyncio.shield(work)
         return served.response()
 
     async def open(
-        self, request: http_types.Request, headers: Iterable[tuple[str, str]]
+        self, request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]
     ) -> "Stream":
         """Have it served; returns when the head is there. To be closed. Raises TimeoutError after
         `head_timeout_s`; once `timeout_s` are over, whoever reads the body gets that."""
         stream = Stream(self._streams.discard, timeout_s=request.timeout_s)
         self._streams.add(stream)
-        work = self._crew.start(request.path, self._serve(_scope(request, headers), stream))
+        work = self._background.start(request.path, self._serve(_scope(request, headers), stream))
         work.add_done_callback(stream.served)
         try:
             async with asyncio.timeout(request.head_timeout_s):
@@ -86,9 +86,9 @@ class _Exchange:
         else:
             self._pieces.append(message.get("body", b""))
 
-    def response(self) -> http_types.Response:
+    def response(self) -> http_types.ClientResponse:
         headers = _read_headers(self._headers)
-        return http_types.Response(self._status, "", b"".join(self._pieces), headers)
+        return http_types.ClientResponse(self._status, "", b"".join(self._pieces), headers)
 
 
 class Stream:
@@ -186,7 +186,7 @@ def _read_headers(headers: asgi.Headers) -> multidict.CIMultiDict[str]:
     )
 
 
-def _scope(request: http_types.Request, headers: Iterable[tuple[str, str]]) -> asgi.Scope:
+def _scope(request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]) -> asgi.Scope:
     """As `kit.serving` makes it of a connection."""
     sent = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
     return {

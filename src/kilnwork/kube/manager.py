@@ -37,7 +37,7 @@ class Manager:
         *,
         on_failure: Callable[[str, BaseException], None] | None = None,
     ) -> None:
-        self._crew = coroutines.Crew(name, on_failure=on_failure)
+        self._background = coroutines.BackgroundWork(name, on_failure=on_failure)
         self._services: list[Service] = []
         self._reflectors: list[reflector.Reflector[Any]] = []
         self._controllers: list[controller.Controller] = []
@@ -64,9 +64,9 @@ class Manager:
             for service in self._services:
                 self._started.append(service.stop)
                 await service.start()
-            self._started.append(self._crew.stop)
+            self._started.append(self._background.stop)
             for followed in self._reflectors:
-                self._crew.start(f"reflector {followed.resource.qualified}", followed.run())
+                self._background.start(f"reflector {followed.resource.qualified}", followed.run())
             await self._wait_synced(sync_timeout_s)
             for loop in self._controllers:
                 self._started.append(loop.stop)
@@ -86,7 +86,7 @@ class Manager:
 
     async def _wait_synced(self, timeout_s: float) -> None:
         waits = [
-            self._crew.start(f"sync {followed.resource.qualified}", followed.synced.wait())
+            self._background.start(f"sync {followed.resource.qualified}", followed.synced.wait())
             for followed in self._reflectors
         ]
         if waits:

@@ -22,7 +22,7 @@ import msgspec
 import multidict
 import yarl
 
-from kilnwork.kit import asgi, clock, http_types, ids, keepalive
+from kilnwork.kit import asgi, clock, http_types, ids, tcp_keepalive
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, credentials, errors, in_process, tls
 
@@ -132,7 +132,7 @@ class Transport:
                 return
             await asyncio.sleep(0.001)
 
-    async def send(self, request: http_types.Request) -> http_types.Response:
+    async def send(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
         """Send and read the whole response; raises a `KubeError` when it is an error or none came.
 
         Those who wait for a busy server keep their place among `IN_FLIGHT`: fewer requests are
@@ -144,8 +144,8 @@ class Transport:
             return await self._whole(response)
 
     async def _served_here(
-        self, server: in_process.Server, request: http_types.Request
-    ) -> http_types.Response:
+        self, server: in_process.Server, request: http_types.ClientRequest
+    ) -> http_types.ClientResponse:
         shown = await self.credential()
         headers = [("User-Agent", self._user_agent), *self._headers(request, shown).items()]
         with self.failures():
@@ -158,7 +158,7 @@ class Transport:
         return response
 
     def _headers(
-        self, request: http_types.Request, shown: credentials.Credential
+        self, request: http_types.ClientRequest, shown: credentials.Credential
     ) -> multidict.CIMultiDict[str]:
         headers = multidict.CIMultiDict(credentials.headers(self._settings, shown))
         headers.update(request.headers or {})
@@ -167,7 +167,7 @@ class Transport:
             headers["Content-Type"] = request.content_type
         return headers
 
-    async def exchange(self, request: http_types.Request) -> http_types.Response:
+    async def exchange(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
         """As `send`, and return errors as they came; raises a `KubeError` when none came."""
         async with self._gate:
             response = await self._begin(request)
@@ -176,13 +176,17 @@ class Transport:
             finally:
                 _end(response)
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> http_types.Response:
+    async def _whole(self, response: aiohttp.ClientResponse) -> http_types.ClientResponse:
         with self.failures():
             body = await response.read()
-        return http_types.Response(response.status, response.reason or "", body, response.headers)
+        return http_types.ClientResponse(
+            response.status, response.reason or "", body, response.headers
+        )
 
     @contextlib.asynccontextmanager
-    async def open(self, request: http_types.Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def open(
+        self, request: http_types.ClientRequest
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send and give the answer once its head is here, for bodies that come bit by bit."""
         response = await self._begin(request)
         try:
@@ -195,7 +199,7 @@ class Transport:
             _end(response)
 
     @contextlib.asynccontextmanager
-    async def watch(self, request: http_types.Request) -> AsyncIterator[Content]:
+    async def watch(self, request: http_types.ClientRequest) -> AsyncIterator[Content]:
         """As `open`, for a watch: its body, which needs no connection if the server is here."""
         if self._here is None:
             async with self.open(request) as response:
@@ -215,7 +219,7 @@ class Transport:
         finally:
             stream.close()
 
-    async def _begin(self, request: http_types.Request) -> aiohttp.ClientResponse:
+    async def _begin(self, request: http_types.ClientRequest) -> aiohttp.ClientResponse:
         """Send, and again while the answer is one that asks for it and may be obeyed."""
         shown = await self.credential()
         patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
@@ -252,7 +256,7 @@ class Transport:
         return None if asked_s is None else asked_s * (1 + 0.2 * self._entropy.random())
 
     async def _start(
-        self, request: http_types.Request, shown: credentials.Credential
+        self, request: http_types.ClientRequest, shown: credentials.Credential
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise errors.KubeError("the client is not open: use it in `async with`")
@@ -351,7 +355,7 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
     if raw is None:
         return
     with contextlib.suppress(OSError, AttributeError):
-        keepalive.watch(raw)
+        tcp_keepalive.bound_silence(raw)
 
 
 def _end(response: aiohttp.ClientResponse) -> None:

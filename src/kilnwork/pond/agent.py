@@ -77,7 +77,7 @@ class Agent:
         self._scrubbing: asyncio.Task[None] | None = None
         self._scrub = scrubber.ScrubWork(self._store, time=time, damaged=self._changed)
         self._entropy = entropy
-        self._crew = coroutines.Crew("pond", on_failure=self._fail)
+        self._background = coroutines.BackgroundWork("pond", on_failure=self._fail)
         self._failed = asyncio.Event()
         self._heard = time.monotonic()
         self._deliveries: dict[_Key, tuple[deliveries.Delivery, asyncio.Task[None]]] = {}
@@ -85,14 +85,14 @@ class Agent:
         self._session = ids.new_uid()
         self._sequence = 0
         self._applied = 0
-        self._order = pond_messages.Order(revision=0)
+        self._order = pond_messages.NodeOrder(revision=0)
         self._knows = 0
         self._applying = asyncio.Lock()
         self._news = asyncio.Event()
         self._address = ""
         self._served = 0
         self._damaged = 0
-        self._trouble: pond_messages.Trouble | None = None
+        self._trouble: pond_messages.PondTrouble | None = None
         self._open = False
         self._removing = False
         self._removed = False
@@ -106,15 +106,15 @@ class Agent:
         """
         async with self._link:
             try:
-                opening = self._crew.start("open", self._open_store())
-                waiting = self._crew.start("stop", stop.wait())
-                failing = self._crew.start("failure", self._failed.wait())
-                ends = {waiting, failing, self._crew.start("absence", self._wait_absent())}
+                opening = self._background.start("open", self._open_store())
+                waiting = self._background.start("stop", stop.wait())
+                failing = self._background.start("failure", self._failed.wait())
+                ends = {waiting, failing, self._background.start("absence", self._wait_absent())}
                 await asyncio.wait({opening, *ends}, return_when=asyncio.FIRST_COMPLETED)
                 if self._open:
                     await self._serve(ends)
             finally:
-                await self._crew.stop()
+                await self._background.stop()
                 self._fetcher.abort()
                 await asyncio.to_thread(self._pin_threads.close)
                 await asyncio.to_thread(self._fetcher.close)
@@ -132,7 +132,7 @@ class Agent:
             await asyncio.sleep(3600.0 if allowed_s is None else allowed_s - away_s)
 
     def _fail(self, name: str, error: BaseException) -> None:
-        """The crew has logged it; another agent may fare better."""
+        """`BackgroundWork` has logged it; another agent may fare better."""
         self._failed.set()
 
     async def _open_store(self) -> None:
@@ -146,7 +146,7 @@ class Agent:
                 self._trouble, self._shares = None, True
             except (errors.PondError, OSError) as error:
                 reason = error.reason if isinstance(error, errors.PondError) else "PathUnusable"
-                self._trouble = pond_messages.Trouble(reason=reason, message=str(error))
+                self._trouble = pond_messages.PondTrouble(reason=reason, message=str(error))
                 log.warning("pond cannot be opened", extra={"why": str(error)})
                 self._shares = False
             else:
@@ -180,9 +180,9 @@ class Agent:
             )
             self._address = await server.start(self._settings.host)
         log.info("agent is ready", extra={"root": str(self._store.root), "peers": self._address})
-        self._crew.start("listen", self._listen())
-        self._crew.start("tell", self._tell())
-        self._scrubbing = self._crew.start("scrub", self._scrub.run())
+        self._background.start("listen", self._listen())
+        self._background.start("tell", self._tell())
+        self._scrubbing = self._background.start("scrub", self._scrub.run())
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -266,7 +266,7 @@ class Agent:
 
     # orders
 
-    async def _apply(self, order: pond_messages.Order, sequence: int) -> None:
+    async def _apply(self, order: pond_messages.NodeOrder, sequence: int) -> None:
         """Make it so. An order that comes later though it was asked for earlier is an old one."""
         async with self._applying:
             if sequence < self._applied or order.revision == self._knows:
@@ -291,16 +291,16 @@ class Agent:
             self._knows = order.revision
             self._news.set()
 
-    def _begin_removal(self, order: pond_messages.Order) -> None:
+    def _begin_removal(self, order: pond_messages.NodeOrder) -> None:
         self._knows = order.revision
         if not self._removing:
             self._removing = True
-            self._crew.start("remove", self._remove())
+            self._background.start("remove", self._remove())
 
     async def _remove(self) -> None:
         """Stop all work, then remove what is here; tried again until that is done."""
         await self._stop_deliveries(lambda _: True)
-        self._take_pins(pond_messages.Order(revision=0))
+        self._take_pins(pond_messages.NodeOrder(revision=0))
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             await asyncio.wait({self._scrubbing})
@@ -312,7 +312,7 @@ class Agent:
             except OSError as error:
                 log.warning("pond cannot be removed", extra={"why": str(error)})
                 text = f"cannot be removed: {error}"
-                self._trouble = pond_messages.Trouble(reason="PathUnusable", message=text)
+                self._trouble = pond_messages.PondTrouble(reason="PathUnusable", message=text)
                 self._changed()
                 await asyncio.sleep(OPEN_S)
             else:
@@ -327,7 +327,7 @@ class Agent:
             await asyncio.to_thread(self._store.release, namespace, name)
             log.info("lease released", extra={"lease": name})
 
-    async def _take_leases(self, order: pond_messages.Order) -> None:
+    async def _take_leases(self, order: pond_messages.NodeOrder) -> None:
         wanted = {(lease.name, _encode(one)) for lease in order.leases for one in lease.snapshots}
         await self._stop_deliveries(lambda key: key not in wanted)
         for ordered in order.leases:
@@ -349,7 +349,10 @@ class Agent:
 
     def _begin(self, lease: leases.Lease, one: pond_messages.SnapshotOrder) -> None:
         made = deliveries.Delivery(lease, one, self._place, find_peers=self._peers_with)
-        self._deliveries[lease.name, _encode(one)] = made, self._crew.start(one.name, made.run())
+        self._deliveries[lease.name, _encode(one)] = (
+            made,
+            self._background.start(one.name, made.run()),
+        )
 
     def _peers_with(self, digest: str) -> list[str]:
         nodes = self._order.holders.get(digest, ())
@@ -364,7 +367,7 @@ class Agent:
         if running:
             await asyncio.wait(running)
 
-    def _take_pins(self, order: pond_messages.Order) -> None:
+    def _take_pins(self, order: pond_messages.NodeOrder) -> None:
         wanted = {_encode(ordered): ordered for ordered in order.pins}
         for key in [key for key in self._pins if key not in wanted]:
             self._pins.pop(key)[1].cancel()
@@ -372,7 +375,7 @@ class Agent:
             if key not in self._pins:
                 threads = self._pin_threads.pool(ordered.source.name)
                 work = pins.PinWork(ordered, self._place, threads=threads, time=self._clock)
-                self._pins[key] = work, self._crew.start("pin", work.run())
+                self._pins[key] = work, self._background.start("pin", work.run())
 
     # reports
 

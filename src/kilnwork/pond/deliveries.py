@@ -72,7 +72,7 @@ class Delivery:
         self._here = 0
         self._total = 0
         self._ready = False
-        self._trouble: pond_messages.Trouble | None = None
+        self._trouble: pond_messages.PondTrouble | None = None
 
     async def run(self) -> None:
         """Return when the tree is there. Cancelled, it stops what is being fetched for it alone."""
@@ -178,11 +178,11 @@ async def _to_the_end(work: Callable[[], object]) -> None:
         raise
 
 
-def trouble(error: Exception) -> pond_messages.Trouble:
+def trouble(error: Exception) -> pond_messages.PondTrouble:
     """What is reported of an error."""
     reason = error.reason if isinstance(error, errors.PondError) else "ManagerUnreachable"
     if isinstance(error, errors.BlobMissing):
         reason = "BlobMissing"
-    return pond_messages.Trouble(
+    return pond_messages.PondTrouble(
         reason=reason, message=str(error), lasting=isinstance(error, LASTING)
     )

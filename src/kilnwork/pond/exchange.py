@@ -47,10 +47,10 @@ class ManagerLink:
 
     async def report(
         self, report: pond_messages.Report, *, wait_s: float = 0.0
-    ) -> pond_messages.Order:
+    ) -> pond_messages.NodeOrder:
         """Send a report; the order comes at once, or within `wait_s` when it is a new one."""
         response = await self._transport.send(
-            http_types.Request(
+            http_types.ClientRequest(
                 method="POST",
                 path=f"{self._base}/nodes/{self._node}",
                 query={"wait": f"{wait_s:g}"},
@@ -59,7 +59,7 @@ class ManagerLink:
             )
         )
         try:
-            return msgspec.json.decode(response.body, type=pond_messages.Order)
+            return msgspec.json.decode(response.body, type=pond_messages.NodeOrder)
         except msgspec.MsgspecError as error:
             raise errors.Unavailable(0, "NoOrder", f"the manager sent no order: {error}") from error
 
@@ -75,8 +75,10 @@ class ManagerLink:
         """Repeatable."""
         await self._transport.send(self._manifest("PUT", digest, encoded))
 
-    def _manifest(self, method: str, digest: str, body: bytes | None = None) -> http_types.Request:
-        return http_types.Request(
+    def _manifest(
+        self, method: str, digest: str, body: bytes | None = None
+    ) -> http_types.ClientRequest:
+        return http_types.ClientRequest(
             method=method,
             path=f"{self._base}/manifests/{digest.removeprefix('sha256:')}",
             body=body,

@@ -33,11 +33,11 @@ class Fetcher:
         self._jobs: dict[job_files.JobDirectory, job_source.FileJobSource] = {}
         self._parallel = 8
         self._lanes = lanes.Lanes("fetch", self._parallel)
-        self._order = pond_messages.Order(revision=0)
+        self._order = pond_messages.NodeOrder(revision=0)
         self._running: dict[str, asyncio.Future[None]] = {}
         self._sources: dict[tuple[str, str, tuple[str, ...]], http_source.HttpSource] = {}
 
-    def use(self, order: pond_messages.Order) -> None:
+    def use(self, order: pond_messages.NodeOrder) -> None:
         """Ask these peers from now on, and so many at once."""
         self._order = order
         self._parallel = order.limits.parallel

@@ -16,7 +16,7 @@ from urllib import parse
 
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest, origins
-from kilnwork.kit import egress, file_paths, http1
+from kilnwork.kit import egress, http1, snapshot_paths
 from kilnwork.pond import connections
 
 MAX_REDIRECTS = 5
@@ -94,7 +94,7 @@ class HttpSource:
         self._connections.close()
 
     def _head(self, path: str) -> origins.Listed:
-        if why := file_paths.problem(path):
+        if why := snapshot_paths.problem(path):
             raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
         with self._send(path, "HEAD", {}) as exchange:
             head = exchange.head

@@ -36,7 +36,7 @@ class PinWork:
         self._over = False
         self._progress = fetching.Progress(lambda: self._over)
         self._digest = ""
-        self._trouble: pond_messages.Trouble | None = None
+        self._trouble: pond_messages.PondTrouble | None = None
 
     async def run(self) -> None:
         """Return when the manager has the manifest, or when it will never be."""

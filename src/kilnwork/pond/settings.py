@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.kit import errors, sandbox
+from kilnwork.kit import container_mounts, errors
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         namespace=environment["KILN_NAMESPACE"],
         pond=environment["KILN_POND"],
         node=environment["KILN_NODE"],
-        token_file=sandbox.found(Path(environment["KILN_TOKEN_FILE"]), environment),
+        token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         root=Path(environment["KILN_POND_PATH"]),  # a directory of the node itself
         ca_file=_path(environment, "KILN_CA_FILE"),
         certificates=_path(environment, "KILN_POND_CERTIFICATES"),
@@ -76,4 +76,4 @@ def _seconds(environment: Mapping[str, str], name: str) -> float | None:
 def _path(environment: Mapping[str, str], name: str) -> Path | None:
     """On a local node mounts are elsewhere than they say."""
     text = environment.get(name)
-    return sandbox.found(Path(text), environment) if text else None
+    return container_mounts.locate(Path(text), environment) if text else None

@@ -223,7 +223,7 @@ def _has_driver(pid: int) -> bool:
 
 def _holder(lock: Path) -> str:
     """The pid that a lock file names, for people."""
-    return str(locks.holder(lock) or "?")
+    return str(locks.read_owner(lock) or "?")
 
 
 def _opened(directory: Path) -> Path:

@@ -191,7 +191,7 @@ class Home:
 
     def _kill_leftovers(self) -> None:
         """End whatever a worker that was killed has left behind."""
-        processes.kill_belonging(None, marker=f"{HOME_VARIABLE}={self._id}")
+        processes.kill_members(None, marker=f"{HOME_VARIABLE}={self._id}")
 
     def _drop_listener(self) -> None:
         if self._listener is not None:

@@ -69,7 +69,7 @@ class ApiServer:
         request is returned. Raises Refused."""
         repeated = False
 
-        def read(response: client.OpenResponse) -> http_types.Response:
+        def read(response: client.OpenResponse) -> http_types.ClientResponse:
             nonlocal repeated
             repeated = response.repeated
             return _whole(response)
@@ -123,9 +123,9 @@ class ApiServer:
 
     def _ask_manager(
         self, path: str, *, query: Mapping[str, str] | None = None
-    ) -> http_types.Response:
+    ) -> http_types.ClientResponse:
         base = f"/v1/namespaces/{parse.quote(self.namespace, safe='')}"
-        request = http_types.Request(
+        request = http_types.ClientRequest(
             method="GET", path=self._manager.path(f"{base}/{path}"), query=query, accept="*/*"
         )
         response = self._results.send(request, _RESPONSES, _whole)
@@ -155,15 +155,15 @@ class ApiServer:
         *,
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
-    ) -> http_types.Response:
-        request = http_types.Request(
+    ) -> http_types.ClientResponse:
+        request = http_types.ClientRequest(
             method=method,
             path=path,
             query=query,
             body=None if body is None else msgspec.json.encode(body),
             content_type=http_types.MERGE_PATCH if method == "PATCH" else http_types.JSON,
         )
-        response: http_types.Response = self._client.send(request, _RESPONSES, read)
+        response: http_types.ClientResponse = self._client.send(request, _RESPONSES, read)
         return response
 
 
@@ -196,12 +196,14 @@ def _client(to: Connector) -> client.Client:
     return client.Client(to, _FAILURES, what="API", patience_s=PATIENCE_S)
 
 
-def _whole(response: client.OpenResponse) -> http_types.Response:
+def _whole(response: client.OpenResponse) -> http_types.ClientResponse:
     head = response.head
-    return http_types.Response(head.status, head.reason, response.connection.read(), head.headers)
+    return http_types.ClientResponse(
+        head.status, head.reason, response.connection.read(), head.headers
+    )
 
 
-def _document(response: http_types.Response) -> dict[str, Any]:
+def _document(response: http_types.ClientResponse) -> dict[str, Any]:
     if response.status == NOT_FOUND and not response.is_kubernetes_status():
         raise Refused(
             "this server has no objects: connect to the kubeconfig or the data directory of a "

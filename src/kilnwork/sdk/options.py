@@ -299,21 +299,19 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def _age(value: Any) -> float:
     """Seconds; of a text, its number times its unit."""
-    wanted = (
-        f"seconds, more than 0 and at most {api_task.LONGEST_S}, or a text such as '7d' or '12h'"
-    )
+    wanted = f"seconds, more than 0 and at most {api_task.MAX_S}, or a text such as '7d' or '12h'"
     if isinstance(value, str):
         number, unit = value[:-1], _UNITS.get(value[-1:])
         if unit is None or not number.isascii() or not number.isdecimal():
             raise _Unfit(wanted)
         value = int(number) * unit
     fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if not fits or not 0 < value <= api_task.LONGEST_S:
+    if not fits or not 0 < value <= api_task.MAX_S:
         raise _Unfit(wanted)
     return float(value)
 
 
-_seconds = _or_none(_number(0, api_task.LONGEST_S, "seconds", above=True))
+_seconds = _or_none(_number(0, api_task.MAX_S, "seconds", above=True))
 _delay = _number(0, 86_400, "seconds")
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {

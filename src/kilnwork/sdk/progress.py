@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Self, TextIO
 
-from kilnwork.kit import clock, meter
+from kilnwork.kit import clock, progress_meter
 from kilnwork.sdk import futures
 
 REFRESH_S = 0.1
@@ -63,7 +63,7 @@ class Line:
         self._clock = time or clock.SystemClock()
         self._width = width
         self._began = self._clock.monotonic()
-        self._meter = meter.Meter(None, meter.count)
+        self._meter = progress_meter.Meter(None, progress_meter.format_count)
         self._total = 0
         self._growing = True
         self._pending: set[futures.Future[Any]] = set()
@@ -141,7 +141,7 @@ class Line:
         if self._cancelled:
             text += f"  {self._cancelled:,} cancelled"
         over = not self._pending and not self._growing
-        return f"{text}  in {meter.duration(now_s - self._began)}" if over else text
+        return f"{text}  in {progress_meter.format_duration(now_s - self._began)}" if over else text
 
     def _failures(self) -> Iterator[str]:
         while self._news:

@@ -177,7 +177,7 @@ class Api:
             for view in views
         ]
 
-    async def _wanted(self, request: asgi.Request, namespace: str | None) -> model.Wanted:
+    async def _wanted(self, request: asgi.Request, namespace: str | None) -> model.TaskQuery:
         state = request.query.get("state") or None
         if state is not None and state not in list(api_task.State):
             known = ", ".join(api_task.State)
@@ -185,7 +185,7 @@ class Api:
         parent = request.query.get("parent") or None
         if parent is not None and namespace is None:
             raise errors.BadRequest(f"parent={parent}: list one namespace, /v1/namespaces/NS/tasks")
-        return model.Wanted(
+        return model.TaskQuery(
             state=None if state is None else api_task.State(state),
             declared=None if "declared" not in request.query else request.flag("declared"),
             parent=None

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from kilnwork.api import manager
-from kilnwork.kit import asgi, keepalive
+from kilnwork.kit import asgi, tcp_keepalive
 from kilnwork.server import errors, problems
 
 
@@ -33,6 +33,6 @@ class Channel:
         if hijack is None or request.method != "GET" or wanted != {manager.CHANNEL_PROTOCOL}:
             raise errors.UpgradeRequired
         taken = hijack()
-        keepalive.watch(taken.transport.get_extra_info("socket"))
+        tcp_keepalive.bound_silence(taken.transport.get_extra_info("socket"))
         taken.transport.write(asgi.switching(manager.CHANNEL_PROTOCOL))
         taken.hand_over(self._new_link())

@@ -37,7 +37,7 @@ class _File(NamedTuple):
 class PondFiles:
     """See the module."""
 
-    def __init__(self, jobs: service.Jobs) -> None:
+    def __init__(self, jobs: service.FileJobs) -> None:
         self._jobs = jobs
         self._directories: dict[str, Callable[[model.JobView], Awaitable[list[_File]]]] = {
             "results": self._results,
@@ -152,7 +152,7 @@ def _outputs(
 ) -> Iterator[tuple[int, filejobs.StoredFile]]:
     """Number and result of each part that has succeeded."""
     for one in commits:
-        if one.outcome == filejobs.Outcome.SUCCEEDED and one.output is not None:
+        if one.outcome == filejobs.PartOutcome.SUCCEEDED and one.output is not None:
             yield one.part, one.output
 
 

@@ -131,7 +131,7 @@ class Journal(Protocol):
         ...
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> Page:
         """At most `limit` tasks of a namespace, or of all (None); `below` is `more` of the page
         before.
@@ -231,7 +231,7 @@ class Flows(Protocol):
         step: str,
         after: str,
         limit: int,
-        state: flow_model.State | None,
+        state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
         """At most `limit` instances behind the key `after`, in the order in which they began.
 

@@ -97,14 +97,14 @@ def document(view: model.InstanceView) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _state(request: asgi.Request) -> model.State | None:
+def _state(request: asgi.Request) -> model.InstanceState | None:
     text = request.query.get("state") or None
     if text is None:
         return None
     try:
-        return model.State(text)
+        return model.InstanceState(text)
     except ValueError as error:
-        known = ", ".join(model.State)
+        known = ", ".join(model.InstanceState)
         raise errors.BadRequest(f"state={text[:100]}: known states are {known}") from error
 
 

@@ -35,6 +35,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     finished: float | None = None
     progress: str = ""
+    suspended: bool = False
+    """No other attempt starts before it is resumed; the one that runs goes on."""
     usage: attempts.Usage | None = None
     memory: str = ""
 
@@ -54,6 +56,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             attempt=status.get("attempts", 0),
             losses=status.get("losses", 0),
             exit_code=status.get("exitCode"),
+            suspended=bool(found.get("spec", {}).get("suspend")),
             started=_time(status.get("startTime")),
             finished=_time(status.get("finishTime")),
         )
@@ -70,7 +73,7 @@ def _time(text: str | None) -> float | None:
 def sentence(facts: Facts, *, now: float) -> str:
     """The answer to "why?", in one sentence."""
     if facts.state == task.State.RUNNING:
-        return _running(facts, now=now)
+        return _running(facts, now=now) + _held_back(facts)
     if facts.state == task.State.SUCCESS and facts.reason == reasons.Reason.CACHED:
         return f"Task {facts.name} did not have to run ({facts.reason}): {_because(facts)}"
     if facts.state == task.State.SUCCESS:
@@ -96,6 +99,12 @@ def _running(facts: Facts, *, now: float) -> str:
     if facts.reason in ("", reasons.Reason.STARTED):
         return f"{text}; {facts.message}." if facts.message else f"{text}{_lost(facts)}."
     return f"{text} ({facts.reason}): {_because(facts)}"
+
+
+def _held_back(facts: Facts) -> str:
+    if not facts.suspended:
+        return ""
+    return f" It is suspended: no other attempt starts before `kiln resume {facts.name}`."
 
 
 def _ended(start: str, facts: Facts) -> str:

@@ -20,7 +20,7 @@ from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import manifest, origins, output_source, shards
 from kilnwork.jobs.flows import model
-from kilnwork.kit import file_paths
+from kilnwork.kit import snapshot_paths
 from kilnwork.sdk import snapshots as sdk_snapshots
 from kilnwork.sdk import sync_sets
 from kilnwork.testing import flows
@@ -167,7 +167,7 @@ def _link(name: str, given: Path, place: Path) -> None:
 def _write(files: Mapping[str, str], place: Path) -> None:
     place.mkdir()
     for path, text in files.items():
-        problem = file_paths.problem(path)
+        problem = snapshot_paths.problem(path)
         if problem:
             raise flows.InvalidFlow(f"data: inline file {path!r} {problem}")
         file = place / path

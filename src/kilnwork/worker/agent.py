@@ -86,7 +86,7 @@ class Agent:
         self._settings = given
         self._relay = relay
         self._session = session
-        self._crew = coroutines.Crew("worker", on_failure=self._failed)
+        self._background = coroutines.BackgroundWork("worker", on_failure=self._failed)
         self._failure: Exception | None = None
         self._attempts: dict[attempts.AttemptRef, attempt.Attempt] = {}
         self._reaper = reaper.Reaper()
@@ -129,7 +129,7 @@ class Agent:
             explain_kill=self._memory.explain_kill,
         )
         self._supervisor = zygote_supervisor.ZygoteSupervisor(
-            crew=self._crew,
+            background=self._background,
             waiter=self._reaper,
             orphan_processes=orphan_processes,
             gone=self._slots.gone,
@@ -157,9 +157,9 @@ class Agent:
         self._reaper.start()
         if self._relay is not None:
             await self._relay.start()
-        self._crew.start("link", self._hold_link())
-        self._crew.start("drain-pipes", self._slots.drain_full_pipes())
-        self._crew.start("memory", self._memory.run())
+        self._background.start("link", self._hold_link())
+        self._background.start("drain-pipes", self._slots.drain_full_pipes())
+        self._background.start("memory", self._memory.run())
         try:
             await self._stopping.wait()
             await self._end_all()
@@ -168,11 +168,11 @@ class Agent:
         finally:
             self._slots.close()
             await self._supervisor.close(timeout_s=LAST_WORDS_S)
-            await self._crew.stop()
+            await self._background.stop()
             if self._relay is not None:
                 await self._relay.stop()
             self._reaper.stop()
-            processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+            processes.signal_all(processes.descendants(os.getpid()), signal.SIGKILL)
             self._tools.stdout.close()
             self._tools.directories.close()
             for number in (signal.SIGTERM, signal.SIGINT):  # one more must not spoil the exit code
@@ -270,7 +270,7 @@ class Agent:
         kind = attempt.Attempt if self._containers is None else self._containers.ContainerAttempt
         current: attempt.Attempt = kind(run, self._tools)
         self._attempts[run.ref] = current
-        self._crew.start(str(run.ref), self._run_attempt(current))
+        self._background.start(str(run.ref), self._run_attempt(current))
 
     async def _run_attempt(self, current: attempt.Attempt) -> None:
         await current.run()

@@ -204,7 +204,7 @@ _MARKER_BYTES = f"{orphans.MARKER}=".encode()
 
 
 def _others() -> set[int]:
-    stats = processes.look()
+    stats = processes.read_all()
     return {pid for pid, stat in stats.items() if stat.running and pid != os.getpid()}
 
 

@@ -137,7 +137,7 @@ def is_leaving(pid: int) -> bool:
 
 
 def family(root: int, stats: dict[int, processes.Stat]) -> set[int]:
-    return processes.below({root}, stats) | ({root} & stats.keys())
+    return processes.descendants_in({root}, stats) | ({root} & stats.keys())
 
 
 def _of_status(pid: int) -> int:

@@ -146,7 +146,7 @@ class MemoryWatch:
         self._families = {}
         candidates = self._candidates()
         if candidates:
-            stats = processes.look()
+            stats = processes.read_all()
             self._families = {each.root: memory.family(each.root, stats) for each in candidates}
             self._families[os.getpid()] = memory.family(os.getpid(), stats)
 

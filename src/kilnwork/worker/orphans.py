@@ -65,14 +65,14 @@ class Orphans:
         pause_s = _FIRST_PAUSE_S
         try:
             while not self._reaper.sweep():
-                stats = processes.look()
+                stats = processes.read_all()
                 orphans = self._left_by(root, stats)
                 if not orphans:
                     break
                 if loop.time() > deadline:
                     self._abandon(orphans, stats)
                     return False
-                left = orphans | processes.below(orphans, stats)
+                left = orphans | processes.descendants_in(orphans, stats)
                 _kill(left, groups=self._groups({stats[pid].group for pid in left}, root))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)

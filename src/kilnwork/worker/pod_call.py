@@ -25,7 +25,7 @@ from kilnwork.channel import client, frames, messages, tunnel
 from kilnwork.channel import errors as channel_errors
 from kilnwork.data import blobs, cached, remote
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import http1, ids, logs, sandbox, scratch
+from kilnwork.kit import container_mounts, http1, ids, logs, scratch
 from kilnwork.sdk import errors, futures, session
 from kilnwork.worker import execution, interrupts, manager_connector, slot, slot_calls
 
@@ -71,7 +71,7 @@ class PodCallSettings(NamedTuple):
 def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
     """Raises KeyError, ValueError: the executor sets all of it."""
     return PodCallSettings(
-        token_file=sandbox.found(Path(environment["KILN_TOKEN_FILE"]), environment),
+        token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
             environment["KILN_TASK_ID"],
             int(environment["KILN_RUN"]),

@@ -15,7 +15,7 @@ from collections import deque
 from typing import cast
 
 from kilnwork.api import manager
-from kilnwork.kit import coroutines, errors, http1, keepalive
+from kilnwork.kit import coroutines, errors, http1, tcp_keepalive
 from kilnwork.worker import settings
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class Relay:
 
     def __init__(self, given: settings.RemoteManager) -> None:
         self._given = given
-        self._crew = coroutines.Crew("relay")
+        self._background = coroutines.BackgroundWork("relay")
         self._servers: list[asyncio.Server] = []
         self._ends: set[_End] = set()
         self._context: tuple[bytes, ssl.SSLContext] | None = None
@@ -184,12 +184,12 @@ class Relay:
         """Accept and pass on nothing more."""
         for server in self._servers:
             server.close()
-        await self._crew.stop()
+        await self._background.stop()
         for end in list(self._ends):
             end.abort()
 
     def accepted(self, near: _Near, *, upgrade: bool) -> None:
-        self._crew.start("join", self._join(near, upgrade=upgrade))
+        self._background.start("join", self._join(near, upgrade=upgrade))
 
     async def _join(self, near: _Near, *, upgrade: bool) -> None:
         far = _Far()
@@ -228,7 +228,7 @@ class Relay:
             ssl_handshake_timeout=JOIN_S,
             ssl_shutdown_timeout=DRAIN_S,
         )
-        keepalive.watch(transport.get_extra_info("socket"))
+        tcp_keepalive.bound_silence(transport.get_extra_info("socket"))
 
     def _tls(self) -> ssl.SSLContext:
         """By the CA file as it is now. Raises CannotJoin."""

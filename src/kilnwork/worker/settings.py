@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kilnwork.kit import errors, sandbox
+from kilnwork.kit import container_mounts, errors
 
 DIRECTORY_PREFIX = "kiln-w-"
 """Of what a worker makes in the temporary directory."""
@@ -91,11 +91,12 @@ class WorkerSettings:
     """See the module.
 
     `channel`: path of the dispatcher's Unix socket, or that of the relay to a `remote` one, which
-    is None for a dispatcher on this machine. `mounts`: see `kit.sandbox`. `workdir`: where slots
-    run, None: where the worker does. `pythonpath`: where slots look for modules at last. `owner`:
-    descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`: bytes
-    that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit, where
-    the largest task is ended; 0 for never. `containers`: commands run in containers of their own.
+    is None for a dispatcher on this machine. `mounts`: `kit.container_mounts`. `workdir`: where
+    slots run, None: where the worker does. `pythonpath`: where slots look for modules at last.
+    `owner`: descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`:
+    bytes that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit,
+    where the largest task is ended; 0 for never. `containers`: commands run in containers of their
+    own.
     """
 
     channel: str
@@ -120,7 +121,7 @@ def name_directory(environment: MutableMapping[str, str]) -> None:
     """Say where the relay will be, if there is one: agent, zygotes and slots must agree on it."""
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
         temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the directory will be private
-        if _in_containers(environment) and sandbox.root(environment) == Path("/"):
+        if _in_containers(environment) and container_mounts.mount_root(environment) == Path("/"):
             temporary = str(VOLUME)
         if len(os.fsencode(temporary)) > _MAX_DIRECTORY:
             temporary = "/tmp"  # noqa: S108
@@ -129,7 +130,7 @@ def name_directory(environment: MutableMapping[str, str]) -> None:
 
 def from_environment(environment: Mapping[str, str]) -> WorkerSettings:
     """Raises ConfigurationError, which names the variable and what it should hold."""
-    mounts = sandbox.root(environment)
+    mounts = container_mounts.mount_root(environment)
     remote, channel = _channel(environment, mounts)
     return WorkerSettings(
         channel=channel,

@@ -112,7 +112,7 @@ def main() -> int:
 
 
 def _found(name: str) -> str:
-    """Where the mount is whose path a variable tells: see `kit.sandbox`."""
+    """Where the mount is whose path a variable tells: see `kit.container_mounts`."""
     return os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT", "") + os.environ[name]
 
 

@@ -90,13 +90,13 @@ class _Sidecar:
         )
         server = unix_http.UnixHttpServer(calls.handle)
         await server.start(socket.socket(fileno=os.dup(self._listener.socket.fileno())))
-        crew = coroutines.Crew("sidecar")
-        crew.start("link", self._linked(link))
+        background = coroutines.BackgroundWork("sidecar")
+        background.start("link", self._linked(link))
         try:
             await over.wait()
         finally:
             await server.close()
-            await crew.stop()
+            await background.stop()
 
     async def _linked(self, link: peer.Peer) -> None:
         """Hold the link. One that is refused for good leaves calls without a response: whoever

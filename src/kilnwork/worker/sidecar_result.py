@@ -50,13 +50,13 @@ def message(*, began: float | None) -> tuple[bytes, int]:
                 raise errors.BadResult(reasons.Reason.RESULT_TOO_LARGE, _NO_ROOM)
             return said, 0
     except errors.BadResult as error:
-        bad = outputs.Output(reason=error.reason, message=str(error)[:_MESSAGE_LENGTH])
+        bad = outputs.AttemptOutput(reason=error.reason, message=str(error)[:_MESSAGE_LENGTH])
         return _cut(bad, given), 0
     except kit_errors.KilnError as error:
-        return _cut(outputs.Output(message=str(error)[:_MESSAGE_LENGTH]), given), 1
+        return _cut(outputs.AttemptOutput(message=str(error)[:_MESSAGE_LENGTH]), given), 1
 
 
-def _cut(said: outputs.Output, given: sidecar_settings.SidecarSettings) -> bytes:
+def _cut(said: outputs.AttemptOutput, given: sidecar_settings.SidecarSettings) -> bytes:
     """As much of the message as fits."""
     while True:
         encoded = msgspec.json.encode(said)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.kit import clock, sandbox
+from kilnwork.kit import clock, container_mounts
 
 CLOCK = clock.SystemClock()
 
@@ -37,8 +37,8 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
     """Raises KeyError, ValueError: the executor sets all of it."""
     blobs = environment.get("KILN_BLOBS", "")
     return SidecarSettings(
-        directory=sandbox.found(Path(environment["KILN_CONTRACT_DIR"]), environment),
-        token_file=sandbox.found(Path(environment["KILN_TOKEN_FILE"]), environment),
+        directory=container_mounts.locate(Path(environment["KILN_CONTRACT_DIR"]), environment),
+        token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
             environment["KILN_TASK_ID"],
             int(environment["KILN_RUN"]),

@@ -72,7 +72,7 @@ class UnixHttpServer:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
-        self._crew = coroutines.Crew("task-socket")
+        self._background = coroutines.BackgroundWork("task-socket")
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
 
@@ -87,20 +87,20 @@ class UnixHttpServer:
             self._server.close()
         for connection in list(self._connections):
             connection.abort()
-        await self._crew.stop()
+        await self._background.stop()
 
     def _connect(self) -> "_Connection":
-        return _Connection(self._handle, crew=self._crew, siblings=self._connections)
+        return _Connection(self._handle, background=self._background, siblings=self._connections)
 
 
 class _Connection(asyncio.Protocol):
     """One connection; also the callbacks of its parser (on_…)."""
 
     def __init__(
-        self, handle: Handle, *, crew: coroutines.Crew, siblings: set["_Connection"]
+        self, handle: Handle, *, background: coroutines.BackgroundWork, siblings: set["_Connection"]
     ) -> None:
         self._handle = handle
-        self._crew = crew
+        self._background = background
         self._siblings = siblings
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
@@ -173,7 +173,7 @@ class _Connection(asyncio.Protocol):
         if len(self._queue) > MAX_PIPELINED:
             raise HttpError(503, f"more than {MAX_PIPELINED} requests at a time on a connection")
         if self._responding is None:
-            self._responding = self._crew.start("answer", self._respond_to_all())
+            self._responding = self._background.start("answer", self._respond_to_all())
 
     def _head(self, count: int) -> None:
         self._head_bytes += count

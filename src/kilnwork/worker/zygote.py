@@ -87,7 +87,7 @@ class Zygote:
             if self._link.fileno() in ready and not self._obey():
                 poll.unregister(self._link)
                 self._orphaned = True
-                processes.send(self._slots, signal.SIGKILL)
+                processes.signal_all(self._slots, signal.SIGKILL)
             self._sweep()
 
     def _calm(self) -> None:
@@ -109,7 +109,7 @@ class Zygote:
                     self._fork_slot(order, descriptors)
                 case zygote_link.KillSlot():
                     pids = [pid for pid, name in self._slots.items() if name == order.slot]
-                    processes.send(pids, signal.SIGKILL)
+                    processes.signal_all(pids, signal.SIGKILL)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -179,7 +179,7 @@ class Zygote:
         The kernel gives the children of a process to its subreaper before it may be waited for, and
         lists them until we wait for them: what is not seen here is not there.
         """
-        stats = processes.look()
+        stats = processes.read_all()
         orphans = {
             pid
             for pid, stat in stats.items()
@@ -194,10 +194,10 @@ class Zygote:
             log.error("processes of a slot cannot be killed", extra={"pids": sorted(orphans)})
             self._settle(proof=False)
             return True
-        left = orphans | processes.below(orphans, stats)
+        left = orphans | processes.descendants_in(orphans, stats)
         groups = {stats[pid].group for pid in left} - self._slots.keys() - {os.getpgrp()}
-        processes.send((-group for group in groups), signal.SIGKILL)
-        processes.send(left, signal.SIGKILL)
+        processes.signal_all((-group for group in groups), signal.SIGKILL)
+        processes.signal_all(left, signal.SIGKILL)
         self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
         return True
 

@@ -43,13 +43,13 @@ class ZygoteSupervisor:
     def __init__(
         self,
         *,
-        crew: coroutines.Crew,
+        background: coroutines.BackgroundWork,
         waiter: reaper.Reaper,
         orphan_processes: orphans.Orphans,
         gone: Gone,
         broken: Broken,
     ) -> None:
-        self._crew = crew
+        self._background = background
         self._reaper = waiter
         self._orphans = orphan_processes
         self._gone = gone
@@ -80,7 +80,7 @@ class ZygoteSupervisor:
         root = self._orphans.register(zygote.pid, marker=f"{_MARKER}-{self._count}")
         ended = self._reaper.watch(zygote.pid)
         asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
-        self._crew.start("zygote", self._keep(zygote, ended, root))
+        self._background.start("zygote", self._keep(zygote, ended, root))
         asyncio.get_running_loop().call_later(START_S, self._overdue, zygote)
 
     def fork_slot(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:

@@ -179,14 +179,14 @@ class _Load:
         if act == "pause":
             self._pause(pid)
         else:
-            processes.send([pid], signal.SIGKILL)
+            processes.signal_all([pid], signal.SIGKILL)
 
     def _pause(self, pid: int) -> None:
-        processes.send([pid], signal.SIGSTOP)
+        processes.signal_all([pid], signal.SIGSTOP)
         try:
             time.sleep(self.chance.uniform(0.1, 3.0))
         finally:
-            processes.send([pid], signal.SIGCONT)
+            processes.signal_all([pid], signal.SIGCONT)
 
     # what must be so
 
@@ -265,5 +265,5 @@ class _Load:
             left = self.server.leftovers()
             if not left:
                 break
-            processes.send(left, signal.SIGKILL)
+            processes.signal_all(left, signal.SIGKILL)
             time.sleep(0.05)

@@ -47,7 +47,7 @@ class Family:
             found = self.members()
             if not found:
                 return
-            processes.send(found, signal.SIGKILL)
+            processes.signal_all(found, signal.SIGKILL)
 
     def _look(self) -> None:
         """Read the environment of processes that were not there the last time."""

@@ -209,7 +209,7 @@ class _Run:
             found = self.family.of_kind(kind)
         if found:
             self.report.hits.append(kind)
-            processes.send([self.chance.choice(found)], signal.SIGKILL)
+            processes.signal_all([self.chance.choice(found)], signal.SIGKILL)
 
     def _rewrite(self) -> None:
         """Other content of all files, of the same size, once they are pinned."""
@@ -320,5 +320,5 @@ class _Run:
             left = self.server.leftovers()
             if not left:
                 break
-            processes.send(left, signal.SIGKILL)
+            processes.signal_all(left, signal.SIGKILL)
             time.sleep(0.05)

@@ -85,7 +85,7 @@ def test_names_and_status_of_each_kind() -> None:
 def test_columns_end_with_age_and_hide_the_reason() -> None:
     columns = crd.definition(kinds.TASKS)["spec"]["versions"][0]["additionalPrinterColumns"]
     shown = [c["name"] for c in columns if not c.get("priority")]
-    assert shown == ["State", "Attempts", "Age"]
+    assert shown == ["State", "Attempts", "Suspend", "Age"]
     assert next(c for c in columns if c["name"] == "Reason")["priority"] == 1
 
 

@@ -17,7 +17,7 @@ START = "2026-01-01T00:00:00"  # a Thursday
 
 def parse(
     text: str, *, style: job_config.CronFormat = STANDARD, hash_id: str = "default/report"
-) -> cron.Expression:
+) -> cron.CronExpression:
     return cron.parse(text, format=style, hash_id=hash_id)
 
 
@@ -27,7 +27,7 @@ def seconds(text: str) -> int:
 
 
 def ticks(
-    expression: cron.Expression,
+    expression: cron.CronExpression,
     count: int,
     *,
     start: str = START,
@@ -251,7 +251,7 @@ def test_hashes_spread_over_their_range_and_no_further(
     assert seen == set(range(low, high + 1))
 
 
-def numbers(expression: cron.Expression, place: int) -> tuple[int, ...]:
+def numbers(expression: cron.CronExpression, place: int) -> tuple[int, ...]:
     """What an expression has in one of seven places."""
     return (
         expression.seconds,

@@ -69,7 +69,7 @@ def walk(zone: dt.tzinfo, start: int, end: int) -> Iterator[Second]:
 
 
 def ticks_by_walking(
-    expression: cron.Expression, seconds: list[Second], gap: Gap, overlap: Overlap
+    expression: cron.CronExpression, seconds: list[Second], gap: Gap, overlap: Overlap
 ) -> list[int]:
     """Ticks by the rules as a person would tell them."""
     every_hour = set(expression.hours) == set(range(24))
@@ -83,7 +83,7 @@ def ticks_by_walking(
     ]
 
 
-def matches(expression: cron.Expression, local: dt.datetime) -> bool:
+def matches(expression: cron.CronExpression, local: dt.datetime) -> bool:
     return (
         local.second in expression.seconds
         and local.minute in expression.minutes
@@ -106,7 +106,7 @@ def test_every_second_around_changes_of_the_clocks(name: str) -> None:
 
 
 def assert_ticks(
-    expression: cron.Expression,
+    expression: cron.CronExpression,
     zone: dt.tzinfo,
     wanted: list[int],
     *,
@@ -124,12 +124,12 @@ def assert_ticks(
             assert count == len([tick for tick in wanted if after < tick <= until]) or until >= end
 
 
-def parse(text: str) -> cron.Expression:
+def parse(text: str) -> cron.CronExpression:
     return cron.parse(text, format=job_config.CronFormat.STANDARD, hash_id="")
 
 
 def ticks(
-    expression: cron.Expression,
+    expression: cron.CronExpression,
     zone: dt.tzinfo,
     *,
     start: int,

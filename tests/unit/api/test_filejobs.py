@@ -7,7 +7,7 @@ from kilnwork.api import task as api_task
 
 
 def test_more_attempts_of_a_part_leave_its_losses_as_they_are() -> None:
-    spec = msgspec.convert({"retry": {"maxAttempts": 6}}, filejobs.JobSpec)
+    spec = msgspec.convert({"retry": {"maxAttempts": 6}}, filejobs.FileJobSpec)
     assert spec.retry.max_losses == filejobs.MAX_LOSSES
     assert spec.retry.max_attempts == 6
 

@@ -8,11 +8,11 @@ import pytest
 from kilnwork.api import inputs, reasons, task
 
 
-def _object(name: str) -> inputs.Source:
-    return inputs.Source(inputs.Kind.OBJECT, name)
+def _object(name: str) -> inputs.InputSource:
+    return inputs.InputSource(inputs.InputKind.OBJECT, name)
 
 
-def _read(spec: task.TaskSpec, values: dict[inputs.Source, Any]) -> Any:
+def _read(spec: task.TaskSpec, values: dict[inputs.InputSource, Any]) -> Any:
     document = inputs.assemble(spec, values)
     assert document is not None
     return json.loads(document)
@@ -31,7 +31,7 @@ def test_objects_and_results_come_under_their_names() -> None:
     spec = task.TaskSpec(
         inputs=(task.TaskInput(name="a", object="x"), task.TaskInput(name="b", task="t"))
     )
-    values = {_object("x"): [1, 2], inputs.Source(inputs.Kind.TASK, "t"): None}
+    values = {_object("x"): [1, 2], inputs.InputSource(inputs.InputKind.TASK, "t"): None}
     assert _read(spec, values) == {"a": [1, 2], "b": None}
 
 

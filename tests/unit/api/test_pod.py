@@ -49,17 +49,17 @@ def test_pod_on_its_way_has_no_trouble(status: dict[str, Any]) -> None:
     [
         (
             {"phase": "Failed", "reason": "Evicted", "message": "disk is full"},
-            pod.Kind.FAILING,
+            pod.TroubleKind.FAILING,
             "Pod w-0 failed: Evicted: disk is full",
         ),
         (
             UNSCHEDULED,
-            pod.Kind.UNSCHEDULABLE,
+            pod.TroubleKind.UNSCHEDULABLE,
             "Pod w-0 has no node: Unschedulable: 0/3 nodes are available",
         ),
         (
             _container(state={"waiting": {"reason": "ErrImagePull", "message": "no such image"}}),
-            pod.Kind.NO_IMAGE,
+            pod.TroubleKind.NO_IMAGE,
             "Pod w-0: ErrImagePull: no such image",
         ),
         (
@@ -67,17 +67,17 @@ def test_pod_on_its_way_has_no_trouble(status: dict[str, Any]) -> None:
                 state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 2s"}},
                 lastState=ENDED,
             ),
-            pod.Kind.FAILING,
+            pod.TroubleKind.FAILING,
             "Pod w-0: CrashLoopBackOff: back-off 2s; it last ended with exit code 1 (Error)",
         ),
         (
             _container(state={"running": {}}, lastState=ENDED, restartCount=3),
-            pod.Kind.FAILING,
+            pod.TroubleKind.FAILING,
             "Pod w-0 was started again 3 times; it last ended with exit code 1 (Error)",
         ),
         (
             _container(state={"terminated": {"exitCode": 137, "signal": 9}}),
-            pod.Kind.FAILING,
+            pod.TroubleKind.FAILING,
             "Pod w-0 ended with signal 9",
         ),
         (
@@ -87,12 +87,14 @@ def test_pod_on_its_way_has_no_trouble(status: dict[str, Any]) -> None:
                     {"name": "bad", "state": {"waiting": {"reason": "ErrImagePull"}}},
                 ]
             },
-            pod.Kind.NO_IMAGE,
+            pod.TroubleKind.NO_IMAGE,
             "container bad of Pod w-0: ErrImagePull",
         ),
     ],
 )
-def test_trouble_names_what_is_wrong(status: dict[str, Any], kind: pod.Kind, sentence: str) -> None:
+def test_trouble_names_what_is_wrong(
+    status: dict[str, Any], kind: pod.TroubleKind, sentence: str
+) -> None:
     assert pod.trouble(_pod(status)) == (kind, sentence)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from kilnwork.api import cel, documents, rule_evaluation, rules
-from kilnwork.api.rules import Operator, Outcome
+from kilnwork.api.rules import Operator, RuleOutcome
 
 DOCUMENT: dict[str, Any] = {
     "metadata": {"name": "book", "labels": {"app.kubernetes.io/name": "x", "sign": "a == b"}},
@@ -314,28 +314,30 @@ PHASES = result_rules(
 @pytest.mark.parametrize(
     ("phase", "outcome"),
     [
-        ("Succeeded", Outcome.SUCCESS),
-        ("Error", Outcome.FAILED),
-        ("Running", Outcome.RUNNING),
+        ("Succeeded", RuleOutcome.SUCCESS),
+        ("Error", RuleOutcome.FAILED),
+        ("Running", RuleOutcome.RUNNING),
         ("Pending", None),
         (None, None),
     ],
 )
-def test_outcome(phase: str | None, outcome: Outcome | None) -> None:
+def test_outcome(phase: str | None, outcome: RuleOutcome | None) -> None:
     status = {} if phase is None else {"phase": phase}
     assert rules.compile_rules(PHASES).judge({"status": status}) is outcome
 
 
 def test_failure_wins() -> None:
     both = rules.compile_rules(result_rules(successCondition=".done", failureCondition=".failed"))
-    assert both.judge({"done": True, "failed": True}) is Outcome.FAILED
-    assert both.judge({"done": True, "failed": False}) is Outcome.SUCCESS
-    assert both.judge({"done": True}) is Outcome.SUCCESS
+    assert both.judge({"done": True, "failed": True}) is RuleOutcome.FAILED
+    assert both.judge({"done": True, "failed": False}) is RuleOutcome.SUCCESS
+    assert both.judge({"done": True}) is RuleOutcome.SUCCESS
     assert "failureCondition is true" in both.explain({"failed": True})
 
 
 def test_without_a_running_condition_it_runs_when_it_is_there() -> None:
-    assert rules.compile_rules(result_rules(successCondition=".done")).judge({}) is Outcome.RUNNING
+    assert (
+        rules.compile_rules(result_rules(successCondition=".done")).judge({}) is RuleOutcome.RUNNING
+    )
 
 
 @pytest.mark.parametrize("observed", [1, 3, '"2"', "true"])
@@ -350,11 +352,11 @@ def test_a_status_of_another_generation_says_nothing(observed: Any) -> None:
     assert checked.explain(stale) == (
         f"waiting for generation 2 to be observed; status.observedGeneration is {observed}"
     )
-    assert checked.judge(stale, check_generation=False) is Outcome.SUCCESS
+    assert checked.judge(stale, check_generation=False) is RuleOutcome.SUCCESS
     stale["status"]["observedGeneration"] = 2
-    assert checked.judge(stale) is Outcome.SUCCESS
+    assert checked.judge(stale) is RuleOutcome.SUCCESS
     del stale["status"]["observedGeneration"]
-    assert checked.judge(stale) is Outcome.SUCCESS
+    assert checked.judge(stale) is RuleOutcome.SUCCESS
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kilnwork.api import job_config, schedules
 Policy = job_config.MissedPolicy
 TOO_LATE = schedules.DropReason.TOO_LATE
 BY_POLICY = schedules.DropReason.MISSED_RUNS_POLICY
-Waiting = schedules.Waiting
+Waiting = schedules.WaitReason
 DAY_S = 86_400
 
 
@@ -31,16 +31,16 @@ def schedule(
     most: int = 5,
     within: int = DAY_S,
     **more: object,
-) -> schedules.Schedule:
+) -> schedules.CompiledSchedule:
     """The schedule of JobConfig default/report."""
     missed = {"policy": policy.value, "maxRuns": most, "withinSeconds": within}
     cron = {"expressions": list(expressions), "timezone": more.pop("timezone", "")}
     spec = msgspec.convert({"cron": cron, "missedRuns": missed, **more}, job_config.Schedule)
-    return schedules.Schedule.of(spec, namespace="default", name="report")
+    return schedules.CompiledSchedule.of(spec, namespace="default", name="report")
 
 
 def plan(
-    what: schedules.Schedule, now: float, *, epoch: float = 0, decided: int | None = None
+    what: schedules.CompiledSchedule, now: float, *, epoch: float = 0, decided: int | None = None
 ) -> schedules.Plan:
     return schedules.plan(what, schedules.Facts(now=now, epoch=epoch, decided=decided))
 
@@ -52,7 +52,7 @@ def drops(found: schedules.Plan) -> dict[schedules.DropReason, int]:
 class Clock:
     """A manager that looks when its last plan says, and whenever a test says."""
 
-    def __init__(self, what: schedules.Schedule, *, epoch: float, now: float) -> None:
+    def __init__(self, what: schedules.CompiledSchedule, *, epoch: float, now: float) -> None:
         self.schedule = what
         self.epoch = epoch
         self.now = now
@@ -356,7 +356,7 @@ def test_what_is_wrong_is_named_by_its_path(
     spec: dict[str, object], path: str, detail: str
 ) -> None:
     with pytest.raises(schedules.InvalidSchedule) as caught:
-        schedules.Schedule.of(
+        schedules.CompiledSchedule.of(
             msgspec.convert(spec, job_config.Schedule), namespace="default", name="report"
         )
     assert caught.value.path == path
@@ -365,7 +365,7 @@ def test_what_is_wrong_is_named_by_its_path(
 
 
 def test_schedule_without_cron_never_fires() -> None:
-    empty = schedules.Schedule.of(job_config.Schedule(), namespace="default", name="report")
+    empty = schedules.CompiledSchedule.of(job_config.Schedule(), namespace="default", name="report")
     assert plan(empty, NOON, epoch=0).waiting is Waiting.ENDED
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from kilnwork.api import task, variables
 
-SECRET = variables.Source("Secret", "db")
+SECRET = variables.VariableSource("Secret", "db")
 
 
 def _secret(name: str, key: str, *, optional: bool = False) -> task.EnvVar:

@@ -65,10 +65,10 @@ class Ends:
     hub: scripted_hub.ScriptedHub
     owner: Owner
     peer: peer.Peer
-    crew: coroutines.Crew
+    background: coroutines.BackgroundWork
 
     async def join(self) -> None:
-        self.crew.start("serve", self.peer.serve())
+        self.background.start("serve", self.peer.serve())
         await waiting.wait_until_async(lambda: self.owner.welcomes, what="the link stands")
 
     async def rejoin(self) -> None:
@@ -92,9 +92,9 @@ async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
         entropy=ids.system_entropy(),
         patience_s=getattr(request, "param", 30.0),
     )
-    crew = coroutines.Crew("test")
-    yield Ends(hub, owner, ours, crew)
-    await crew.stop()
+    background = coroutines.BackgroundWork("test")
+    yield Ends(hub, owner, ours, background)
+    await background.stop()
     await hub.stop()
     directory.rmdir()
 
@@ -177,7 +177,7 @@ async def test_a_cancelled_request_is_not_made_again(ends: Ends) -> None:
     def ask(serial: int) -> messages.GetTask:
         return messages.GetTask(serial, REF, REF.task, 60.0)
 
-    asking = ends.crew.start("ask", ends.peer.request(ask))
+    asking = ends.background.start("ask", ends.peer.request(ask))
     await ends.hub.first(messages.GetTask)
     asking.cancel()
     await asyncio.wait({asking})
@@ -269,10 +269,10 @@ async def test_a_connection_that_comes_too_late_is_closed() -> None:
         return ours
 
     late = peer.Peer(Owner(), path=connect, clock=clock.SystemClock(), entropy=ids.system_entropy())
-    crew = coroutines.Crew("test")
-    crew.start("link", late.serve())
+    background = coroutines.BackgroundWork("test")
+    background.start("link", late.serve())
     await asyncio.sleep(0.05)
-    await crew.stop()
+    await background.stop()
     gate.set()
     await waiting.wait_until_async(lambda: ours.fileno() < 0, what="it is closed")
     theirs.close()
@@ -281,12 +281,12 @@ async def test_a_connection_that_comes_too_late_is_closed() -> None:
 async def test_who_waits_for_a_report_waits_until_it_is_stored(ends: Ends) -> None:
     await ends.join()
     ends.hub.acknowledges = False
-    crew = coroutines.Crew("waiter")
-    storing = crew.start("store", ends.peer.store(started))
+    background = coroutines.BackgroundWork("waiter")
+    storing = background.start("store", ends.peer.store(started))
     await ends.hub.first(messages.Started)
     await asyncio.sleep(0.05)
     assert not storing.done()
     ends.hub.acknowledges = True
     await ends.rejoin()  # it is sent again
     await asyncio.wait_for(storing, 30)
-    await crew.stop()
+    await background.stop()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.cli import job_following, job_lists, job_objects
-from kilnwork.kit import meter
+from kilnwork.kit import progress_meter
 
 NOW = 1_700_000_000.0
 
@@ -103,7 +103,7 @@ def test_a_run_that_was_asked_for_is_not_over_by_the_one_before() -> None:
 
 
 def test_the_line_of_a_job_that_is_followed() -> None:
-    counted = meter.Meter(None, meter.count, unit=" indexes")
+    counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
     text = job_following.line(job(indexes=COUNTS, message="held"), counted, now_s=0.0)
     assert text.startswith("Running  [#####.....]  50%  5 of 10 indexes")
     assert text.endswith("4 running  2 failed  held")

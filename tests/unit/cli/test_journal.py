@@ -60,6 +60,12 @@ def test_a_table_for_people() -> None:
     ]
 
 
+def test_what_is_suspended_says_so_although_it_runs() -> None:
+    running = item(state="Running", reason="Started", suspended=True)
+    assert journal.state(running) == "Running (Suspended)"
+    assert journal.state(item(state="Pending", reason="Suspended")) == "Pending (Suspended)"
+
+
 def test_a_wide_table_has_whole_ids_and_functions() -> None:
     header, row = journal.table([item(function="m:f", message="x")], now=NOW, wide=True)
     assert row.startswith(f"{CHILD}   m:f ")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from kilnwork.api import fitting, volcano_job
+from kilnwork.api import node_fit, volcano_job
 from kilnwork.cli import main
 
 GOLDEN = Path(__file__).parents[2] / "support" / "volcano"
@@ -64,7 +64,7 @@ def test_volcano_job_keeps_the_rules_of_its_webhook() -> None:
 def test_volcano_gang_counts_because_every_pod_has_requests() -> None:
     """Pods without are `best effort`: they count as ready, and the gang means nothing."""
     for task in job()["spec"]["tasks"]:
-        asked = fitting.requests(task["template"]["spec"])
+        asked = node_fit.requests(task["template"]["spec"])
         assert asked["cpu"] > 0
         assert asked["memory"] > 0
 

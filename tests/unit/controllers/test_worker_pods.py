@@ -9,7 +9,7 @@ import pytest
 from kilnwork.api import meta, names, task_cluster
 from kilnwork.controllers import worker_pods
 
-SETTINGS = worker_pods.Settings(
+SETTINGS = worker_pods.WorkerPodSettings(
     channel="unix:/run/channel.sock",
     worker_command=("python", "-m", "kilnwork.worker"),
     worker_image="kilnwork/worker:1",

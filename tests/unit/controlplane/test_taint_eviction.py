@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import fitting, meta, resource
+from kilnwork.api import meta, node_fit, resource
 from kilnwork.controlplane import taint_eviction
 from support import objects, waiting
 
@@ -75,4 +75,4 @@ async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: objects.World)
 )
 def test_how_long_a_pod_may_stay(tolerations: list[dict[str, Any]], stays: float | None) -> None:
     node: meta.JsonObject = {"metadata": {"name": "n"}, "spec": {"taints": [TAINT]}}
-    assert fitting.stays_s(node, {"spec": {"tolerations": tolerations}}) == stays
+    assert node_fit.stays_s(node, {"spec": {"tolerations": tolerations}}) == stays

@@ -40,7 +40,7 @@ def pieces(content: bytes, cuts: list[int]) -> list[bytes]:
     return [content[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def taken_in(spec: filejobs.JobSpec, given: list[bytes]) -> tuple[bytes, filejobs.Manifest]:
+def taken_in(spec: filejobs.FileJobSpec, given: list[bytes]) -> tuple[bytes, filejobs.Manifest]:
     taker = intake.Intake(spec)
     kept = b"".join(block for piece in given for block in taker.feed(piece))
     rest, manifest = taker.finish()
@@ -51,7 +51,7 @@ def taken_in(spec: filejobs.JobSpec, given: list[bytes]) -> tuple[bytes, filejob
 
 
 def read(
-    spec: filejobs.JobSpec, kept: bytes, manifest: filejobs.Manifest, cuts: list[int]
+    spec: filejobs.FileJobSpec, kept: bytes, manifest: filejobs.Manifest, cuts: list[int]
 ) -> list[bytes]:
     found: list[bytes] = []
     for part in manifest.parts:
@@ -92,7 +92,7 @@ def test_rows_that_were_written_are_read(
     if not ended:
         content = content.removesuffix(end.encode())
     given = filejobs.InputSpec(format=filejobs.Format.CSV, delimiter=delimiter)
-    spec = filejobs.JobSpec(input=given, items_per_part=items)
+    spec = filejobs.FileJobSpec(input=given, items_per_part=items)
     kept, manifest = taken_in(spec, pieces(content, cuts))
     assert kept == content
     assert manifest.header == tuple(header)
@@ -106,7 +106,7 @@ def test_rows_that_were_written_are_read(
 @hypothesis.given(st.text(st.sampled_from('ab,"\n'), max_size=60), CUTS)
 def test_any_text_has_the_rows_that_python_finds(text: str, cuts: list[int]) -> None:
     content = b"one,two,three\n" + text.encode()
-    spec = filejobs.JobSpec(input=filejobs.InputSpec(format=filejobs.Format.CSV))
+    spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.CSV))
     try:
         expected = list(csv.reader(io.StringIO(text, newline=""), strict=False))
     except csv.Error:
@@ -150,7 +150,7 @@ def test_csv_that_cannot_be_read_is_refused_with_its_row(
     given = filejobs.InputSpec(format=filejobs.Format.CSV, max_line_bytes=1024)
     for step in (1, 100, len(content)):
         with pytest.raises(errors.InputRefused, match=reason) as refused:
-            taken_in(filejobs.JobSpec(input=given), pieces(content, list(range(0, 4000, step))))
+            taken_in(filejobs.FileJobSpec(input=given), pieces(content, list(range(0, 4000, step))))
         assert refused.value.line == line
 
 
@@ -196,7 +196,9 @@ def test_elements_of_an_array_are_those_that_python_finds(
 ) -> None:
     indent, separators = layout
     text = json.dumps(elements, indent=indent, separators=separators, ensure_ascii=ascii_only)
-    spec = filejobs.JobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON), items_per_part=2)
+    spec = filejobs.FileJobSpec(
+        input=filejobs.InputSpec(format=filejobs.Format.JSON), items_per_part=2
+    )
     content = (around + text.replace("\n", "\r\n") + around).encode("utf-8", "surrogatepass")
     kept, manifest = taken_in(spec, pieces(content, cuts))
     found = read(spec, kept, manifest, cuts)
@@ -233,20 +235,20 @@ def test_what_is_no_array_is_refused(text: str, reason: str, step: int) -> None:
         step = 1000
     cuts = list(range(0, len(content), step))
     with pytest.raises(errors.InputRefused, match=reason):
-        taken_in(filejobs.JobSpec(input=given), pieces(content, cuts))
+        taken_in(filejobs.FileJobSpec(input=given), pieces(content, cuts))
 
 
 @pytest.mark.usefixtures("tried_at")
 @pytest.mark.parametrize("content", [b"", b" \n", b"[]", b" [ ] ", b"\xef\xbb\xbf[]\n"])
 def test_an_array_of_nothing_has_no_parts(content: bytes) -> None:
-    spec = filejobs.JobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
+    spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
     assert taken_in(spec, [content])[1].parts == ()
 
 
 @pytest.mark.usefixtures("tried_at")
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
 def test_an_element_that_is_not_json_is_a_bad_record(step: int) -> None:
-    spec = filejobs.JobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
+    spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
     content = b'[1, NaN, "\\ud800", "\xff", 1\n2, {"a" 1}, [1,], {"a": [1}, {]}]'
     kept, _ = taken_in(spec, pieces(content, list(range(0, len(content), step))))
     assert kept == b'1\nNaN\n"\\ud800"\n"\xff"\n1 2\n{"a" 1}\n[1,]\n{"a": [1}, {]}\n'
@@ -260,7 +262,7 @@ def test_an_element_that_is_not_json_is_a_bad_record(step: int) -> None:
 )
 def test_members_of_gzip_are_one_file(members: list[bytes], cuts: list[int], zeros: int) -> None:
     packed = b"".join(gzip.compress(member) for member in members) + b"\0" * zeros
-    spec = filejobs.JobSpec(input=filejobs.InputSpec(format=filejobs.Format.TEXT))
+    spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.TEXT))
     kept, manifest = taken_in(spec, pieces(packed, cuts))
     plain = b"".join(members).removeprefix(b"\xef\xbb\xbf")
     assert kept == plain
@@ -277,17 +279,17 @@ def test_gzip_that_is_cut_off_or_damaged_is_refused() -> None:
         (packed + b"rest", "damaged"),
     ):
         with pytest.raises(errors.InputRefused, match=reason):
-            taken_in(filejobs.JobSpec(), [content])
-    forced = filejobs.JobSpec(input=filejobs.InputSpec(gzip=True))
+            taken_in(filejobs.FileJobSpec(), [content])
+    forced = filejobs.FileJobSpec(input=filejobs.InputSpec(gzip=True))
     with pytest.raises(errors.InputRefused, match="not compressed with gzip"):
         taken_in(forced, [b"plain text\n"])
-    as_it_is = filejobs.JobSpec(input=filejobs.InputSpec(gzip=False))
+    as_it_is = filejobs.FileJobSpec(input=filejobs.InputSpec(gzip=False))
     assert taken_in(as_it_is, [packed])[0] == packed
 
 
 def test_a_bomb_comes_out_in_small_pieces_and_ends_at_the_limit() -> None:
     packed = gzip.compress(b"\n" * (64 << 20), 9)
-    taker = intake.Intake(filejobs.JobSpec(max_parts=3, items_per_part=1), most_bytes=40 << 20)
+    taker = intake.Intake(filejobs.FileJobSpec(max_parts=3, items_per_part=1), most_bytes=40 << 20)
     sizes: list[int] = []
     with pytest.raises(errors.InputTooLarge, match="larger than 41,943,040 bytes"):
         sizes.extend(len(piece) for piece in taker.feed(packed))
@@ -321,14 +323,14 @@ def test_a_file_that_is_there_has_the_same_parts(
     content = mark + b"begins like this\n" + rest
     file = there(content)
 
-    def indexed(spec: filejobs.JobSpec, *, digest: bool) -> filejobs.Manifest:
+    def indexed(spec: filejobs.FileJobSpec, *, digest: bool) -> filejobs.Manifest:
         with stored.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
             while indexing.go(100):
                 pass
             return manifests.checked(indexing.finish())
 
     for format_ in (filejobs.Format.TEXT, filejobs.Format.CSV):
-        spec = filejobs.JobSpec(input=filejobs.InputSpec(format=format_), items_per_part=2)
+        spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=format_), items_per_part=2)
         try:
             _, sent = taken_in(spec, pieces(content, cuts))
         except errors.InputRefused:
@@ -351,7 +353,7 @@ def _rest(part: filejobs.Part) -> tuple[int, ...]:
 def test_a_long_file_is_gone_through_twice_at_once(there: Callable[[bytes], int]) -> None:
     """Longer than the second thread is given at once, with parts that grow meanwhile."""
     content = b"".join(b"%d,%s\n" % (n, b"x" * (n % 50)) for n in range(700_000))
-    spec = filejobs.JobSpec(
+    spec = filejobs.FileJobSpec(
         input=filejobs.InputSpec(format=filejobs.Format.TEXT), items_per_part=100, max_parts=900
     )
     _, sent = taken_in(spec, pieces(content, list(range(0, len(content), 100_000))))
@@ -363,21 +365,21 @@ def test_a_long_file_is_gone_through_twice_at_once(there: Callable[[bytes], int]
 def test_a_file_that_must_be_rewritten_is_not_indexed_where_it_is(
     there: Callable[[bytes], int],
 ) -> None:
-    array = filejobs.JobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
+    array = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
     packed = gzip.compress(b"one\n")
     assert stored.needs_rewriting(packed, filejobs.InputSpec())
     assert stored.needs_rewriting(b"[]", array.input)
     assert not stored.needs_rewriting(b"one\n", filejobs.InputSpec())
-    for content, spec in ((b"[]", array), (packed, filejobs.JobSpec())):
+    for content, spec in ((b"[]", array), (packed, filejobs.FileJobSpec())):
         with pytest.raises(errors.InputRefused):
             stored.manifest(there(content), spec)
 
 
 def test_a_file_is_gone_through_by_and_by(there: Callable[[bytes], int]) -> None:
     file = there(b"line\n" * 20)
-    with stored.Indexing(file, filejobs.JobSpec(), block_bytes=15) as indexing:
+    with stored.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
         assert [indexing.go(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
-        assert indexing.finish() == stored.manifest(file, filejobs.JobSpec())
+        assert indexing.finish() == stored.manifest(file, filejobs.FileJobSpec())
 
 
 @pytest.mark.parametrize("digest", [True, False])
@@ -385,7 +387,7 @@ def test_a_file_that_is_cut_short_meanwhile_is_told(
     there: Callable[[bytes], int], *, digest: bool
 ) -> None:
     with stored.Indexing(
-        there(b"line\n" * 20), filejobs.JobSpec(), digest=digest, block_bytes=50
+        there(b"line\n" * 20), filejobs.FileJobSpec(), digest=digest, block_bytes=50
     ) as indexing:
         assert indexing.go(50) == 50
         there(b"line\n")
@@ -394,7 +396,7 @@ def test_a_file_that_is_cut_short_meanwhile_is_told(
 
 
 def test_a_manifest_that_does_not_add_up_is_refused() -> None:
-    _, good = taken_in(filejobs.JobSpec(items_per_part=1), [b"one\ntwo\n"])
+    _, good = taken_in(filejobs.FileJobSpec(items_per_part=1), [b"one\ntwo\n"])
     text = manifests.encode(good).decode()
     for before, after in (
         ('"bytes":8', '"bytes":9'),
@@ -412,7 +414,7 @@ def test_a_manifest_that_does_not_add_up_is_refused() -> None:
 def test_the_manifest_of_the_sample_is_written_as_ever() -> None:
     """Manifests are read by later versions: what this one writes must not change unnoticed."""
     sample = Path(__file__).parents[3] / "examples" / "30-upload" / "sample_small_work.json"
-    _, manifest = taken_in(filejobs.JobSpec(items_per_part=10), [sample.read_bytes()])
+    _, manifest = taken_in(filejobs.FileJobSpec(items_per_part=10), [sample.read_bytes()])
     assert manifests.encode(manifest) == (
         b'{"format":"jsonl","bytes":1251,"lines":21,'
         b'"sha256":"5362022d10491bfae03f4d6e120fcc1cba6f7f1b44c9d81d5b978f2bc690fab8",'

@@ -36,7 +36,7 @@ def pieces(content: bytes, cuts: list[int]) -> list[bytes]:
     return [content[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def taken_in(spec: filejobs.JobSpec, given: list[bytes]) -> tuple[bytes, filejobs.Manifest]:
+def taken_in(spec: filejobs.FileJobSpec, given: list[bytes]) -> tuple[bytes, filejobs.Manifest]:
     taker = intake.Intake(spec)
     stored = b"".join(block for piece in given for block in taker.feed(piece))
     rest, manifest = taker.finish()
@@ -49,7 +49,7 @@ def naive_lines(content: bytes) -> list[bytes]:
     return [line for line in found if line]
 
 
-def naive_parts(content: bytes, spec: filejobs.JobSpec) -> list[filejobs.Part]:
+def naive_parts(content: bytes, spec: filejobs.FileJobSpec) -> list[filejobs.Part]:
     """One line at a time; parts twice as large until there are few enough."""
     lines, bytes_ = spec.items_per_part, spec.bytes_per_part
     while True:
@@ -74,7 +74,7 @@ def naive_parts(content: bytes, spec: filejobs.JobSpec) -> list[filejobs.Part]:
     return parts
 
 
-def check(content: bytes, spec: filejobs.JobSpec, cuts: list[int]) -> filejobs.Manifest:
+def check(content: bytes, spec: filejobs.FileJobSpec, cuts: list[int]) -> filejobs.Manifest:
     """All that holds of lines, whatever limits parts."""
     stored, manifest = taken_in(spec, pieces(content, cuts))
     assert stored == content.removeprefix(b"\xef\xbb\xbf")
@@ -98,7 +98,7 @@ def check(content: bytes, spec: filejobs.JobSpec, cuts: list[int]) -> filejobs.M
 def test_parts_by_lines_are_those_of_a_naive_reader(
     content: bytes, items: int, most: int, cuts: list[int]
 ) -> None:
-    spec = filejobs.JobSpec(items_per_part=items, max_parts=most)
+    spec = filejobs.FileJobSpec(items_per_part=items, max_parts=most)
     manifest = check(content, spec, cuts)
     assert list(manifest.parts) == naive_parts(content.removeprefix(b"\xef\xbb\xbf"), spec)
 
@@ -109,7 +109,7 @@ def test_parts_by_lines_are_those_of_a_naive_reader(
 def test_parts_by_bytes_are_those_of_a_naive_reader(
     content: bytes, items: int, size: int, cuts: list[int]
 ) -> None:
-    spec = filejobs.JobSpec(items_per_part=items, bytes_per_part=size)
+    spec = filejobs.FileJobSpec(items_per_part=items, bytes_per_part=size)
     manifest = check(content, spec, cuts)
     assert list(manifest.parts) == naive_parts(content.removeprefix(b"\xef\xbb\xbf"), spec)
 
@@ -118,12 +118,14 @@ def test_parts_by_bytes_are_those_of_a_naive_reader(
 def test_parts_by_both_grow_without_losing_a_line(
     content: bytes, items: int, size: int, most: int
 ) -> None:
-    check(content, filejobs.JobSpec(items_per_part=items, bytes_per_part=size, max_parts=most), [])
+    check(
+        content, filejobs.FileJobSpec(items_per_part=items, bytes_per_part=size, max_parts=most), []
+    )
 
 
 def test_a_longer_file_than_ten_thousand_parts_gets_larger_parts() -> None:
     content = b"".join(b'{"id": %d}\n' % number for number in range(25_000))
-    spec = filejobs.JobSpec(items_per_part=1)
+    spec = filejobs.FileJobSpec(items_per_part=1)
     stored, manifest = taken_in(spec, pieces(content, list(range(0, len(content), 65_536))))
     assert stored == content
     assert [part.lines for part in manifest.parts] == [4] * 6_250
@@ -138,7 +140,7 @@ def test_checksums_of_two_pieces_make_that_of_both(first: bytes, second: bytes) 
 
 
 def test_a_changed_part_is_not_taken_for_what_was_indexed() -> None:
-    stored, manifest = taken_in(filejobs.JobSpec(), [b"one\ntwo\nthree\n"])
+    stored, manifest = taken_in(filejobs.FileJobSpec(), [b"one\ntwo\nthree\n"])
     (part,) = manifest.parts
     spec = filejobs.InputSpec()
     for other in (b"one\ntwo\nthrEe\n", stored[:-1], stored + b"\n", b""):
@@ -150,7 +152,7 @@ def test_a_changed_part_is_not_taken_for_what_was_indexed() -> None:
 @pytest.mark.parametrize("long", [1024, 1025])
 def test_a_line_may_be_as_long_as_is_said_and_no_longer(long: int, pieces_of: int) -> None:
     content = b"short\n" * 300 + b"x" * long + b"\nshort\n"
-    spec = filejobs.JobSpec(input=filejobs.InputSpec(max_line_bytes=1024))
+    spec = filejobs.FileJobSpec(input=filejobs.InputSpec(max_line_bytes=1024))
     given = pieces(content, list(range(0, len(content), pieces_of)))
     if long <= 1024:
         assert taken_in(spec, given)[1].lines == 302
@@ -167,14 +169,14 @@ def test_other_kinds_of_files_are_refused_by_name() -> None:
         (b"BZh91AY&SY", "bzip2"),
     ):
         with pytest.raises(errors.InputRefused, match=name):
-            taken_in(filejobs.JobSpec(), pieces(head * 10, [1, 3]))
-    assert taken_in(filejobs.JobSpec(), [b"BZh, said the bee\n"])[1].lines == 1
+            taken_in(filejobs.FileJobSpec(), pieces(head * 10, [1, 3]))
+    assert taken_in(filejobs.FileJobSpec(), [b"BZh, said the bee\n"])[1].lines == 1
 
 
 def test_a_line_of_16_mib_takes_no_memory_of_its_own() -> None:
     longest = 16 << 20
     piece = b"x" * (1 << 16)
-    taker = intake.Intake(filejobs.JobSpec(items_per_part=1))
+    taker = intake.Intake(filejobs.FileJobSpec(items_per_part=1))
     tracemalloc.start()
     try:
         for _ in range(longest // len(piece)):
@@ -192,12 +194,12 @@ def test_a_line_of_16_mib_takes_no_memory_of_its_own() -> None:
     ]
     assert peak < 1 << 20
     with pytest.raises(errors.InputRefused, match="line 1 is longer than 16,777,216 bytes"):
-        taken_in(filejobs.JobSpec(), [piece] * (longest // len(piece) + 1))
+        taken_in(filejobs.FileJobSpec(), [piece] * (longest // len(piece) + 1))
 
 
 def test_places_beyond_4_gib_are_places() -> None:
     start = 5 << 30
-    index = indexes.index_of(filejobs.JobSpec(items_per_part=1), start=start)
+    index = indexes.index_of(filejobs.FileJobSpec(items_per_part=1), start=start)
     index.add(b"one\ntwo\n")
     parts, _ = index.finish()
     assert [(part.start, part.end) for part in parts] == [
@@ -208,12 +210,12 @@ def test_places_beyond_4_gib_are_places() -> None:
 
 def test_an_empty_file_has_no_parts() -> None:
     for content in (b"", b"\xef\xbb\xbf"):
-        stored, manifest = taken_in(filejobs.JobSpec(), [content])
+        stored, manifest = taken_in(filejobs.FileJobSpec(), [content])
         assert (stored, manifest.lines, manifest.parts) == (b"", 0, ())
 
 
 def test_more_bytes_than_allowed_are_too_many() -> None:
-    taker = intake.Intake(filejobs.JobSpec(), most_bytes=20)
+    taker = intake.Intake(filejobs.FileJobSpec(), most_bytes=20)
     assert b"".join(taker.feed(b"0123456789\n")) == b"0123456789\n"
     with pytest.raises(errors.InputTooLarge, match="larger than 20 bytes"):
         list(taker.feed(b"0123456789\n"))
@@ -234,7 +236,7 @@ def test_what_is_measured_at_once_is_what_an_intake_finds(
     *, head: bytes, content: bytes, items: int, size: int | None, given: str, gzip: bool | None
 ) -> None:
     data = head + content
-    spec = filejobs.JobSpec(
+    spec = filejobs.FileJobSpec(
         items_per_part=items,
         bytes_per_part=size,
         input=filejobs.InputSpec(format=filejobs.Format(given), gzip=gzip, max_line_bytes=1024),

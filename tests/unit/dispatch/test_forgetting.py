@@ -37,7 +37,7 @@ def test_an_end_that_nobody_needs_is_not_written() -> None:
     record = world.task(task)
     end(world, task)
     batch = forgotten(world, task)
-    assert (batch.forgotten, list(batch.dirty)) == ([task], [])
+    assert (batch.forgotten, list(batch.dirty)) == ({task: record.row}, [])
     assert batch.finals == [record]  # memory drops it, and drivers get their result
     assert [result.number for result in batch.results[told_calls.DRIVER]] == [record.number]
 
@@ -45,7 +45,7 @@ def test_an_end_that_nobody_needs_is_not_written() -> None:
 def test_what_goes_on_stays() -> None:
     world, task = with_call()
     batch = forgotten(world, task)
-    assert batch.forgotten == []
+    assert batch.forgotten == {}
     assert world.machine.task(task) is not None
 
 
@@ -53,7 +53,7 @@ def test_an_end_that_is_on_its_way_to_the_disk_stays() -> None:
     world, task = with_call()
     end(world, task)
     world.machine.take(world.now)
-    assert forgotten(world, task).forgotten == []
+    assert forgotten(world, task).forgotten == {}
 
 
 def test_what_has_no_row_yet_is_written() -> None:
@@ -62,14 +62,14 @@ def test_what_has_no_row_yet_is_written() -> None:
     record.stored = None
     end(world, task)
     batch = forgotten(world, task)
-    assert (batch.forgotten, list(batch.dirty)) == ([], [record])
+    assert (batch.forgotten, list(batch.dirty)) == ({}, [record])
 
 
 def test_what_memory_does_not_know_goes() -> None:
     world, task = with_call()
     end(world, task)
     world.machine.forget(world.machine.take(world.now).finals)
-    assert forgotten(world, task).forgotten == [task]
+    assert forgotten(world, task).forgotten == {task: None}
 
 
 def test_new_tasks_that_share_a_spec_share_a_template() -> None:

@@ -27,7 +27,7 @@ def test_the_example_is_valid() -> None:
 def test_the_example_has_each_kind_of_step() -> None:
     program, _ = flow_program.build(example())
     kinds = {node.kind for node in program.every()}
-    assert kinds == set(flow_program.Kind) - {flow_program.Kind.GROUP}
+    assert kinds == set(flow_program.NodeKind) - {flow_program.NodeKind.GROUP}
 
 
 def test_all_fields_and_names_are_on_the_page() -> None:

@@ -51,7 +51,12 @@ def test_the_first_block_is_rules() -> None:
             {},
         )
     ]
-    assert outcomes == [rules.Outcome.FAILED, rules.Outcome.SUCCESS, rules.Outcome.RUNNING, None]
+    assert outcomes == [
+        rules.RuleOutcome.FAILED,
+        rules.RuleOutcome.SUCCESS,
+        rules.RuleOutcome.RUNNING,
+        None,
+    ]
 
 
 def test_operators_and_fields_are_those_of_the_code() -> None:

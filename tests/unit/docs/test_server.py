@@ -59,7 +59,7 @@ def test_other_limits_are_those_of_the_code() -> None:
 
 
 def test_times_are_those_of_the_code() -> None:
-    lease_s = hub.Options().lease_s
+    lease_s = hub.HubOptions().lease_s
     patience_s = inspect.signature(peer.Peer).parameters["patience_s"].default
     assert f"lease lasts {lease_s:g} s and is renewed every {hub.RENEW_S:g} s" in FLOWING
     assert f"back within {lease_s - hub.RENEW_S - lease.MARGIN_S:g} s" in FLOWING

@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import attempts, task, worker_variables
 from kilnwork.channel import messages
 from kilnwork.controlplane.node import container
-from kilnwork.kit import ids, sandbox
+from kilnwork.kit import container_mounts, ids
 from kilnwork.worker import agent, directories, environment
 from support import pages
 
@@ -39,7 +39,7 @@ def test_every_variable_is_in_the_table(
     rows = pages.table(pages.sections(PAGE, 2)["Environment"])
     named = {name.strip("`") for row in rows for name in row.key.split(", ")}
     assert named == found.keys() - {"TMPDIR"}
-    assert f"`{sandbox.VARIABLE}`" in PAGE
+    assert f"`{container_mounts.VARIABLE}`" in PAGE
 
 
 def test_times_are_those_of_the_code() -> None:

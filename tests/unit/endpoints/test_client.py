@@ -13,7 +13,7 @@ from kilnwork.endpoints import client
 from kilnwork.kit import errors, http_types
 
 BUSY = [429, 502, 503, 504]
-GET = http_types.Request(method="GET", path="/")
+GET = http_types.ClientRequest(method="GET", path="/")
 
 
 class Manager:

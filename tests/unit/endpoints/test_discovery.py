@@ -22,16 +22,16 @@ MINTED = {"spec": {"expirationSeconds": 600}, "status": {"token": "secret"}}
 Script = Mapping[str, tuple[int, Any]]
 
 
-def play(steps: discovery.Steps[T], script: Script) -> tuple[T, list[http_types.Request]]:
+def play(steps: discovery.Steps[T], script: Script) -> tuple[T, list[http_types.ClientRequest]]:
     """Answer the requests by path; gives what was found, and the requests."""
-    sent: list[http_types.Request] = []
+    sent: list[http_types.ClientRequest] = []
     try:
         request = next(steps)
         while True:
             sent.append(request)
             status, document = script.get(request.path, (404, "404 page not found"))
             body = document if isinstance(document, str) else json.dumps(document)
-            request = steps.send(http_types.Response(status, "Reason", body.encode()))
+            request = steps.send(http_types.ClientResponse(status, "Reason", body.encode()))
     except StopIteration as done:
         return done.value, sent
 

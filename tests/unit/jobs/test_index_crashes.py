@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from kilnwork.api import job as api_job
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from support import job_world, played_indexes
 
 _P = api_job.Phase
 CONFIG = str(uuid.UUID(int=7))
-GROUP = turns.Group(config=CONFIG, name="nightly", policy=api_job.ConcurrencyPolicy.ENQUEUE)
+GROUP = start_queue.Group(config=CONFIG, name="nightly", policy=api_job.ConcurrencyPolicy.ENQUEUE)
 
 Story = Callable[[played_indexes.IndexWorld], Awaitable[None]]
 

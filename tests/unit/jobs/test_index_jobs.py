@@ -11,28 +11,28 @@ from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
-    facts,
     index_items,
     index_model,
     items,
     model,
     plan,
     records,
+    start_queue,
     task_hub,
-    turns,
+    transitions,
 )
 from support import played_indexes
 
 _P, _T = api_job.Phase, api_task.State
 CONFIG = str(uuid.UUID(int=7))
-GROUP = turns.Group(
+GROUP = start_queue.Group(
     config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.ENQUEUE, max_queued=10_000
 )
-ROOM = plan.Room(window=8, slots=2, prepare=True)
+ROOM = plan.TaskRoom(window=8, slots=2, prepare=True)
 
 
 def new(
-    number: int, *, group: turns.Group | None = None, **template: Any
+    number: int, *, group: start_queue.Group | None = None, **template: Any
 ) -> index_model.NewIndexJob:
     spec = {"template": {"taskTemplate": {"command": ["true"]}, **template}}
     return index_model.NewIndexJob(
@@ -85,7 +85,7 @@ async def test_a_large_job_has_small_views(tmp_path: Path) -> None:
         uid = (await jobs.put(new(1, parallelism=parallelism, finalizer=None))).uid
         live = world.services.engine.live[uuid.UUID(uid).bytes]
         for item in range(3, 90_000, 2):
-            live.items.set(item, items.State.FAILED, 1)
+            live.items.set(item, items.ItemState.FAILED, 1)
         live.counts.failed = 44_999
         await jobs.adjust(uid, max_in_flight=5)
         view = jobs.view(uid)
@@ -121,7 +121,7 @@ def test_calls_share_what_they_have_in_common() -> None:
     job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": {"function": "m:f"}})
     first = job.source.work(job, 1)
     assert job.source.work(job, 2) is first
-    job.items.set(3, items.State.OPEN, 2)
+    job.items.set(3, items.ItemState.OPEN, 2)
     assert job.source.work(job, 3).spec.run == 2
     call = {"function": "m:f", "args": ["${task.index_num}"]}
     job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": call})
@@ -149,44 +149,46 @@ def phase(job: records.Job) -> api_job.Phase:
 def test_phases_follow_the_tasks() -> None:
     job = a_job(maxAttempts=3)
     assert phase(job) is _P.QUEUED
-    facts.admit(job, now=1.0)
+    transitions.admit(job, now=1.0)
     assert phase(job) is _P.STARTING
     plan.next_steps(job, ROOM, 1.0)
     assert phase(job) is _P.PENDING
-    facts.moved(job, 1, change(job, 1, _T.STAGING), now=2.0)
+    transitions.moved(job, 1, change(job, 1, _T.STAGING), now=2.0)
     assert (phase(job), job.started) == (_P.PENDING, None)
-    facts.moved(job, 1, change(job, 1, _T.RUNNING), now=3.0)
+    transitions.moved(job, 1, change(job, 1, _T.RUNNING), now=3.0)
     assert (phase(job), job.started) == (_P.RUNNING, 3.0)
-    facts.moved(job, 1, change(job, 1, _T.PENDING, failures=1), now=4.0)
+    transitions.moved(job, 1, change(job, 1, _T.PENDING, failures=1), now=4.0)
     assert phase(job) is _P.RETRY_BACKOFF
-    facts.moved(job, 1, change(job, 1, _T.STAGING, failures=1, attempt=2), now=5.0)
+    transitions.moved(job, 1, change(job, 1, _T.STAGING, failures=1, attempt=2), now=5.0)
     assert phase(job) is _P.RETRYING
-    facts.kill(job, "Killed", "", now=6.0)
+    transitions.kill(job, "Killed", "", now=6.0)
     plan.next_steps(job, ROOM, 6.0)
     assert phase(job) is _P.KILLING
-    facts.moved(job, 1, change(job, 1, _T.KILLED, failures=1, attempt=2, stopped=True), now=7.0)
+    transitions.moved(
+        job, 1, change(job, 1, _T.KILLED, failures=1, attempt=2, stopped=True), now=7.0
+    )
     plan.next_steps(job, ROOM, 7.0)
     assert (phase(job), job.source.detail(job).stopped) == (_P.KILLED, True)
 
 
 def test_an_end_without_proof_is_said() -> None:
     job = a_job(parallelism={"withCount": 2})
-    facts.admit(job, now=1.0)
+    transitions.admit(job, now=1.0)
     plan.next_steps(job, ROOM, 1.0)
-    facts.kill(job, "Killed", "", now=2.0)
+    transitions.kill(job, "Killed", "", now=2.0)
     plan.next_steps(job, ROOM, 2.0)
-    facts.moved(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
-    facts.moved(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
+    transitions.moved(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
+    transitions.moved(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
     plan.next_steps(job, ROOM, 3.0)
     assert phase(job) is _P.KILLED
     assert job.source.detail(job).stopped is False
 
 
 async def test_a_waiting_job_that_is_killed_replaces_nobody(tmp_path: Path) -> None:
-    group = turns.Group(config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE)
+    group = start_queue.Group(config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE)
     async with played_indexes.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
-        held = turns.Hold(reason="Wait")
+        held = start_queue.Hold(reason="Wait")
         first = new(1, group=group)
         second = msgspec.structs.replace(new(2, group=group), hold=held)
         await jobs.put(first)

@@ -9,7 +9,7 @@ import pytest
 from kilnwork.jobs import items
 from support import index_world
 
-_S = items.State
+_S = items.ItemState
 MAX_MEMORY = 64
 """Bytes an item: 64 MB for a million."""
 

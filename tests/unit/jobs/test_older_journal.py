@@ -51,7 +51,7 @@ async def test_file_jobs_of_an_older_journal_go_on(tmp_path: Path) -> None:
     assert world.view(done.id) == done
     assert [view.id for view in world.jobs.jobs(NS)[0]] == [view.id for view in before[0]]
     assert [view.id for view in world.jobs.jobs(None)[0]] == [half, done.id]
-    named = world.jobs.jobs(NS, wanted=model.Wanted(name="half"))[0]
+    named = world.jobs.jobs(NS, wanted=model.JobQuery(name="half"))[0]
     assert [view.id for view in named] == [half]
     found = await world.finished(half)
     assert (found.phase, found.parts.succeeded) == ("Succeeded", 5)

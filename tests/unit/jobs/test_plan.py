@@ -8,7 +8,7 @@ from kilnwork.api import filejobs
 from kilnwork.jobs import records
 from support.job_stories import Story
 
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 SEEDS = 6
 STORIES = 60
 

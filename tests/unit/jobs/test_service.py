@@ -9,8 +9,8 @@ from kilnwork.data import errors as data_errors
 from kilnwork.jobs import errors, model, service
 from support.job_world import NS, World
 
-_P = filejobs.Phase
-_O = filejobs.Outcome
+_P = filejobs.FileJobPhase
+_O = filejobs.PartOutcome
 
 
 def lines(number: int) -> bytes:

@@ -14,8 +14,8 @@ import pytest
 from kilnwork.api import filejobs
 from support.job_world import NS, CrashedHere, Fuse, World, stubbornly
 
-_P = filejobs.Phase
-_O = filejobs.Outcome
+_P = filejobs.FileJobPhase
+_O = filejobs.PartOutcome
 CONTENT = b"".join(b'{"n":%d}\n' % n for n in range(1, 18))
 Scenario = Callable[[World], Awaitable[None]]
 

@@ -14,8 +14,8 @@ from kilnwork.data.stores import opening, port
 from kilnwork.jobs import engine, errors, model, prepare_queue
 from support.job_world import NS, Entry, World
 
-_P = filejobs.Phase
-_O = filejobs.Outcome
+_P = filejobs.FileJobPhase
+_O = filejobs.PartOutcome
 PARSED: dict[str, Any] = {"mapper": {"function": "support.mapper_functions:same"}}
 OLD = 1_000_000_000.0
 Work = filejobs.PartWork | filejobs.ReduceWork

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilnwork.api import job as api_job
-from kilnwork.jobs import turns
+from kilnwork.jobs import start_queue
 
 _Mode, _Policy = api_job.LockMode, api_job.ConcurrencyPolicy
 SPACE = "ns"
@@ -17,8 +17,8 @@ SPACE = "ns"
 
 def group(
     name: str, policy: str = "Enqueue", *, most: int = 1, queued: int = 10_000
-) -> turns.Group:
-    return turns.Group(
+) -> start_queue.Group:
+    return start_queue.Group(
         config=name, name=name, policy=_Policy(policy), max_concurrency=most, max_queued=queued
     )
 
@@ -27,16 +27,16 @@ def lock(name: str, *, shared: bool = False) -> api_job.Lock:
     return api_job.Lock(name=name, mode=_Mode.SHARED if shared else _Mode.EXCLUSIVE)
 
 
-def started(found: list[turns.Decision]) -> list[int]:
-    return [one.row for one in found if isinstance(one, turns.Start)]
+def started(found: list[start_queue.Decision]) -> list[int]:
+    return [one.row for one in found if isinstance(one, start_queue.Start)]
 
 
 class Reference:
     """The rules read literally: look at all that wait, again and again."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, turns.Claim] = {}
-        self.active: dict[int, turns.Claim] = {}
+        self.waiting: dict[int, start_queue.Claim] = {}
+        self.active: dict[int, start_queue.Claim] = {}
 
     def ready(self) -> list[int]:
         rows = (row for row, claim in self.waiting.items() if claim.hold is None)
@@ -65,15 +65,15 @@ class Reference:
         return found
 
 
-def _in_group(claim: turns.Claim, config: str) -> bool:
+def _in_group(claim: start_queue.Claim, config: str) -> bool:
     return claim.group is not None and claim.group.config == config
 
 
-def _limited(claim: turns.Claim) -> bool:
+def _limited(claim: start_queue.Claim) -> bool:
     return claim.group is not None and claim.group.policy is not _Policy.ALLOW
 
 
-def _conflict(one: turns.Claim, other: turns.Claim) -> bool:
+def _conflict(one: start_queue.Claim, other: start_queue.Claim) -> bool:
     return any(
         mine.name == theirs.name and _Mode.EXCLUSIVE in (mine.mode, theirs.mode)
         for mine in one.locks
@@ -85,7 +85,7 @@ LIMITS = {"a": 1, "b": 2, "c": 3}
 """Of groups; one for all of its jobs."""
 
 CLAIMS = st.builds(
-    turns.Claim,
+    start_queue.Claim,
     priority=st.integers(-1, 1),
     group=st.one_of(
         st.none(),
@@ -98,14 +98,14 @@ CLAIMS = st.builds(
     locks=st.lists(st.builds(lock, st.sampled_from("xyz"), shared=st.booleans()), max_size=3).map(
         tuple
     ),
-    hold=st.sampled_from([None, None, None, turns.Hold(reason="Wait")]),
+    hold=st.sampled_from([None, None, None, start_queue.Hold(reason="Wait")]),
 )
 
 
 @settings(max_examples=150)
 @given(st.data())
 def test_what_is_decided_step_by_step_is_what_the_rules_say(data: st.DataObject) -> None:
-    known, wanted, row = turns.Turns(), Reference(), 0
+    known, wanted, row = start_queue.StartQueue(), Reference(), 0
     for _ in range(data.draw(st.integers(1, 25))):
         act = data.draw(st.sampled_from(["add", "add", "add", "end", "change", "leave"]))
         if act == "add":
@@ -124,7 +124,7 @@ def test_what_is_decided_step_by_step_is_what_the_rules_say(data: st.DataObject)
             changed = data.draw(st.sampled_from(sorted(wanted.waiting)))
             new = data.draw(CLAIMS)
             old = wanted.waiting[changed]
-            claim = turns.Claim(
+            claim = start_queue.Claim(
                 priority=new.priority, group=old.group, locks=old.locks, hold=new.hold
             )
             wanted.waiting[changed] = claim
@@ -141,12 +141,17 @@ def test_what_is_decided_step_by_step_is_what_the_rules_say(data: st.DataObject)
 
 
 def test_equal_jobs_start_in_the_order_of_their_rows() -> None:
-    known = turns.Turns()
+    known = start_queue.StartQueue()
     rows = random.Random(7).sample(range(1, 200), 100)
     for row in rows:
-        known.add(row, SPACE, turns.Claim(group=group("g"), hold=turns.Hold(reason="r")), due=True)
+        known.add(
+            row,
+            SPACE,
+            start_queue.Claim(group=group("g"), hold=start_queue.Hold(reason="r")),
+            due=True,
+        )
     for row in rows:
-        known.change(row, turns.Claim(group=group("g")))
+        known.change(row, start_queue.Claim(group=group("g")))
     order: list[int] = []
     while len(order) < 100:
         [row] = started(known.decide())
@@ -156,12 +161,12 @@ def test_equal_jobs_start_in_the_order_of_their_rows() -> None:
 
 
 def test_an_exclusive_waiter_is_not_passed_by_shared_ones() -> None:
-    known = turns.Turns()
-    known.add(1, SPACE, turns.Claim(locks=(lock("l", shared=True),)), due=True)
+    known = start_queue.StartQueue()
+    known.add(1, SPACE, start_queue.Claim(locks=(lock("l", shared=True),)), due=True)
     assert started(known.decide()) == [1]
-    known.add(2, SPACE, turns.Claim(locks=(lock("l"),)), due=True)
+    known.add(2, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True)
     for row in range(3, 20):
-        known.add(row, SPACE, turns.Claim(locks=(lock("l", shared=True),)), due=True)
+        known.add(row, SPACE, start_queue.Claim(locks=(lock("l", shared=True),)), due=True)
     assert started(known.decide()) == []
     why = known.why(3)
     assert why is not None
@@ -173,82 +178,82 @@ def test_an_exclusive_waiter_is_not_passed_by_shared_ones() -> None:
 
 
 def test_locks_of_other_namespaces_are_others() -> None:
-    known = turns.Turns()
+    known = start_queue.StartQueue()
     for row, space in ((1, "one"), (2, "two")):
-        known.add(row, space, turns.Claim(locks=(lock("l"),)), due=True)
+        known.add(row, space, start_queue.Claim(locks=(lock("l"),)), due=True)
     assert started(known.decide()) == [1, 2]
 
 
 def test_what_is_refused_says_why() -> None:
-    known = turns.Turns()
-    known.add(1, SPACE, turns.Claim(group=group("g", "Forbid")), due=True)
-    known.add(2, SPACE, turns.Claim(group=group("g", "Forbid")), due=True)
+    known = start_queue.StartQueue()
+    known.add(1, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
+    known.add(2, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
     assert known.decide() == [
-        turns.Start(1),
-        turns.Refuse(2, "Forbidden", "1 Jobs of JobConfig g run, maxConcurrency is 1"),
+        start_queue.Start(1),
+        start_queue.Refuse(2, "Forbidden", "1 Jobs of JobConfig g run, maxConcurrency is 1"),
     ]
-    known.add(3, SPACE, turns.Claim(group=group("g", queued=1)), due=True)
-    known.add(4, SPACE, turns.Claim(group=group("g", queued=1)), due=True)
+    known.add(3, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
+    known.add(4, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
     assert known.decide() == [
-        turns.Refuse(4, "QueueFull", "1 Jobs of JobConfig g wait, maxQueued is 1")
+        start_queue.Refuse(4, "QueueFull", "1 Jobs of JobConfig g wait, maxQueued is 1")
     ]
     known.remove(1)
     assert started(known.decide()) == [3]
 
 
 def test_one_that_is_not_due_counts_as_waiting_and_is_in_nobodys_way() -> None:
-    known = turns.Turns()
-    known.add(1, SPACE, turns.Claim(group=group("g", queued=1)), due=False)
-    known.add(2, SPACE, turns.Claim(group=group("g", queued=1)), due=True)
-    known.add(3, SPACE, turns.Claim(group=group("g", queued=1)), due=True)
-    assert [type(one) for one in known.decide()] == [turns.Start, turns.Refuse]
+    known = start_queue.StartQueue()
+    known.add(1, SPACE, start_queue.Claim(group=group("g", queued=1)), due=False)
+    known.add(2, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
+    known.add(3, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
+    assert [type(one) for one in known.decide()] == [start_queue.Start, start_queue.Refuse]
     known.due(1)
-    assert known.decide() == [turns.Wait(1)]
+    assert known.decide() == [start_queue.Wait(1)]
     known.remove(2)
     assert started(known.decide()) == [1]
 
 
 def test_who_waits_for_something_else_than_before_says_so_once() -> None:
-    known = turns.Turns()
-    known.add(1, SPACE, turns.Claim(locks=(lock("l"),)), due=True)
-    known.add(2, SPACE, turns.Claim(group=group("g")), due=True)
-    late = turns.Claim(group=group("g"), locks=(lock("l"),), start_after=7.0)
+    known = start_queue.StartQueue()
+    known.add(1, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True)
+    known.add(2, SPACE, start_queue.Claim(group=group("g")), due=True)
+    late = start_queue.Claim(group=group("g"), locks=(lock("l"),), start_after=7.0)
     known.add(3, SPACE, late, due=False)
     assert started(known.decide()) == [1, 2]
     reasons = [known.why(3)]
     known.due(3)
-    assert known.decide() == [turns.Wait(3)]
+    assert known.decide() == [start_queue.Wait(3)]
     reasons.append(known.why(3))
     known.remove(2)
-    assert known.decide() == [turns.Wait(3)]
+    assert known.decide() == [start_queue.Wait(3)]
     reasons.append(known.why(3))
     found = [one.reason for one in reasons if one is not None]
     assert found == ["NotYetDue", "Queued", "WaitingForLock"]
     assert reasons[0] is not None
     assert reasons[0].message == "startAfter is 1970-01-01T00:00:07Z"
     known.remove(1)
-    assert known.decide() == [turns.Start(3)]
+    assert known.decide() == [start_queue.Start(3)]
 
 
 def test_one_that_forbids_is_refused_when_its_time_comes() -> None:
-    known = turns.Turns()
-    known.add(1, SPACE, turns.Claim(group=group("g", "Forbid")), due=False)
-    known.add(2, SPACE, turns.Claim(group=group("g", "Forbid")), due=True)
+    known = start_queue.StartQueue()
+    known.add(1, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=False)
+    known.add(2, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
     assert started(known.decide()) == [2]
     known.due(1)
     [refused] = known.decide()
-    assert isinstance(refused, turns.Refuse)
+    assert isinstance(refused, start_queue.Refuse)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_replacing_kills_no_more_than_needed_and_the_oldest(most: int) -> None:
-    known = turns.Turns()
+    known = start_queue.StartQueue()
     for row in range(1, most + 1):
-        known.add(row, SPACE, turns.Claim(group=group("g", "Replace", most=most)), due=True)
+        known.add(row, SPACE, start_queue.Claim(group=group("g", "Replace", most=most)), due=True)
     assert started(known.decide()) == list(range(1, most + 1))
-    known.add(9, SPACE, turns.Claim(group=group("g", "Replace", most=most)), due=True)
+    known.add(9, SPACE, start_queue.Claim(group=group("g", "Replace", most=most)), due=True)
     [kill] = known.decide()
-    assert isinstance(kill, turns.Replace)
+    assert isinstance(kill, start_queue.Replace)
     assert kill.row == 1
     assert known.decide() == []
     known.remove(1)
@@ -256,27 +261,30 @@ def test_replacing_kills_no_more_than_needed_and_the_oldest(most: int) -> None:
 
 
 def test_of_many_that_replace_each_takes_the_place_of_the_one_before() -> None:
-    known = turns.Turns()
-    claim = turns.Claim(group=group("g", "Replace"))
+    known = start_queue.StartQueue()
+    claim = start_queue.Claim(group=group("g", "Replace"))
     for row in (1, 2, 3):
         known.add(row, SPACE, claim, due=True)
     assert known.decide() == [
-        turns.Start(1),
-        turns.Replace(1, "a newer Job of JobConfig g takes its place"),
+        start_queue.Start(1),
+        start_queue.Replace(1, "a newer Job of JobConfig g takes its place"),
     ]
     known.remove(1)
     found = known.decide()
-    assert [(type(one), one.row) for one in found] == [(turns.Start, 2), (turns.Replace, 2)]
+    assert [(type(one), one.row) for one in found] == [
+        (start_queue.Start, 2),
+        (start_queue.Replace, 2),
+    ]
     known.remove(2)
     assert started(known.decide()) == [3]
 
 
 def test_what_is_restored_counts_and_holds_its_locks() -> None:
-    known = turns.Turns()
-    claim = turns.Claim(group=group("g"), locks=(lock("l"),))
+    known = start_queue.StartQueue()
+    claim = start_queue.Claim(group=group("g"), locks=(lock("l"),))
     known.restore(1, SPACE, claim, stopping=True)
-    known.add(2, SPACE, turns.Claim(group=group("g")), due=True, fresh=False)
-    known.add(3, SPACE, turns.Claim(locks=(lock("l"),)), due=True, fresh=False)
+    known.add(2, SPACE, start_queue.Claim(group=group("g")), due=True, fresh=False)
+    known.add(3, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True, fresh=False)
     assert known.decide() == []
     assert (known.active("g"), known.queued("g")) == ([1], [2])
     known.remove(1)
@@ -284,9 +292,9 @@ def test_what_is_restored_counts_and_holds_its_locks() -> None:
 
 
 def test_other_limits_let_more_start() -> None:
-    known = turns.Turns()
+    known = start_queue.StartQueue()
     for row in range(1, 5):
-        known.add(row, SPACE, turns.Claim(group=group("g")), due=True)
+        known.add(row, SPACE, start_queue.Claim(group=group("g")), due=True)
     assert started(known.decide()) == [1]
     known.set_limits(group("g", most=3))
     assert started(known.decide()) == [2, 3]
@@ -296,10 +304,10 @@ def test_ten_thousand_waiting_jobs_cost_little_each() -> None:
     """The work for one job does not grow with those that wait."""
     costs: list[Any] = []
     for count in (1_000, 10_000):
-        known = turns.Turns()
+        known = start_queue.StartQueue()
         began = time.process_time()
         for row in range(1, count + 1):
-            claim = turns.Claim(group=group("g", most=3), locks=(lock("l", shared=True),))
+            claim = start_queue.Claim(group=group("g", most=3), locks=(lock("l", shared=True),))
             known.add(row, SPACE, claim, due=True)
         done = 0
         running = started(known.decide())

@@ -28,7 +28,10 @@ async def test_a_pause_holds_parts_and_is_no_reason_once_they_are_done(tmp_path:
         await world.jobs.pause(NS, job)
         assert world.view(job).reason == "Suspended"
         await world.jobs.resume(NS, job)
-        await world.until(lambda: world.view(job).phase is filejobs.Phase.REDUCING)
+        await world.until(lambda: world.view(job).phase is filejobs.FileJobPhase.REDUCING)
         await world.jobs.pause(NS, job)
-        assert (world.view(job).phase, world.view(job).reason) == (filejobs.Phase.REDUCING, "")
-        assert (await world.finished(job)).phase is filejobs.Phase.SUCCEEDED
+        assert (world.view(job).phase, world.view(job).reason) == (
+            filejobs.FileJobPhase.REDUCING,
+            "",
+        )
+        assert (await world.finished(job)).phase is filejobs.FileJobPhase.SUCCEEDED

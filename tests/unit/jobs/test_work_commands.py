@@ -266,7 +266,7 @@ def assert_nothing_left() -> None:
     assert marked == []
     zombies = [
         pid
-        for pid, stat in processes.look().items()
+        for pid, stat in processes.read_all().items()
         if stat.parent == os.getpid() and not stat.running
     ]
     assert zombies == []

@@ -19,7 +19,7 @@ from support import mapper_functions, part_works
 
 HERE = "support.mapper_functions"
 GOLDEN = Path(__file__).parent / "golden"
-SUCCEEDED, FAILED = filejobs.Outcome.SUCCEEDED, filejobs.Outcome.FAILED
+SUCCEEDED, FAILED = filejobs.PartOutcome.SUCCEEDED, filejobs.PartOutcome.FAILED
 
 
 def numbers(*values: object) -> bytes:
@@ -280,7 +280,7 @@ def test_a_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_cancelled_part_commits_nothing_more(tmp_path: Path) -> None:
     world = part_works.World(tmp_path, numbers(1))
     cancelled = commits.give_up(
-        world.store, 1, 1, outcome=filejobs.Outcome.CANCELLED, message="by you", at=1.0
+        world.store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="by you", at=1.0
     )
     assert world.map() == cancelled
     assert world.stored() == ["commits/1-1"]

@@ -16,16 +16,16 @@ async def test_a_failure_reaches_the_owner() -> None:
     async def fail() -> None:
         raise ValueError("no")
 
-    crew = coroutines.Crew("test", on_failure=on_failure)
-    crew.start("fail", fail())
+    background = coroutines.BackgroundWork("test", on_failure=on_failure)
+    background.start("fail", fail())
     await asyncio.wait_for(told.wait(), 30)
     assert seen == ["test/fail: no"]
-    assert len(crew) == 0
+    assert len(background) == 0
 
 
 async def test_stop_ends_every_member() -> None:
-    crew = coroutines.Crew("test")
-    members = [crew.start(str(n), asyncio.Event().wait()) for n in range(3)]
-    await crew.stop()
+    background = coroutines.BackgroundWork("test")
+    members = [background.start(str(n), asyncio.Event().wait()) for n in range(3)]
+    await background.stop()
     assert all(m.cancelled() for m in members)
-    assert len(crew) == 0
+    assert len(background) == 0

@@ -27,14 +27,14 @@ def test_one_at_a_time_and_the_end_of_its_process_gives_it_back(tmp_path: Path) 
         ours = locks.OwnerLock(path)
         assert not ours.take()
         assert not ours.held
-        assert locks.holder(path) == other.pid
-        assert locks.taken(path)
+        assert locks.read_owner(path) == other.pid
+        assert locks.is_locked(path)
         other.send_signal(signal.SIGKILL)
         other.wait()
-    assert not locks.taken(path)
-    assert locks.holder(path) == other.pid  # the file says it still
+    assert not locks.is_locked(path)
+    assert locks.read_owner(path) == other.pid  # the file says it still
     assert ours.take()
-    assert locks.holder(path) == os.getpid()
+    assert locks.read_owner(path) == os.getpid()
 
 
 def test_it_is_given_back_and_taken_again(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_it_is_given_back_and_taken_again(tmp_path: Path) -> None:
     assert not locks.OwnerLock(lock.path).take()
     lock.release()
     lock.release()
-    assert locks.holder(lock.path) is None
+    assert locks.read_owner(lock.path) is None
     assert locks.OwnerLock(lock.path).take()
 
 
@@ -56,10 +56,10 @@ def test_a_child_that_forgets_leaves_it_to_its_parent(tmp_path: Path) -> None:
         lock.forget()
         os._exit(0)
     os.waitpid(pid, 0)
-    assert locks.taken(lock.path)
-    assert locks.holder(lock.path) == os.getpid()
+    assert locks.is_locked(lock.path)
+    assert locks.read_owner(lock.path) == os.getpid()
 
 
 def test_no_file_is_no_lock(tmp_path: Path) -> None:
-    assert not locks.taken(tmp_path / "none")
-    assert locks.holder(tmp_path / "none") is None
+    assert not locks.is_locked(tmp_path / "none")
+    assert locks.read_owner(tmp_path / "none") is None

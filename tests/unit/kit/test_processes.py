@@ -37,8 +37,8 @@ def test_a_daemon_that_left_session_and_parent_is_found_and_killed() -> None:
     daemon = processes.identify(int(done.stdout))
     assert daemon is not None
     assert daemon.alive()
-    assert daemon.pid in processes.belonging(None, marker=marker)
-    assert processes.kill_belonging(None, marker=marker)
+    assert daemon.pid in processes.find_members(None, marker=marker)
+    assert processes.kill_members(None, marker=marker)
     waiting.wait_until(lambda: not daemon.alive(), what="the daemon is gone")
 
 
@@ -48,11 +48,12 @@ def test_what_started_before_does_not_belong() -> None:
     with subprocess.Popen(["sleep", "60"], env={name: value}) as child:
         try:
             waiting.wait_until(
-                lambda: processes.belonging(None, marker=marker) == {child.pid}, what="it is marked"
+                lambda: processes.find_members(None, marker=marker) == {child.pid},
+                what="it is marked",
             )
-            started = processes.look()[child.pid].started
-            assert processes.belonging(None, marker=marker, since=started) == {child.pid}
-            assert processes.belonging(None, marker=marker, since=started + 1) == set()
+            started = processes.read_all()[child.pid].started
+            assert processes.find_members(None, marker=marker, since=started) == {child.pid}
+            assert processes.find_members(None, marker=marker, since=started + 1) == set()
         finally:
             child.kill()
 
@@ -61,9 +62,10 @@ def test_a_marker_matches_only_the_whole_entry() -> None:
     with subprocess.Popen(["sleep", "60"], env={MARKER: "one-more"}) as child:
         try:
             waiting.wait_until(
-                lambda: child.pid in processes.marked(f"{MARKER}=one-more"), what="it is marked"
+                lambda: child.pid in processes.find_marked(f"{MARKER}=one-more"),
+                what="it is marked",
             )
-            assert child.pid not in processes.marked(f"{MARKER}=one")
+            assert child.pid not in processes.find_marked(f"{MARKER}=one")
         finally:
             child.kill()
 
@@ -81,7 +83,7 @@ def test_a_zombie_is_not_alive() -> None:
         assert identity is not None
         child.send_signal(signal.SIGKILL)
         waiting.wait_until(lambda: not identity.alive(), what="the killed child is a zombie")
-        assert processes.belonging(child.pid, marker=f"{MARKER}=none") == set()
+        assert processes.find_members(child.pid, marker=f"{MARKER}=none") == set()
 
 
 def test_descendants_are_found_through_several_parents() -> None:
@@ -92,7 +94,7 @@ def test_descendants_are_found_through_several_parents() -> None:
                 lambda: len(processes.descendants(shell.pid)) == 3, what="three descendants"
             )
         finally:
-            assert processes.kill_belonging(shell.pid, marker=f"{MARKER}=none")
+            assert processes.kill_members(shell.pid, marker=f"{MARKER}=none")
 
 
 CHILD = """
@@ -131,7 +133,7 @@ def test_a_child_whose_parent_is_gone_already_dies_at_once() -> None:
     environment = {**os.environ, name: value}
     argv = [sys.executable, "-c", CHILD, "late", "test"]
     subprocess.run(argv, env=environment, check=True)
-    waiting.wait_until(lambda: processes.marked(marker) == set(), what="the child is gone")
+    waiting.wait_until(lambda: processes.find_marked(marker) == set(), what="the child is gone")
 
 
 def test_of_many_markers_those_without_a_process_are_told() -> None:
@@ -139,7 +141,7 @@ def test_of_many_markers_those_without_a_process_are_told() -> None:
     with subprocess.Popen(["sleep", "60"], env={**os.environ, name: f"here-{of}"}) as process:
         try:
             here, gone = f"{name}=here-{of}", f"{name}=gone-{of}"
-            waiting.wait_until(lambda: processes.marked(here), what="it is marked")
-            assert processes.unmarked([here, gone]) == {gone}
+            waiting.wait_until(lambda: processes.find_marked(here), what="it is marked")
+            assert processes.unused_markers([here, gone]) == {gone}
         finally:
             process.kill()

@@ -74,9 +74,10 @@ async def test_a_flood_of_questions_is_asked_a_few_at_a_time() -> None:
         running -= 1
         return False, 5.0
 
-    crew = coroutines.Crew("flood")
+    background = coroutines.BackgroundWork("flood")
     waiting = [
-        crew.start(str(number), known.get(number // 2, ask)) for number in range(reviews.WAITING)
+        background.start(str(number), known.get(number // 2, ask))
+        for number in range(reviews.WAITING)
     ]
     while running < reviews.AT_ONCE:
         await asyncio.sleep(0)

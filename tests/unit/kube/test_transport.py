@@ -145,5 +145,5 @@ async def test_warnings_are_told(stand: scripted.Stand) -> None:
         time=clock.SystemClock(),
         on_warning=heard.append,
     ) as http:
-        await http.send(http_types.Request(method="GET", path="/"))
+        await http.send(http_types.ClientRequest(method="GET", path="/"))
     assert heard == ['unknown field "spec.foo"']

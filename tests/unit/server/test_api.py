@@ -35,7 +35,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.views: dict[ids.TaskId, model.TaskView] = {}
-        self.wanted = model.Wanted()
+        self.wanted = model.TaskQuery()
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         return self.views.get(task)
@@ -49,7 +49,7 @@ class Journal:
         return [v.task for v in known if v.task.hex().endswith(digits)][:limit]
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.Page:
         self.wanted = wanted
         found = [v for v in reversed(self.views.values()) if namespace in (None, v.namespace)]
@@ -211,14 +211,17 @@ class Flows:
         step: str,
         after: str,
         limit: int,
-        state: flow_model.State | None,
+        state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
         """Three shards of `price`."""
         if key.generation != 2:
             raise jobs_errors.NoSuchJob("there is no run")
         made = [
             flow_model.InstanceView(
-                key=f"price[{n}]", step="price", state=flow_model.State.SUCCEEDED, task=f"t{n}"
+                key=f"price[{n}]",
+                step="price",
+                state=flow_model.InstanceState.SUCCEEDED,
+                task=f"t{n}",
             )
             for n in range(3)
         ]
@@ -411,11 +414,11 @@ async def test_lists_are_paged(app: api.Api) -> None:
 async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journal) -> None:
     query = "state=Failed&declared=false&parent=a&function=pkg.mod:fn"
     assert (await Exchange(app, f"{TASKS}?{query}").run()).status == 200
-    assert journal.wanted == model.Wanted(
+    assert journal.wanted == model.TaskQuery(
         state=task.State.FAILED, declared=False, parent=A, function="pkg.mod:fn"
     )
     assert (await Exchange(app, TASKS).run()).status == 200
-    assert journal.wanted == model.Wanted()
+    assert journal.wanted == model.TaskQuery()
 
 
 @pytest.mark.parametrize(

@@ -63,13 +63,13 @@ class World:
         headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
         return await _request(self.exchange, method, path, body=body, headers=headers, query=query)
 
-    async def report(self, *, node: str = "n1", **facts: Any) -> pond_messages.Order:
+    async def report(self, *, node: str = "n1", **facts: Any) -> pond_messages.NodeOrder:
         self.sequence += 1
         report = pond_messages.Report(session="s", sequence=self.sequence, **facts)
         path = f"/ponds/quant/lake/nodes/{node}"
         status, body = await self.agent("POST", path, body=msgspec.json.encode(report))
         assert status == 200
-        return msgspec.json.decode(body, type=pond_messages.Order)
+        return msgspec.json.decode(body, type=pond_messages.NodeOrder)
 
     async def person(
         self, method: str, *rest: str, body: Any = None, pond: str = "lake", query: str = ""
@@ -138,7 +138,7 @@ async def test_an_order_comes_as_soon_as_there_is_another(world: World) -> None:
     status, body = await asyncio.wait_for(waiting, 5)
 
     assert status == 200
-    order = msgspec.json.decode(body, type=pond_messages.Order)
+    order = msgspec.json.decode(body, type=pond_messages.NodeOrder)
     assert [lease.name for lease in order.leases] == ["set-g1"]
 
 

@@ -6,6 +6,15 @@ from kilnwork.api import attempts
 from kilnwork.server import why
 
 
+def test_a_task_that_runs_says_that_it_is_suspended() -> None:
+    facts = why.Facts(name="a", state="Running", attempt=1, suspended=True)
+    assert why.sentence(facts, now=0.0) == (
+        "Task a runs, attempt 1. It is suspended: no other attempt starts before `kiln resume a`."
+    )
+    found = {"metadata": {"name": "a"}, "spec": {"suspend": True}, "status": {"state": "Running"}}
+    assert "It is suspended" in why.sentence(why.Facts.of_object(found), now=0.0)
+
+
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [

@@ -105,7 +105,7 @@ def test_what_processes_use_is_added_up() -> None:
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        pids = memory.family(os.getpid(), processes.look())
+        pids = memory.family(os.getpid(), processes.read_all())
         assert {os.getpid(), child.pid} <= pids
         for size in (memory.estimate([child.pid]), memory.share_of([child.pid])):
             assert 64 << 20 <= size < 128 << 20

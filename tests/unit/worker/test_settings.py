@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.kit import errors, sandbox
+from kilnwork.kit import container_mounts, errors
 from kilnwork.worker import settings
 
 GIVEN = {
@@ -27,7 +27,7 @@ def test_everything_is_read() -> None:
 
 
 def test_mounts_that_are_not_at_their_real_paths() -> None:
-    found = settings.from_environment({**GIVEN, sandbox.VARIABLE: "/data/pods/1/root"})
+    found = settings.from_environment({**GIVEN, container_mounts.VARIABLE: "/data/pods/1/root"})
     assert found.token_file == Path("/data/pods/1/root" + GIVEN["KILN_TOKEN_FILE"])
 
 
@@ -86,7 +86,7 @@ FAR = {
 def test_a_dispatcher_over_the_network() -> None:
     environment = dict(FAR)
     settings.name_directory(environment)
-    found = settings.from_environment({**environment, sandbox.VARIABLE: "/data/root"})
+    found = settings.from_environment({**environment, container_mounts.VARIABLE: "/data/root"})
     assert found.remote is not None
     assert (found.remote.host, found.remote.port) == ("kilnwork.kilnwork-system.svc", 7443)
     assert found.remote.ca_file == Path("/data/root" + FAR["KILN_CA_FILE"])

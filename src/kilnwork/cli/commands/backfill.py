@@ -121,7 +121,9 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
     click.echo(text if made == len(ticks) else f"{text}; the others exist already", err=True)
 
 
-def _ticks(schedule: schedules.Schedule, asked: dict[str, Any], *, now: float) -> Sequence[int]:
+def _ticks(
+    schedule: schedules.CompiledSchedule, asked: dict[str, Any], *, now: float
+) -> Sequence[int]:
     """Those that are meant. Raises `errors.Unusable` for a range that is not past, empty, or too
     large."""
     start, end = asked["start"].first(schedule.zone), asked["end"].last(schedule.zone)

@@ -15,7 +15,7 @@ from kilnwork.cli import completing, file_lists, options, session
 @click.option("--uploads", is_flag=True, help="Uploads that broke off, instead of jobs.")
 @click.option(
     "--phase",
-    type=click.Choice([each.value for each in filejobs.Phase], case_sensitive=False),
+    type=click.Choice([each.value for each in filejobs.FileJobPhase], case_sensitive=False),
     help="Only in this phase.",
 )
 @click.option("--state", metavar="STATE", help="Only parts in this state, such as Failed.")

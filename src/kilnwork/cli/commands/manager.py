@@ -25,7 +25,7 @@ from kilnwork.cli import (
 )
 from kilnwork.cli.installing import rights
 from kilnwork.cli.wiring import in_cluster
-from kilnwork.kit import sandbox
+from kilnwork.kit import container_mounts
 
 _DATA = Path("/var/lib/kilnwork")
 
@@ -138,7 +138,7 @@ def _settings(**given: Any) -> in_cluster.Settings:
 
 def _mounted(data: Path) -> Path:
     """On nodes whose containers see the host's file system, volumes are below another directory."""
-    inside = sandbox.found(data, os.environ)
+    inside = container_mounts.locate(data, os.environ)
     return inside if inside.is_dir() else data
 
 

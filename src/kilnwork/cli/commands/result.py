@@ -59,7 +59,9 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     with contextlib.suppress(dispatch_errors.DispatchError):
         reader = queries.Queries(journal)
         try:
-            found, _ = reader.tasks(_NAMESPACE, wanted=model.Wanted(), limit=_OFFERED, below=None)
+            found, _ = reader.tasks(
+                _NAMESPACE, wanted=model.TaskQuery(), limit=_OFFERED, below=None
+            )
         finally:
             reader.close()
         names = dict.fromkeys(view.name or ids.task_text(view.task) for view in found)
@@ -128,7 +130,7 @@ async def _from_manager(s: session.Session, name: str, output: str) -> None:
         return
     media_type = ""
 
-    def head(response: http_types.Response) -> None:
+    def head(response: http_types.ClientResponse) -> None:
         nonlocal media_type
         media_type = response.headers.get("content-type", "")
         _check_terminal(name, media_type, output)
@@ -267,7 +269,7 @@ def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
 
 def _newest(reader: queries.Queries) -> str:
     """What there is instead: ids are seen nowhere else."""
-    found, _ = reader.tasks(_NAMESPACE, wanted=model.Wanted(), limit=_SHOWN, below=None)
+    found, _ = reader.tasks(_NAMESPACE, wanted=model.TaskQuery(), limit=_SHOWN, below=None)
     shown = [f"{ids.task_text(v.task)} ({v.function or v.name}, {v.state})" for v in found]
     return f"; the newest are {', '.join(shown)}" if shown else ""
 

@@ -215,7 +215,7 @@ class _Follower:
 
     async def follow(self) -> int:
         """Until the task is over: its exit code."""
-        crew = coroutines.Crew("run")
+        background = coroutines.BackgroundWork("run")
         subject = waiting.Subject(kinds.TASKS, self._name, self._namespace)
         versions = waiting.versions(self._session, subject)
         try:
@@ -224,7 +224,7 @@ class _Follower:
                     found = self._checked(version)
                     status = found.get("status") or {}
                     if status.get("attempts") and self._output is None:
-                        self._output = crew.start("output", self._copy())
+                        self._output = background.start("output", self._copy())
                     if waiting.final(found):
                         await self._rest()
                     await self._say(found)
@@ -238,7 +238,7 @@ class _Follower:
             )
             raise
         finally:
-            await crew.stop()
+            await background.stop()
         raise AssertionError("versions() never ends")
 
     def _checked(self, found: meta.JsonObject | None) -> meta.JsonObject:

@@ -72,7 +72,7 @@ async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
 async def _ready_facts() -> dict[str, Any]:
     target = options.current()
     async with session.connect(session.settings_of(target), target) as s:
-        await s.http.send(http_types.Request(method="GET", path="/readyz"))
+        await s.http.send(http_types.ClientRequest(method="GET", path="/readyz"))
         facts = await _facts(s)
     if not facts.get("manager", {"ready": True})["ready"]:
         raise errors.Unreachable(f"the manager is not ready: {facts['manager']['message']}")
@@ -82,7 +82,7 @@ async def _ready_facts() -> dict[str, Any]:
 async def _readiness(s: session.Session) -> str:
     """Empty when the server is ready, else what it waits for."""
     try:
-        await s.http.send(http_types.Request(method="GET", path="/readyz"))
+        await s.http.send(http_types.ClientRequest(method="GET", path="/readyz"))
     except kube_errors.Unavailable as error:
         if not error.status:
             raise
@@ -171,7 +171,7 @@ async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
     phases = Counter(file_jobs.phase(job) for job in found)
     return {
         **({} if "allNamespaces" in space or s.target.namespace else space),
-        "phases": {phase: phases[phase] for phase in filejobs.Phase if phases[phase]},
+        "phases": {phase: phases[phase] for phase in filejobs.FileJobPhase if phases[phase]},
         "newest": found[:_NEWEST],
     }
 

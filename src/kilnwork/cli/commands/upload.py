@@ -218,7 +218,7 @@ async def _upload(
 ) -> int:
     mapper, reducer = wanted
     if given["dry_run"]:
-        spec = filejobs.JobSpec(
+        spec = filejobs.FileJobSpec(
             mapper=mapper.mapper,
             reducer=None if reducer is None else reducer.mapper,
             **_only_set(rest),
@@ -228,7 +228,7 @@ async def _upload(
     several = [each for each in wanted if each is not None]
     await mappers.check_importable(s, several, working_dir=given["working_dir"])
     sent = await mappers.shipped(s, several, working_dir=given["working_dir"])
-    spec = filejobs.JobSpec(
+    spec = filejobs.FileJobSpec(
         mapper=sent[0], reducer=sent[1] if reducer is not None else None, **_only_set(rest)
     )
     made = await _make(s, source, spec, given)
@@ -252,7 +252,7 @@ def _only_set(values: dict[str, Any]) -> dict[str, Any]:
 async def _make(
     s: session.Session,
     source: uploading.Source,
-    spec: filejobs.JobSpec,
+    spec: filejobs.FileJobSpec,
     given: dict[str, Any],
 ) -> file_jobs.Job:
     query = {**file_jobs.scope(s), "spec": _encoded(spec)}
@@ -272,7 +272,7 @@ async def _make(
     return made
 
 
-def _encoded(spec: filejobs.JobSpec) -> str:
+def _encoded(spec: filejobs.FileJobSpec) -> str:
     """As JSON. Raises `errors.Unusable` for words that are no text."""
     try:
         return msgspec.json.encode(spec).decode()

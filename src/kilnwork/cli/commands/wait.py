@@ -253,21 +253,25 @@ def _condition(value: str) -> Callable[[meta.JsonObject], bool]:
     wanted, _, status = value.partition("=")
 
     def met(found: meta.JsonObject) -> bool:
+        newest = (found.get("metadata") or {}).get("generation", 0)
         return any(
             c["type"].lower() == wanted.lower()
             and c["status"].lower() == (status or "true").lower()
+            # as `kubectl wait`: the controller has not seen the newest spec yet
+            and c.get("observedGeneration", newest) >= newest
             for c in (found.get("status") or {}).get("conditions") or ()
         )
 
     return met
 
 
-def _state(wanted: str, name: str) -> Callable[[meta.JsonObject], bool]:
+def _state(wanted: task.State, name: str) -> Callable[[meta.JsonObject], bool]:
     def reached(found: meta.JsonObject) -> bool:
         state = (found.get("status") or {}).get("state")
-        if state == wanted:
+        over = waiting.final(found)  # False where the end is that of a run before
+        if state == wanted and (over or not wanted.final):
             return True
-        if waiting.final(found):
+        if over:
             raise errors.TaskFailed(f"{name} will not be {wanted}: {waiting.described(found)}")
         return False
 

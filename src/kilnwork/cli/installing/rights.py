@@ -617,8 +617,9 @@ nor policies about users hold them back. What does:
 - **one namespace for those who trust each other**, with no Secret and no account in it that one of
   them may not use; the manager, and whatever has more rights, live in others;
 - **Pod Security admission** in each such namespace, which refuses `hostPath`, `privileged` and the
-  like any client that asks: `kubectl label namespace NS pod-security.kubernetes.io/enforce=restricted`. Do
-  not exempt the account of the manager. A Task that is refused so has failed with `AdmissionError`;
+  like any client that asks: `kubectl label namespace NS
+  pod-security.kubernetes.io/enforce=restricted`. Do not exempt
+  the account of the manager. A Task that is refused so has failed with `AdmissionError`;
   what the manager adds to a Pod passes where the Pod itself does;
 - ResourceQuota, LimitRange and admission policies about Pods, as for any Pod.
 

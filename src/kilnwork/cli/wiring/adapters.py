@@ -203,7 +203,9 @@ class KubeVariables:
     def __init__(self, kube: client.Client) -> None:
         self._kube = kube
 
-    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+    async def read(
+        self, namespace: str, source: variables.VariableSource
+    ) -> Mapping[str, bytes] | None:
         """The data of an object, None if there is none. Raises KubeError."""
         kind = resource.SECRETS if source.kind == "Secret" else resource.CONFIG_MAPS
         try:
@@ -298,7 +300,7 @@ class KnownFlows:
         step: str,
         after: str,
         limit: int,
-        state: flow_model.State | None,
+        state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
         """Instances of steps, in order."""
         return await self._engine.steps(key, step=step, after=after, limit=limit, state=state)
@@ -315,7 +317,7 @@ class HubJournal:
         running: hub.Hub,
         path: Path,
         *,
-        jobs: service.Jobs,
+        jobs: service.FileJobs,
         known: Callable[[], known_caches.Caches],
     ) -> None:
         self._hub = running
@@ -336,7 +338,7 @@ class HubJournal:
         return await asyncio.to_thread(find)
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.Page:
         """Tasks of a namespace, newest first, with the facts of the moment."""
         found, more = self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
@@ -430,7 +432,7 @@ def samples(running: hub.Hub, caches: known_caches.Caches) -> Iterator[metrics.S
             yield metrics.Sample(name=name, help=text, value=number(view), labels=labels)
 
 
-def job_samples(jobs: service.Jobs) -> Iterator[metrics.Sample]:
+def job_samples(jobs: service.FileJobs) -> Iterator[metrics.Sample]:
     """What `/metrics` shows of file jobs."""
     for namespace, phase, count in jobs.counts():
         yield metrics.Sample(

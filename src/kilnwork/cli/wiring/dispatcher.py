@@ -106,7 +106,7 @@ class Dispatcher:
         known: Callable[[], caches.Caches],
         fail: Callable[[str, BaseException], None],
         files: Files,
-        keep: retention.Limits,
+        keep: retention.RetentionLimits,
     ) -> None:
         self.socket = paths.runtime_dir(data_dir) / "channel.sock"
         """Where workers and drivers of this machine connect."""
@@ -123,7 +123,7 @@ class Dispatcher:
         self._fail = fail
         self._files = files
         self._keep = keep
-        self._running_jobs: service.Jobs | None = None
+        self._running_jobs: service.FileJobs | None = None
         self.indexes: index_jobs.IndexJobs
         self.flows: runs.FlowRuns
         """Jobs, once it has started."""
@@ -182,7 +182,7 @@ class Dispatcher:
             verifier=callers.verifier,
             logs_dir=data / "logs",
             entropy=ids.system_entropy(),
-            options=hub.Options(
+            options=hub.HubOptions(
                 lease_s=terms.lease_s,
                 renew_s=terms.renew_s,
                 on_failure=lambda error: self._fail("dispatcher", error),
@@ -235,12 +235,12 @@ class Dispatcher:
         parts.then("REST API", close)
         return running
 
-    async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.Jobs:
+    async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.FileJobs:
         services = assembly.JobServices(
             self._data_dir,
             running.participation,
             clock=self._clock,
-            options=service.Options(worker_url=None if self._files.shared else FAR_FILES),
+            options=service.FileJobOptions(worker_url=None if self._files.shared else FAR_FILES),
             on_failure=lambda error: self._fail("jobs", error),
         )
         self._running_jobs, self.indexes = services.files, services.indexes

@@ -35,7 +35,7 @@ class Settings:
     """Of TaskCluster `default`, when it is made."""
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
     """Of the Jobs API."""
-    keep: retention.Limits = field(default_factory=retention.Limits)
+    keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     """How much is kept of tasks that are over."""
     allowed_kinds: tuple[str, ...] = ("*",)
     """Kinds of objects that tasks may make."""

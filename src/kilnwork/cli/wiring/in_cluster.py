@@ -12,7 +12,7 @@ from kilnwork.api import manager, resource
 from kilnwork.cli import served_namespaces
 from kilnwork.cli.wiring import dispatcher, journal_claim, steps
 from kilnwork.cli.wiring import manager as wired_manager
-from kilnwork.controllers import unserved
+from kilnwork.controllers import unserved_namespaces
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
 from kilnwork.dispatch.hub import retention
@@ -65,7 +65,7 @@ class Settings:
     absence_s: float = manager.ABSENCE_S
     adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
-    keep: retention.Limits = field(default_factory=retention.Limits)
+    keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     allowed_kinds: tuple[str, ...] = ()
     ponds: bool = False
 
@@ -97,7 +97,7 @@ class Server:
             time=self._clock,
             on_failure=on_failure,
         )
-        self._crew = coroutines.Crew("manager", on_failure=self._manager.fail)
+        self._background = coroutines.BackgroundWork("manager", on_failure=self._manager.fail)
         self._steps = self._manager.steps
         self._steps.explain("leadership", self._waits_for_leadership)
         self._elector: election.Elector | None = None
@@ -223,8 +223,8 @@ class Server:
         self._manager.dispatcher.term = term.epoch
         path = self._settings.data_dir / _TERM
         paths.write_private(path, f"{term.epoch}\n".encode(), durable=True)
-        self._crew.start("leadership", self._watch(term))
-        self._steps.then("watch of the leadership", self._crew.stop)
+        self._background.start("leadership", self._watch(term))
+        self._steps.then("watch of the leadership", self._background.stop)
 
     async def _tell_of_objections(self, elector: election.Elector) -> None:
         """By kube events about the Lease, beside the log and `/readyz`."""
@@ -282,13 +282,13 @@ class Server:
         await self._manager.start_controllers()
         left = served_namespaces.changed(self._settings.data_dir, self._settings.only_in).left
         if left:
-            self._crew.start("namespaces that were left", self._leave(left))
+            self._background.start("namespaces that were left", self._leave(left))
 
     async def _leave(self, namespaces: Sequence[str]) -> None:
         """What cannot be done now is tried again at the next start."""
         for name in namespaces:
             try:
-                await unserved.leave(self._client, name, time=self._clock)
+                await unserved_namespaces.leave(self._client, name, time=self._clock)
             except kube_errors.KubeError as error:
                 facts = {"namespace": name, "why": str(error)}
                 log.warning("TaskClusters of a namespace that was left were not told", extra=facts)

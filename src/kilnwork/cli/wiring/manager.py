@@ -40,7 +40,7 @@ class Settings:
     """DataPonds that name no directory have one below ours: the node is in this process."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
-    keep: retention.Limits = field(default_factory=retention.Limits)
+    keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     """How much is kept of tasks that are over."""
 
 
@@ -104,7 +104,7 @@ class Manager:
         unix = f"unix:{self.dispatcher.socket}"
         self._controllers = controllers.Controllers(
             kube,
-            controllers.Settings(
+            controllers.WorkerPodSettings(
                 channel=unix if advertise is None else f"tls://{advertise}",
                 ca=ca,
                 worker_command=chosen.worker_command,

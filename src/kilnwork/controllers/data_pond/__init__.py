@@ -1,4 +1,4 @@
-"""Kind DataPond: agents on nodes, what they are asked for, and what they say.
+"""The controller of kind DataPond: agents on nodes, their orders and their reports.
 
 `reconciler` makes the Secret and the agents' Pods (`plan`, `pods`: pure) and writes the status
 (`status`: pure). `ledger` is what others in the manager use: which snapshots are wanted where, and

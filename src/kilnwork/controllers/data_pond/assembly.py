@@ -1,6 +1,6 @@
-"""Puts the controller of DataPonds together: its queue, reflectors, and who is an agent.
+"""Build the controller of DataPonds: its queue, its reflectors, and the verifier of agents.
 
-Used by `controllers.assembly`, which has the caches and starts all of it.
+Used by `controllers.assembly`, which has the caches and starts everything.
 """
 
 import asyncio
@@ -8,48 +8,48 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kilnwork.api import data_pond, kinds, node, resource
-from kilnwork.controllers import tools, worker_pods
+from kilnwork.controllers import reconciler_context, worker_pods
 from kilnwork.controllers.data_pond import ledger, pods, reconciler, verifier
 from kilnwork.kube import controller, queue, reflector
 
 WORKERS = 4
-"""DataPonds in hand at once."""
+"""DataPonds reconciled at once."""
 
 MODULE = "kilnwork.pond"
 
 
 class Ponds:
-    """See the module. `new_token`: draws a secret."""
+    """The DataPond controller with what it needs. `new_token`: draws a secret."""
 
     def __init__(
         self,
-        given: tools.Tools,
-        settings: worker_pods.Settings,
+        context: reconciler_context.ReconcilerContext,
+        settings: worker_pods.WorkerPodSettings,
         *,
         known: ledger.Ledger,
         new_token: Callable[[], str],
     ) -> None:
-        self._kube, self._caches = given.kube, given.caches
+        self._kube, self._caches = context.kube, context.caches
         self._sees_nodes = settings.sees_nodes
-        self._queue = queue.WorkQueue(time=given.time)
+        self._queue = queue.WorkQueue(time=context.time)
         self._reconciler = reconciler.Reconciler(
-            given,
+            context,
             self._queue,
             settings=_settings(settings),
             known=known,
             new_token=new_token,
         )
         self.part_changed = self._reconciler.part_changed
-        """For reflectors of Pods and Secrets."""
+        """The callback for reflectors of Pods and Secrets."""
 
     def controller(self) -> controller.Controller:
-        """Its loop."""
+        """Return the control loop."""
         return controller.Controller(
             "datapond", self._reconciler.reconcile, self._queue, workers=WORKERS
         )
 
     def reflectors(self, namespace: str | None) -> list[reflector.Reflector[Any]]:
-        """Those of a namespace, of all for None."""
+        """Return the reflectors of a namespace, of all namespaces for None."""
         scope = reflector.Scope(namespace=namespace)
         return [
             reflector.Reflector(
@@ -63,7 +63,8 @@ class Ponds:
         ]
 
     def cluster_reflectors(self) -> list[reflector.Reflector[Any]]:
-        """That of Nodes, which are in no namespace, if they may be read."""
+        """Return the reflector of Nodes, which are in no namespace, if the manager may read
+        them."""
         if not self._sees_nodes:
             return []
         return [
@@ -77,15 +78,15 @@ class Ponds:
         ]
 
     def verifier(self, reflectors: Iterable[reflector.Reflector[Any]]) -> verifier.PondVerifier:
-        """Who is an agent, once these have listed what that depends on."""
+        """Return the verifier of agents, which waits until these reflectors have listed."""
         asked = (kinds.DATA_PONDS, resource.SECRETS)
         synced: Sequence[asyncio.Event] = [r.synced for r in reflectors if r.resource in asked]
         return verifier.PondVerifier(self._caches, synced=synced)
 
 
-def _settings(settings: worker_pods.Settings) -> pods.Settings:
-    """What agents are started with, on the same nodes as workers."""
-    return pods.Settings(
+def _settings(settings: worker_pods.WorkerPodSettings) -> pods.PondPodSettings:
+    """Return the settings of agents' Pods, taken from those of workers."""
+    return pods.PondPodSettings(
         manager=settings.manager,
         ca=settings.manager_ca,
         command=(settings.worker_command[0], "-m", MODULE),

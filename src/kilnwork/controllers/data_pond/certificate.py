@@ -1,7 +1,7 @@
 """The certificate of a pond, by which its agents know each other: its own authority.
 
 Used by the controller, which keeps it in the pond's Secret. It is for client and server alike, has
-one name whatever the agents' addresses are, and is made anew long before it ends.
+one name whatever the agents' addresses are, and is replaced long before it expires.
 """
 
 import datetime
@@ -15,8 +15,8 @@ from kilnwork.kit import certificates
 
 DAYS = 3650
 RENEW_DAYS = 365
-"""Left, before another is made: agents that have the old one and the new one do not know each
-other, so it should be seldom."""
+"""Days before expiry when a certificate is replaced. Agents with the old and the new one do not
+trust each other, so it should be rare."""
 
 
 class Pair(NamedTuple):
@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 def make(*, now: float) -> Pair:
-    """A new pair. `now`: wall clock, seconds."""
+    """Make a new pair. `now`: wall clock, seconds."""
     key = certificates.new_key()
     subject = certificates.name(pond_certificate.SERVER_NAME)
     moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
@@ -44,7 +44,7 @@ def make(*, now: float) -> Pair:
 
 
 def ends_soon(pem: bytes, *, now: float) -> bool:
-    """Whether it is no certificate, or should be made anew."""
+    """Return whether `pem` is no certificate, or one that should be replaced."""
     try:
         found = x509.load_pem_x509_certificate(pem)
     except ValueError:

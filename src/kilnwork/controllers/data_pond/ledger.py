@@ -1,9 +1,9 @@
-"""The ledger of all ponds: which snapshots are wanted on which nodes, and where they are.
+"""The ledger of all ponds: which snapshots are wanted on which nodes, and which nodes hold them.
 
-Used within the manager by whoever needs data next to work, and by `server`, which brings the
-agents' reports and hands out their orders. Its methods answer at once with what is known;
-`subscribe` tells when that has changed. It keeps nothing on disk: after a restart users want anew
-what they need, agents report what they have, and nothing is let go in between.
+Used by the controllers that need data next to work, and by `server`, which delivers the agents'
+reports and their orders. Its methods return at once what is known; `subscribe` notifies of changes.
+It keeps nothing on disk: after a restart users request again what they need, agents report what
+they have, and nothing is released in between.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ class Ledger:
         self._closed = False
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call it, from the loop, whenever something is another one than before."""
+        """Have `callback` called from the event loop after every change."""
         self._subscribers.append(callback)
 
-    # for whoever needs data
+    #  # For users of data.
 
     def want_pin(
         self,
@@ -50,10 +50,10 @@ class Ledger:
         request: str,
         digest: str | None = None,
     ) -> model.Pin:
-        """Return how far a source is on its way to be a snapshot; ask again when told of a change.
+        """Return the progress of turning a source into a snapshot; ask again after a notification.
 
-        The same `request` gives the same pin, whatever the source has meanwhile; another one looks
-        at the source anew. `digest`: it must be that snapshot, from wherever it can be had.
+        The same `request` gives the same pin, whatever happens to the source; another one reads the
+        source again. `digest`: the snapshot must have it, wherever it comes from.
         """
         if (namespace, pond) not in self._known:
             return model.Pin(reason="WaitingForPond", message=_no_pond(namespace, pond))
@@ -64,7 +64,7 @@ class Ledger:
         return pin
 
     def forget_pin(self, namespace: str, pond: str, request: str) -> None:
-        """The digest is noted elsewhere; repeatable."""
+        """Forget a pin whose digest is stored elsewhere; repeatable."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.forget_pin(request)
@@ -80,8 +80,8 @@ class Ledger:
         attempts: Mapping[str, tuple[str, ...]],
         glob: str = "",
     ) -> model.Pin:
-        """Return how far the files that attempts of a run have written are on their way to be one
-        snapshot; ask again when told of a change.
+        """Return the progress of turning the files that attempts of a run wrote into one snapshot;
+        ask again after a notification.
 
         `attempts`: by node, names of directories below `outputs_directory(lease)`, `glob`: which of
         their files. Its nodes hold it once a lease wants it there: `paths_by_node`.
@@ -95,15 +95,15 @@ class Ledger:
         return pin
 
     def forget_output(self, namespace: str, pond: str, request: str) -> None:
-        """The digest is noted elsewhere; repeatable."""
+        """Forget a pin whose digest is stored elsewhere; repeatable."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.forget_output(request)
         self._wake(found, before)
 
     def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
-        """Where tasks of a run write on every node; below it, each attempt in a directory of its
-        own."""
+        """Return where tasks of a run write on every node; below it, each attempt in a directory of
+        its own."""
         return self._pond(namespace, pond).outputs_directory(lease)
 
     def want(
@@ -118,10 +118,9 @@ class Ledger:
     ) -> None:
         """Have these snapshots on these nodes, on all of the pond for None, until the release.
 
-        `outputs`: and a directory for what tasks of the run write.
+        `outputs`: also a directory for what tasks of the run write.
 
-        Said again with other nodes or snapshots, that counts. Raises LeaseRefused for names that
-        cannot be.
+        A later call replaces nodes and snapshots. Raises LeaseRefused for invalid names.
         """
         leased = tuple(
             pond_leases.LeasedSnapshot(name=s.name, digest=s.digest, paths=s.paths, access=s.access)
@@ -134,31 +133,31 @@ class Ledger:
         self._wake(found, before)
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
-        """Let go; repeatable. Of another namespace's lease nothing is known here."""
+        """Release the lease; repeatable. Leases of other namespaces are not known here."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.release(lease)
         self._wake(found, before)
 
     def ready(self, namespace: str, pond: str, lease: str) -> dict[str, model.Readiness]:
-        """How far each node is; no nodes while nobody wants it."""
+        """Return how far each node is; empty while the lease does not exist."""
         return self._pond(namespace, pond).ready(lease)
 
     def holders(self, namespace: str, pond: str, digest: str) -> dict[str, int]:
-        """Bytes of a snapshot by node, of those that report and have any of it."""
+        """Return bytes of a snapshot by node, of those that report and have any of it."""
         return self._pond(namespace, pond).holders(digest)
 
     def nodes(self, namespace: str, pond: str) -> frozenset[str]:
-        """Nodes whose agents report."""
+        """Return nodes whose agents report."""
         return self._pond(namespace, pond).live()
 
     def obstacle(self, namespace: str, pond: str) -> str:
-        """Why its agents do not report, as the condition `Ready` of the DataPond says; "" when
-        they do."""
+        """Return why its agents do not report, as the condition `Ready` of the DataPond says; ""
+        when they do."""
         return self._pond(namespace, pond).obstacle
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
-        """Pond and lease of all that are wanted, or that an agent has and nobody has released."""
+        """Return pond and lease of all leases that are wanted, or that an agent still holds."""
         return frozenset(
             (pond.name, lease)
             for pond in self._ponds.values()
@@ -167,11 +166,12 @@ class Ledger:
         )
 
     def directory(self, namespace: str, pond: str, lease: str) -> str | None:
-        """Where a run finds its snapshots on every node; None while there is no such pond."""
+        """Return where a run finds its snapshots on every node; None while there is no such
+        pond."""
         root = self._pond(namespace, pond).root
         return f"{root}/runs/{namespace}/{lease}" if root else None
 
-    # for the controller of DataPonds
+    #  # For the controller of DataPonds.
 
     def pond_changed(
         self,
@@ -182,7 +182,7 @@ class Ledger:
         root: str,
         deleted: bool = False,
     ) -> None:
-        """There is such a DataPond; its data is in `root` on each node. `deleted`: not for long."""
+        """Note a DataPond whose data is in `root` on each node. `deleted`: it is being deleted."""
         self._known.add((namespace, name))
         found = self._pond(namespace, name)
         before = found.revision
@@ -203,7 +203,8 @@ class Ledger:
         self._wake(found, before)
 
     def note_silence(self, namespace: str, name: str) -> float | None:
-        """Tell everybody of agents that report no more; returns when to look again, in seconds."""
+        """Notify subscribers of agents that have stopped reporting; return when to look again, in
+        seconds."""
         found = self._pond(namespace, name)
         before = found.revision
         again_s = found.note_silence()
@@ -218,35 +219,35 @@ class Ledger:
             self._tell((namespace, name), agents=False)
 
     def node_gone(self, namespace: str, name: str, node: str) -> None:
-        """That node has no agent any more."""
+        """Note that a node has no agent any more."""
         found = self._pond(namespace, name)
         before = found.revision
         found.forget_node(node)
         self._wake(found, before)
 
     def state(self, namespace: str, name: str) -> pond_state.PondState | None:
-        """All that is known of one pond; to be read only."""
+        """Return the state of one pond, which must only be read."""
         return self._ponds.get((namespace, name)) if (namespace, name) in self._known else None
 
-    # for people
+    #  # For users.
 
     def node_views(self, namespace: str, name: str) -> list[pond_views.NodeView] | None:
-        """Each node of a pond; None if there is no such DataPond."""
+        """Return each node of a pond; None if there is no such DataPond."""
         found = self.state(namespace, name)
         return None if found is None else views.nodes(found)
 
     def lease_views(self, namespace: str, name: str) -> list[pond_views.LeaseView] | None:
-        """Each lease of a pond; None if there is no such DataPond."""
+        """Return each lease of a pond; None if there is no such DataPond."""
         found = self.state(namespace, name)
         return None if found is None else views.leases(found)
 
     def ask(
         self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
     ) -> pond_views.LeaseView | None:
-        """Go on with what somebody wants: pin what is not, then have it on the nodes.
+        """Continue with a lease of a user: pin its snapshots, then have the nodes fetch them.
 
-        To be repeated until it is ready, or has failed, which is said once: then it begins anew.
-        None if there is no such DataPond; raises LeaseRefused.
+        Repeat the call until the lease is ready or has failed. A failure is reported once; the next
+        call starts again. None if there is no such DataPond; raises LeaseRefused.
         """
         found = self.state(namespace, pond)
         if found is None:
@@ -298,7 +299,7 @@ class Ledger:
         return self.want_pin(namespace, pond, one.from_, request=request, digest=one.digest)
 
     def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
-        """Release a lease of people; False if there is none, None if there is no such DataPond."""
+        """Release a user's lease; False if there is none, None if there is no such DataPond."""
         found = self.state(namespace, pond)
         if found is None:
             return None
@@ -312,7 +313,7 @@ class Ledger:
         return True
 
     async def changed(self, *, within_s: float) -> None:
-        """Return when something is another one than now, or after that time."""
+        """Return after the next change, or after `within_s`."""
         event = asyncio.Event()
         self._subscribers.append(event.set)
         try:
@@ -323,12 +324,12 @@ class Ledger:
         finally:
             self._subscribers.remove(event.set)
 
-    # for the agents
+    #  # For the agents.
 
     def take_report(
         self, namespace: str, pond: str, node: str, report: pond_messages.Report
     ) -> None:
-        """An agent says what it has and does."""
+        """Take in the report of an agent."""
         found = self._pond(namespace, pond)
         before = found.revision
         news = found.take_report(node, report)
@@ -337,8 +338,8 @@ class Ledger:
 
     async def order(
         self, namespace: str, pond: str, node: str, *, knows: int, wait_s: float
-    ) -> pond_messages.Order:
-        """What is wanted of a node: as soon as that is another revision than the agent knows."""
+    ) -> pond_messages.NodeOrder:
+        """Return the order for a node as soon as it is another revision than the agent knows."""
         key = (namespace, pond)
         event = asyncio.Event()
         self._waiting.setdefault(key, set()).add(event)
@@ -358,13 +359,13 @@ class Ledger:
         return made
 
     def close(self) -> None:
-        """Let nobody wait any longer: the manager stops."""
+        """End all waits: the manager stops."""
         self._closed = True
         for key in tuple(self._ponds):
             self._tell(key)
 
     def put_manifest(self, namespace: str, pond: str, made: manifest.Manifest) -> None:
-        """An agent has made it, or was asked for it."""
+        """Take in a manifest that an agent has made or was asked for."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.put_manifest(made)
@@ -373,7 +374,7 @@ class Ledger:
     def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None:
         return self._pond(namespace, pond).manifests.get(digest)
 
-    # within
+    #  # Internal.
 
     def _pond(self, namespace: str, name: str) -> pond_state.PondState:
         found = self._ponds.get((namespace, name))
@@ -395,7 +396,7 @@ class Ledger:
 
 
 def _request(lease: str, one: pond_views.LeaseSnapshot) -> str:
-    """Identity of the pin of a lease of people: another source is another one."""
+    """Return the request of the pin of a user's lease: another source is another request."""
     source = hashlib.sha256(msgspec.json.encode([one.from_, one.digest])).hexdigest()[:16]
     return f"{pond_views.LEASE_PREFIX}{lease}/{one.name}/{source}"
 

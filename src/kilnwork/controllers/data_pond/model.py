@@ -1,4 +1,4 @@
-"""What users of the ledger see: pins, snapshots that are wanted, and how far nodes are.
+"""Values of the ledger: pins, wanted snapshots, and how far nodes are.
 
 Used by `ledger`, by the controllers that need data, and by the REST API.
 """
@@ -17,8 +17,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """A source that becomes, or has become, a snapshot.
 
     `state`: PENDING, PINNED or FAILED, which is final. `manifest`: once it is pinned. `bytes`: of
-    the snapshot, before that what was read so far. `reason`, `message`: why it has failed, or what
-    it waits for. `paths_by_node`: of an output, which node has which of its files.
+    the snapshot; until it is pinned, those read so far. `reason`, `message`: why it has failed, or
+    what it waits for. `paths_by_node`: of an output, which node has which of its files.
     """
 
     state: str = PENDING
@@ -33,9 +33,9 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot that a run needs on its nodes.
 
-    `name`: of its directory; `paths`: the files, None for all; `paths_by_node`: instead, what each
-    node needs, none where it is not named; `access`: `read` or `copy`; `source`: where it was
-    pinned from, for what no node has.
+    `name`: of its directory; `paths`: the files, None for all; `paths_by_node`: instead of it, the
+    files that each node needs; `access`: `read` or `copy`; `source`: where it was pinned from, for
+    files that no node has.
     """
 
     name: str
@@ -46,7 +46,7 @@ class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     source: data_pond.SnapshotSource | None = None
 
     def paths_on(self, nodes: Collection[str]) -> tuple[str, ...] | None:
-        """Return the files that nodes need which share a disk, None for all."""
+        """Return the files that nodes sharing a disk need, None for all."""
         if self.paths_by_node is None:
             return self.paths
         found = [self.paths_by_node.get(node, ()) for node in sorted(nodes)]
@@ -57,7 +57,7 @@ class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """How far one node is with a lease. `reason`, `message`: what it waits for, or what is wrong;
-    `lasting`: it will not pass by itself."""
+    `lasting`: waiting does not help."""
 
     ready: bool = False
     bytes_done: int = 0

@@ -13,11 +13,12 @@ import msgspec
 
 from kilnwork.api import data_pond, data_pond_validation, meta, node, pod, pond_certificate, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, closing, pods, pond_state, status
+from kilnwork.controllers.data_pond import certificate, deletion, pods, pond_state, status
 from kilnwork.kit import clock
 
 YOUNG_S = 5.0
-"""A Pod that failed so soon was never accepted by its node: the next one would fare alike."""
+"""A Pod that failed within this time was never accepted by its node: the next one would fail,
+too."""
 
 Reason = reasons.PondReason
 
@@ -29,8 +30,8 @@ _NOT_INSTALLED = (
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one DataPond. `pods`: those it controls; `secret`: the one it
-    controls; `refusal`: what stood in the way of the last Pod or Secret; `known`: what the ledger
-    has."""
+    controls; `refusal`: why the last Pod or Secret was not made; `known`: the state in the
+    ledger."""
 
     pond: data_pond.DataPond
     others: Sequence[data_pond.DataPond] = ()
@@ -45,7 +46,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing. `mend_secret`: data of the
-    Secret that must be another; `new_pair`: its certificate ends soon. `remove`: Pods, with why."""
+    Secret that must change; `new_pair`: its certificate expires soon. `remove`: Pods, with the
+    reason."""
 
     make_secret: bool = False
     mend_secret: Mapping[str, str] = {}
@@ -54,15 +56,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     create: tuple[meta.JsonObject, ...] = ()
     nodes: frozenset[str] = frozenset()
     hold: bool = False
-    """The finalizer is to be put on."""
-    end: closing.Closing | None = None
-    """Of one that is deleted."""
+    """The finalizer is to be set."""
+    end: deletion.Deletion | None = None
+    """The state of the deletion, if the pond is being deleted."""
     status: data_pond.DataPondStatus
     again_s: float | None = None
 
 
-def decide(facts: Facts, settings: pods.Settings) -> Plan:
-    """What to do now."""
+def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
+    """Decide what to do now."""
     pond = facts.pond
     wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
     problems = data_pond_validation.problems(pond)
@@ -73,14 +75,14 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
     elif taken:
         why = Reason.POND_UNUSABLE, taken
     end = None
-    if closing.is_closing(pond):
+    if deletion.is_closing(pond):
         refused = facts.refusal is not None or bool(problems) or not settings.sees_nodes
-        end = closing.decide(facts.known, facts.pods, refused=refused, now=facts.now)
+        end = deletion.decide(facts.known, facts.pods, refused=refused, now=facts.now)
         why = end.reason, end.message
     shown = status.make(pond, wanted, facts.known, why=why, pods=facts.pods, now=facts.now)
     base = Plan(
         nodes=frozenset(wanted),
-        hold=not closing.is_held(pond) and closing.has_data(facts.known),
+        hold=not deletion.is_held(pond) and deletion.has_data(facts.known),
         end=end,
         again_s=None if end is None else end.again_s,
         status=shown,
@@ -109,9 +111,9 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
     )
 
 
-def _taken(facts: Facts, wanted: Sequence[str], settings: pods.Settings) -> str:
-    """Why the directory cannot be ours, "" when it can: an older pond has it, one above or one
-    below, on a node that both have."""
+def _taken(facts: Facts, wanted: Sequence[str], settings: pods.PondPodSettings) -> str:
+    """Return why the directory is taken, "" when it is free: an older pond has it, or one above or
+    below it, on a node of both."""
     own = PurePosixPath(pods.root(facts.pond, settings))
     for other in facts.others:
         if _age(other) >= _age(facts.pond):
@@ -130,13 +132,14 @@ def _taken(facts: Facts, wanted: Sequence[str], settings: pods.Settings) -> str:
 
 
 def _age(pond: data_pond.DataPond) -> tuple[str, str, str]:
-    """By which the older comes first; the order of two of a second is always the same."""
+    """Return a sort key by age; ties within a second are broken always alike."""
     metadata = pond.metadata
     return metadata.creation_timestamp or "", metadata.namespace, metadata.name
 
 
 def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
-    """Whether a node is selected, and takes what tolerates the taints of a DaemonSet's Pods."""
+    """Return whether a node is selected, and has no taint that a DaemonSet's Pods do not
+    tolerate."""
     labels = one.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -147,7 +150,7 @@ def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
 
 
 def _why_gone(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: float) -> str:
-    """Why a Pod must go, "" to leave it."""
+    """Return why a Pod must go, "" to leave it."""
     if seen.terminating:
         return ""
     body = bodies.get(seen.spec.node_name or "")
@@ -161,7 +164,7 @@ def _why_gone(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: floa
 
 
 def _version(secret: caches.Secret) -> str:
-    """Of what agents read once, when they start."""
+    """Return a digest of the data that agents read only when they start."""
     keys = (pond_certificate.CERTIFICATE_KEY, pond_certificate.CA_KEY)
     content = "\0".join(secret.data.get(key, "") for key in keys)
     return hashlib.sha256(f"{secret.metadata.uid}\0{content}".encode()).hexdigest()

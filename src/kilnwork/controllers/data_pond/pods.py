@@ -19,7 +19,8 @@ from kilnwork.controllers import worker_pods
 from kilnwork.controllers.data_pond import certificate
 
 POND_LABEL = "kilnwork.dev/pond"
-"""On Secret and Pods: the pond, in its short form. The annotation of this name has the whole."""
+"""Label of Secret and Pods: the pond's shortened name. The annotation of this name has the full
+one."""
 
 CONTAINER = "agent"
 SECRET_DIRECTORY = "/var/run/secrets/kilnwork.dev/pond"  # noqa: S105 - a path
@@ -29,7 +30,7 @@ ABSENCE_S = 60
 """How long an agent on this machine outlives its server: as long as workers wait for one."""
 
 GRACE_S = 10
-"""What an agent has begun it can go on with later: it stops at once."""
+"""Grace period of agents: one that restarts continues what it began."""
 
 _VOLUME = "pond"
 _HASH_LENGTH = 16
@@ -48,12 +49,12 @@ AddOrUpdateDaemonPodTolerations)."""
 TOLERATED = frozenset(key for key, _ in _TOLERATED)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class PondPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into agents' Pods.
 
     `manager`: URL at which they reach it; `ca`: the authority that has signed its certificate, None
     over plain http. `command`: of the agent. `image`: a label on the local node. `root`: directory
-    of ponds that name none. `local`: the node is this machine's, and Pods run as we do.
+    of ponds that name none. `local`: the node is this machine, and Pods run as this user.
     `sees_nodes`: whether the manager may read Nodes.
     """
 
@@ -67,13 +68,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def secret_name(pond: str) -> str:
-    """Name of the Secret by which agents prove themselves."""
+    """Return the name of the Secret by which agents prove themselves."""
     name = f"{pond}-pond"
     return name if names.is_dns_subdomain(name) else names.dns_label(name)
 
 
 def pod_name(pond: str, node: str) -> str:
-    """Name of the Pod of a node, always the same, legal as a host name."""
+    """Return the name of the Pod of a node, always the same, legal as a host name."""
     name = f"{pond}-{node}"
     if names.is_dns_label(name):
         return name
@@ -82,17 +83,17 @@ def pod_name(pond: str, node: str) -> str:
     return f"{short}-{digest}"
 
 
-def root(pond: data_pond.DataPond, settings: Settings) -> str:
-    """The directory of a pond on each of its nodes."""
+def root(pond: data_pond.DataPond, settings: PondPodSettings) -> str:
+    """Return the directory of a pond on each of its nodes."""
     if pond.spec.path is not None:
         return pond.spec.path.rstrip("/") or "/"
     return f"{settings.root}/{pond.metadata.namespace}/{pond.metadata.name}"
 
 
 def secret(
-    pond: data_pond.DataPond, settings: Settings, *, token: str, pair: certificate.Pair
+    pond: data_pond.DataPond, settings: PondPodSettings, *, token: str, pair: certificate.Pair
 ) -> meta.JsonObject:
-    """The pond's Secret: token, and certificate with its key."""
+    """Return the pond's Secret: token, and certificate with its key."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -107,22 +108,23 @@ def secret(
 
 
 def pair_data(pair: certificate.Pair) -> dict[str, str]:
-    """What the Secret says of the certificate."""
+    """Return the certificate's entries of the Secret."""
     return {
         pond_certificate.CERTIFICATE_KEY: _base64(pair.certificate),
         pond_certificate.PRIVATE_KEY_KEY: _base64(pair.key),
     }
 
 
-def ca_data(settings: Settings) -> dict[str, str]:
-    """What it says of the manager's authority, which may change."""
+def ca_data(settings: PondPodSettings) -> dict[str, str]:
+    """Return the Secret's entry for the manager's CA, which may change."""
     return {} if settings.ca is None else {pond_certificate.CA_KEY: _base64(settings.ca)}
 
 
 def pod(
-    pond: data_pond.DataPond, settings: Settings, *, node: str, secret_version: str
+    pond: data_pond.DataPond, settings: PondPodSettings, *, node: str, secret_version: str
 ) -> meta.JsonObject:
-    """The Pod of a node. `secret_version`: of the Secret's data; another one makes another Pod."""
+    """Return the Pod of a node. `secret_version`: of the Secret's data; a change replaces the
+    Pod."""
     metadata = _metadata(pond, pod_name(pond.metadata.name, node))
     made = {
         "apiVersion": "v1",
@@ -137,7 +139,7 @@ def pod(
 
 
 def digest_of(made: meta.JsonObject) -> str:
-    """The digest that a Pod carries of what it was made from."""
+    """Return the digest that a Pod carries of what it was made from."""
     found: str = made["metadata"]["annotations"][worker_pods.TEMPLATE_ANNOTATION]
     return found
 
@@ -168,7 +170,7 @@ def _metadata(pond: data_pond.DataPond, name: str) -> dict[str, Any]:
     }
 
 
-def _spec(pond: data_pond.DataPond, settings: Settings, node: str) -> dict[str, Any]:
+def _spec(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> dict[str, Any]:
     volumes, mounts = _volumes(pond, settings)
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -181,7 +183,7 @@ def _spec(pond: data_pond.DataPond, settings: Settings, node: str) -> dict[str, 
     if not settings.local:
         container["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}}
         container["securityContext"] = {
-            "runAsUser": 0,  # of the directory on the node, and of files that sources name
+            "runAsUser": 0,  # Volumes: the directory on the node, and files that sources name.
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE", "FOWNER"]},
         }
@@ -199,7 +201,7 @@ def _spec(pond: data_pond.DataPond, settings: Settings, node: str) -> dict[str, 
     }
 
 
-def _env(pond: data_pond.DataPond, settings: Settings, node: str) -> list[dict[str, Any]]:
+def _env(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> list[dict[str, Any]]:
     values = {
         "KILN_MANAGER": settings.manager,
         "KILN_NAMESPACE": pond.metadata.namespace,
@@ -222,7 +224,7 @@ def _env(pond: data_pond.DataPond, settings: Settings, node: str) -> list[dict[s
 
 
 def _volumes(
-    pond: data_pond.DataPond, settings: Settings
+    pond: data_pond.DataPond, settings: PondPodSettings
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     where = root(pond, settings)
     name = secret_name(pond.metadata.name)
@@ -248,7 +250,7 @@ def _volumes(
 
 
 def file_path(uri: str) -> str | None:
-    """The path of a `file:` URI, None for any other."""
+    """Return the path of a `file:` URI, None for any other."""
     parts = parse.urlsplit(uri)
     if parts.scheme != "file":
         return None
@@ -256,7 +258,7 @@ def file_path(uri: str) -> str | None:
 
 
 def _is_inside(path: str, mounts: list[dict[str, Any]]) -> bool:
-    """Whether it can be seen by what is mounted already: a path is mounted once."""
+    """Return whether a path is within one that is mounted already."""
     return any(PurePosixPath(path).is_relative_to(one["mountPath"]) for one in mounts)
 
 

@@ -1,7 +1,7 @@
-"""One pond in the manager's memory: what is wanted of its nodes, and what they report.
+"""The state of one pond in the manager's memory: what is wanted of its nodes, and what they report.
 
-Used by `ledger`, one for each DataPond. Nothing is stored: what is wanted is asked for again by
-whoever needs it, what there is the agents report. No I/O, no waiting; the clock is handed in.
+Used by `ledger`, one for each DataPond. Nothing is stored: users request again what they need, and
+agents report what they have. No I/O, no waiting; the clock is handed in.
 """
 
 import zlib
@@ -11,17 +11,17 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import data_pond, pond_messages, pond_views, quantities
-from kilnwork.controllers.data_pond import model, outputs, sources
+from kilnwork.controllers.data_pond import model, output_merge, sources
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
 
 MAX_RELEASED = 10_000
-"""Names of released leases that are remembered, for nodes that were away then."""
+"""How many released leases are remembered, for nodes that did not report then."""
 
 
 class Agent(msgspec.Struct, kw_only=True):
-    """A node as its agent has told. `seen`: when, monotonic seconds; `since`: wall clock."""
+    """A node as its agent reported it. `seen`: when, monotonic seconds; `since`: wall clock."""
 
     report: pond_messages.Report
     seen: float
@@ -45,7 +45,7 @@ class _Pinning(msgspec.Struct, kw_only=True):
 
 
 class PondState:
-    """See the module. `changed` is called after every change that somebody may wait for."""
+    """The state of one pond. `changed` is called after every change that a caller may wait for."""
 
     def __init__(self, namespace: str, name: str, *, time: clock.Clock) -> None:
         self.namespace = namespace
@@ -53,13 +53,13 @@ class PondState:
         self.spec = data_pond.DataPondSpec()
         self.root = ""
         self.revision = int(time.wall() * 1000)
-        """Grows with every change; not the same as any of the manager before."""
+        """Grows with every change; differs from all revisions of the manager before."""
         self.agents: dict[str, Agent] = {}
         self.manifests: dict[str, manifest.Manifest] = {}
         self.deleted = False
-        """The DataPond is on its way out: nothing new is begun."""
+        """The DataPond is being deleted: nothing new is begun."""
         self.removing_since: float | None = None
-        """When agents were told to remove all, wall clock."""
+        """When agents were ordered to remove all data, wall clock."""
         self.obstacle = ""
         """Why agents do not report, as the condition `Ready` says; "" when they do."""
         self._live: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ class PondState:
         """Leases whose runs write outputs."""
         self._released: dict[str, None] = {}
 
-    # what is wanted
+    #  # What is wanted.
 
     def set_spec(self, spec: data_pond.DataPondSpec, root: str) -> None:
         if (spec, root) != (self.spec, self.root):
@@ -84,8 +84,8 @@ class PondState:
             self.revision += 1
 
     def note_silence(self) -> float | None:
-        """Take in which agents do not report any more; returns the seconds until another one may
-        be silent, None while none reports."""
+        """Note which agents have stopped reporting; return the seconds until the next one may be
+        silent, None while none reports."""
         live = self.live()
         if live != self._live:
             self._live = live
@@ -111,8 +111,8 @@ class PondState:
     def want_output(
         self, request: str, *, lease: str, attempts: Mapping[str, tuple[str, ...]], glob: str
     ) -> model.Pin:
-        """`attempts`: by node, directories in that of the lease's outputs. Each node pins its part;
-        the manifest of the whole is here then."""
+        """Have each node pin its part of an output; the manifest of the whole is made here.
+        `attempts`: by node, directories below that of the lease's outputs."""
         live, parts = self.live(), {}
         for node in sorted(attempts):
             if node not in live:
@@ -125,7 +125,7 @@ class PondState:
                 self.revision += 1
             self._look_at(self._pins[key])
             parts[node] = self._pins[key].pin
-        whole = outputs.merge(parts)
+        whole = output_merge.merge(parts)
         if whole.manifest is not None and whole.digest not in self.manifests:
             self.put_manifest(whole.manifest)
         return whole
@@ -133,7 +133,7 @@ class PondState:
     def _by_owner(
         self, attempts: Mapping[str, tuple[str, ...]], live: Collection[str]
     ) -> dict[str, tuple[str, ...]]:
-        """By the node whose agent has the disk: nodes may share one."""
+        """Return the attempts by the node whose agent serves the disk: nodes may share one."""
         found: dict[str, tuple[str, ...]] = {}
         for node in sorted(set(attempts) & set(live)):
             owner = self.owner(node, live)
@@ -148,7 +148,7 @@ class PondState:
         return _Pinning(source=ordered, expected="", node=node, bound=True)
 
     def outputs_directory(self, lease: str) -> str:
-        """Where tasks of a run write, on every node."""
+        """Return where tasks of a run write, on every node."""
         return f"{self.root}/outputs/{self.namespace}/{lease}"
 
     def forget_output(self, request: str) -> None:
@@ -197,32 +197,32 @@ class PondState:
 
     @property
     def pins(self) -> tuple[str, ...]:
-        """Requests of all pins."""
+        """Return the requests of all pins."""
         return tuple(self._pins)
 
     @property
     def leases(self) -> frozenset[str]:
-        """Those that are wanted, and those that agents have and nobody has released."""
+        """Return leases that are wanted, and those that agents hold and no user has released."""
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
         return frozenset(self._leases) | (reported - self._released.keys())
 
     @property
     def leases_of_sets(self) -> frozenset[str]:
-        """Those that no person has made."""
+        """Return leases that no user made by the REST API."""
         return frozenset(one for one in self.leases if not one.startswith(pond_views.LEASE_PREFIX))
 
     def lease_counts(self) -> dict[str, int]:
-        """How many leases each snapshot has."""
+        """Return how many leases each snapshot has."""
         found: dict[str, int] = {}
         for _, snapshots in self._leases.values():
             for digest in {one.digest for one in snapshots}:
                 found[digest] = found.get(digest, 0) + 1
         return found
 
-    # what there is
+    #  # What nodes have.
 
     def full_nodes(self) -> list[tuple[str, str]]:
-        """Live nodes that have no room for what is wanted of them, and their words."""
+        """Return live nodes that have no room for what is wanted of them, and their messages."""
         found = []
         for node in sorted(self.live()):
             report = self.agents[node].report
@@ -233,8 +233,7 @@ class PondState:
         return found
 
     def take_report(self, node: str, report: pond_messages.Report) -> bool:
-        """Take it in, unless it is older than what is known; True if anything is another one
-        now."""
+        """Take in a report unless it is older than the known one; True if anything has changed."""
         before = self.agents.get(node)
         if before is not None and before.report.session == report.session:
             if report.sequence <= before.report.sequence:
@@ -261,14 +260,14 @@ class PondState:
             self._look_at(pinning)
 
     def live(self) -> frozenset[str]:
-        """Nodes whose agents report."""
+        """Return nodes whose agents report."""
         now = self._clock.monotonic()
         return frozenset(
             node for node, agent in self.agents.items() if now - agent.seen < pond_messages.SILENT_S
         )
 
     def owner(self, node: str, live: Collection[str]) -> str:
-        """The node whose agent serves this one: itself, unless they share a disk."""
+        """Return the node whose agent serves this one: itself, unless they share a disk."""
         agent = self.agents.get(node)
         if agent is None or not agent.report.shares:
             return node
@@ -279,12 +278,12 @@ class PondState:
         return node
 
     def _served_by(self, node: str) -> frozenset[str]:
-        """The nodes that this agent serves."""
+        """Return the nodes that this agent serves."""
         live = self.live()
         return frozenset({node, *(one for one in live if self.owner(one, live) == node)})
 
     def holders(self, digest: str) -> dict[str, int]:
-        """Bytes of a snapshot by live node, of those that have any."""
+        """Return bytes of a snapshot by live node, of those that have any."""
         live = self.live()
         found = {
             node: self.agents[self.owner(node, live)].held.get(digest) for node in sorted(live)
@@ -329,7 +328,7 @@ class PondState:
         return _summed(node, pairs, total=total)
 
     def _needing(self, lease: str, served: frozenset[str]) -> frozenset[str]:
-        """Of the nodes that an agent serves, those that a lease is for."""
+        """Return the nodes served by an agent that a lease is for."""
         nodes, _ = self._leases[lease]
         return served if nodes is None else served & nodes
 
@@ -343,13 +342,13 @@ class PondState:
         paths = set(needed)
         return sum(f.size for f in known.files if f.path in paths)
 
-    # what an agent is told
+    #  # Orders.
 
-    def order(self, node: str) -> pond_messages.Order:
-        """All that is wanted of a node, as things are."""
+    def order(self, node: str) -> pond_messages.NodeOrder:
+        """Return all that is wanted of a node now."""
         self.note_silence()
         if self.removing_since is not None:
-            return pond_messages.Order(revision=self.revision, remove=True)
+            return pond_messages.NodeOrder(revision=self.revision, remove=True)
         live, served = self.live(), self._served_by(node)
         for pinning in self._pins.values():
             self._assign(pinning, live)
@@ -365,7 +364,7 @@ class PondState:
         wanted = {one.digest for lease in leases for one in lease.snapshots}
         holders = {digest: tuple(self._peers_with(digest, node)) for digest in sorted(wanted)}
         peers = {one for nodes in holders.values() for one in nodes}
-        return pond_messages.Order(
+        return pond_messages.NodeOrder(
             revision=self.revision,
             limits=self._limits(),
             pins=tuple(
@@ -402,7 +401,8 @@ class PondState:
         return tuple(sorted(gone - set(wanted)))
 
     def _peers_with(self, digest: str, node: str) -> list[str]:
-        """Those that have the most of it first; of equals each node asks another one first."""
+        """Return the peers with a snapshot, those with most of it first; of equals each node gets
+        another one first."""
         if not self.spec.fetch.from_peers:
             return []
         held = self.holders(digest)
@@ -414,7 +414,7 @@ class PondState:
         return bool(report.address) and not report.shares
 
     def _uploads(self, node: str, wanted: Collection[str]) -> tuple[str, ...]:
-        """Manifests that somebody needs, which this node has and the manager has not."""
+        """Return needed manifests that this node has and the manager has not."""
         expected = {one.expected for one in self._pins.values() if one.expected}
         everywhere = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
         agent = self.agents.get(node)
@@ -436,8 +436,8 @@ class PondState:
     # pins
 
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
-        """To a node that has pinned the same before, and need not read it again; else to one that
-        is at little."""
+        """Assign a pin to a node that has pinned the same before and need not read it again; else
+        to one with little work."""
         if pinning.bound:
             return
         able = [one for one in live if not self.agents[one].report.shares]
@@ -455,7 +455,7 @@ class PondState:
             self.revision += 1  # else its new node takes the order for one that it knows
 
     def _look_at(self, pinning: _Pinning) -> None:
-        """Take in what is known of a pin, which does not change once it is over."""
+        """Update a pin from the reports; a finished one does not change."""
         if pinning.pin.state != model.PENDING:
             return
         if (known := self.manifests.get(pinning.expected)) is not None:
@@ -508,7 +508,7 @@ class PondState:
         return f"{text}: {self.obstacle}" if self.obstacle else text
 
     def _drop_manifests(self) -> None:
-        """Keep those of snapshots that somebody wants."""
+        """Drop the manifests of snapshots that are not wanted any more."""
         kept = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
         kept |= {one.pin.digest for one in self._pins.values()}
         self.manifests = {key: one for key, one in self.manifests.items() if key in kept}
@@ -523,7 +523,7 @@ def _about(
     reports: Mapping[str, pond_messages.SnapshotReport],
     needing: frozenset[str],
 ) -> pond_messages.SnapshotReport | None:
-    """What was reported of a snapshot, if it is about what is wanted now."""
+    """Return what was reported of a snapshot, if it is about what is wanted now."""
     found = reports.get(wanted.name)
     paths = pond_messages.paths_digest(wanted.paths_on(needing))
     now = (wanted.digest, paths, wanted.access)
@@ -559,7 +559,7 @@ def _summed(
 
 
 def _shape(agent: Agent) -> tuple[object, ...]:
-    """Of what an agent says, that which others are told."""
+    """Return the part of an agent's report that is sent to other agents."""
     leases = frozenset(one.name for one in agent.report.leases)
     report = agent.report
     where = (report.session, report.address, report.store, report.shares)

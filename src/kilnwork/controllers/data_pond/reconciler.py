@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import data_pond, kinds, meta, node, pod, reasons, resource
-from kilnwork.controllers import status_writer, tools
+from kilnwork.controllers import reconciler_context, status_writer
 from kilnwork.controllers.data_pond import (
     certificate,
-    closing,
+    deletion,
     ledger,
     plan,
     pods,
@@ -35,34 +35,34 @@ Refusal = tuple[reasons.PondReason, str]
 
 
 class Reconciler:
-    """Makes the world of one DataPond as it should be."""
+    """Reconciles one DataPond at a time."""
 
     def __init__(
         self,
-        given: tools.Tools,
+        context: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
-        settings: pods.Settings,
+        settings: pods.PondPodSettings,
         known: ledger.Ledger,
         new_token: Callable[[], str],
     ) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._settings = settings
         self._ledger = known
         self._new_token = new_token
         self._writer = status_writer.StatusWriter(
-            given.kube, kinds.DATA_PONDS, data_pond.DataPondStatus
+            context.kube, kinds.DATA_PONDS, data_pond.DataPondStatus
         )
         self._refusals: dict[Key, Refusal] = {}
         self._written: dict[Key, float] = {}
         self._nodes: dict[Key, frozenset[str]] = {}
         known.subscribe(self._all_changed)
 
-    # What happens around us: each only names the keys that must be looked at.
+    #  # Change handlers: each only queues the keys that must be looked at.
 
     def pond_changed(
         self, key: Key, old: data_pond.DataPond | None, new: data_pond.DataPond | None
@@ -89,10 +89,10 @@ class Reconciler:
             self._queue.add((one.metadata.namespace, one.metadata.name))
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again."""
+        """Make one pass; return when to look again."""
         found = self._caches.ponds.get(key)
         deleted = found is not None and found.metadata.deletion_timestamp is not None
-        if found is None or (deleted and not closing.is_closing(found)):
+        if found is None or (deleted and not deletion.is_closing(found)):
             self._forget(key)
             return None
         pond = msgspec.structs.replace(found, status=self._writer.current(found))
@@ -140,12 +140,12 @@ class Reconciler:
     # Writing
 
     async def _hold(self, pond: data_pond.DataPond) -> None:
-        """Put the finalizer on; one that was deleted just now has no use for it."""
+        """Set the finalizer, unless the pond was deleted just now."""
         with contextlib.suppress(errors.NotFound, errors.Invalid):
-            await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=closing.FINALIZER)
+            await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
 
-    async def _close(self, key: Key, pond: data_pond.DataPond, end: closing.Closing) -> bool:
-        """Go on with a deletion; True when nothing holds the object any more."""
+    async def _close(self, key: Key, pond: data_pond.DataPond, end: deletion.Deletion) -> bool:
+        """Continue a deletion; True when the finalizer is removed."""
         if end.remove:
             self._ledger.remove(*key)
         if not end.over:
@@ -156,7 +156,7 @@ class Reconciler:
             about = events.reference(kinds.DATA_PONDS, pond)
             self._emit(about, events.WARNING, str(reasons.PondReason.DATA_LEFT), message)
             log.warning("data of a deleted DataPond stays", extra={"why": message})
-        await finalizers.remove(self._client, kinds.DATA_PONDS, pond, finalizer=closing.FINALIZER)
+        await finalizers.remove(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
         return True
 
     async def _carry_out(self, pond: data_pond.DataPond, decided: plan.Plan) -> Refusal | None:
@@ -173,11 +173,11 @@ class Reconciler:
         for seen, why in decided.remove:
             facts = {"pod": seen.metadata.name, "pond": pond.metadata.name, "why": why}
             log.info("deleting agent Pod", extra=facts)
-            await tools.delete(self._client, resource.PODS, seen.metadata)
+            await reconciler_context.delete(self._client, resource.PODS, seen.metadata)
         for body in decided.create:
             refusal = await self._make(resource.PODS, body, pond)
             if refusal is not None:
-                return refusal  # the others would fare alike
+                return refusal  # the others would be refused, too
         return None
 
     async def _make(
@@ -194,7 +194,7 @@ class Reconciler:
     async def _taken(
         self, kind: resource.Resource, name: str, pond: data_pond.DataPond
     ) -> Refusal | None:
-        """None when it is ours, or on its way out: the cache will hear of it."""
+        """Return why a name is taken; None when the object is ours or is being deleted."""
         try:
             found = await self._client.get(kind, name, pond.metadata.namespace, type=meta.Partial)
         except errors.NotFound:

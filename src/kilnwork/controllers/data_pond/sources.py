@@ -1,7 +1,7 @@
-"""Which place a snapshot's source means: a declared source of the pond, or below one.
+"""Resolve a snapshot's source: a declared source of the pond, or a path below one.
 
-Used by `ledger`. Pure. Who may use a pond may not read with its agents what it does not declare:
-they see files of nodes, and know secrets.
+Used by `ledger`. Pure. Users of a pond may read only what it declares: its agents see files of
+nodes, and know secrets.
 """
 
 from urllib import parse
@@ -16,7 +16,7 @@ FILES = "files"
 def order(
     spec: data_pond.DataPondSpec, wanted: data_pond.SnapshotSource
 ) -> pond_messages.SourceOrder:
-    """Return what an agent is told. Raises SourceRefused, with the path of the field."""
+    """Return the order for an agent. Raises SourceRefused, with the path of the field."""
     for field, text in snapshot_sources.problems(wanted):
         raise errors.SourceRefused(f"{field}: {text}")
     if wanted.output is not None:
@@ -49,7 +49,8 @@ def order(
 def _of_job(
     field: str, name: str, path: str, wanted: data_pond.SnapshotSource
 ) -> pond_messages.SourceOrder:
-    """Of the pond's own namespace: agents can ask for no other."""
+    """Return the order for the result of a Job in the pond's own namespace, the only one that
+    agents can read."""
     try:
         found = job_files.of_path(path, path.strip("/"))
     except ValueError as error:

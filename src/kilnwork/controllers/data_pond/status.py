@@ -11,15 +11,15 @@ from kilnwork.controllers.data_pond import pond_state
 from kilnwork.kit import clock
 
 MAX_SNAPSHOTS = 100
-"""Some 200 bytes each: the object stays far below 256 KiB."""
+"""Listed snapshots. With some 200 bytes each the object stays far below 256 KiB."""
 
 MINOR_HOLD_S = 2.0
-"""Between writes of what changes with every file: bytes."""
+"""Seconds between writes of byte counts, which change with every file."""
 
 Reason = reasons.PondReason
 
 _NEVER_READY = (Reason.INVALID_SPEC, Reason.LEASES_HELD, Reason.REMOVING_DATA)
-"""Whatever agents report."""
+"""Reasons that keep the pond from being ready whatever agents report."""
 
 
 def make(
@@ -31,7 +31,7 @@ def make(
     pods: Sequence[pod.Pod] = (),
     now: float,
 ) -> data_pond.DataPondStatus:
-    """The status as things are. `why`: what stands in the way of agents."""
+    """Return the status. `why`: what keeps agents from being started."""
     live = known.live() if known is not None else frozenset()
     ready = [node for node in nodes if known is not None and _works(known, node, live)]
     snapshots = _snapshots(known, ready)
@@ -56,7 +56,7 @@ def make(
 
 
 def obstacle(shown: data_pond.DataPondStatus) -> str:
-    """Why agents do not report, "" when they do."""
+    """Return why agents do not report, "" when they do."""
     for one in shown.conditions:
         if one.type == "Ready" and one.status != "True":
             return one.message
@@ -70,7 +70,8 @@ def wait_s(
     written: float | None,
     now: float,
 ) -> float | None:
-    """Seconds until `wanted` may be written: 0 for now, None when there is nothing to write."""
+    """Return seconds until `wanted` may be written: 0 for now, None when there is nothing to
+    write."""
     if current == wanted:
         return None
     if written is None or _major(current) != _major(wanted):
@@ -90,7 +91,7 @@ def _works(known: pond_state.PondState, node: str, live: frozenset[str]) -> bool
 def _snapshots(
     known: pond_state.PondState | None, ready: Sequence[str]
 ) -> list[data_pond.PondSnapshot]:
-    """Those in use first, then the latest used."""
+    """Return the snapshots, those in use first, then the latest used."""
     if known is None:
         return []
     found: dict[str, data_pond.PondSnapshot] = {}
@@ -118,7 +119,7 @@ def _obstacle(
     *,
     pods: Sequence[pod.Pod],
 ) -> tuple[reasons.PondReason, str]:
-    """Why not all nodes are ready; only asked if they are not."""
+    """Return why not all nodes are ready; only asked if they are not."""
     if not nodes:
         return Reason.NO_NODES, "spec.nodeSelector selects no node that is there"
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Whether somebody is an agent of the pond it names: the exchange's `AgentVerifier`.
+"""The check that a client is an agent of the pond it names: the exchange's `AgentVerifier`.
 
 Used by `server.pond_exchange`. A pond's token is in its Secret, which only its agents' Pods mount;
 the caches have it, so a check costs no request.
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from kilnwork.api import data_pond, pond_certificate
 from kilnwork.controllers import caches, errors, tokens
-from kilnwork.controllers.data_pond import closing, pods
+from kilnwork.controllers.data_pond import deletion, pods
 
 
 def secret_of(known: caches.Caches, pond: data_pond.DataPond) -> caches.Secret | None:
-    """The Secret that this very DataPond controls."""
+    """Return the Secret that this DataPond controls."""
     name = pods.secret_name(pond.metadata.name)
     found = known.secrets.get((pond.metadata.namespace, name))
     if found is None:
@@ -38,7 +38,7 @@ class PondVerifier:
         known = self._caches.ponds.get((namespace, pond))
         if known is None:
             return False
-        if known.metadata.deletion_timestamp is not None and not closing.is_closing(known):
+        if known.metadata.deletion_timestamp is not None and not deletion.is_closing(known):
             return False
         secret = secret_of(self._caches, known)
         if secret is None:

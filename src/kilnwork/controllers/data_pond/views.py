@@ -1,4 +1,4 @@
-"""What people are told of a pond, from what the manager knows of it.
+"""Views of a pond for users of the REST API, made from the manager's state of it.
 
 Used by `ledger`. Pure.
 """
@@ -11,7 +11,7 @@ from kilnwork.kit import clock
 
 
 def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
-    """All nodes of which something is known, by name."""
+    """Return all nodes of which something is known, by name."""
     live = pond.live()
     found = []
     for node, agent in sorted(pond.agents.items()):
@@ -40,7 +40,7 @@ def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
 
 
 def leases(pond: pond_state.PondState) -> list[pond_views.LeaseView]:
-    """All leases, by name."""
+    """Return all leases, by name."""
     return [lease(pond, name, {}) for name in sorted(pond.leases)]
 
 

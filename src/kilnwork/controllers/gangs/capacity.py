@@ -1,10 +1,10 @@
 """Whether there is room for all members of a gang at once, and who lacks what.
 
-Pure. Used by backend `pods`. As the scheduler does it: taints, labels, required node affinity and
-requests (`api.fitting`), but for all Pods of the gang before any of them may go. First fit, the
-largest first, on preferred nodes first: where Pods of very different sizes just fit, it may say no.
-What it does not look at (affinity between Pods, volumes of zones), the scheduler does: then a
-member stays without a node, and the gang begins anew after its wait.
+Pure. Used by backend `pods_backend`. As the scheduler does it: taints, labels, required node
+affinity and requests (`api.node_fit`), but for all Pods of the gang before any of them may go.
+First fit, the largest first, on preferred nodes first: where Pods of very different sizes just fit,
+it may say no. What it does not look at (affinity between Pods, volumes of zones), the scheduler
+does: then a member stays without a node, and the gang begins anew after its wait.
 """
 
 import decimal
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from kilnwork.api import fitting, meta, quantities
+from kilnwork.api import meta, node_fit, quantities
 
 MAX_NODES_NAMED = 5
 """Nodes whose free room a message tells."""
@@ -48,17 +48,17 @@ class Placement(msgspec.Struct, frozen=True):
     unplaced: tuple[tuple[Member, str], ...] = ()
 
     def count(self, members: Iterable[Member], group: str) -> int:
-        """How many members of a group have a node."""
+        """Return how many members of a group have a node."""
         return sum(m.group == group and m.name in self.assigned for m in members)
 
 
 def name_of(obj: meta.JsonObject) -> str:
-    """Name of an object."""
+    """Return the name of an object."""
     return str(obj["metadata"]["name"])
 
 
 def is_gated(pod: meta.JsonObject) -> bool:
-    """Whether a Pod waits at any gate."""
+    """Return whether a Pod waits at any gate."""
     return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 
@@ -79,7 +79,7 @@ def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Pl
 
 
 def lacks(placement: Placement, room: Room) -> str:
-    """Who has no node and why: one sentence for each group; "" if all have."""
+    """Return who has no node and why: one sentence for each group; "" if all have."""
     if not placement.unplaced:
         return ""
     by_group: dict[str, list[tuple[Member, str]]] = {}
@@ -88,7 +88,7 @@ def lacks(placement: Placement, room: Room) -> str:
     sentences = []
     for group, found in by_group.items():
         member, why = found[0]
-        asked = _shown(fitting.requests(member.pod.get("spec") or {}))
+        asked = _shown(node_fit.requests(member.pod.get("spec") or {}))
         workers = "1 worker has" if len(found) == 1 else f"{len(found)} workers have"
         sentences.append(f"{workers} no node in group {group}: each needs {asked}; {why}")
     free = _free(room)
@@ -98,8 +98,8 @@ def lacks(placement: Placement, room: Room) -> str:
 def affinity_to(
     pod: meta.JsonObject, wanted: frozenset[str], nodes: Iterable[meta.JsonObject]
 ) -> meta.JsonObject:
-    """The affinity of a gated Pod, narrowed to nodes by their host names: each of its terms gets
-    one more expression, as the API server lets a gated Pod change (KEP-3838)."""
+    """Return the affinity of a gated Pod, narrowed to nodes by their host names: each of its terms
+    gets one more expression, as the API server lets a gated Pod change (KEP-3838)."""
     hosts = sorted(
         (node["metadata"].get("labels") or {}).get(_HOSTNAME, name_of(node))
         for node in nodes
@@ -125,8 +125,8 @@ _Used = dict[str, dict[str, decimal.Decimal]]
 
 
 def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
-    """What Pods take of each node: those that are there, and those on their way, which no gate
-    holds any more: they go to the first node that they fit."""
+    """Return what Pods take of each node: those that are there, and those on their way, which no
+    gate holds any more: they go to the first node that they fit."""
     used: _Used = {name: {} for name in nodes}
     waiting = []
     for pod in room.pods:
@@ -145,8 +145,8 @@ def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
 
 
 def _take(used: _Used, node: str, pod: meta.JsonObject) -> None:
-    one = {"pods": decimal.Decimal(1), **fitting.requests(pod.get("spec") or {})}
-    used[node] = fitting.total([used[node], one])
+    one = {"pods": decimal.Decimal(1), **node_fit.requests(pod.get("spec") or {})}
+    used[node] = node_fit.total([used[node], one])
 
 
 def _first(
@@ -158,13 +158,13 @@ def _first(
     for name in sorted(nodes, key=lambda n: (n not in ready, -member.near.get(n, 0), n)):
         if member.allowed is not None and name not in member.allowed:
             continue
-        if not fitting.misfit(nodes[name], member.pod, used[name]):
+        if not node_fit.find_misfit(nodes[name], member.pod, used[name]):
             return name
     return None
 
 
 def _size(member: Member) -> tuple[decimal.Decimal, decimal.Decimal]:
-    asked, zero = fitting.requests(member.pod.get("spec") or {}), decimal.Decimal(0)
+    asked, zero = node_fit.requests(member.pod.get("spec") or {}), decimal.Decimal(0)
     return asked.get("cpu", zero), asked.get("memory", zero)
 
 
@@ -175,14 +175,14 @@ def _why(member: Member, nodes: Mapping[str, meta.JsonObject], used: _Used) -> s
     misfits = [
         "node(s) were not next to the data"
         if member.allowed is not None and name not in member.allowed
-        else fitting.misfit(node, member.pod, used[name])
+        else node_fit.find_misfit(node, member.pod, used[name])
         for name, node in nodes.items()
     ]
     counted = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
     return f"0/{len(misfits)} nodes are available" + (f": {counted}" if counted else "")
 
 
-def _shown(amounts: fitting.Amounts) -> str:
+def _shown(amounts: node_fit.Amounts) -> str:
     texts = [f"{name} {_number(amount)}" for name, amount in sorted(amounts.items()) if amount]
     return ", ".join(texts) or "nothing"
 
@@ -206,7 +206,7 @@ def _free(room: Room) -> str:
     return "; ".join([*texts, *([f"and {more} more"] if more > 0 else [])])
 
 
-def _left(node: meta.JsonObject, used: fitting.Amounts) -> dict[str, decimal.Decimal]:
+def _left(node: meta.JsonObject, used: node_fit.Amounts) -> dict[str, decimal.Decimal]:
     offered = (node.get("status") or {}).get("allocatable") or {}
     zero = decimal.Decimal(0)
     return {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.api import pod, reasons, sync_set_validation, task_cluster
-from kilnwork.controllers.gangs import port, sharing
+from kilnwork.controllers.gangs import data_portions, port
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -67,7 +67,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.connected) >= self.spec.min
 
     def state(self) -> port.GroupState:
-        """The same in numbers."""
+        """Return the same in numbers."""
         return port.GroupState(
             desired=self.spec.replicas,
             min=self.spec.min,
@@ -77,20 +77,20 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_gated(seen: pod.Pod) -> bool:
-    """Whether a Pod waits at our gate."""
+    """Return whether a Pod waits at our gate."""
     return any(gate.name == sync_set_validation.GATE for gate in seen.spec.scheduling_gates)
 
 
 def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
-    """The nodes that members are on."""
+    """Return the nodes that members are on."""
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
 
 
 def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
-    """What Pods tell of portions, by group and node."""
-    return sharing.merge(
+    """Return what Pods tell of portions, by group and node."""
+    return data_portions.merge(
         *(
-            {g.spec.name: {p.spec.node_name: sharing.of_pod(p.metadata)}}
+            {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
             for g in groups
             for p in g.live
             if g.spec.portions and p.spec.node_name
@@ -115,7 +115,7 @@ def made(groups: tuple[Group, ...]) -> float | None:
 
 
 def missing(groups: tuple[Group, ...]) -> str:
-    """Which workers are not connected, and why, in one sentence for each group."""
+    """Return which workers are not connected, and why, in one sentence for each group."""
     return "; ".join(_missing(groups))
 
 
@@ -129,7 +129,7 @@ def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
 
 
 def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
-    """Which member has ended of a group that fails with one, "" if none.
+    """Return which member has ended of a group that fails with one, "" if none.
 
     `since`: when the flow began: a Pod that is younger took the place of another, unless the group
     grows and shrinks.
@@ -160,7 +160,8 @@ def state(
     reason: reasons.SetReason = Reason.WAITING_FOR_WORKERS,
     message: str = "",
 ) -> port.GangState:
-    """The state of all; `reason` and `message`: while it is not ready, those of the caller."""
+    """Return the state of all; `reason` and `message`: while it is not ready, those of the
+    caller."""
     ready = all(g.complete for g in groups)
     if not message and any(not g.complete and g.trouble[0] in _REFUSED for g in groups):
         reason = Reason.OBJECT_REFUSED

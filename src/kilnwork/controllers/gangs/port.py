@@ -1,8 +1,8 @@
 """What the SyncSet controller asks of a gang's backend, and what it gets.
 
-Values and the protocol; no decisions. Implemented by `local` and `pods`, which run one suite of
-contract tests. A backend of a gang scheduler fits too: it makes the same groups in one object of
-its own, and says the same of them.
+Values and the protocol; no decisions. Implemented by `local_backend` and `pods_backend`, which run
+one suite of contract tests. A backend of a gang scheduler fits too: it makes the same groups in one
+object of its own, and says the same of them.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kilnwork.api import reasons, sync_set
-from kilnwork.controllers.gangs import sharing
+from kilnwork.controllers.gangs import data_portions
 
 
 class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +45,9 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that have an agent of the pond: workers go nowhere else."""
     ready: frozenset[str] = frozenset()
     """Nodes that hold all that is wanted of them, checked, where workers can see it."""
-    held: sharing.Places = {}
+    held: data_portions.Places = {}
     """Portions that nodes hold, in the same way, of groups that share their data."""
-    wanted: sharing.Places = {}
+    wanted: data_portions.Places = {}
     """Portions that nodes were asked to hold last: while they fetch, their workers keep these."""
     near: Mapping[str, Mapping[str, int]] = {}
     """By group, how many bytes a node holds of what the group wants to be near to."""
@@ -72,7 +72,7 @@ class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
     """After `wait_s` all give their room back and begin anew; else that is told (`timed_out`)."""
     data: DataPlaces | None = None
     priority: int = 0
-    """With backend `pods`: a gang that waits holds back those of lower priority."""
+    """With backend `pods_backend`: a gang that waits holds back those of lower priority."""
     running_since: float | None = None
     """When the flow began (wall clock): from then on members come and go one by one."""
 
@@ -101,7 +101,7 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, GroupState]
     ready: bool = False
     nodes: frozenset[str] = frozenset()
-    portions: sharing.Places = {}
+    portions: data_portions.Places = {}
     reason: reasons.SetReason = reasons.SetReason.WAITING_FOR_WORKERS
     message: str = ""
     timed_out: bool = False

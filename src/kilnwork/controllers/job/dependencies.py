@@ -1,7 +1,7 @@
 """What is known of what a Job depends on: other Jobs, one of a JobConfig's, Tasks, their results.
 
 Used by `reconciler`. Reads caches, the views of the engine and its schedules; `plan` decides what
-follows, `choosing` which Job of a JobConfig is meant.
+follows, `dependency_choice` which Job of a JobConfig is meant.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,12 +9,12 @@ from functools import partial
 
 from kilnwork.api import inputs, job, job_config, task
 from kilnwork.controllers import caches, ports
-from kilnwork.controllers.job import choosing, plan
+from kilnwork.controllers.job import dependency_choice, plan
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
 
-FindInput = Callable[[inputs.Source, str], task_plan.Found]
+FindInput = Callable[[inputs.InputSource, str], task_plan.Found]
 """Find the data or result of a source in a namespace: the Task controller's."""
 
 FindView = Callable[[str], model.TaskView | None]
@@ -49,7 +49,7 @@ class Dependencies:
             self._state(seen, one) for one in plan.awaited(seen.spec.depends_on, seen.spec.template)
         )
 
-    def sources(self, seen: job.Job) -> dict[inputs.Source, task_plan.Found]:
+    def sources(self, seen: job.Job) -> dict[inputs.InputSource, task_plan.Found]:
         """Return the inputs of a Job, and its list of `withResultOf`, as far as they are there."""
         try:
             wanted = plan.needed(seen)
@@ -57,8 +57,8 @@ class Dependencies:
             return {}  # the plan finds the same, and says so
         return {source: self._source(seen, source) for source, _ in wanted.values()}
 
-    def _source(self, seen: job.Job, source: inputs.Source) -> task_plan.Found:
-        if source.kind in (inputs.Kind.OBJECT, inputs.Kind.TASK):
+    def _source(self, seen: job.Job, source: inputs.InputSource) -> task_plan.Found:
+        if source.kind in (inputs.InputKind.OBJECT, inputs.InputKind.TASK):
             return self._find_input(source, seen.metadata.namespace)
         chosen = self._job_of(seen, job.Dependency(kind=_K(source.kind), name=source.name))
         if chosen.found is None:
@@ -105,23 +105,25 @@ class Dependencies:
             return plan.DependencyState(wanted, over=False, problem=text, job=name)
         return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet", job=name)
 
-    def _job_of(self, seen: job.Job, wanted: job.Dependency) -> choosing.Choice:
+    def _job_of(self, seen: job.Job, wanted: job.Dependency) -> dependency_choice.Choice:
         """Return the Job that a dependency on a Job or JobConfig means."""
         namespace = seen.metadata.namespace
         if wanted.kind is _K.JOB_CONFIG:
             config = self._caches.job_configs.get((namespace, wanted.name))
             return self._missing(wanted, namespace) if config is None else self._of(seen, config)
         found = self._caches.jobs.get((namespace, wanted.name))
-        return self._missing(wanted, namespace) if found is None else choosing.Choice(found)
+        return (
+            self._missing(wanted, namespace) if found is None else dependency_choice.Choice(found)
+        )
 
-    def _of(self, seen: job.Job, config: job_config.JobConfig) -> choosing.Choice:
+    def _of(self, seen: job.Job, config: job_config.JobConfig) -> dependency_choice.Choice:
         uid = config.metadata.uid
         row = None if self._hub is None else self._hub.schedule(uid)
-        return choosing.choose(seen, config, jobs=self._caches.jobs.owned_by(uid), row=row)
+        return dependency_choice.choose(seen, config, jobs=self._caches.jobs.owned_by(uid), row=row)
 
-    def _missing(self, wanted: job.Dependency, namespace: str) -> choosing.Choice:
+    def _missing(self, wanted: job.Dependency, namespace: str) -> dependency_choice.Choice:
         text = f"{wanted.kind} {wanted.name} does not exist in namespace {namespace}"
-        return choosing.Choice(waits=text)
+        return dependency_choice.Choice(waits=text)
 
     def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
         """Yield the Jobs that a Job waits for that has not started."""

@@ -24,7 +24,7 @@ from kilnwork.api import (
 )
 from kilnwork.controllers.job import status
 from kilnwork.controllers.task import plan as task_plan
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from kilnwork.kit import clock
 
 Reason = reasons.Reason
@@ -81,10 +81,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     strays: tuple[str, ...] = ()
     config: job_config.JobConfig | None = None
     dependencies: tuple[DependencyState, ...] = ()
-    sources: Mapping[inputs.Source, task_plan.Found] = {}
+    sources: Mapping[inputs.InputSource, task_plan.Found] = {}
     refused: str = ""
     no_cluster: str = ""
-    told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    told: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     now: float = 0.0
 
 
@@ -99,7 +99,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     patch: list[meta.JsonObject] | None = None
     put: index_model.NewIndexJob | None = None
     provide: Provided | None = None
-    hold: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     fail: Failure | None = None
     kill: str = ""
     """Why it is to be killed; "": it is not."""
@@ -140,7 +140,7 @@ def _leaving(facts: Facts, seen: job.Job) -> Plan:
     released when the object is gone."""
     view, text = facts.view, "its object was deleted"
     if view is None:
-        why = status.Why(Reason.DELETED, text)
+        why = status.Explanation(Reason.DELETED, text)
         return Plan() if _over(seen) else _ends(facts, seen, _P.KILLED, why)
     ending = view.phase.final or view.phase is _P.KILLING
     shown = status.of_view(seen, view, now=facts.now)
@@ -148,7 +148,7 @@ def _leaving(facts: Facts, seen: job.Job) -> Plan:
 
 
 def config_name(seen: job.Job) -> tuple[str, str]:
-    """Return name and uid of the JobConfig that a Job names or that owns it; "" for none."""
+    """Return the name and uid of the JobConfig that a Job names or that owns it; "" for none."""
     if seen.spec.config_name is not None:
         return seen.spec.config_name, ""
     owner = job_expansion.config_of(seen)
@@ -161,7 +161,7 @@ def cluster_name(seen: job.Job) -> str:
     return what.cluster_name if what is not None and what.executor == task.WORKER else ""
 
 
-def needed(seen: job.Job) -> dict[str, tuple[inputs.Source, str | None]]:
+def needed(seen: job.Job) -> dict[str, tuple[inputs.InputSource, str | None]]:
     """Return the inputs of a Job's tasks by name; the list of `withResultOf` under ""."""
     template = seen.spec.template
     if template is None or template.what is None:
@@ -186,13 +186,13 @@ def awaited(
     return (*given, job.Dependency(kind=job.DependencyKind(source.kind), name=source.name))
 
 
-def _source(given: job.ResultSource) -> inputs.Source:
-    """Where a list comes from. Of a valid Job, exactly one of the names is there."""
+def _source(given: job.ResultSource) -> inputs.InputSource:
+    """Return where a list comes from. Of a valid Job, exactly one of the names is there."""
     if given.task is not None:
-        return inputs.Source(inputs.Kind.TASK, given.task)
+        return inputs.InputSource(inputs.InputKind.TASK, given.task)
     if given.job is not None:
-        return inputs.Source(inputs.Kind.JOB, given.job)
-    return inputs.Source(inputs.Kind.JOB_CONFIG, given.job_config or "")
+        return inputs.InputSource(inputs.InputKind.JOB, given.job)
+    return inputs.InputSource(inputs.InputKind.JOB_CONFIG, given.job_config or "")
 
 
 def _live(facts: Facts, seen: job.Job) -> Plan:
@@ -203,20 +203,20 @@ def _live(facts: Facts, seen: job.Job) -> Plan:
         return _after(facts, seen)
     kill_in = _seconds_until(spec.kill_timestamp, facts.now)
     if kill_in is not None and kill_in <= 0:
-        why = status.Why(
+        why = status.Explanation(
             Reason.KILLED, f"killTimestamp {spec.kill_timestamp} came before its start"
         )
         return _ends(facts, seen, _P.KILLED, why)
     if facts.refused:
         return _ends(
-            facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, facts.refused)
+            facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, facts.refused)
         )
     if spec.config_name is not None:
         return _expand(facts, seen, kill_in)
     problems = list(job_validation.validate_job(seen))
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, text))
+        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, text))
     return _hand_in(facts, seen)
 
 
@@ -228,18 +228,22 @@ def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
             f"JobConfig {seen.spec.config_name} does not exist in namespace "
             f"{seen.metadata.namespace}"
         )
-        why = status.Why(JobReason.WAITING_FOR_JOB_CONFIG, message)
+        why = status.Explanation(JobReason.WAITING_FOR_JOB_CONFIG, message)
         wakes = frozenset({Wake("JobConfig", seen.spec.config_name or "")})
         return _waits(facts, seen, why, wakes=wakes, again_s=kill_in)
     problems = list(job_validation.validate_job_config(config))
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
         message = f"JobConfig {config.metadata.name} cannot be used: {text}"
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, message))
+        return _ends(
+            facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, message)
+        )
     try:
         expanded = job_expansion.expand(config, seen)
     except options.InvalidOptions as error:
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, str(error)))
+        return _ends(
+            facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, str(error))
+        )
     return Plan(patch=expanded.patch, warnings=expanded.warnings)
 
 
@@ -253,12 +257,12 @@ def _hand_in(facts: Facts, seen: job.Job) -> Plan:
     except inputs.InputError as error:
         failure = Failure(error.reason, str(error))
     if failure is not None:  # it ends in the next pass, and must not start before
-        held = turns.Hold(reason=failure.reason, message=failure.message)
+        held = start_queue.Hold(reason=failure.reason, message=failure.message)
     return Plan(put=_new(facts, seen, provided, held))
 
 
 def _new(
-    facts: Facts, seen: job.Job, provided: Provided, held: turns.Hold | None
+    facts: Facts, seen: job.Job, provided: Provided, held: start_queue.Hold | None
 ) -> index_model.NewIndexJob:
     group = None if facts.config is None else group_of(facts.config)
     start_after = seen.spec.start_policy.start_after
@@ -277,10 +281,10 @@ def _new(
     )
 
 
-def group_of(config: job_config.JobConfig) -> turns.Group:
+def group_of(config: job_config.JobConfig) -> start_queue.Group:
     """Return the concurrency of a JobConfig as the engine has it."""
     concurrency = config.spec.concurrency
-    return turns.Group(
+    return start_queue.Group(
         config=config.metadata.uid,
         name=config.metadata.name,
         policy=concurrency.policy,
@@ -291,7 +295,7 @@ def group_of(config: job_config.JobConfig) -> turns.Group:
 
 def _provided(
     facts: Facts, seen: job.Job
-) -> tuple[Provided, list[tuple[inputs.Source, str]], list[str]]:
+) -> tuple[Provided, list[tuple[inputs.InputSource, str]], list[str]]:
     """Return what was found of inputs and items, what is missing, and what will not come. Raises
     InputError."""
     wanted = needed(seen)
@@ -315,8 +319,8 @@ def _provided(
 
 
 def _held(
-    facts: Facts, missing: list[tuple[inputs.Source, str]], broken: list[str]
-) -> tuple[turns.Hold | None, Failure | None]:
+    facts: Facts, missing: list[tuple[inputs.InputSource, str]], broken: list[str]
+) -> tuple[start_queue.Hold | None, Failure | None]:
     """Return what a Job waits for that the engine does not know, or why it cannot start."""
     for state in facts.dependencies:
         if state.problem:
@@ -326,14 +330,16 @@ def _held(
     waits = [state.waits for state in facts.dependencies if not state.over]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-        return turns.Hold(reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more), None
+        return start_queue.Hold(
+            reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more
+        ), None
     if missing:
-        objects = [text for source, text in missing if source.kind is inputs.Kind.OBJECT]
+        objects = [text for source, text in missing if source.kind is inputs.InputKind.OBJECT]
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
         text = (objects or [text for _, text in missing])[0]
-        return turns.Hold(reason=reason, message=text), None
+        return start_queue.Hold(reason=reason, message=text), None
     if facts.no_cluster:
-        return turns.Hold(reason=Reason.WAITING_FOR_CLUSTER, message=facts.no_cluster), None
+        return start_queue.Hold(reason=Reason.WAITING_FOR_CLUSTER, message=facts.no_cluster), None
     return None, None
 
 
@@ -410,7 +416,8 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
 
 
 def _after(facts: Facts, seen: job.Job) -> Plan:
-    """What is left for a run that is over: to delete the object when its time to live is up."""
+    """Return what is left for a run that is over: to delete the object when its time to live is
+    up."""
     finished = seen.status.finish_time
     if finished is None:
         return Plan()
@@ -427,7 +434,7 @@ def _over(seen: job.Job) -> bool:
 def _waits(
     facts: Facts,
     seen: job.Job,
-    why: status.Why,
+    why: status.Explanation,
     *,
     wakes: frozenset[Wake] = frozenset(),
     again_s: float | None = None,
@@ -440,7 +447,7 @@ def _ends(
     facts: Facts,
     seen: job.Job,
     phase: Literal[job.Phase.KILLED, job.Phase.ADMISSION_ERROR],
-    why: status.Why,
+    why: status.Explanation,
 ) -> Plan:
     return Plan(status=status.without_view(seen, phase, why, now=facts.now))
 
@@ -457,7 +464,7 @@ def _seconds_until(time: str | None, now: float) -> float | None:
 
 def judge(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
     """Return what the end of something means for a Job that depends on it."""
-    if succeeded or wanted.outcome is job.Outcome.FINISHED:
+    if succeeded or wanted.outcome is job.DependencyOutcome.FINISHED:
         return DependencyState(wanted, over=True)
     return DependencyState(wanted, over=True, problem=why)
 

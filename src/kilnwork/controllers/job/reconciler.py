@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_cluster, task_object
-from kilnwork.controllers import ports, status_writer, tools, wakes
-from kilnwork.controllers.job import arrivals, dependencies, plan, status
+from kilnwork.controllers import ports, reconciler_context, status_writer, waiting_keys
+from kilnwork.controllers.job import arrival_order, dependencies, plan, status
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]
@@ -26,7 +26,7 @@ class _Memory(msgspec.Struct):
     held: status.Hold | None = None
     refused: tuple[int, str] = (0, "")
     """Why it cannot be used, and in which object generation: another one is looked at anew."""
-    told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    told: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """What the engine was told that it waits for; UNSET: nothing yet."""
 
 
@@ -36,27 +36,27 @@ class Reconciler:
 
     def __init__(
         self,
-        given: tools.Tools,
+        context: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
         find_input: dependencies.FindInput,
         find_view: dependencies.FindView,
     ) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._hub: ports.JobHub | None = None
         self._views: dict[str, index_model.IndexJobView] = {}
         self._dependencies = dependencies.Dependencies(
-            given.caches, self._views, find_input=find_input, find_view=find_view
+            context.caches, self._views, find_input=find_input, find_view=find_view
         )
         self._names: dict[Key, set[str]] = {}
         """Uids that the engine has under a name."""
-        self._wakes = wakes.Wakes()
-        self._arrivals = arrivals.Arrivals()
-        self._writer = status_writer.StatusWriter(given.kube, kinds.JOBS, job.JobStatus)
+        self._waiting_keys = waiting_keys.WaitingKeys()
+        self._arrival_order = arrival_order.ArrivalOrder()
+        self._writer = status_writer.StatusWriter(context.kube, kinds.JOBS, job.JobStatus)
         self._memories: dict[Key, _Memory] = {}
         self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
         """Called with the JobConfig of a Job that started or is over."""
@@ -129,7 +129,7 @@ class Reconciler:
             await self._patch(facts.job, decided.patch)
             return None
         if decided.put is not None:
-            if self._arrivals.must_wait(key):
+            if self._arrival_order.must_wait(key):
                 return None
             # The order of the calls of `put` is that of the Jobs: others need not wait for its end.
             self._leave_line(key)
@@ -141,7 +141,7 @@ class Reconciler:
         if facts.job is None:
             return 0.0
         if decided.delete:
-            await tools.delete(self._client, kinds.JOBS, facts.job.metadata)
+            await reconciler_context.delete(self._client, kinds.JOBS, facts.job.metadata)
         waits = [decided.again_s]
         if decided.status is not None:
             waits.append(await self._write(key, facts.job, decided.status))
@@ -152,7 +152,7 @@ class Reconciler:
     def _decide(self, key: Key) -> tuple[plan.Plan, plan.Facts]:
         facts = self._facts(key)
         decided = plan.decide(facts)
-        self._wakes.set(key, ((w.kind, key[0], w.name) for w in decided.wakes))
+        self._waiting_keys.set(key, ((w.kind, key[0], w.name) for w in decided.wakes))
         return decided, facts
 
     def _facts(self, key: Key) -> plan.Facts:
@@ -225,7 +225,7 @@ class Reconciler:
             self._wake("JobConfig", (of.metadata.namespace, owner.name))
 
     def _wake(self, kind: str, key: Key) -> None:
-        for waiting in self._wakes.waiting(kind, *key):
+        for waiting in self._waiting_keys.waiting(kind, *key):
             self._queue.add(waiting)
 
     # Writing
@@ -293,7 +293,7 @@ class Reconciler:
     async def _patch(self, seen: job.Job, patch: list[meta.JsonObject]) -> None:
         metadata = seen.metadata
         key = (metadata.namespace, metadata.name)
-        self._arrivals.enter(key)  # kept until it is handed in, when the patch comes back
+        self._arrival_order.enter(key)  # kept until it is handed in, when the patch comes back
         patched = False
         try:
             await self._client.json_patch(kinds.JOBS, metadata.name, patch, metadata.namespace)
@@ -308,7 +308,7 @@ class Reconciler:
                 self._leave_line(key)
 
     def _leave_line(self, key: Key) -> None:
-        following = self._arrivals.leave(key)
+        following = self._arrival_order.leave(key)
         if following is not None:
             self._queue.add(following)
 

@@ -56,7 +56,7 @@ _WAITING_REASONS = {
 }
 
 
-class Why(NamedTuple):
+class Explanation(NamedTuple):
     """A reason and the sentence that names the facts."""
 
     reason: str
@@ -83,7 +83,7 @@ class Announcement(NamedTuple):
     message: str
 
 
-def without_view(seen: job.Job, phase: job.Phase, why: Why, *, now: float) -> job.JobStatus:
+def without_view(seen: job.Job, phase: job.Phase, why: Explanation, *, now: float) -> job.JobStatus:
     """Return the status of a run that the engine does not have: it waits, or was refused."""
     before = seen.status
     finished = clock.rfc3339(now) if phase.final else None
@@ -223,21 +223,21 @@ def _condition(wanted: job.JobStatus) -> job.JobCondition:
 def _conditions(
     seen: job.Job, wanted: job.JobStatus, *, stopped: bool | None, now: float
 ) -> tuple[meta.Condition, ...]:
-    phase, why = _P(wanted.phase), Why(wanted.reason, wanted.message)
+    phase, why = _P(wanted.phase), Explanation(wanted.reason, wanted.message)
     valid = phase is not _P.ADMISSION_ERROR
     new = [
-        _metav1(seen, "Valid", valid, Why("Valid", "") if valid else why),
+        _metav1(seen, "Valid", valid, Explanation("Valid", "") if valid else why),
         _metav1(
             seen,
             "Started",
             wanted.start_time is not None,
-            why if wanted.start_time is None else Why(reasons.Reason.STARTED, ""),
+            why if wanted.start_time is None else Explanation(reasons.Reason.STARTED, ""),
         ),
-        _metav1(seen, "Finished", phase.final, Why(wanted.reason or phase, wanted.message)),
+        _metav1(seen, "Finished", phase.final, Explanation(wanted.reason or phase, wanted.message)),
     ]
     if phase.final and (phase is _P.KILLED or stopped is False):
-        unconfirmed = Why(reasons.Reason.UNCONFIRMED, reasons.Reason.UNCONFIRMED.sentence)
-        confirmed = Why(wanted.reason or phase, "")
+        unconfirmed = Explanation(reasons.Reason.UNCONFIRMED, reasons.Reason.UNCONFIRMED.sentence)
+        confirmed = Explanation(wanted.reason or phase, "")
         new.append(
             _metav1(seen, "Stopped", True, confirmed)
             if stopped is not False
@@ -251,7 +251,8 @@ def _conditions(
 
 
 def _ignored(seen: job.Job) -> Iterator[meta.Condition]:
-    """Name fields without effect. Only one is: most Jobs need no look at all of their fields."""
+    """Name fields without effect. Only one is: most Jobs need no look at all of their
+    fields."""
     template, generation = seen.spec.template, seen.metadata.generation
     if template is None or not template.forbid_task_force_deletion:
         return
@@ -260,7 +261,7 @@ def _ignored(seen: job.Job) -> Iterator[meta.Condition]:
         yield found
 
 
-def _metav1(seen: job.Job, kind: str, value: bool | None, why: Why) -> meta.Condition:  # noqa: FBT001 - reads as a word
+def _metav1(seen: job.Job, kind: str, value: bool | None, why: Explanation) -> meta.Condition:  # noqa: FBT001 - reads as a word
     return meta.Condition(
         type=kind,
         status="Unknown" if value is None else str(value),
@@ -298,7 +299,7 @@ def _sort(current: job.JobStatus, wanted: job.JobStatus) -> tuple[str, float]:
 
 
 def _key(status: job.JobStatus) -> tuple[object, ...]:
-    """What makes two statuses different to whoever waits for one."""
+    """Return what makes two statuses different to whoever waits for one."""
     return status.run, status.phase, status.reason, status.observed_generation
 
 

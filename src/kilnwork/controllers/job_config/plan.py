@@ -20,7 +20,7 @@ from kilnwork.api import (
     schedules,
 )
 from kilnwork.controllers.job import plan as job_plan
-from kilnwork.controllers.job_config import pending, status
+from kilnwork.controllers.job_config import pending_ticks, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -44,7 +44,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     generation: int
     problem: str
     """Why it cannot be used; "" if it can."""
-    schedule: schedules.Schedule | None
+    schedule: schedules.CompiledSchedule | None
     fingerprint: str
     """Changes when the schedule does: what passed before is then over."""
 
@@ -53,8 +53,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one JobConfig. `now`: wall clock, seconds.
 
     `jobs`: those that it owns. `group`: which of them have started or wait, says the engine.
-    `row`: what was decided of its schedule; None before anything was. `making`: what came of making
-    the Jobs of its ticks. `upcoming`: of the last plan with this reading.
+    `row`: what was decided of its schedule; None before anything was. `pending`: what came of
+    making the Jobs of its ticks. `upcoming`: of the last plan with this reading.
     """
 
     config: job_config.JobConfig
@@ -62,7 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[job.Job, ...]
     group: index_model.GroupView
     row: index_model.ScheduleRow | None
-    making: pending.Making = pending.Making()
+    pending: pending_ticks.PendingTicks = pending_ticks.PendingTicks()
     upcoming: Upcoming | None = None
     ring: tuple[str, ...] = ()
     """Names of JobConfigs that wait for each other, from this one to itself."""
@@ -115,7 +115,7 @@ def decide(facts: Facts) -> Plan:
     make: tuple[int, ...] = ()
     waits: list[float] = []
     if decision is None and facts.row is not None:
-        make, again_s = pending.to_make(facts.row, facts.making)
+        make, again_s = pending_ticks.to_make(facts.row, facts.pending)
         waits += [] if again_s is None else [again_s]
     upcoming: Upcoming | None = None
     if schedule is not None and not schedule.disabled:
@@ -127,7 +127,7 @@ def decide(facts: Facts) -> Plan:
         jobs=facts.jobs,
         group=facts.group,
         row=facts.row,
-        ticks=status.Ticks(upcoming.ticks if upcoming else (), found, facts.making.refusal),
+        ticks=status.Ticks(upcoming.ticks if upcoming else (), found, facts.pending.refusal),
         now=facts.now,
     )
     if found.next_tick is not None:
@@ -144,7 +144,7 @@ def decide(facts: Facts) -> Plan:
     )
 
 
-def go_on(schedule: schedules.Schedule, after: int, known: Upcoming | None) -> Upcoming:
+def go_on(schedule: schedules.CompiledSchedule, after: int, known: Upcoming | None) -> Upcoming:
     """Return the next ticks of a schedule. `known`: those after another second, of which what is
     still to come is not looked for again: each takes as long as the rest of a pass."""
     left: tuple[int, ...] = ()
@@ -176,11 +176,11 @@ def depends_on(config: job_config.JobConfig) -> Iterator[str]:
             yield one.name
 
 
-def _schedule(config: job_config.JobConfig) -> schedules.Schedule | None:
+def _schedule(config: job_config.JobConfig) -> schedules.CompiledSchedule | None:
     spec, metadata = config.spec.schedule, config.metadata
     if spec is None or spec.cron is None:
         return None
-    return schedules.Schedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+    return schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
 
 
 def _known(facts: Facts) -> schedules.Facts:
@@ -193,18 +193,20 @@ def _known(facts: Facts) -> schedules.Facts:
 
 
 def _lost(
-    facts: Facts, schedule: schedules.Schedule | None
+    facts: Facts, schedule: schedules.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
-    """Return the ticks that wait for Jobs which the engine will not take up (`pending.lost`), and
-    those whose Jobs it has refused since."""
+    """Return the ticks that wait for Jobs which the engine will not take up (`pending_ticks.lost`),
+    and those whose Jobs it has refused since."""
     if facts.row is None:
         return {}
-    refused = pending.refused_later(facts.row, facts.jobs)
+    refused = pending_ticks.refused_later(facts.row, facts.jobs)
     if not facts.row.pending:
         return refused
     stopped = schedule is None or schedule.disabled
     within_s = None if stopped or schedule is None else schedule.missed_runs.within_seconds
-    found = pending.lost(facts.row, facts.making, jobs=facts.jobs, within_s=within_s, now=facts.now)
+    found = pending_ticks.lost(
+        facts.row, facts.pending, jobs=facts.jobs, within_s=within_s, now=facts.now
+    )
     return refused | found
 
 
@@ -220,7 +222,7 @@ def _warnings(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announce
 
 def _decision(
     facts: Facts,
-    schedule: schedules.Schedule | None,
+    schedule: schedules.CompiledSchedule | None,
     found: schedules.Plan,
     *,
     lost: dict[int, reasons.ConfigReason | None],

@@ -17,9 +17,9 @@ from kilnwork.api import (
     meta,
     reasons,
 )
-from kilnwork.controllers import ports, status_writer, tools
+from kilnwork.controllers import ports, reconciler_context, status_writer
 from kilnwork.controllers.job import plan as job_plan
-from kilnwork.controllers.job_config import pending, plan, status
+from kilnwork.controllers.job_config import pending_ticks, plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.kube import errors, events, queue
 
@@ -45,7 +45,7 @@ class _Memory(msgspec.Struct, gc=False):
     made: dict[int, float] = msgspec.field(default_factory=dict)
     taken: frozenset[int] = frozenset()
     gone: frozenset[int] = frozenset()
-    refusal: pending.Refusal | None = None
+    refusal: pending_ticks.JobRefusal | None = None
     upcoming: plan.Upcoming | None = None
     limits: object = None
     ring: tuple[str, ...] = ()
@@ -66,15 +66,17 @@ class _Memory(msgspec.Struct, gc=False):
 class Reconciler:
     """Makes the world of one JobConfig as it should be."""
 
-    def __init__(self, given: tools.Tools, work: queue.WorkQueue) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+    def __init__(
+        self, context: reconciler_context.ReconcilerContext, work: queue.WorkQueue
+    ) -> None:
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._hub: ports.JobHub | None = None
         self._writer = status_writer.StatusWriter(
-            given.kube, kinds.JOB_CONFIGS, job_config.JobConfigStatus
+            context.kube, kinds.JOB_CONFIGS, job_config.JobConfigStatus
         )
         self._memories: dict[Key, _Memory] = {}
         self._keys: dict[str, Key] = {}
@@ -155,12 +157,12 @@ class Reconciler:
                 self._say(config, one.reason, one.message)
             decided = self._decide(known, config)
         if decided.make:
-            before, check_s = known.refusal, pending.CHECK_S
+            before, check_s = known.refusal, pending_ticks.CHECK_S
             await self._make_all(known, config, decided.make)
             if known.refusal is not before:
                 decided = self._decide(known, config)
         for surplus in decided.delete:
-            await tools.delete(self._client, kinds.JOBS, surplus.metadata)
+            await reconciler_context.delete(self._client, kinds.JOBS, surplus.metadata)
         waits = [decided.again_s, check_s, await self._write(known, config, decided.status)]
         if decided.service is not None:
             waits.append(await self._serve(known, config, decided.service))
@@ -181,14 +183,14 @@ class Reconciler:
         waiting = set() if row is None else set(row.pending)
         known.keep(waiting)
         for tick in waiting.intersection(map(job_expansion.tick_of, jobs)) if waiting else ():
-            known.made.setdefault(tick, now + pending.CHECK_S)
+            known.made.setdefault(tick, now + pending_ticks.CHECK_S)
         return plan.Facts(
             config=msgspec.structs.replace(config, status=self._writer.current(config)),
             reading=known.reading,
             jobs=jobs,
             group=engine.group(uid),
             row=row,
-            making=pending.Making(
+            pending=pending_ticks.PendingTicks(
                 made=frozenset(known.made),
                 taken=known.taken,
                 gone=known.gone,
@@ -217,7 +219,7 @@ class Reconciler:
                     known.gone |= {tick}
                     del known.made[tick]
                     continue
-                left_s = pending.CHECK_S
+                left_s = pending_ticks.CHECK_S
                 known.made[tick] = self._clock.monotonic() + left_s
             waits.append(left_s)
         return min(waits, default=None)
@@ -283,11 +285,11 @@ class Reconciler:
                 text = f"Job {name} cannot be made: {error}"
                 if known.refusal is None:
                     self._say(config, reasons.ConfigReason.JOB_NOT_MADE, text)
-                known.refusal = pending.refused(
+                known.refusal = pending_ticks.refused(
                     known.refusal, ticks[position:], text=text, now=self._clock.monotonic()
                 )
                 return
-            known.refusal = pending.made_one(known.refusal)
+            known.refusal = pending_ticks.made_one(known.refusal)
         known.refusal = None
 
     async def _make(self, known: _Memory, config: job_config.JobConfig, tick: int) -> None:
@@ -302,7 +304,7 @@ class Reconciler:
             except errors.AlreadyExists:
                 found = await self._read(metadata.namespace, name)
         if found is None or _is_of_tick(found, config, tick):
-            known.made[tick] = self._clock.monotonic() + pending.CHECK_S
+            known.made[tick] = self._clock.monotonic() + pending_ticks.CHECK_S
             return
         text = f"Job {name} exists and was not made by this schedule: its tick makes no Job"
         self._say(config, reasons.ConfigReason.NAME_TAKEN, text)

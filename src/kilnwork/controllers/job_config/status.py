@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import job, job_config, kinds, meta, reasons, schedules, task_fields
-from kilnwork.controllers.job_config import pending
+from kilnwork.controllers.job_config import pending_ticks
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -33,7 +33,7 @@ class Ticks(NamedTuple):
     """The next ticks; none without a schedule."""
     planned: schedules.Plan
     """What is done about it now, and what it waits for."""
-    refusal: pending.Refusal | None = None
+    refusal: pending_ticks.JobRefusal | None = None
     """Why Jobs of ticks that came cannot be made."""
 
 
@@ -106,7 +106,7 @@ def _references(
 
 
 def _last(config: job_config.JobConfig, row: index_model.ScheduleRow | None) -> str | None:
-    """The latest tick; what was decided before the first one, or by an edit, is none."""
+    """Return the latest tick; what was decided before the first one, or by an edit, is none."""
     latest = (
         0 if row is None else max([*row.taken, *row.pending, row.latest_dropped or 0], default=0)
     )
@@ -163,7 +163,7 @@ def _stuck(ticks: Ticks) -> tuple[str, str]:
         waiting = len(ticks.refusal.since)
         more = f"; {waiting - 1} more wait" if waiting > 1 else ""
         return str(reasons.ConfigReason.JOB_NOT_MADE), f"{ticks.refusal.text}{more}"
-    if ticks.planned.waiting in (None, schedules.Waiting.NOT_YET_DUE):
+    if ticks.planned.waiting in (None, schedules.WaitReason.NOT_YET_DUE):
         return "", ""
     return str(ticks.planned.waiting), ticks.planned.message
 

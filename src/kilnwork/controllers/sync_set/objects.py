@@ -7,7 +7,7 @@ what tasks may make, and ConfigMaps.
 from typing import Any
 
 from kilnwork.api import meta, resource, sync_set
-from kilnwork.controllers.gangs import rendering
+from kilnwork.controllers.gangs import cluster_manifests
 from kilnwork.executors import custom_resource
 from kilnwork.kube import client, errors
 
@@ -37,7 +37,7 @@ class SetObjects:
             "metadata": {
                 **metadata,
                 "namespace": namespace,
-                "ownerReferences": [rendering.owner(seen.metadata.name, seen.metadata.uid)],
+                "ownerReferences": [cluster_manifests.owner(seen.metadata.name, seen.metadata.uid)],
             },
         }
         try:

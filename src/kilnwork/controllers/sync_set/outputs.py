@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import data_pond, reasons, sync_set, worker_variables
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import rendering
+from kilnwork.controllers.gangs import cluster_manifests
 from kilnwork.controllers.sync_set import status
 from kilnwork.jobs.flows import model as flow_model
 
@@ -30,12 +30,12 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lease_name(set_name: str, generation: int) -> str:
-    """Name of the lease by which nodes hold the outputs of a generation."""
-    return f"{rendering.run_name(set_name, generation)}{SUFFIX}"
+    """Return the name of the lease by which nodes hold the outputs of a generation."""
+    return f"{cluster_manifests.run_name(set_name, generation)}{SUFFIX}"
 
 
 def kept_leases(seen: sync_set.SyncSet) -> frozenset[str]:
-    """Leases of the generations whose outputs are kept."""
+    """Return leases of the generations whose outputs are kept."""
     name, shown = seen.metadata.name, seen.status
     past = {one.generation for one in shown.generations if one.outputs}
     own = {shown.generation} if shown.outputs else set()
@@ -46,7 +46,7 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
     """Return where the tasks of a step have run that have succeeded."""
     found: dict[str, list[str]] = {}
     for one in instances:
-        if one.state is not flow_model.State.SUCCEEDED:
+        if one.state is not flow_model.InstanceState.SUCCEEDED:
             continue
         if not (one.node and one.task and one.attempt):
             return Written(unknown=one.key)
@@ -56,29 +56,29 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
 
 
 def unknown(written: Mapping[str, Written]) -> str:
-    """What is not known any more of an output, "" if all is."""
+    """Return what is not known any more of an output, "" if all is."""
     for name, one in written.items():
         if one.unknown:
             return f"output {name}: it is not known any more where {one.unknown} ran"
     return ""
 
 
-def failure(pins: Mapping[str, model.Pin]) -> status.Why | None:
-    """Why an output will not come, None while it may."""
+def failure(pins: Mapping[str, model.Pin]) -> status.Explanation | None:
+    """Return why an output will not come, None while it may."""
     for name, pin in sorted(pins.items()):
         if pin.state == model.FAILED:
-            return status.Why(Reason.OUTPUT_FAILED, f"output {name}: {pin.message}")
+            return status.Explanation(Reason.OUTPUT_FAILED, f"output {name}: {pin.message}")
     return None
 
 
 def waits_for(pins: Mapping[str, model.Pin]) -> str:
-    """What is waited for until all are snapshots, "" if they are."""
+    """Return what is waited for until all are snapshots, "" if they are."""
     late = [(name, pin) for name, pin in sorted(pins.items()) if pin.state != model.PINNED]
     return ", ".join(f"output {name}: {pin.message}" for name, pin in late)
 
 
 def wanted(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
-    """What nodes are to hold of outputs that are snapshots: each its part."""
+    """Return what nodes are to hold of outputs that are snapshots: each its part."""
     return tuple(
         model.WantedSnapshot(name=name, digest=pin.digest, paths_by_node=dict(pin.paths_by_node))
         for name, pin in sorted(pins.items())
@@ -86,7 +86,7 @@ def wanted(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
 
 
 def nodes(pins: Mapping[str, model.Pin]) -> frozenset[str]:
-    """Those that have a part."""
+    """Return those that have a part."""
     return frozenset(node for pin in pins.values() for node in pin.paths_by_node)
 
 

@@ -12,8 +12,16 @@ import msgspec
 
 from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import port, sharing
-from kilnwork.controllers.sync_set import outputs, pinning, ports, status, times, waits, wanted
+from kilnwork.controllers.gangs import data_portions, port
+from kilnwork.controllers.sync_set import (
+    outputs,
+    ports,
+    requirements,
+    snapshot_pins,
+    status,
+    times,
+    waits,
+)
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
@@ -38,7 +46,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: tuple[model.WantedSnapshot, ...]
     outputs: bool = False
     """Whether its tasks write files there."""
-    portions: sharing.Places = {}
+    portions: data_portions.Places = {}
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -74,13 +82,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     backend: sync_set.Backend | None = None
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
-    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
+    planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
     readiness: Mapping[str, model.Readiness] = {}
     pins_of_outputs: Mapping[str, model.Pin] = {}
     unknown_output: str = ""
     kept: Mapping[str, model.Readiness] = {}
-    held: sharing.Places = {}
-    leased: sharing.Places = {}
+    held: data_portions.Places = {}
+    leased: data_portions.Places = {}
     near: Mapping[str, Mapping[str, int]] = {}
     gang: port.GangState | None = None
     left: bool = False
@@ -112,7 +120,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     gang: port.GangSpec | None = None
     lease: Lease | None = None
     outputs: Lease | None = None
-    serve: sharing.Places = {}
+    serve: data_portions.Places = {}
     reshard: Mapping[str, int] = {}
     start: flow_model.NewFlowRun | None = None
     retry: int | None = None
@@ -143,7 +151,9 @@ def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     if facts.flow is not None and not facts.flow.phase.final:
         text = f"generation {seen.spec.generation} is asked for"
         kill = Kill(seen.status.generation, str(Reason.SUPERSEDED), text)
-        shown = status.Shown(_P.KILLING, status.Why(Reason.SUPERSEDED, text), flow=facts.flow)
+        shown = status.StatusContent(
+            _P.KILLING, status.Explanation(Reason.SUPERSEDED, text), flow=facts.flow
+        )
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
         return _finishes(facts, seen, facts.flow)  # that is told before the next one begins
@@ -152,16 +162,20 @@ def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     begun = status.begin(seen, backend=facts.backend, now=facts.now)
     if problems := _problems(facts, seen):
         text = "; ".join(f"{field} {why}" for field, why in problems)
-        return _ends(facts, begun, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, text))
+        return _ends(
+            facts, begun, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, text)
+        )
     kill_in = times.seconds_until(seen.spec.kill_timestamp, facts.now)
     if kill_in is not None and kill_in <= 0:
-        why = status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
+        why = status.Explanation(
+            Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come"
+        )
         return _ends(facts, begun, _P.KILLED, why)
     if seen.spec.suspend:
-        why = status.Why(Reason.SUSPENDED, "spec.suspend is true: nothing is made of it")
+        why = status.Explanation(Reason.SUSPENDED, "spec.suspend is true: nothing is made of it")
         return _waits(facts, seen, _P.SUSPENDED, why, again_s=kill_in)
     if facts.backend is None:
-        why = status.Why(Reason.WAITING_FOR_ROOM, "the nodes are not known yet")
+        why = status.Explanation(Reason.WAITING_FOR_ROOM, "the nodes are not known yet")
         return _waits(facts, seen, _P.PENDING, why, again_s=LOOK_S)
     return Plan(status=begun.status, again_s=0.0)
 
@@ -183,25 +197,27 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
     again_s = times.next_end_s(seen, facts.now)
     if seen.spec.suspend:
-        why = status.Why(Reason.SUSPENDED, "spec.suspend is true: workers gave their room back")
+        why = status.Explanation(
+            Reason.SUSPENDED, "spec.suspend is true: workers gave their room back"
+        )
         paused = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
         return msgspec.structs.replace(paused, release_groups=True, release_lease=True)
     if facts.refused:
-        why = status.Why(Reason.INVALID_SPEC, facts.refused)
+        why = status.Explanation(Reason.INVALID_SPEC, facts.refused)
         return _ends(facts, seen, _P.FAILED, why)
     if facts.stored_own is not None:
         return _placing(facts, seen, _program(facts, seen), again_s=again_s)
     try:
-        pinned = pinning.look(
+        pinned = snapshot_pins.look(
             seen, facts.pins, stored=facts.stored, pond=facts.pond, planned=facts.planned
         )
-    except pinning.CannotPin as error:
-        return _ends(facts, seen, _P.FAILED, status.Why(error.reason, str(error)))
+    except snapshot_pins.CannotPin as error:
+        return _ends(facts, seen, _P.FAILED, status.Explanation(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):
         late_s = times.late_s(seen, times.time_of(seen.status.admission_time), now=facts.now)
         if late_s is not None and late_s <= 0 and pinned.program is None:
             return _ends(facts, seen, _P.FAILED, times.too_late(seen, "pinning", pinned.why))
-        shown = status.Shown(
+        shown = status.StatusContent(
             _P.PENDING,
             pinned.why,
             snapshots=pinned.snapshots,
@@ -214,11 +230,11 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 
 
 def _placing(
-    facts: Facts, seen: sync_set.SyncSet, program: wanted.Program, *, again_s: float | None
+    facts: Facts, seen: sync_set.SyncSet, program: requirements.Program, *, again_s: float | None
 ) -> Plan:
     """All that is to run is known: make the objects, and ask for the gang."""
     if program.needs_pond and (facts.pond is None or not facts.pond.nodes):
-        why = _no_pond(seen) if facts.pond is None else pinning.no_agent(seen)
+        why = _no_pond(seen) if facts.pond is None else snapshot_pins.no_agent(seen)
         return _waits(facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, LOOK_S))
     if facts.obstacle:
         return _refused(facts, seen, facts.obstacle, again_s=again_s)
@@ -232,7 +248,7 @@ def _placing(
 class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """What is to run, the gang that is wanted for it, and what there is of that."""
 
-    program: wanted.Program
+    program: requirements.Program
     spec: port.GangSpec
     gang: port.GangState
 
@@ -240,13 +256,15 @@ class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
 def _gathering(
     facts: Facts, seen: sync_set.SyncSet, gathered: _Gathered, *, again_s: float | None
 ) -> Plan:
-    """Workers and data come together; when all are there, the flow starts."""
+    """Return workers and data come together; when all are there, the flow starts."""
     program, gang = gathered.program, gathered.gang
     if gang.reason is Reason.OBJECT_REFUSED and not gang.ready:
         return _refused(facts, seen, gang.message, again_s=again_s)
     if gang.timed_out or gang.broken:
         reason = Reason.GANG_TIMED_OUT if gang.timed_out else Reason.WORKER_ENDED
-        return _ends(facts, seen, _P.FAILED, status.Why(reason, gang.broken or gang.message))
+        return _ends(
+            facts, seen, _P.FAILED, status.Explanation(reason, gang.broken or gang.message)
+        )
     data = _data(facts, seen, program, spec=gathered.spec, gang=gang)
     if data.failed is not None:
         return _ends(facts, seen, _P.FAILED, data.failed)
@@ -264,8 +282,8 @@ def _gathering(
     phase = _P.PLACING if data.ready or (not gang.ready and not data.lease) else _P.FETCHING
     if not gang.ready and gang.reason is not Reason.WAITING_FOR_DATA:
         phase = _P.PLACING
-    why = data.why if phase is _P.FETCHING else status.Why(gang.reason, gang.message)
-    shown = status.Shown(
+    why = data.why if phase is _P.FETCHING else status.Explanation(gang.reason, gang.message)
+    shown = status.StatusContent(
         phase, why, gang=gang, data=(data.ready, data.why), snapshots=data.snapshots
     )
     silent_s = None if data.ready or data.lease is None else FETCH_LOOK_S
@@ -282,20 +300,20 @@ def _refused(facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: flo
     left_s = waits.REFUSED_S - facts.refused_s
     if left_s <= 0:
         text = f"{message} (tried for {waits.REFUSED_S:g} s)"
-        return _ends(facts, seen, _P.FAILED, status.Why(Reason.OBJECT_REFUSED, text))
-    why = status.Why(Reason.OBJECT_REFUSED, message)
+        return _ends(facts, seen, _P.FAILED, status.Explanation(Reason.OBJECT_REFUSED, text))
+    why = status.Explanation(Reason.OBJECT_REFUSED, message)
     return _waits(
         facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, left_s, REFUSED_LOOK_S)
     )
 
 
-def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port.GangSpec:
+def _gang(facts: Facts, seen: sync_set.SyncSet, program: requirements.Program) -> port.GangSpec:
     generation, gang = seen.status.generation, seen.spec.resources.gang
     data = None
     if program.needs_pond:
         pond = facts.pond or ports.Pond(path="")
         data = port.DataPlaces(
-            lead=wanted.leads(seen, program.snapshots),
+            lead=requirements.leads(seen, program.snapshots),
             nodes=pond.nodes,
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             held=facts.held,
@@ -303,14 +321,14 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             near=facts.near,
             path=pond.path,
             outputs=pond.outputs if program.outputs else "",
-            writable=wanted.is_writable(seen, facts.backend),
+            writable=requirements.is_writable(seen, facts.backend),
         )
     return port.GangSpec(
         namespace=seen.metadata.namespace,
         name=seen.metadata.name,
         uid=seen.metadata.uid,
         generation=generation,
-        groups=wanted.groups(seen, generation, program, backend=facts.backend),
+        groups=requirements.groups(seen, generation, program, backend=facts.backend),
         wait_s=gang.wait_seconds,
         requeue=gang.on_timeout is sync_set.OnTimeout.REQUEUE,
         data=data,
@@ -319,12 +337,12 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
     )
 
 
-def _serve(facts: Facts, spec: port.GangSpec) -> sharing.Places:
+def _serve(facts: Facts, spec: port.GangSpec) -> data_portions.Places:
     return {g.cluster: facts.held.get(g.name, {}) for g in spec.groups if g.portions}
 
 
 def _new_run(
-    facts: Facts, seen: sync_set.SyncSet, program: wanted.Program, *, spec: port.GangSpec
+    facts: Facts, seen: sync_set.SyncSet, program: requirements.Program, *, spec: port.GangSpec
 ) -> flow_model.NewFlowRun:
     return flow_model.NewFlowRun(
         uid=seen.metadata.uid,
@@ -335,7 +353,7 @@ def _new_run(
         snapshots=dict(program.snapshots),
         clusters={group.name: group.cluster for group in spec.groups},
         run=seen.status.run,
-        by_shard=wanted.by_shard(seen, program.snapshots, backend=facts.backend),
+        by_shard=requirements.by_shard(seen, program.snapshots, backend=facts.backend),
         portions={group.name: group.portions for group in spec.groups if group.portions},
         priority=seen.spec.priority,
         outputs=program.outputs,
@@ -349,22 +367,22 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
     """How far the nodes are with the data."""
 
     ready: bool
-    why: status.Why
+    why: status.Explanation
     lease: Lease | None = None
-    failed: status.Why | None = None
+    failed: status.Explanation | None = None
     snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
 
 
 def _data(
     facts: Facts,
     seen: sync_set.SyncSet,
-    program: wanted.Program,
+    program: requirements.Program,
     *,
     spec: port.GangSpec,
     gang: port.GangState,
 ) -> _Data:
     if spec.data is None:
-        return _Data(ready=True, why=status.Why(Reason.NO_DATA, "it has no snapshots"))
+        return _Data(ready=True, why=status.Explanation(Reason.NO_DATA, "it has no snapshots"))
     if facts.pond is None:
         return _Data(ready=False, why=_no_pond(seen))
     nodes = gang.nodes
@@ -387,61 +405,67 @@ def _data(
     failed = None
     for name, one in found.items():
         if one.lasting:
-            reason = pinning.reason_of(one.reason, Reason.FETCH_FAILED)
-            failed = status.Why(reason, f"node {name}: {_said(name, one)}")
+            reason = snapshot_pins.reason_of(one.reason, Reason.FETCH_FAILED)
+            failed = status.Explanation(reason, f"node {name}: {_said(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
-    nowhere = sharing.missing(counts, facts.held)
+    nowhere = data_portions.missing(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
-    why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found, nowhere)
+    why = status.Explanation(Reason.DATA_READY, "") if ready else _fetching(found, nowhere)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
 
 
-def _no_pond(seen: sync_set.SyncSet) -> status.Why:
+def _no_pond(seen: sync_set.SyncSet) -> status.Explanation:
     name, namespace = seen.spec.data.pond.name, seen.metadata.namespace
     text = f"DataPond {name} does not exist in namespace {namespace}"
-    return status.Why(Reason.WAITING_FOR_POND, text)
+    return status.Explanation(Reason.WAITING_FOR_POND, text)
 
 
 def _lease(
     facts: Facts,
     seen: sync_set.SyncSet,
-    program: wanted.Program,
+    program: requirements.Program,
     *,
     spec: port.GangSpec,
     gang: port.GangState,
     nodes: frozenset[str],
 ) -> Lease:
-    """What each node is to hold: its workers' portions, and what it has had before."""
+    """Return what each node is to hold: its workers' portions, and what it has had before."""
     kept = {
         group: {node: has for node, has in by_node.items() if node in nodes}
         for group, by_node in facts.held.items()
     }
-    portions = sharing.merge(gang.portions, kept)
+    portions = data_portions.merge(gang.portions, kept)
     counts = {group.name: group.portions for group in spec.groups if group.portions}
-    snapshots = wanted.wanted_snapshots(
+    snapshots = requirements.wanted_snapshots(
         seen, program, counts=counts, portions=portions, backend=facts.backend
     )
     return Lease(nodes=nodes, snapshots=snapshots, portions=portions, outputs=bool(program.outputs))
 
 
-def _fetching(found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[int]]) -> status.Why:
+def _fetching(
+    found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[int]]
+) -> status.Explanation:
     late = [(name, one) for name, one in found.items() if not one.ready]
     if not late and found and nowhere:
-        lost = (f"portions {sharing.text(has)} of group {name}" for name, has in nowhere.items())
-        return status.Why(Reason.FETCHING, f"no node holds {', '.join(lost)} yet")
+        lost = (
+            f"portions {data_portions.text(has)} of group {name}" for name, has in nowhere.items()
+        )
+        return status.Explanation(Reason.FETCHING, f"no node holds {', '.join(lost)} yet")
     if not late:
-        return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
+        return status.Explanation(
+            Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet"
+        )
     texts = [
         f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
         + (f": {_said(name, one)}" if one.message and one.reason != "Fetching" else "")
         for name, one in late[:5]
     ]
     more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
-    return status.Why(Reason.FETCHING, ", ".join(texts) + more)
+    return status.Explanation(Reason.FETCHING, ", ".join(texts) + more)
 
 
 def _said(node: str, of: model.Readiness) -> str:
-    """What a node says, which our texts begin with its name themselves."""
+    """Return what a node says, which our texts begin with its name themselves."""
     return of.message.removeprefix(f"node {node}: ")
 
 
@@ -461,28 +485,31 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
         data = _data(facts, seen, program, spec=spec, gang=facts.gang)
         end = end or _broken(facts.gang, data)
     if end is not None or data is None:
-        end = end or status.Why(Reason.KILLED, "")
+        end = end or status.Explanation(Reason.KILLED, "")
         kill = Kill(seen.status.generation, str(end.reason), end.message)
-        shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
+        shown = status.StatusContent(_P.KILLING, end, gang=facts.gang, flow=flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     decided = _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
-    anew = wanted.redivided(seen, program.snapshots, backend=facts.backend)
+    anew = requirements.redivided(seen, program.snapshots, backend=facts.backend)
     return msgspec.structs.replace(decided, reshard=anew)
 
 
-def _broken(gang: port.GangState, data: _Data) -> status.Why | None:
-    """Why the flow cannot go on. A node that comes late, and cannot have the data, is no reason."""
+def _broken(gang: port.GangState, data: _Data) -> status.Explanation | None:
+    """Return why the flow cannot go on. A node that comes late, and cannot have the data, is no
+    reason."""
     if gang.broken:
-        return status.Why(Reason.WORKER_ENDED, gang.broken)
+        return status.Explanation(Reason.WORKER_ENDED, gang.broken)
     failed = data.failed
     return failed if failed is not None and failed.reason == Reason.DATA_CORRUPT else None
 
 
-def _program(facts: Facts, seen: sync_set.SyncSet) -> wanted.Program:
+def _program(facts: Facts, seen: sync_set.SyncSet) -> requirements.Program:
     stored = facts.stored_own
     if stored is None:
-        return wanted.Program(flow=seen.spec.flow, snapshots={})
-    return wanted.Program(flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs)
+        return requirements.Program(flow=seen.spec.flow, snapshots={})
+    return requirements.Program(
+        flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs
+    )
 
 
 def _goes_on(
@@ -491,14 +518,14 @@ def _goes_on(
     flow: flow_model.FlowRunView,
     *,
     data: _Data,
-    serve: sharing.Places,
+    serve: data_portions.Places,
 ) -> Plan:
     """Keep the gang complete while the flow runs; a node that fetches late holds up no other."""
-    phase, why = _P.RUNNING, status.Why(Reason.FLOW_RUNNING, flow.message)
+    phase, why = _P.RUNNING, status.Explanation(Reason.FLOW_RUNNING, flow.message)
     if seen.spec.suspend:
         phase = _P.SUSPENDED
-        why = status.Why(Reason.SUSPENDED, "spec.suspend is true: what runs goes on")
-    shown = status.Shown(
+        why = status.Explanation(Reason.SUSPENDED, "spec.suspend is true: what runs goes on")
+    shown = status.StatusContent(
         phase,
         why,
         gang=facts.gang,
@@ -526,12 +553,12 @@ _FAILURES = frozenset(
 """Why we kill a flow whose set has then failed."""
 
 
-def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Why]:
+def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Explanation]:
     if flow.phase is flow_model.Phase.SUCCEEDED:
-        return _P.SUCCEEDED, status.Why(Reason.FLOW_SUCCEEDED, flow.message)
+        return _P.SUCCEEDED, status.Explanation(Reason.FLOW_SUCCEEDED, flow.message)
     if flow.phase is flow_model.Phase.KILLED and flow.reason not in _FAILURES:
-        return _P.KILLED, status.Why(flow.reason or Reason.KILLED, flow.message)
-    return _P.FAILED, status.Why(flow.reason or Reason.FLOW_FAILED, flow.message)
+        return _P.KILLED, status.Explanation(flow.reason or Reason.KILLED, flow.message)
+    return _P.FAILED, status.Explanation(flow.reason or Reason.FLOW_FAILED, flow.message)
 
 
 # The end
@@ -545,7 +572,7 @@ def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView
         return _ends(facts, seen, phase, why)
     failed = times.end_asked(seen, facts.now) or outputs.failure(pins)
     if facts.unknown_output:
-        failed = status.Why(Reason.OUTPUT_FAILED, facts.unknown_output)
+        failed = status.Explanation(Reason.OUTPUT_FAILED, facts.unknown_output)
     if failed is not None:
         killed = failed.reason == Reason.KILLED
         return _ends(facts, seen, _P.KILLED if killed else _P.FAILED, failed)
@@ -555,15 +582,15 @@ def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView
         lease = Lease(nodes=outputs.nodes(pins), snapshots=outputs.wanted(pins))
         late = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
         if facts.kept and not late:
-            shown = status.Shown(phase, why, flow=flow, outputs=outputs.shown(pins))
+            shown = status.StatusContent(phase, why, flow=flow, outputs=outputs.shown(pins))
             made = status.make(seen, shown, now=facts.now)
             return Plan(outputs=lease, status=made, again_s=0.0)
         waits_for = ", ".join(late) or "nodes are told to hold them"
-    keeps = status.Why(Reason.KEEPING_OUTPUTS, waits_for)
+    keeps = status.Explanation(Reason.KEEPING_OUTPUTS, waits_for)
     late_s = times.late_s(seen, flow.finished, now=facts.now)
     if late_s is not None and late_s <= 0:
         return _ends(facts, seen, _P.FAILED, times.too_late(seen, "keeping outputs", keeps))
-    shown = status.Shown(_P.RUNNING, keeps, flow=flow)
+    shown = status.StatusContent(_P.RUNNING, keeps, flow=flow)
     return Plan(
         release_groups=True,
         outputs=lease,
@@ -602,7 +629,7 @@ def _again(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 
 
 def _why_not(facts: Facts, seen: sync_set.SyncSet) -> str | None:
-    """What keeps a generation that is over from running again, None if nothing does."""
+    """Return what keeps a generation that is over from running again, None if nothing does."""
     remedy = f"`kiln replay {seen.metadata.name}` runs all of it again"
     if _P(seen.status.phase) not in (_P.FAILED, _P.KILLED):
         return f"it is {seen.status.phase}: {remedy}"
@@ -620,8 +647,10 @@ def _why_not(facts: Facts, seen: sync_set.SyncSet) -> str | None:
     return None
 
 
-def _ends(facts: Facts, seen: sync_set.SyncSet, phase: sync_set.Phase, why: status.Why) -> Plan:
-    shown = status.Shown(phase, why, flow=facts.flow)
+def _ends(
+    facts: Facts, seen: sync_set.SyncSet, phase: sync_set.Phase, why: status.Explanation
+) -> Plan:
+    shown = status.StatusContent(phase, why, flow=facts.flow)
     return Plan(status=status.make(seen, shown, now=facts.now), again_s=0.0)
 
 
@@ -629,9 +658,9 @@ def _waits(
     facts: Facts,
     seen: sync_set.SyncSet,
     phase: sync_set.Phase,
-    why: status.Why,
+    why: status.Explanation,
     *,
     again_s: float | None,
 ) -> Plan:
-    shown = status.Shown(phase, why)
+    shown = status.StatusContent(phase, why)
     return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)

@@ -45,11 +45,11 @@ class Flows(Protocol):
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
-        """A run as it is on disk."""
+        """Return a run as it is on disk."""
         ...
 
     def stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """What a run was started with."""
+        """Return what a run was started with."""
         ...
 
     async def steps(
@@ -77,7 +77,7 @@ class Pond(msgspec.Struct, frozen=True, kw_only=True):
     outputs: str = ""
 
 
-class Ledger(Protocol):
+class PondLedger(Protocol):
     """All ponds: what is wanted of them, and what is there."""
 
     def state(self, namespace: str, name: str) -> object | None:
@@ -85,11 +85,11 @@ class Ledger(Protocol):
         ...
 
     def nodes(self, namespace: str, pond: str) -> frozenset[str]:
-        """Nodes whose agents report."""
+        """Return nodes whose agents report."""
         ...
 
     def directory(self, namespace: str, pond: str, lease: str) -> str | None:
-        """Where a lease's snapshots are on every node."""
+        """Return where a lease's snapshots are on every node."""
         ...
 
     def want_pin(
@@ -126,7 +126,7 @@ class Ledger(Protocol):
         ...
 
     def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
-        """Where tasks of a lease's run write on every node."""
+        """Return where tasks of a lease's run write on every node."""
         ...
 
     def want(
@@ -147,15 +147,15 @@ class Ledger(Protocol):
         ...
 
     def ready(self, namespace: str, pond: str, lease: str) -> Mapping[str, model.Readiness]:
-        """How far the nodes of a lease are."""
+        """Return how far the nodes of a lease are."""
         ...
 
     def holders(self, namespace: str, pond: str, digest: str) -> Mapping[str, int]:
-        """Bytes of a snapshot by node."""
+        """Return bytes of a snapshot by node."""
         ...
 
     def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None:
-        """The files of a snapshot, if they are known."""
+        """Return the files of a snapshot, if they are known."""
         ...
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:

@@ -12,19 +12,25 @@ import msgspec
 
 from kilnwork.api import kinds, resource, sync_set, task_cluster
 from kilnwork.controllers import ports as hub_ports
-from kilnwork.controllers import status_writer, tools
+from kilnwork.controllers import reconciler_context, status_writer
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import local, pods, port, rendering, sharing
+from kilnwork.controllers.gangs import (
+    cluster_manifests,
+    data_portions,
+    local_backend,
+    pods_backend,
+    port,
+)
 from kilnwork.controllers.sync_set import (
     objects,
-    output_reading,
+    output_requests,
     outputs,
-    pinning,
     plan,
     ports,
+    requirements,
+    snapshot_pins,
     status,
     waits,
-    wanted,
 )
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
@@ -60,31 +66,35 @@ class _Memory(msgspec.Struct):
     fetching: tuple[int, float] | None = None
     written_by: tuple[int, Mapping[str, outputs.Written]] | None = None
     wait: waits.Wait | None = None
-    leased: sharing.Places = {}
-    held: sharing.Places = {}
+    leased: data_portions.Places = {}
+    held: data_portions.Places = {}
     divided: dict[str, int] = msgspec.field(default_factory=dict)
-    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
+    planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
 
 
 class Reconciler:
     """Makes the world of one SyncSet as it should be. `served`: kinds of the API server."""
 
     def __init__(
-        self, given: tools.Tools, work: queue.WorkQueue, *, served: custom_resource.Kinds
+        self,
+        context: reconciler_context.ReconcilerContext,
+        work: queue.WorkQueue,
+        *,
+        served: custom_resource.Kinds,
     ) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._flows: ports.Flows | None = None
-        self._ledger: ports.Ledger | None = None
+        self._ledger: ports.PondLedger | None = None
         self._hub: hub_ports.ClusterHub | None = None
-        self._local = local.LocalBackend(given)
-        self._pods = pods.PodsBackend(given)
-        self._objects = objects.SetObjects(given.kube, served)
+        self._local = local_backend.LocalBackend(context)
+        self._pods = pods_backend.PodsBackend(context)
+        self._objects = objects.SetObjects(context.kube, served)
         self._writer = status_writer.StatusWriter(
-            given.kube, kinds.SYNC_SETS, sync_set.SyncSetStatus
+            context.kube, kinds.SYNC_SETS, sync_set.SyncSetStatus
         )
         self._memories: dict[Key, _Memory] = {}
         self._generations: dict[str, set[int]] = {}
@@ -119,7 +129,7 @@ class Reconciler:
     def pod_changed(self, key: Key, old: object, new: object) -> None:
         """A worker's Pod came, changed or went."""
         metadata = getattr(new or old, "metadata", None)
-        name = "" if metadata is None else metadata.annotations.get(rendering.SET_LABEL, "")
+        name = "" if metadata is None else metadata.annotations.get(cluster_manifests.SET_LABEL, "")
         if name:
             self._queue.add((key[0], name))
 
@@ -136,7 +146,7 @@ class Reconciler:
                 if name != lease and (namespace, name) not in self._caches.sync_sets:
                     self._queue.add((namespace, name))
 
-    def use(self, hub: hub_ports.ClusterHub, ledger: ports.Ledger) -> None:
+    def use(self, hub: hub_ports.ClusterHub, ledger: ports.PondLedger) -> None:
         """Ask these from now on."""
         self._local.use(hub)
         self._pods.use(hub)
@@ -185,7 +195,7 @@ class Reconciler:
             looks.append(await self._write(key, seen, decided.status))
             looks.append(self._tell_wait(key, seen, decided.status))
         if decided.delete:
-            await tools.delete(self._client, kinds.SYNC_SETS, seen.metadata)
+            await reconciler_context.delete(self._client, kinds.SYNC_SETS, seen.metadata)
         return min((s for s in looks if s is not None), default=None)
 
     async def _gather(
@@ -221,7 +231,7 @@ class Reconciler:
         view, pond = flows.view(own), self._pond(seen)
         known, readiness = self._memory(key, seen), self._readiness(seen)
         ready = {node: one.ready for node, one in readiness.items()}
-        known.held = sharing.held(known.held, known.leased, ready)
+        known.held = data_portions.held(known.held, known.leased, ready)
         stored_own = None
         if view is not None and (not final or _goes_on(seen, view)):
             stored_own = self._stored(own)
@@ -243,7 +253,9 @@ class Reconciler:
             held=known.held,
             leased=known.leased,
             near=self._near(seen),
-            left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
+            left=any(
+                c.metadata.labels.get(cluster_manifests.GENERATION_LABEL) != kept for c in owned
+            ),
             refused_s=waits.refused_s(known.wait, now=self._clock.monotonic()),
             refused=known.refused.get(seen.status.generation, ""),
             fetching_since=None if known.fetching is None else known.fetching[1],
@@ -254,7 +266,7 @@ class Reconciler:
         return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
 
     def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """What a run was started with, which does not change: it is read once."""
+        """Return what a run was started with, which does not change: it is read once."""
         found = self._definitions.get(key)
         if found is None:
             found = self._engine().stored(key)
@@ -263,7 +275,7 @@ class Reconciler:
         return found
 
     async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
-        """What starts its groups together: as it was decided at its admission."""
+        """Return what starts its groups together: as it was decided at its admission."""
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)
         if seen.spec.backend is not sync_set.Backend.AUTO:
@@ -308,7 +320,7 @@ class Reconciler:
         stored: flow_model.NewFlowRun | None,
     ) -> model.Pin:
         namespace, pond = _pond(seen)
-        digest = pinning.wanted_digest(seen, snapshot.name, stored)
+        digest = snapshot_pins.wanted_digest(seen, snapshot.name, stored)
         taken = snapshot.source.output
         if taken is not None and digest is None:
             of = self._caches.sync_sets.get((namespace, taken.set))
@@ -330,12 +342,12 @@ class Reconciler:
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
     ) -> Mapping[str, outputs.Written]:
-        """Where the tasks of each output have run, once the flow has succeeded and as long as it is
-        not told."""
+        """Return where the tasks of each output have run, once the flow has succeeded and as long
+        as it is not told."""
         if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
             return {}
         if known.written_by is None or known.written_by[0] != run.generation:
-            found = await output_reading.read_written(self._engine(), run)
+            found = await output_requests.read_written(self._engine(), run)
             known.written_by = run.generation, found
         return known.written_by[1]
 
@@ -348,10 +360,10 @@ class Reconciler:
         if run is None:
             return {}
         namespace, pond = _pond(seen)
-        asked = output_reading.Asked(
+        asked = output_requests.OutputRun(
             namespace=namespace, pond=pond, lease=_lease(seen), uid=seen.metadata.uid
         )
-        return output_reading.ask_pins(self._books(), asked, run, written=written)
+        return output_requests.ask_pins(self._books(), asked, run, written=written)
 
     def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
         if not (seen.status.snapshots or seen.spec.data.outputs):
@@ -430,7 +442,7 @@ class Reconciler:
             shard, digest = given[name], seen.status.snapshots[name].digest
             found = self._books().find_manifest(key[0], pond, digest)
             if shard is not None and found is not None and known.divided.get(name) != count:
-                shards[name] = wanted.documents(seen, shard, found, name=name)
+                shards[name] = requirements.documents(seen, shard, found, name=name)
                 known.divided[name] = count
         own = flow_model.FlowKey(seen.metadata.uid, seen.status.generation)
         new = await self._engine().reshard(own, shards) if shards else None
@@ -478,7 +490,7 @@ class Reconciler:
                 self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
         if decided.release_lease and known.written_by is not None:
             for name in known.written_by[1]:
-                request = output_reading.request(seen.metadata.uid, generation, name)
+                request = output_requests.request(seen.metadata.uid, generation, name)
                 self._books().forget_output(key[0], pond, request)
             known.written_by = None
 
@@ -559,15 +571,15 @@ class Reconciler:
             raise errors.NotSynced("the dispatcher is not there yet")
         return self._hub
 
-    def _books(self) -> ports.Ledger:
+    def _books(self) -> ports.PondLedger:
         if self._ledger is None:
             raise errors.NotSynced("the ponds are not known yet")
         return self._ledger
 
 
 def _lease(seen: sync_set.SyncSet) -> str:
-    """Name of the lease and of the directory of the newest generation."""
-    return rendering.run_name(seen.metadata.name, seen.status.generation)
+    """Return the name of the lease and of the directory of the newest generation."""
+    return cluster_manifests.run_name(seen.metadata.name, seen.status.generation)
 
 
 def _outputs_lease(seen: sync_set.SyncSet) -> str:
@@ -580,24 +592,25 @@ def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:
 
 
 def _request(seen: sync_set.SyncSet, snapshot: str) -> str:
-    """What makes the pin of a snapshot that of this generation."""
+    """Return what makes the pin of a snapshot that of this generation."""
     return f"{seen.metadata.uid}-g{seen.status.generation}-{snapshot}"
 
 
 def _changes_flow(decided: plan.Plan) -> bool:
-    """Whether the flow is another one when the plan is carried out."""
+    """Return whether the flow is another one when the plan is carried out."""
     asked = (decided.start, decided.kill, decided.retry, decided.suspend)
     return any(one is not None for one in asked)
 
 
 def _goes_on(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
-    """Whether a generation that is over is asked to go on, and its flow has not succeeded."""
+    """Return whether a generation that is over is asked to go on, and its flow has not
+    succeeded."""
     asked = seen.spec.run > seen.status.run
     return asked and view.phase is not flow_model.Phase.SUCCEEDED
 
 
 def _is_over(seen: sync_set.SyncSet) -> bool:
-    """Whether its newest generation has ended, and nothing more is asked for."""
+    """Return whether its newest generation has ended, and nothing more is asked for."""
     final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
     current = seen.status.generation == seen.spec.generation
     return final and current and seen.status.run >= seen.spec.run

@@ -27,24 +27,24 @@ Reason = reasons.SetReason
 _P = sync_set.Phase
 
 
-class Why(NamedTuple):
+class Explanation(NamedTuple):
     """A reason and the sentence that names the facts."""
 
     reason: str
     message: str
 
 
-class Shown(msgspec.Struct, frozen=True):
+class StatusContent(msgspec.Struct, frozen=True):
     """What is to be shown. None leaves what was said of the same generation.
 
     `pinned`: whether all digests are known. `data`: whether nodes have the data, and why not.
     """
 
     phase: sync_set.Phase
-    why: Why
+    why: Explanation
     snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
     pinned: bool | None = None
-    data: tuple[bool, Why] | None = None
+    data: tuple[bool, Explanation] | None = None
     gang: port.GangState | None = None
     flow: flow_model.FlowRunView | None = None
     outputs: Mapping[str, sync_set.OutputStatus] | None = None
@@ -61,7 +61,7 @@ class Announcement(NamedTuple):
 def begin(
     seen: sync_set.SyncSet, *, backend: sync_set.Backend | None, now: float
 ) -> sync_set.SyncSet:
-    """The object with the status of a generation that was just admitted."""
+    """Return the object with the status of a generation that was just admitted."""
     spec = seen.spec
     fresh = sync_set.SyncSetStatus(
         generation=spec.generation,
@@ -73,15 +73,15 @@ def begin(
     )
     begun = msgspec.structs.replace(seen, status=fresh)
     if spec.data.snapshots or spec.replay_of is not None:
-        why = Why(Reason.PINNING, "sources are to be read")
+        why = Explanation(Reason.PINNING, "sources are to be read")
     else:
-        why = Why(Reason.NO_DATA, "")
-    shown = Shown(_P.PENDING, why, pinned=False if why.reason == Reason.PINNING else None)
+        why = Explanation(Reason.NO_DATA, "")
+    shown = StatusContent(_P.PENDING, why, pinned=False if why.reason == Reason.PINNING else None)
     return msgspec.structs.replace(begun, status=make(begun, shown, now=now))
 
 
 def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus:
-    """The status of a generation whose next run was just taken up."""
+    """Return the status of a generation whose next run was just taken up."""
     own = seen.spec.generation
     fresh = msgspec.structs.replace(
         seen.status,
@@ -89,13 +89,13 @@ def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus
         admission_time=clock.rfc3339(now),
         generations=tuple(one for one in seen.status.generations if one.generation != own),
     )
-    why = Why(Reason.RETRYING, f"run {seen.spec.run}: what failed is to run again")
-    shown = Shown(_P.PENDING, why, data=(False, why))
+    why = Explanation(Reason.RETRYING, f"run {seen.spec.run}: what failed is to run again")
+    shown = StatusContent(_P.PENDING, why, data=(False, why))
     return make(msgspec.structs.replace(seen, status=fresh), shown, now=now)
 
 
 def refuse_again(seen: sync_set.SyncSet, why: str) -> sync_set.SyncSetStatus:
-    """The status of a generation that is over and stays so, though a run is asked for."""
+    """Return the status of a generation that is over and stays so, though a run is asked for."""
     shown = seen.status
     message = f"run {seen.spec.run} is refused, {why}"
     if shown.message:
@@ -115,7 +115,7 @@ def _backend_ref(seen: sync_set.SyncSet, backend: sync_set.Backend) -> sync_set.
 
 
 def _history(seen: sync_set.SyncSet) -> tuple[sync_set.GenerationStatus, ...]:
-    """Generations that can be replayed: of those whose flow has begun, the newest."""
+    """Return generations that can be replayed: of those whose flow has begun, the newest."""
     before, kept = seen.status, seen.status.generations
     if before.start_time and all(one.generation != before.generation for one in kept):
         kept = (_past(before), *kept)
@@ -133,8 +133,8 @@ def _past(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
     )
 
 
-def make(seen: sync_set.SyncSet, shown: Shown, *, now: float) -> sync_set.SyncSetStatus:
-    """The status that says this."""
+def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_set.SyncSetStatus:
+    """Return the status that says this."""
     before, flow = seen.status, shown.flow
     final = shown.phase.final
     finished = before.finish_time or clock.rfc3339(now) if final else None
@@ -168,7 +168,7 @@ def make(seen: sync_set.SyncSet, shown: Shown, *, now: float) -> sync_set.SyncSe
 
 
 def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
-    """The status as it is, for the object as it is now."""
+    """Return the status as it is, for the object as it is now."""
     kept = seen.status.generations[: seen.spec.keep.generations]
     return msgspec.structs.replace(
         seen.status, observed_generation=seen.metadata.generation, generations=kept
@@ -176,7 +176,7 @@ def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
 
 
 def is_pinned(shown: sync_set.SyncSetStatus) -> bool:
-    """Whether the status says that all digests are known."""
+    """Return whether the status says that all digests are known."""
     return any((c.type, c.status) == ("SnapshotPinned", "True") for c in shown.conditions)
 
 
@@ -212,7 +212,7 @@ def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
 
 
 def _result(value: Any) -> task.Result | None:
-    """The result of a flow as that of a task looks."""
+    """Return the result of a flow as that of a task looks."""
     data = msgspec.json.encode(value)
     return results.in_status(attempts.Payload("application/json", data))
 
@@ -237,15 +237,15 @@ def _progress(flow: flow_model.FlowRunView) -> str:
 # Conditions
 
 
-_NO_WORKERS = Why(Reason.WAITING_FOR_WORKERS, "workers are not made yet")
+_NO_WORKERS = Explanation(Reason.WAITING_FOR_WORKERS, "workers are not made yet")
 _NOT_OF_WORKERS = frozenset({Reason.NO_DATA, Reason.PINNED})
 """Reasons that say nothing of what workers wait for."""
 
 
-def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, ...]:
+def _conditions(seen: sync_set.SyncSet, shown: StatusContent) -> tuple[meta.Condition, ...]:
     found: list[meta.Condition] = []
 
-    def say(kind: str, value: bool | None, why: Why) -> None:  # noqa: FBT001 - the value
+    def say(kind: str, value: bool | None, why: Explanation) -> None:  # noqa: FBT001 - the value
         found.append(
             meta.Condition(
                 type=kind,
@@ -258,21 +258,21 @@ def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, .
 
     known = {c.type for c in seen.status.conditions}
     has_data = bool(seen.spec.data.snapshots) or seen.status.replay_of is not None
-    no_data = Why(Reason.NO_DATA, "it has no snapshots")
-    pinning = shown.why if shown.phase is _P.PENDING else Why(Reason.PINNING, "")
+    no_data = Explanation(Reason.NO_DATA, "it has no snapshots")
+    pinning = shown.why if shown.phase is _P.PENDING else Explanation(Reason.PINNING, "")
     if not has_data:
         say("SnapshotPinned", True, no_data)
         say("DataReady", True, no_data)
     else:
         if shown.pinned is not None or "SnapshotPinned" not in known:
-            why = Why(Reason.PINNED, _digests(shown)) if shown.pinned else pinning
+            why = Explanation(Reason.PINNED, _digests(shown)) if shown.pinned else pinning
             say("SnapshotPinned", bool(shown.pinned), why)
         if shown.data is not None:
             say("DataReady", *shown.data)
         elif "DataReady" not in known:
             say("DataReady", False, pinning)
     if shown.gang is not None:
-        say("GangReady", shown.gang.ready, Why(shown.gang.reason, shown.gang.message))
+        say("GangReady", shown.gang.ready, Explanation(shown.gang.reason, shown.gang.message))
     elif shown.flow is None and not shown.phase.final:
         silent = shown.why.reason in _NOT_OF_WORKERS
         say("GangReady", False, _NO_WORKERS if silent else shown.why)
@@ -284,7 +284,7 @@ def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, .
     return tuple(found)
 
 
-def _digests(shown: Shown) -> str:
+def _digests(shown: StatusContent) -> str:
     return ", ".join(f"{name} {one.digest}" for name, one in (shown.snapshots or {}).items())
 
 
@@ -299,7 +299,8 @@ def wait_s(
     differs_since: float,
     now: float,
 ) -> float | None:
-    """Seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
+    """Return seconds until `requirements` may be written: 0 for now, None when there is nothing to
+    write.
 
     `written`: when this object was last written; `differs_since`: since when there is a difference;
     monotonic seconds.
@@ -314,7 +315,7 @@ def wait_s(
 
 
 def _decisive(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
-    """What others decide by: nothing is done with a digest that is not written."""
+    """Return what others decide by: nothing is done with a digest that is not written."""
     final = shown.phase if shown.phase and _P(shown.phase).final else ""
     return (
         shown.generation,
@@ -338,8 +339,8 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """The kube event that goes with writing `wanted` over `current`, if it is worth one. Phases of
-    waiting are told when they last (`waits`)."""
+    """Return the kube event that goes with writing `requirements` over `current`, if it is worth
+    one. Phases of waiting are told when they last (`waits`)."""
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None
     phase = _P(wanted.phase)

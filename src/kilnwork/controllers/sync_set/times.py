@@ -10,20 +10,22 @@ from kilnwork.kit import clock
 Reason = reasons.SetReason
 
 
-def end_asked(seen: sync_set.SyncSet, now: float) -> status.Why | None:
-    """Why it is to end now, for its times."""
+def end_asked(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
+    """Return why it is to end now, for its times."""
     kill_in = seconds_until(seen.spec.kill_timestamp, now)
     if kill_in is not None and kill_in <= 0:
-        return status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
+        return status.Explanation(
+            Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come"
+        )
     left_s = _deadline_s(seen, now)
     if left_s is not None and left_s <= 0:
         text = f"it took longer than spec.deadlineSeconds, {seen.spec.deadline_seconds}"
-        return status.Why(Reason.DEADLINE_EXCEEDED, text)
+        return status.Explanation(Reason.DEADLINE_EXCEEDED, text)
     return None
 
 
 def next_end_s(seen: sync_set.SyncSet, now: float) -> float | None:
-    """Seconds until one of these times comes, None without any."""
+    """Return seconds until one of these times comes, None without any."""
     return first_s(seconds_until(seen.spec.kill_timestamp, now), _deadline_s(seen, now))
 
 
@@ -35,27 +37,27 @@ def _deadline_s(seen: sync_set.SyncSet, now: float) -> float | None:
 
 
 def late_s(seen: sync_set.SyncSet, since: float | None, *, now: float) -> float | None:
-    """Seconds until data that is worked for since then (wall clock) takes too long."""
+    """Return seconds until data that is worked for since then (wall clock) takes too long."""
     return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
 
 
 def time_of(text: str | None) -> float | None:
-    """A time of the status, None while there is none."""
+    """Return a time of the status, None while there is none."""
     return clock.parse_rfc3339(text) if text else None
 
 
-def too_late(seen: sync_set.SyncSet, what: str, why: status.Why) -> status.Why:
-    """What it says when `what` has taken too long; `why`: what was waited for."""
+def too_late(seen: sync_set.SyncSet, what: str, why: status.Explanation) -> status.Explanation:
+    """Return what it says when `what` has taken too long; `why`: what was waited for."""
     limit = seen.spec.data.pond.timeout_seconds
     text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
-    return status.Why(Reason.DATA_TIMED_OUT, text)
+    return status.Explanation(Reason.DATA_TIMED_OUT, text)
 
 
 def first_s(*waits: float | None) -> float | None:
-    """The shortest of some waits, of those that there are."""
+    """Return the shortest of some waits, of those that there are."""
     return min((max(0.0, one) for one in waits if one is not None), default=None)
 
 
 def seconds_until(time: str | None, now: float) -> float | None:
-    """Seconds until a time (RFC 3339), None without one."""
+    """Return seconds until a time (RFC 3339), None without one."""
     return None if time is None else clock.parse_rfc3339(time) - now

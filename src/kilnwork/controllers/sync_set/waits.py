@@ -44,7 +44,7 @@ def follow(before: Wait | None, shown: sync_set.SyncSetStatus, *, now: float) ->
 
 
 def untold_s(wait: Wait | None, *, now: float) -> float | None:
-    """Seconds until a wait is worth a kube event, None if there is none to come."""
+    """Return seconds until a wait is worth a kube event, None if there is none to come."""
     if wait is None or wait.told:
         return None
     return max(0.0, wait.since + TOLD_S - now)

@@ -24,34 +24,34 @@ _SCHEDULING = ("imagePullSecrets", "nodeSelector", "tolerations")
 """Of a TaskCluster's template: where its tasks may run, and with whose images."""
 
 
-class Workers(msgspec.Struct, frozen=True):
+class WorkerImage(msgspec.Struct, frozen=True):
     """Of the workers of a TaskCluster that are there: their image, and whether that is a label."""
 
     image: str
     are_local: bool
 
 
-def workers(pods: Iterable[pod.Pod]) -> Workers | None:
-    """What is known by their Pods; None before the first has a container."""
+def workers(pods: Iterable[pod.Pod]) -> WorkerImage | None:
+    """Return what is known by their Pods; None before the first has a container."""
     images, schemes = [], set()
     for seen in pods:
         ids = [status.container_id for status in seen.status.container_statuses]
         if any(ids) and not seen.terminating:
             schemes |= {found.partition("//")[0] + "//" for found in ids if found}
             images.append(_worker(seen.spec.containers))
-    return Workers(images[0], schemes == {LOCAL_SCHEME}) if images else None
+    return WorkerImage(images[0], schemes == {LOCAL_SCHEME}) if images else None
 
 
-def differs(spec: task.TaskSpec, known: Workers) -> bool:
-    """Whether a command is to run in another image than that of the workers."""
+def differs(spec: task.TaskSpec, known: WorkerImage) -> bool:
+    """Return whether a command is to run in another image than that of the workers."""
     return bool(spec.image) and spec.image != known.image
 
 
 def needs_pod(
-    spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: Workers | None
+    spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: WorkerImage | None
 ) -> bool | None:
-    """Whether a task of that cluster runs in a Pod of its own for its image; None: not known yet,
-    since no worker has started."""
+    """Return whether a task of that cluster runs in a Pod of its own for its image; None: not known
+    yet, since no worker has started."""
     if not spec.image or spec.executor != task.WORKER:
         return False
     if cluster.spec.runtime is not task_cluster.Runtime.AUTO:
@@ -62,7 +62,7 @@ def needs_pod(
 
 
 def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskSpec:
-    """The same task with `spec.pod`; the container gets what the command would."""
+    """Return the same task with `spec.pod`; the container gets what the command would."""
     container: dict[str, Any] = {"name": "main", "image": spec.image}
     if spec.command:
         container["command"] = list(map(_literal, spec.command))
@@ -85,10 +85,10 @@ def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskS
 
 
 def of_spawned(
-    spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: Workers | None
+    spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> model.ImageUse:
-    """The same for a command that a task has spawned: there is no object that could wait or say so,
-    so that it gets a Pod where no worker is known."""
+    """Return the same for a command that a task has spawned: there is no object that could wait or
+    say so, so that it gets a Pod where no worker is known."""
     if cluster is None:
         message = f"spec.image: there is no TaskCluster {spec.cluster_name} for it to run on"
         return model.ImageUse(spec, refusal=message)
@@ -98,9 +98,10 @@ def of_spawned(
 
 
 def ignored(
-    seen: task.Task, cluster: task_cluster.TaskCluster | None, known: Workers | None
+    seen: task.Task, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> meta.Condition | None:
-    """The condition of a task on workers that have no other image; None where its image counts."""
+    """Return the condition of a task on workers that have no other image; None where its image
+    counts."""
     why = "" if cluster is None else _no_effect(seen.spec, cluster, known)
     if not why:
         return None
@@ -114,9 +115,10 @@ def ignored(
 
 
 def _no_effect(
-    spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: Workers | None
+    spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: WorkerImage | None
 ) -> str:
-    """Why a command runs on the worker although it names another image; "" where it does not."""
+    """Return why a command runs on the worker although it names another image; "" where it does
+    not."""
     if known is None or not differs(spec, known):
         return ""
     field, named = f"spec.image {spec.image}", f"TaskCluster {cluster.metadata.name}"

@@ -37,7 +37,8 @@ async def make(
 
 
 async def _resolve(kube: client.Client, body: meta.JsonObject) -> str | None:
-    """What stands there already: "" if it is right, None if it is out of the way, else why not."""
+    """Return what stands there already: "" if it is right, None if it is out of the way, else why
+    not."""
     wanted = body["metadata"]
     name, namespace = wanted["name"], wanted["namespace"]
     try:

@@ -83,8 +83,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     view: model.TaskView | None
     strays: tuple[ids.TaskId, ...] = ()
     cluster: task_cluster.TaskCluster | None = None
-    workers: images.Workers | None = None
-    sources: Mapping[inputs.Source, Found] = {}
+    workers: images.WorkerImage | None = None
+    sources: Mapping[inputs.InputSource, Found] = {}
     output_made: str | None = None
     refused: bool = False
     unfit: str = ""
@@ -129,7 +129,7 @@ def _deleted(task_id: ids.TaskId) -> Kill:
 
 
 def result_of(source: task.Task, view: model.TaskView | None) -> Found:
-    """The result of another Task as an input."""
+    """Return the result of another Task as an input."""
     name, wanted = source.metadata.name, source.spec.run
     if view is not None and view.run >= wanted and view.state.final:
         if view.state is task.State.SUCCESS:
@@ -144,7 +144,8 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
 
 
 def forced(seen: task.Task) -> bool:
-    """True when the object says that this run may start although the one before succeeded."""
+    """Return True when the object says that this run may start although the one before
+    succeeded."""
     return seen.metadata.annotations.get(task.FORCE_ANNOTATION) == str(seen.spec.run)
 
 
@@ -242,7 +243,8 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
 
 
 def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
-    """What is left for a run that is over: to delete the object when its time to live is up."""
+    """Return what is left for a run that is over: to delete the object when its time to live is
+    up."""
     ttl = seen.spec.ttl_seconds_after_finished
     if ttl is None or finish_time is None:
         return Plan()
@@ -255,9 +257,9 @@ def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
     kill_in = _kill_in(spec, facts.now)
     if kill_in is not None and kill_in <= 0:
         message = f"killTimestamp {spec.kill_timestamp} came before it was started"
-        return _ends(facts, seen, task.State.KILLED, status.Why(Reason.KILLED, message))
+        return _ends(facts, seen, task.State.KILLED, status.Explanation(Reason.KILLED, message))
     if spec.suspend:
-        why = status.Why(Reason.SUSPENDED, "spec.suspend is true")
+        why = status.Explanation(Reason.SUSPENDED, "spec.suspend is true")
         return _waits(facts, seen, why, again_s=kill_in)
     late = _too_late(facts, spec)
     if late is not None:
@@ -265,7 +267,7 @@ def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
     problems = validation.validate_task(seen)  # a real API server knows our schema, no more
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
-        return _ends(facts, seen, task.State.FAILED, status.Why(Reason.INVALID_SPEC, text))
+        return _ends(facts, seen, task.State.FAILED, status.Explanation(Reason.INVALID_SPEC, text))
     again_s = _soonest(kill_in, _deadline_in(facts, spec))
     if spec.executor == task.WORKER and _is_gone(facts.cluster):
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
@@ -280,20 +282,20 @@ def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
 def _with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Plan:
     broken = [f for f in facts.sources.values() if isinstance(f, Broken)]
     if broken:
-        why = status.Why(Reason.INPUT_FAILED, broken[0].message)
+        why = status.Explanation(Reason.INPUT_FAILED, broken[0].message)
         return _ends(facts, seen, task.State.FAILED, why)
     missing = {s: f for s, f in facts.sources.items() if isinstance(f, Missing)}
     if missing:
         wakes = frozenset(Wake(s.kind, s.name) for s in missing)
         return _waits(facts, seen, _no_input(missing), wakes=wakes, again_s=again_s)
     if facts.unfit:
-        why = status.Why(Reason.INVALID_SPEC, facts.unfit)
+        why = status.Explanation(Reason.INVALID_SPEC, facts.unfit)
         return _ends(facts, seen, task.State.FAILED, why)
     values = {s: f.value for s, f in facts.sources.items() if isinstance(f, Ready)}
     try:
         document = inputs.assemble(seen.spec, values)
     except inputs.InputError as error:
-        why = status.Why(error.reason, str(error))
+        why = status.Explanation(error.reason, str(error))
         return _ends(facts, seen, task.State.FAILED, why)
     return Plan(
         submit=_submission(facts, seen, document),
@@ -316,25 +318,25 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
 
 
 def _submitted(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
-    """The spec as the dispatcher gets it; the object stays as it is."""
+    """Return the spec as the dispatcher gets it; the object stays as it is."""
     cluster = facts.cluster
     if cluster is not None and images.needs_pod(spec, cluster, facts.workers):
         return images.in_pod(spec, cluster)
     return spec
 
 
-def _no_workers(spec: task.TaskSpec) -> status.Why:
+def _no_workers(spec: task.TaskSpec) -> status.Explanation:
     message = (
         f"no worker of TaskCluster {spec.cluster_name} has started: whether image {spec.image} "
         "needs a Pod of its own depends on where they run"
     )
-    return status.Why(Reason.NO_WORKER, message)
+    return status.Explanation(Reason.NO_WORKER, message)
 
 
 def _waits(
     facts: Facts,
     seen: task.Task,
-    why: status.Why,
+    why: status.Explanation,
     *,
     wakes: frozenset[Wake] = frozenset(),
     again_s: float | None = None,
@@ -343,7 +345,7 @@ def _waits(
     return Plan(status=shown, wakes=wakes, again_s=again_s)
 
 
-def _ends(facts: Facts, seen: task.Task, state: task.State, why: status.Why) -> Plan:
+def _ends(facts: Facts, seen: task.Task, state: task.State, why: status.Explanation) -> Plan:
     return Plan(status=status.without_view(seen, state, why, now=facts.now))
 
 
@@ -351,34 +353,34 @@ def _is_gone(cluster: task_cluster.TaskCluster | None) -> bool:
     return cluster is None or cluster.metadata.deletion_timestamp is not None
 
 
-def _no_cluster(facts: Facts, seen: task.Task) -> status.Why:
+def _no_cluster(facts: Facts, seen: task.Task) -> status.Explanation:
     name, namespace = seen.spec.cluster_name, seen.metadata.namespace
     what = "does not exist" if facts.cluster is None else "is being deleted"
     message = f"TaskCluster {name} {what} in namespace {namespace}"
-    return status.Why(Reason.WAITING_FOR_CLUSTER, message)
+    return status.Explanation(Reason.WAITING_FOR_CLUSTER, message)
 
 
-def _no_input(missing: Mapping[inputs.Source, Missing]) -> status.Why:
-    objects = [f for s, f in missing.items() if s.kind is inputs.Kind.OBJECT]
+def _no_input(missing: Mapping[inputs.InputSource, Missing]) -> status.Explanation:
+    objects = [f for s, f in missing.items() if s.kind is inputs.InputKind.OBJECT]
     reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
     first, rest = (objects or list(missing.values()))[0], len(missing) - 1
-    return status.Why(reason, first.message + (f" (and {rest} more)" if rest else ""))
+    return status.Explanation(reason, first.message + (f" (and {rest} more)" if rest else ""))
 
 
-def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> status.Why:
-    """The view's reason; when no worker is there, what the TaskCluster says about that."""
+def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> status.Explanation:
+    """Return the view's reason; when no worker is there, what the TaskCluster says about that."""
     if view.reason != Reason.NO_WORKER or cluster is None:
-        return status.Why(view.reason, view.message)
+        return status.Explanation(view.reason, view.message)
     available = next((c for c in cluster.status.conditions if c.type == "Available"), None)
     if available is None or available.status == "True":
-        return status.Why(view.reason, view.message)
+        return status.Explanation(view.reason, view.message)
     account = available.reason == reasons.ClusterReason.SERVICE_ACCOUNT_MISSING
     reason = Reason.WAITING_FOR_SERVICE_ACCOUNT if account else Reason.NO_WORKER
-    return status.Why(reason, f"TaskCluster {view.cluster}: {available.message}")
+    return status.Explanation(reason, f"TaskCluster {view.cluster}: {available.message}")
 
 
 def _kill_in(spec: task.TaskSpec, now: float) -> float | None:
-    """Seconds until `killTimestamp`; None without one. One that is no time kills at once."""
+    """Return seconds until `killTimestamp`; None without one. One that is no time kills at once."""
     if spec.kill_timestamp is None:
         return None
     try:
@@ -387,15 +389,15 @@ def _kill_in(spec: task.TaskSpec, now: float) -> float | None:
         return 0.0
 
 
-def _too_late(facts: Facts, spec: task.TaskSpec) -> status.Why | None:
+def _too_late(facts: Facts, spec: task.TaskSpec) -> status.Explanation | None:
     waited = facts.now - facts.pending_since
     limits = spec.timeouts
     if limits.total_seconds is not None and waited >= limits.total_seconds:
         message = f"it did not end within {limits.total_seconds:g} s"
-        return status.Why(Reason.TOTAL_TIMED_OUT, message)
+        return status.Explanation(Reason.TOTAL_TIMED_OUT, message)
     if limits.pending_seconds is not None and waited >= limits.pending_seconds:
         message = f"it did not start within {limits.pending_seconds:g} s"
-        return status.Why(Reason.PENDING_TIMED_OUT, message)
+        return status.Explanation(Reason.PENDING_TIMED_OUT, message)
     return None
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import msgspec
 
 from kilnwork.api import inputs, kinds, task, task_cluster, task_object
-from kilnwork.controllers import ports, status_writer, tools, views, wakes
-from kilnwork.controllers.task import images, memory, outputs, plan, status
+from kilnwork.controllers import ports, reconciler_context, status_writer, task_views, waiting_keys
+from kilnwork.controllers.task import images, known_state, outputs, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
@@ -22,17 +22,19 @@ Key = tuple[str, str]
 class Reconciler:
     """Makes the world of one Task as it should be."""
 
-    def __init__(self, given: tools.Tools, work: queue.WorkQueue) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+    def __init__(
+        self, context: reconciler_context.ReconcilerContext, work: queue.WorkQueue
+    ) -> None:
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._hub: ports.TaskHub | None = None
-        self._views = views.Views()
-        self._wakes = wakes.Wakes()
-        self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
-        self._memories: dict[Key, memory.Memory] = {}
+        self._views = task_views.TaskViews()
+        self._waiting_keys = waiting_keys.WaitingKeys()
+        self._writer = status_writer.StatusWriter(context.kube, kinds.TASKS, task.TaskStatus)
+        self._memories: dict[Key, known_state.KnownState] = {}
         self.on_task: Callable[[Key], None] = lambda key: None
         """Called with the key of a Task that is over, came or went."""
         self._submitting: set[Key] = set()
@@ -94,7 +96,7 @@ class Reconciler:
             self._forget(key)
             return None
         if decided.delete:
-            await tools.delete(self._client, kinds.TASKS, facts.task.metadata)
+            await reconciler_context.delete(self._client, kinds.TASKS, facts.task.metadata)
         waits = [decided.again_s]
         if decided.status is not None:
             waits += await self._tell(key, facts.task, decided.status)
@@ -105,7 +107,7 @@ class Reconciler:
     def _decide(self, key: Key) -> tuple[plan.Plan, plan.Facts]:
         facts = self._facts(key)
         decided = plan.decide(facts)
-        self._wakes.set(key, ((w.kind, key[0], w.name) for w in decided.wakes))
+        self._waiting_keys.set(key, ((w.kind, key[0], w.name) for w in decided.wakes))
         return decided, facts
 
     def _facts(self, key: Key) -> plan.Facts:
@@ -134,13 +136,13 @@ class Reconciler:
             now=now,
         )
 
-    def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.Workers | None:
+    def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.WorkerImage | None:
         """Of tasks with an image only: most have none, and this looks at all Pods of a cluster."""
         if cluster is None:
             return None
         return images.workers(self._caches.pods.owned_by(cluster.metadata.uid))
 
-    def _sources(self, seen: task.Task) -> dict[inputs.Source, plan.Found]:
+    def _sources(self, seen: task.Task) -> dict[inputs.InputSource, plan.Found]:
         try:
             wanted = inputs.sources(seen.spec)
         except inputs.InputError:
@@ -152,10 +154,10 @@ class Reconciler:
         """Return what the dispatcher has said of the Task with this uid."""
         return self._views.get(ids.task_id(uid))
 
-    def find_input(self, source: inputs.Source, namespace: str) -> plan.Found:
+    def find_input(self, source: inputs.InputSource, namespace: str) -> plan.Found:
         """Return the data of a TaskObject or the result of a Task, or why it is not there."""
         key = (namespace, source.name)
-        if source.kind is inputs.Kind.OBJECT:
+        if source.kind is inputs.InputKind.OBJECT:
             found = self._caches.objects.get(key)
             return _absent(source, namespace) if found is None else plan.Ready(found.data)
         other = self._caches.tasks.get(key)
@@ -164,12 +166,12 @@ class Reconciler:
         current = msgspec.structs.replace(other, status=self._writer.current(other))
         return plan.result_of(current, self._views.get(ids.task_id(other.metadata.uid)))
 
-    def _memory(self, key: Key, seen: task.Task) -> memory.Memory:
+    def _memory(self, key: Key, seen: task.Task) -> known_state.KnownState:
         known = self._memories.get(key)
         if known is None or known.uid != seen.metadata.uid:
             if known is not None:
                 self._writer.forget(known.uid)
-            known = self._memories[key] = memory.Memory(seen.metadata.uid)
+            known = self._memories[key] = known_state.KnownState(seen.metadata.uid)
         return known
 
     async def _drop_views(self, key: Key, seen: task.Task | None) -> None:
@@ -201,7 +203,7 @@ class Reconciler:
     def _wake(self, kind: str, key: Key) -> None:
         if kind == "Task":
             self.on_task(key)
-        for waiting in self._wakes.waiting(kind, *key):
+        for waiting in self._waiting_keys.waiting(kind, *key):
             self._queue.add(waiting)
 
     # Writing
@@ -274,7 +276,7 @@ class Reconciler:
         if others:
             self._queue.add(key)
         known.held = None
-        tale = status.tale(seen.status, wanted, loss="" if view is None else view.loss)
+        tale = status.announcement(seen.status, wanted, loss="" if view is None else view.loss)
         if tale is not None:
             self._say(seen, tale.type, tale.reason, tale.message)
         return [later_s]
@@ -293,7 +295,8 @@ def _unfinished(known: tuple[model.TaskView, ...]) -> tuple[ids.TaskId, ...]:
 
 
 def _news(cluster: task_cluster.TaskCluster) -> tuple[object, ...]:
-    """What tasks that wait for a worker want to hear of: not its counts, which always change."""
+    """Return what tasks that wait for a worker want to hear of: not its counts, which always
+    change."""
     conditions = tuple((c.type, c.status, c.reason, c.message) for c in cluster.status.conditions)
     return cluster.metadata.uid, cluster.metadata.deletion_timestamp, conditions
 
@@ -302,5 +305,5 @@ def _cluster_of(seen: task.Task, view: model.TaskView | None) -> str:
     return seen.spec.cluster_name if view is None or view.run < seen.spec.run else view.cluster
 
 
-def _absent(source: inputs.Source, namespace: str) -> plan.Missing:
+def _absent(source: inputs.InputSource, namespace: str) -> plan.Missing:
     return plan.Missing(f"{source} does not exist in namespace {namespace}")

@@ -4,7 +4,8 @@ Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is
 view of the task, or from why the task is not with the hub yet.
 
 Conditions: `Started` (an attempt of this run has started its command), `Finished` (the run is
-over), when a kill or a loss leaves room for doubt `Stopped` (nothing of it runs any more),
+over), `Suspended` as of batch Jobs (no attempt starts; False once it was resumed), when a kill or a
+loss leaves room for doubt `Stopped` (nothing of it runs any more),
 `FieldsIgnored` when fields of the spec have no effect, and `ImageIgnored` when its image has none.
 """
 
@@ -44,7 +45,7 @@ _CHATTY = frozenset(
 """Reasons whose message tells a position or a place: it may go stale, and is not written again."""
 
 
-class Why(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True):
     """A reason and the sentence that names the facts."""
 
     reason: str
@@ -58,7 +59,7 @@ class Hold(msgspec.Struct, frozen=True):
     since: float
 
 
-class Tale(msgspec.Struct, frozen=True):
+class Announcement(msgspec.Struct, frozen=True):
     """A kube event to tell about a task. `type`: Normal or Warning."""
 
     type: str
@@ -72,8 +73,10 @@ def _earlier_loss(view: model.TaskView) -> str:
     return f"an attempt before was lost ({view.loss})" if running else ""
 
 
-def without_view(seen: task.Task, state: task.State, why: Why, *, now: float) -> task.TaskStatus:
-    """The status of a run that the dispatcher does not have: it waits, or ended."""
+def without_view(
+    seen: task.Task, state: task.State, why: Explanation, *, now: float
+) -> task.TaskStatus:
+    """Return the status of a run that the dispatcher does not have: it waits, or ended."""
     before = seen.status
     same_run = before.run == seen.spec.run
     wanted = task.TaskStatus(
@@ -93,13 +96,13 @@ def of_view(
     seen: task.Task,
     view: model.TaskView,
     *,
-    why: Why,
+    why: Explanation,
     output_object: str,
     image: meta.Condition | None = None,
     now: float,
 ) -> task.TaskStatus:
-    """The status that tells the hub's view; `why` replaces the view's own reason and message.
-    `image`: the condition `ImageIgnored`, if it is so."""
+    """Return the status that tells the hub's view; `why` replaces the view's own reason and
+    message. `image`: the condition `ImageIgnored`, if it is so."""
     wanted = task.TaskStatus(
         state=view.state,
         reason=str(why.reason),
@@ -121,12 +124,12 @@ def of_view(
 
 
 def is_pod(view: model.TaskView | None) -> bool:
-    """Whether its attempts are Pods of their own."""
+    """Return whether its attempts are Pods of their own."""
     return view is not None and view.cluster == _PODS
 
 
 def _own_pod(view: model.TaskView) -> str:
-    """The Pod that the newest attempt is, where executor `pod` runs it."""
+    """Return the Pod that the newest attempt is, where executor `pod` runs it."""
     if not is_pod(view) or not view.attempt:
         return ""
     ref = attempts.AttemptRef(view.task, view.run, view.attempt)
@@ -146,16 +149,20 @@ def _with_conditions(
     new = [
         _condition(seen, "Started", "True" if started else "False", _started(wanted, started)),
         _condition(
-            seen, "Finished", "True" if state.final else "False", Why(wanted.reason, wanted.message)
+            seen,
+            "Finished",
+            "True" if state.final else "False",
+            Explanation(wanted.reason, wanted.message),
         ),
     ]
     if state.final and (state is task.State.KILLED or stopped is False):
         proved = stopped is not False
-        why = Why(wanted.reason, "") if proved else _unconfirmed()
+        why = Explanation(wanted.reason, "") if proved else _unconfirmed()
         new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
+    suspended = None if state.final else _suspended(seen, wanted)
     generation = seen.metadata.generation
     ignored = task_fields.ignored(kinds.TASKS.kind, seen.spec, generation=generation)
-    new += [condition for condition in (ignored, image) if condition is not None]
+    new += [condition for condition in (suspended, ignored, image) if condition is not None]
     known = {c.type for c in new}
     before = tuple(c for c in seen.status.conditions if c.type in known)
     if seen.status.run != wanted.run:
@@ -164,15 +171,31 @@ def _with_conditions(
     return msgspec.structs.replace(wanted, conditions=merged)
 
 
-def _started(wanted: task.TaskStatus, started: bool) -> Why:  # noqa: FBT001 - reads as a word
-    return Why(reasons.Reason.STARTED, "") if started else Why(wanted.reason, wanted.message)
+def _started(wanted: task.TaskStatus, started: bool) -> Explanation:  # noqa: FBT001 - reads as a word
+    return (
+        Explanation(reasons.Reason.STARTED, "")
+        if started
+        else Explanation(wanted.reason, wanted.message)
+    )
 
 
-def _unconfirmed() -> Why:
-    return Why(reasons.Reason.UNCONFIRMED, reasons.Reason.UNCONFIRMED.sentence)
+def _suspended(seen: task.Task, wanted: task.TaskStatus) -> meta.Condition | None:
+    """Whether no attempt may start. None where that was never so in this run."""
+    if seen.spec.suspend:
+        why = Explanation(reasons.Reason.SUSPENDED, "spec.suspend is true: no attempt starts")
+        if wanted.start_time is not None:
+            why = Explanation(reasons.Reason.SUSPENDED, f"{why.message}; one that runs goes on")
+        return _condition(seen, "Suspended", "True", why)
+    if seen.status.run == wanted.run and any(c.type == "Suspended" for c in seen.status.conditions):
+        return _condition(seen, "Suspended", "False", Explanation(wanted.reason, "it was resumed"))
+    return None
 
 
-def _condition(seen: task.Task, kind: str, value: str, why: Why) -> meta.Condition:
+def _unconfirmed() -> Explanation:
+    return Explanation(reasons.Reason.UNCONFIRMED, reasons.Reason.UNCONFIRMED.sentence)
+
+
+def _condition(seen: task.Task, kind: str, value: str, why: Explanation) -> meta.Condition:
     return meta.Condition(
         type=kind,
         status=value,
@@ -228,7 +251,7 @@ def _sort(current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool) ->
 
 
 def _class(status: task.TaskStatus) -> tuple[object, ...]:
-    """What makes two statuses different to whoever waits for one."""
+    """Return what makes two statuses different to whoever waits for one."""
     message = "" if status.reason in _CHATTY else status.message
     conditions = frozenset((c.type, c.status) for c in status.conditions)
     return (
@@ -244,8 +267,10 @@ def _class(status: task.TaskStatus) -> tuple[object, ...]:
     )
 
 
-def tale(current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = "") -> Tale | None:
-    """The kube event that goes with writing `wanted` over `current`, if it is worth one.
+def announcement(
+    current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = ""
+) -> Announcement | None:
+    """Return the kube event that goes with writing `wanted` over `current`, if it is worth one.
 
     `loss`: why the newest attempt that was lost was lost.
     """
@@ -257,11 +282,13 @@ def tale(current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = "") -
     ):
         return None
     if wanted.state == task.State.FAILED or wanted.reason == reasons.Reason.RETRY_BACKOFF:
-        return Tale("Warning", wanted.reason, wanted.message)
+        return Announcement("Warning", wanted.reason, wanted.message)
     if wanted.state == task.State.KILLED:
-        return Tale("Normal", wanted.reason, wanted.message or reasons.Reason.KILLED.sentence)
+        return Announcement(
+            "Normal", wanted.reason, wanted.message or reasons.Reason.KILLED.sentence
+        )
     if current.run == wanted.run and wanted.losses > current.losses:
-        return Tale("Warning", "AttemptLost", _loss(current, loss))
+        return Announcement("Warning", "AttemptLost", _loss(current, loss))
     return None
 
 

@@ -133,6 +133,6 @@ class Claim:
 
 
 def _is_other_object(error: errors.Invalid) -> bool:
-    """Whether the uid of a patch did not match: the claim was deleted and created again."""
+    """Return whether the uid of a patch did not match: the claim was deleted and created again."""
     causes = error.details.get("causes") or ()
     return any(cause.get("field") == "metadata.uid" for cause in causes)

@@ -43,7 +43,7 @@ class TaskClaims:
             store=functools.partial(executor.BlobDirectory, blobs),
             place=str(socket),
         )
-        self._background = coroutines.Crew("task claims", on_failure=on_failure)
+        self._background = coroutines.BackgroundWork("task claims", on_failure=on_failure)
         self._served: dict[str, claim.Claim] = {}
         self._started = False
 

@@ -188,8 +188,8 @@ class BlobDirectory:
 
 
 def _run_again(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> messages.Run:
-    """The order of a task that the holder was given before the manager was started again. Its
-    payload is in the claim already, so it is not repeated here. Raises InvalidClaim."""
+    """Return the order of a task that the holder was given before the manager was started again.
+    Its payload is in the claim already, so it is not repeated here. Raises InvalidClaim."""
     spec = task.TaskSpec(
         external=task.ExternalTask(executor=seen.spec.executor), output_type=had.output_type
     )

@@ -13,7 +13,7 @@ import msgspec
 
 from kilnwork.api import meta, pod, resource, task_cluster
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.task_cluster import closing, leaving, status
+from kilnwork.controllers.task_cluster import deletion, status, worker_removal
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -65,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     secret_uid: str = ""
     secret_ca: str = ""
     account_exists: bool = True
-    refusal: status.Refusal | None = None
+    refusal: status.CreationRefusal | None = None
     view: model.ClusterView | None = None
     now: float = 0.0
     heard: Mapping[str, float] = {}
@@ -84,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `close`: the cluster is gone, so the dispatcher must end its tasks. `close_waiting`: it is being
     deleted, so those that no worker has must end. `finalizer`: whether it is to have that of
-    `closing`, None to leave it as it is. `drain`: uids of all Pods
+    `deletion`, None to leave it as it is. `drain`: uids of all Pods
     whose workers are to get nothing new, None to leave that as it is. `mend_secret`: what the
     channel Secret should say of the CA; empty when it does. `trial`: a Pod of a template by which
     others would be replaced, if the API server would make it. `missing`: workers whose
@@ -106,7 +106,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     status: task_cluster.TaskClusterStatus | None = None
 
 
-def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
+def decide(facts: Facts, settings: worker_pods.WorkerPodSettings) -> Plan:
     cluster = facts.cluster
     if cluster is None:
         return Plan(close=True, missing=_missing(facts))
@@ -125,7 +125,12 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     mend = {} if facts.secret_ca == ca.get(worker_pods.CA_KEY, facts.secret_ca) else ca
     digest = worker_pods.digest_of(made_from)
     choose = functools.partial(
-        leaving.choose, cluster, facts.pods, view=facts.view, digest=digest, used_up=facts.used_up
+        worker_removal.choose,
+        cluster,
+        facts.pods,
+        view=facts.view,
+        digest=digest,
+        used_up=facts.used_up,
     )
     accepted = facts.accepted in (None, digest)
     going = choose(replaceable=facts.account_exists and accepted)
@@ -147,20 +152,22 @@ def _base(
     *,
     problem: str,
 ) -> Plan:
-    """What happens whatever the Pods are made from: the status, and what has gone."""
+    """Return what happens whatever the Pods are made from: the status, and what has gone."""
     outdated = frozenset[str]()
     if made_from is not None:
         digest = worker_pods.digest_of(made_from)
-        found = (p for p in facts.pods if leaving.is_outdated(cluster, p, digest))
+        found = (p for p in facts.pods if worker_removal.is_outdated(cluster, p, digest))
         outdated = frozenset(p.metadata.uid for p in found)
     shown = status.make(
         cluster,
-        status.Workers(facts.pods, facts.view, facts.heard, outdated),
+        status.ObservedWorkers(facts.pods, facts.view, facts.heard, outdated),
         account_exists=facts.account_exists,
-        refusal=status.Refusal(status.Reason.INVALID_SPEC, problem) if problem else facts.refusal,
+        refusal=status.CreationRefusal(status.Reason.INVALID_SPEC, problem)
+        if problem
+        else facts.refusal,
         now=facts.now,
     )
-    finalizer, idle_s = closing.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
+    finalizer, idle_s = deletion.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
     return Plan(
         finalizer=finalizer,
         status=shown,
@@ -172,15 +179,15 @@ def _base(
 
 def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
     """What runs may end, nothing new begins; without the finalizer everything ends now."""
-    left_s = closing.left_s(cluster, now=facts.now)
+    left_s = deletion.left_s(cluster, now=facts.now)
     if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
-        over = False if closing.held(cluster) else None
+        over = False if deletion.held(cluster) else None
         return Plan(close=True, finalizer=over, missing=_missing(facts), gone=_gone(facts))
     shown = status.make(
         cluster,
-        status.Workers(facts.pods, facts.view, facts.heard),
+        status.ObservedWorkers(facts.pods, facts.view, facts.heard),
         account_exists=True,
-        refusal=closing.why(cluster, facts.view, until=facts.now + left_s),
+        refusal=deletion.why(cluster, facts.view, until=facts.now + left_s),
         now=facts.now,
     )
     return Plan(
@@ -196,7 +203,8 @@ def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
 def _create(
     facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject, *, count: int
 ) -> tuple[meta.JsonObject, ...]:
-    """Pods in place of those that are gone or on their way out: on a lost node that may last."""
+    """Return Pods in place of those that are gone or on their way out: on a lost node that may
+    last."""
     if not facts.account_exists:
         return ()
     taken = frozenset(p.metadata.name for p in facts.pods)
@@ -212,7 +220,8 @@ def _trial(
 
 
 def account(cluster: task_cluster.TaskCluster) -> str:
-    """The ServiceAccount that its Pods run as (`default` if none is named, as Kubernetes does)."""
+    """Return the ServiceAccount that its Pods run as (`default` if none is named, as Kubernetes
+    does)."""
     return cluster.spec.service_account_name or "default"
 
 
@@ -249,7 +258,7 @@ def _missing(facts: Facts) -> tuple[model.WorkerView, ...]:
 
 
 def _gone(facts: Facts) -> tuple[Gone, ...]:
-    """Workers that cannot run any more, though their Pods are still there."""
+    """Return workers that cannot run any more, though their Pods are still there."""
     over = {p.metadata.uid: pod.trouble(p) for p in facts.pods if p.over}
     found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
     gone = (Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
@@ -257,7 +266,8 @@ def _gone(facts: Facts) -> tuple[Gone, ...]:
 
 
 def _stopped(facts: Facts) -> Iterator[Gone]:
-    """Workers without a link whose container is not running: it may take minutes to be started."""
+    """Yield workers without a link whose container is not running: it may take minutes to be
+    started."""
     silent = {w.pod_uid for w in _workers(facts) if not w.ready}
     for seen in facts.pods:
         status = worker_pods.container_status(seen)

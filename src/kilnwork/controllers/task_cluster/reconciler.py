@@ -10,8 +10,15 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
-from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
-from kilnwork.controllers.task_cluster import closing, making, plan, status
+from kilnwork.controllers import (
+    ports,
+    reconciler_context,
+    status_writer,
+    tokens,
+    waiting_keys,
+    worker_pods,
+)
+from kilnwork.controllers.task_cluster import deletion, object_creation, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kube import errors, events, finalizers, queue
 
@@ -28,33 +35,33 @@ class Reconciler:
 
     def __init__(
         self,
-        given: tools.Tools,
+        context: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
-        settings: worker_pods.Settings,
+        settings: worker_pods.WorkerPodSettings,
         new_token: NewToken,
         is_used_up: Callable[[pod.Pod], bool] = lambda seen: False,
     ) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._settings = settings
         self._new_token = new_token
         self._is_used_up = is_used_up
         self._hub: ports.ClusterHub | None = None
-        self._wakes = wakes.Wakes()
+        self._waiting_keys = waiting_keys.WaitingKeys()
         self._writer = status_writer.StatusWriter(
-            given.kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus
+            context.kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus
         )
-        self._refusals: dict[Key, status.Refusal] = {}
+        self._refusals: dict[Key, status.CreationRefusal] = {}
         self._written: dict[Key, float] = {}
         self._worked: dict[Key, float] = {}
         self._accepted: dict[Key, str] = {}
         self._may_hold = True
         self._heard: dict[str, float] = {}
-        self._expected = making.ExpectedPods(given.time)
+        self._expected = object_creation.ExpectedPods(context.time)
 
     # What happens around us: each only names the keys that must be looked at.
 
@@ -86,7 +93,7 @@ class Reconciler:
     def account_changed(self, key: Key, old: meta.Partial | None, new: meta.Partial | None) -> None:
         """A ServiceAccount came or went."""
         if old is None or new is None:
-            for waiting in self._wakes.waiting(resource.SERVICE_ACCOUNTS.plural, *key):
+            for waiting in self._waiting_keys.waiting(resource.SERVICE_ACCOUNTS.plural, *key):
                 self._queue.add(waiting)
 
     async def follow(self, hub: ports.ClusterHub) -> None:
@@ -123,12 +130,12 @@ class Reconciler:
         refusal, wait_s = await self._make(facts.cluster, decided)
         if decided.trial is not None and refusal is None:
             refusal, wait_s = await self._try_out(key, facts.cluster, decided.trial)
-        self._wakes.set(key, (plan.wakes_on(facts.cluster),))
+        self._waiting_keys.set(key, (plan.wakes_on(facts.cluster),))
         if refusal != self._refusals.get(key):
             self._refused(key, facts.cluster, refusal)
             decided = plan.decide(self._facts(key), self._settings)
         if await self._hold(facts.cluster, wanted=decided.finalizer):
-            return making.SOON_S  # the status is written to the object as it is now
+            return object_creation.SOON_S  # the status is written to the object as it is now
         again_s = None if decided.status is None else await self._tell(key, facts, decided.status)
         return min((w for w in (wait_s, again_s, decided.again_s) if w is not None), default=None)
 
@@ -144,7 +151,7 @@ class Reconciler:
         owned = self._expected.and_known(uid, self._caches.pods.owned_by(uid))
         secret = tokens.channel_secret(self._caches, cluster)
         now = self._clock.wall()
-        if closing.works(view):
+        if deletion.works(view):
             self._worked[key] = now
         self._heard |= {w.pod_uid: now for w in view.workers if w.ready} if view else {}
         return plan.Facts(
@@ -167,7 +174,7 @@ class Reconciler:
         self._written.pop(key, None)
         self._worked.pop(key, None)
         self._accepted.pop(key, None)
-        self._wakes.set(key, ())
+        self._waiting_keys.set(key, ())
 
     # Writing
 
@@ -188,7 +195,7 @@ class Reconciler:
             return False
         change = finalizers.add if wanted else finalizers.remove
         try:
-            await change(self._client, kinds.TASK_CLUSTERS, cluster, finalizer=closing.FINALIZER)
+            await change(self._client, kinds.TASK_CLUSTERS, cluster, finalizer=deletion.FINALIZER)
         except (errors.Invalid, errors.NotFound):  # it is being deleted, or gone
             return False
         except errors.Forbidden as error:  # installed by an older version's manifests
@@ -216,17 +223,17 @@ class Reconciler:
 
     async def _make(
         self, cluster: task_cluster.TaskCluster, decided: plan.Plan
-    ) -> tuple[status.Refusal | None, float | None]:
+    ) -> tuple[status.CreationRefusal | None, float | None]:
         if decided.make_secret:
             body = worker_pods.secret(cluster, self._new_token(), ca=self._settings.ca)
-            made = await making.make(self._client, resource.SECRETS, body, cluster=cluster)
+            made = await object_creation.make(self._client, resource.SECRETS, body, cluster=cluster)
             return made.refusal, made.again_s
         if decided.mend_secret:
             name = worker_pods.secret_name(cluster.metadata.name)
-            await making.mend(self._client, name, decided.mend_secret, cluster=cluster)
+            await object_creation.mend(self._client, name, decided.mend_secret, cluster=cluster)
         wait_s = None
         for body in decided.create:
-            made = await making.make(self._client, resource.PODS, body, cluster=cluster)
+            made = await object_creation.make(self._client, resource.PODS, body, cluster=cluster)
             wait_s = made.again_s if made.again_s is not None else wait_s
             if made.refusal is not None:
                 return made.refusal, wait_s  # the others would fare alike
@@ -237,16 +244,16 @@ class Reconciler:
 
     async def _try_out(
         self, key: Key, cluster: task_cluster.TaskCluster, trial: meta.JsonObject
-    ) -> tuple[status.Refusal | None, float]:
+    ) -> tuple[status.CreationRefusal | None, float]:
         """No worker goes for a template of which no Pod could be made."""
-        refusal = await making.try_out(self._client, trial, cluster=cluster)
+        refusal = await object_creation.try_out(self._client, trial, cluster=cluster)
         if refusal is not None:
-            return refusal, making.LATER_S
+            return refusal, object_creation.LATER_S
         self._accepted[key] = worker_pods.digest_of(trial)
         return None, 0.0
 
     def _refused(
-        self, key: Key, cluster: task_cluster.TaskCluster, refusal: status.Refusal | None
+        self, key: Key, cluster: task_cluster.TaskCluster, refusal: status.CreationRefusal | None
     ) -> None:
         if refusal is None:
             self._refusals.pop(key, None)

@@ -23,14 +23,14 @@ MINOR_HOLD_S = 1.0
 Reason = reasons.ClusterReason
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class CreationRefusal(msgspec.Struct, frozen=True):
     """What stood in the way of the last Secret or Pod."""
 
     reason: reasons.ClusterReason
     message: str
 
 
-class Workers(NamedTuple):
+class ObservedWorkers(NamedTuple):
     """Pods as the cache has them, workers as the dispatcher has them, by uid of a Pod when its
     worker was last seen connected (wall clock, seconds), and uids of Pods of an older template."""
 
@@ -42,13 +42,13 @@ class Workers(NamedTuple):
 
 def make(
     cluster: task_cluster.TaskCluster,
-    workers: Workers,
+    workers: ObservedWorkers,
     *,
     account_exists: bool,
-    refusal: Refusal | None,
+    refusal: CreationRefusal | None,
     now: float,
 ) -> task_cluster.TaskClusterStatus:
-    """The status as things are. `now`: wall clock, seconds."""
+    """Return the status as things are. `now`: wall clock, seconds."""
     view = workers.view
     ready = sum(1 for w in view.workers if w.ready) if view else 0
     wanted = cluster.spec.replicas
@@ -87,58 +87,61 @@ def _ignored(cluster: task_cluster.TaskCluster) -> Iterator[meta.Condition]:
 
 
 def _obstacle(
-    cluster: task_cluster.TaskCluster, *, account_exists: bool, refusal: Refusal | None
-) -> Refusal | None:
+    cluster: task_cluster.TaskCluster, *, account_exists: bool, refusal: CreationRefusal | None
+) -> CreationRefusal | None:
     if refusal is not None and refusal.reason is Reason.DRAINING:
         return refusal
     if cluster.spec.replicas == 0:
-        return Refusal(Reason.SCALED_TO_ZERO, "spec.replicas is 0")
+        return CreationRefusal(Reason.SCALED_TO_ZERO, "spec.replicas is 0")
     if not account_exists:
         name = cluster.spec.service_account_name or "default"
         message = f"ServiceAccount {name} does not exist in namespace {cluster.metadata.namespace}"
-        return Refusal(Reason.SERVICE_ACCOUNT_MISSING, message)
+        return CreationRefusal(Reason.SERVICE_ACCOUNT_MISSING, message)
     return refusal
 
 
 _TROUBLES = {
-    pod.Kind.NO_IMAGE: Reason.IMAGE_NOT_PULLED,
-    pod.Kind.UNSCHEDULABLE: Reason.UNSCHEDULABLE,
-    pod.Kind.FAILING: Reason.WORKERS_FAILING,
+    pod.TroubleKind.NO_IMAGE: Reason.IMAGE_NOT_PULLED,
+    pod.TroubleKind.UNSCHEDULABLE: Reason.UNSCHEDULABLE,
+    pod.TroubleKind.FAILING: Reason.WORKERS_FAILING,
 }
 
 
-def _progress(cluster: task_cluster.TaskCluster, workers: Workers) -> Refusal:
+def _progress(cluster: task_cluster.TaskCluster, workers: ObservedWorkers) -> CreationRefusal:
     pods, view, heard, _ = workers
     connected = {w.pod_uid for w in view.workers if w.serving} if view else set()
     ready = sum(w.ready for w in view.workers) if view else 0
     if ready >= cluster.spec.replicas:
-        return Refusal(Reason.WORKERS_READY, "all workers are connected" + _leaving(workers))
+        return CreationRefusal(
+            Reason.WORKERS_READY, "all workers are connected" + _leaving(workers)
+        )
     waited_for = [p for p in pods if not p.terminating and p.metadata.uid not in connected]
     for trouble in filter(None, map(pod.trouble, waited_for)):
-        return Refusal(_TROUBLES[trouble.kind], trouble.text)
+        return CreationRefusal(_TROUBLES[trouble.kind], trouble.text)
     for lost in (p for p in waited_for if p.node_lost_since is not None):
-        return Refusal(Reason.NODE_NOT_READY, _lost(lost))
+        return CreationRefusal(Reason.NODE_NOT_READY, _lost(lost))
     for leaving in (p for p in pods if p.terminating and p.disruption):
-        return Refusal(Reason.WORKERS_EVICTED, _eviction(leaving))
+        return CreationRefusal(Reason.WORKERS_EVICTED, _eviction(leaving))
     reason = Reason.WORKERS_STARTING if ready else Reason.NO_WORKERS_READY
     for silent in (p for p in waited_for if p.metadata.uid in heard):
         since = clock.rfc3339(heard[silent.metadata.uid])
         where = f" on node {silent.spec.node_name}" if silent.spec.node_name else ""
         text = f"worker {silent.metadata.name}{where} has not been heard of since {since}"
-        return Refusal(reason, text)
+        return CreationRefusal(reason, text)
     if left := _leaving(workers):
-        return Refusal(Reason.WORKERS_REPLACED, f"not all workers get tasks{left}")
+        return CreationRefusal(Reason.WORKERS_REPLACED, f"not all workers get tasks{left}")
     if ready:
-        return Refusal(reason, "not all workers are connected yet")
+        return CreationRefusal(reason, "not all workers are connected yet")
     running = [p.metadata.name for p in waited_for if p.status.phase == "Running"]
     if running:
         text = f"Pod {running[0]} runs, but its worker is not connected: its log says more"
-        return Refusal(reason, text)
-    return Refusal(reason, "no worker is connected yet")
+        return CreationRefusal(reason, text)
+    return CreationRefusal(reason, "no worker is connected yet")
 
 
-def _leaving(workers: Workers) -> str:
-    """Workers that are outdated, and those that are to go and have something to finish first."""
+def _leaving(workers: ObservedWorkers) -> str:
+    """ObservedWorkers that are outdated, and those that are to go and have something to finish
+    first."""
     there = {p.metadata.uid for p in workers.pods if not p.terminating}
     outdated = len(there & workers.outdated)
     text = ""
@@ -178,7 +181,7 @@ def _condition(
     cluster: task_cluster.TaskCluster,
     kind: str,
     holds: bool,  # noqa: FBT001 - the value of the condition
-    why: Refusal,
+    why: CreationRefusal,
 ) -> meta.Condition:
     return meta.Condition(
         type=kind,
@@ -196,7 +199,7 @@ def wait_s(
     written: float | None,
     now: float,
 ) -> float | None:
-    """Seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
+    """Return seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
 
     `written`: when this object was last written, monotonic seconds.
     """

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup, pki, podlogs, requests, statuses
-from kilnwork.kit import asgi, coroutines, keepalive
+from kilnwork.kit import asgi, coroutines, tcp_keepalive
 
 NAMES = ("exec", "attach", "portforward")
 """The subresources, which a client reaches with `create` (POST) or `get` (a WebSocket's GET)."""
@@ -58,10 +58,10 @@ class PodStreams:
 
     def __init__(self, certificates: pki.Pki) -> None:
         self._tls = certificates.to_nodes()
-        self._crew = coroutines.Crew("pod streams")
+        self._background = coroutines.BackgroundWork("pod streams")
 
     async def close(self) -> None:
-        await self._crew.stop()
+        await self._background.stop()
 
     async def serve(
         self,
@@ -91,7 +91,7 @@ class PodStreams:
                 raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
             client = _take(hijack, head)
             undo.pop_all()
-        self._crew.start(request.subresource, _tunnel(client, node))
+        self._background.start(request.subresource, _tunnel(client, node))
 
     async def _open(self, wanted: Target) -> "_Side":
         return _Side(
@@ -105,7 +105,7 @@ class _Side:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        keepalive.ask(writer.get_extra_info("socket"))
+        tcp_keepalive.enable(writer.get_extra_info("socket"))
 
     def close(self) -> None:
         """After what was written has gone."""
@@ -208,15 +208,15 @@ def _take(hijack: asgi.Hijack, head: bytes) -> _Side:
 
 async def _tunnel(client: _Side, node: _Side) -> None:
     """Both ways, until either side has enough."""
-    crew = coroutines.Crew("pod stream")
+    background = coroutines.BackgroundWork("pod stream")
     ways = {
-        crew.start("in", _copy(client, node)),
-        crew.start("out", _copy(node, client)),
+        background.start("in", _copy(client, node)),
+        background.start("out", _copy(node, client)),
     }
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await crew.stop()
+        await background.stop()
         for side in (client, node):
             side.close()
 

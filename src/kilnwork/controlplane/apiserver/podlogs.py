@@ -92,7 +92,7 @@ class PodLogs:
 
 def target(
     pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup
-) -> tuple[str, http_types.Request]:
+) -> tuple[str, http_types.ClientRequest]:
     """URL of the node, and what to ask it; 400 when the question or the state of the Pod allows no
     answer."""
     metadata = pod["metadata"]
@@ -108,7 +108,7 @@ def target(
         urllib.parse.quote(part, safe="")
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
     )
-    return f"https://{where}", http_types.Request(
+    return f"https://{where}", http_types.ClientRequest(
         method="GET", path=f"/{path}", query=_options(query), accept="*/*", timeout_s=None
     )
 
@@ -171,13 +171,13 @@ async def _pass_on(
 ) -> None:
     """Copy until the node or the client has enough: a silent log must not outlive its reader."""
     await response.start(200, asgi.TEXT)
-    crew = coroutines.Crew("pod log")
-    copying = crew.start("copy", _copy(log, response))
-    gone = crew.start("disconnect", request.wait_disconnected())
+    background = coroutines.BackgroundWork("pod log")
+    copying = background.start("copy", _copy(log, response))
+    gone = background.start("disconnect", request.wait_disconnected())
     try:
         await asyncio.wait({copying, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await crew.stop()
+        await background.stop()
 
 
 async def _copy(log: AsyncIterator[bytes], response: asgi.Response) -> None:

@@ -71,7 +71,7 @@ class Hub:
         self._store = held
         self._clock = clock
         self._watches: dict[str, dict[watch_stream.Watch, None]] = {}
-        self._crew = coroutines.Crew("watches")
+        self._background = coroutines.BackgroundWork("watches")
         self._unfollow: Callable[[], None] | None = None
         self._closed = False
         self._offered = 0
@@ -89,7 +89,7 @@ class Hub:
         for watches in self._watches.values():
             for watch in watches:
                 watch.end()
-        await self._crew.stop()
+        await self._background.stop()
 
     def __len__(self) -> int:
         return sum(len(watches) for watches in self._watches.values())
@@ -121,7 +121,7 @@ class Hub:
 
         What it begins with is sent in full: who has a part of it could not go on from there.
         """
-        leaving = self._crew.start("client", _abandon(watch, request))
+        leaving = self._background.start("client", _abandon(watch, request))
         deadline = self._clock.monotonic() + watch.wants.timeout_s
         try:
             while (left := deadline - self._clock.monotonic()) > 0 or watch.beginning:
@@ -164,7 +164,7 @@ class Hub:
         self._ended += 1
         if self._ended >= RELEASE_AFTER and not self._closed:
             self._ended = 0
-            self._crew.start("memory", _release_memory())
+            self._background.start("memory", _release_memory())
 
     def _tell(self, changes: Sequence[objects.Change]) -> None:
         for change in changes:

@@ -296,7 +296,7 @@ class Container:
 
     def step(self, *, alone: bool, clear: bool) -> None:
         """Do what is due. `alone`: the shim has no child left, so nothing can have escaped;
-        `clear`: none of its processes is left, as `processes.unmarked` has it."""
+        `clear`: none of its processes is left, as `processes.unused_markers` has it."""
         now = self._now.monotonic()
         if self._root is not None:
             self._step_running(now)
@@ -320,9 +320,9 @@ class Container:
             self._kill_at = now + self._patience_s()
 
     def _kill(self, root: int | None) -> bool:
-        """See `processes.kill_belonging`."""
+        """See `processes.kill_members`."""
         known = self.record.boot == self._boot  # else its numbers mean nothing
-        return processes.kill_belonging(
+        return processes.kill_members(
             root,
             marker=self.marker,
             rounds=4,

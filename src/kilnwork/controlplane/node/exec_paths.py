@@ -47,10 +47,10 @@ class Paths:
     def __init__(self, find: Find, *, shim: Path) -> None:
         self._find = find
         self._shim = shim
-        self._crew = coroutines.Crew("streams")
+        self._background = coroutines.BackgroundWork("streams")
 
     async def stop(self) -> None:
-        await self._crew.stop()
+        await self._background.stop()
 
     async def serve(self, request: asgi.Request, response: asgi.Response) -> None:
         """Respond to one request; a session goes on after it."""
@@ -81,12 +81,12 @@ class Paths:
                 found.address, who=asked.pod, numbered=agreed.has_status
             )
             connection = _connect(asked.hijack, agreed, forwards.take)
-            self._crew.start("port forward", _forward(forwards, connection))
+            self._background.start("port forward", _forward(forwards, connection))
         else:
             gathering = execs.Streams(asked.wanted(agreed.version), as_json=agreed.has_status)
             connection = _connect(asked.hijack, agreed, gathering.take)
             session = self._command(asked, gathering, connection, container=found.record.id)
-            self._crew.start(asked.what, session)
+            self._background.start(asked.what, session)
         return None
 
     async def _command(

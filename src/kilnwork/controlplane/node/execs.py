@@ -58,13 +58,13 @@ class Streams:
         self, connection: streams_io.Connection
     ) -> Mapping[str, streams_io.Stream] | None:
         """Everything that was asked for; None if the client did not open it in time, or left."""
-        crew = coroutines.Crew("streams")
+        background = coroutines.BackgroundWork("streams")
         waits = {
-            crew.start("complete", self._complete.wait()),
-            crew.start("gone", connection.gone.wait()),
+            background.start("complete", self._complete.wait()),
+            background.start("gone", connection.gone.wait()),
         }
         await asyncio.wait(waits, timeout=CREATION_S, return_when=asyncio.FIRST_COMPLETED)
-        await crew.stop()
+        await background.stop()
         return self._found if self._complete.is_set() else None
 
 
@@ -178,7 +178,7 @@ async def attach(session: Session, *, shim: Path, container: str) -> meta.JsonOb
 
 async def _while_there(session: Session, work: Coroutine[Any, Any, T]) -> T | None:
     """What `work` gives; None, and its end, if the client leaves before. Not for TimeoutErrors."""
-    crew = coroutines.Crew("exec")
+    background = coroutines.BackgroundWork("exec")
 
     async def watch() -> None:
         await session.connection.gone.wait()
@@ -186,34 +186,35 @@ async def _while_there(session: Session, work: Coroutine[Any, Any, T]) -> T | No
 
     try:
         async with asyncio.timeout(None) as patience:
-            crew.start("gone", watch())
+            background.start("gone", watch())
             return await work
     except TimeoutError:
         return None
     finally:
-        await crew.stop()
+        await background.stop()
 
 
 async def _carry(
     session: Session, *, own: Ends, end: Coroutine[Any, Any, meta.JsonObject]
 ) -> meta.JsonObject | None:
     """Copy all ways until everything has ended or the client is gone."""
-    found, crew = session.streams, coroutines.Crew("exec")
+    found, background = session.streams, coroutines.BackgroundWork("exec")
     if own.input is not None and streams.STDIN in found:
-        crew.start("stdin", feed(found[streams.STDIN], own.input, last=not session.tty))
+        background.start("stdin", feed(found[streams.STDIN], own.input, last=not session.tty))
     if own.input is not None and streams.RESIZE in found:
-        crew.start("resize", follow_size(found[streams.RESIZE], own.input))
+        background.start("resize", follow_size(found[streams.RESIZE], own.input))
     outputs = [
-        crew.start(kind, drain(output, found.get(kind))) for kind, output in own.outputs.items()
+        background.start(kind, drain(output, found.get(kind)))
+        for kind, output in own.outputs.items()
     ]
-    ending = crew.start("end", end)
-    finished = crew.start("finished", asyncio.wait([ending, *outputs]))
-    gone = crew.start("gone", session.connection.gone.wait())
+    ending = background.start("end", end)
+    finished = background.start("finished", asyncio.wait([ending, *outputs]))
+    gone = background.start("gone", session.connection.gone.wait())
     try:
         await asyncio.wait({gone, finished}, return_when=asyncio.FIRST_COMPLETED)
         return ending.result() if finished.done() else None
     finally:
-        await crew.stop()
+        await background.stop()
 
 
 async def _end(process: exec_link.Process) -> meta.JsonObject:

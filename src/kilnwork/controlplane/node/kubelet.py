@@ -74,8 +74,8 @@ class App:
             await _refuse(response, found)
             return
         await response.start(200, _TEXT)
-        crew = coroutines.Crew("kubelet log request")
-        gone = crew.start("disconnect", request.wait_disconnected())
+        background = coroutines.BackgroundWork("kubelet log request")
+        gone = background.start("disconnect", request.wait_disconnected())
 
         def more() -> bool:
             return found.more() and not (gone.done() or self.ending)
@@ -88,7 +88,7 @@ class App:
                     if gone.done():
                         return
         finally:
-            await crew.stop()
+            await background.stop()
         await response.end()
 
 

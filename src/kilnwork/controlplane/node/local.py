@@ -132,7 +132,7 @@ class LocalNode:
             on_taken=settings.on_taken,
         )
         self._manager = self._build_manager(kube)
-        self._crew = coroutines.Crew("local node")
+        self._background = coroutines.BackgroundWork("local node")
 
     @property
     def name(self) -> str:
@@ -221,11 +221,11 @@ class LocalNode:
         await self._shim.start()
         await self._server.start()
         await self._registration.register()
-        self._crew.start("lease", self._registration.keep())
+        self._background.start("lease", self._registration.keep())
         await self._manager.start()
         uids = {pod.metadata.uid for pod in self._cache.list()}
         self._reconciler.look_at_all()
-        self._crew.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
+        self._background.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
         log.info("node is ready", extra={"node": self.name, "port": self.port})
 
     async def stop(self, *, grace_s: float = 10.0) -> None:
@@ -236,7 +236,7 @@ class LocalNode:
         self._reconciler.leave(grace_s)
         await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
         await self._wait(lambda: not len(self._queue), STATUS_S)
-        await self._crew.stop()
+        await self._background.stop()
         if not self._removed:
             await self._say_away()
         await self._manager.stop()
@@ -248,7 +248,7 @@ class LocalNode:
 
     async def abandon(self) -> None:
         """Stop at once and leave the containers to the shim, as if the process had been killed."""
-        await self._crew.stop()
+        await self._background.stop()
         await self._manager.stop()
         await self._reconciler.stop()
         await self._streaming.stop()
@@ -257,7 +257,7 @@ class LocalNode:
 
     async def end_untold(self, *, grace_s: float) -> None:
         """End every container and the shim; what became of them is not ours to write any more."""
-        await self._crew.stop()
+        await self._background.stop()
         await self._manager.stop()
         await self._reconciler.stop()
         await self._streaming.stop()
@@ -271,7 +271,7 @@ class LocalNode:
         """
         await self._registration.cordon()
         await draining.drain(self._kube, self._cache.list, say)
-        await self._crew.stop()
+        await self._background.stop()
         await self._registration.remove()
         self._removed = True
 

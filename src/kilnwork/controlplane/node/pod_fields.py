@@ -10,7 +10,7 @@ from typing import Any
 
 from kilnwork.api import field_effects, meta
 from kilnwork.api.field_effects import Effect, Finding, Row, Side
-from kilnwork.kit import sandbox
+from kilnwork.kit import container_mounts
 
 _CONTAINER_LISTS = ("spec.containers[]", "spec.initContainers[]")
 _EPHEMERAL = "spec.ephemeralContainers[]"
@@ -185,7 +185,7 @@ def _container(at: str) -> list[Row]:
         *_ignored(f"{security}.readOnlyRootFilesystem", reason="processes see the machine's files"),
         *_honoured(
             f"{at}.terminationMessagePath",
-            reason=f"below the directory that ${sandbox.VARIABLE} names",
+            reason=f"below the directory that ${container_mounts.VARIABLE} names",
         ),
         *_honoured(f"{at}.terminationMessagePolicy"),
         *_refused(f"{at}.volumeDevices", reason=_DEVICES),
@@ -241,7 +241,7 @@ def _ports(at: str) -> list[Row]:
 
 
 def _mounts(at: str) -> list[Row]:
-    path = f"below the directory that ${sandbox.VARIABLE} names"
+    path = f"below the directory that ${container_mounts.VARIABLE} names"
     return [
         *_honoured(f"{at}.name", f"{at}.subPath", f"{at}.subPathExpr"),
         *_honoured(f"{at}.mountPath", reason=path),

@@ -43,7 +43,7 @@ class Forwards:
         self._who = who
         self._numbered = numbered
         self._pairs: dict[str, _Pair] = {}
-        self._crew = coroutines.Crew("port forward")
+        self._background = coroutines.BackgroundWork("port forward")
         self._connection: streams_io.Connection
         self._over = asyncio.Event()
 
@@ -55,7 +55,7 @@ class Forwards:
         pair = self._pairs.get(request)
         if pair is None:
             pair = self._pairs[request] = _Pair()
-            self._crew.start(f"request {request}", self._serve(request, pair))
+            self._background.start(f"request {request}", self._serve(request, pair))
         if stream.kind in pair.by_kind:
             return False
         pair.by_kind[stream.kind] = stream
@@ -66,13 +66,16 @@ class Forwards:
     async def run(self, connection: streams_io.Connection) -> None:
         """Serve until the client goes away."""
         self._connection = connection
-        crew = coroutines.Crew("port forwards")
-        ends = [crew.start("gone", connection.gone.wait()), crew.start("over", self._over.wait())]
+        background = coroutines.BackgroundWork("port forwards")
+        ends = [
+            background.start("gone", connection.gone.wait()),
+            background.start("over", self._over.wait()),
+        ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await crew.stop()
-            await self._crew.stop()
+            await background.stop()
+            await self._background.stop()
 
     async def _serve(self, request: str, pair: _Pair) -> None:
         try:
@@ -112,14 +115,14 @@ class Forwards:
         self, data: streams_io.Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Both ways, until the port has closed or the client's stream is over."""
-        crew = coroutines.Crew("port")
-        crew.start("in", _copy_in(data, writer))
-        out = crew.start("out", _copy_out(reader, data))
-        over = crew.start("over", data.over.wait())
+        background = coroutines.BackgroundWork("port")
+        background.start("in", _copy_in(data, writer))
+        out = background.start("out", _copy_out(reader, data))
+        over = background.start("over", data.over.wait())
         try:
             await asyncio.wait({out, over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await crew.stop()
+            await background.stop()
 
 
 async def reach(where: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -49,7 +49,7 @@ class Probers:
         self._on_change = on_change
         self._address = address
         self._now = now
-        self._crew = coroutines.Crew("probes")
+        self._background = coroutines.BackgroundWork("probes")
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -57,7 +57,7 @@ class Probers:
         """Probe a container that runs; one that is watched already stays so."""
         probes = (container.startup_probe, container.readiness_probe, container.liveness_probe)
         if record.id not in self._watched and any(probes):
-            self._watched[record.id] = self._crew.start(
+            self._watched[record.id] = self._background.start(
                 f"container {record.id}", self._probe(container, record)
             )
 
@@ -68,7 +68,7 @@ class Probers:
 
     async def stop(self) -> None:
         """Probe nothing any more."""
-        await self._crew.stop()
+        await self._background.stop()
         if self._session is not None:
             await self._session.close()
 

@@ -25,7 +25,7 @@ from kilnwork.controlplane.node import (
     privileges,
     sources,
 )
-from kilnwork.kit import sandbox
+from kilnwork.kit import container_mounts
 
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where Kubernetes mounts a service account's files; below the container's root here."""
@@ -207,7 +207,7 @@ def _environment(
     root: Path,
 ) -> dict[str, str]:
     """Its variables; that of the mounts is known to all of them, and set by nobody else."""
-    env = {**facts.env, "HOSTNAME": pod.metadata.name, sandbox.VARIABLE: str(root)}
+    env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)
     for source in container.env_from or ():
@@ -221,7 +221,7 @@ def _environment(
 
 
 def _usable(name: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name and name != sandbox.VARIABLE
+    return bool(name) and "=" not in name and "\0" not in name and name != container_mounts.VARIABLE
 
 
 def _whole_object(source: pods.EnvFrom, found: inputs.Found) -> dict[str, str]:

@@ -64,7 +64,7 @@ class Reconciler:
         """Their uids by key: of a name there may be one that goes and one that comes."""
         self._early: dict[str, container.Record] = {}
         self._leaving_s: float | None = None
-        self._crew = coroutines.Crew("container hooks")
+        self._background = coroutines.BackgroundWork("container hooks")
         self._probers = probing.Probers(
             tools.run_inside, self._on_probed, address=tools.teller.address, now=tools.now
         )
@@ -74,7 +74,7 @@ class Reconciler:
     async def stop(self) -> None:
         """Probe nothing any more; containers stay as they are."""
         await self._probers.stop()
-        await self._crew.stop()
+        await self._background.stop()
 
     # What is heard
 
@@ -318,7 +318,7 @@ class Reconciler:
         if record.exit_code is None:
             if hooks.has_post_start(wanted):
                 work = self._after_start(pod, of, wanted, record)
-                self._crew.start(f"postStart {record.id}", work)
+                self._background.start(f"postStart {record.id}", work)
             return None
         view = of.view(name)
         of.views[name] = lifecycle.ended(view, record, now=self._tools.now.monotonic())
@@ -376,7 +376,7 @@ class Reconciler:
             return
         assert wanted is not None  # noqa: S101 - it has a hook
         work = self._after_hook(pod, wanted, view.last, grace_s=grace_s)
-        self._crew.start(f"preStop {view.last.id}", work)
+        self._background.start(f"preStop {view.last.id}", work)
 
     async def _after_hook(
         self, pod: pods.Pod, wanted: pods.Container, record: container.Record, *, grace_s: float

@@ -287,7 +287,7 @@ class Shim:
         over = [held.marker for held in due if held.root is None]
         if over and not alone:
             self._end_strays()
-        clear = processes.unmarked(over) if len(over) > 1 and not alone else set()
+        clear = processes.unused_markers(over) if len(over) > 1 and not alone else set()
         for held in due:
             self._step(held, alone=alone, clear=held.marker in clear)
 
@@ -310,7 +310,7 @@ class Shim:
             if pid in known or child is None or not child.alive():
                 continue
             if all(root.started > child.started for root in roots):
-                processes.send([pid, *processes.descendants(pid)], signal.SIGKILL)
+                processes.signal_all([pid, *processes.descendants(pid)], signal.SIGKILL)
 
     def _reap(self) -> None:
         roots = {held.root.pid: held for held in self._running.values() if held.root is not None}

@@ -67,7 +67,7 @@ class Link:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._crew = coroutines.Crew("shim link")
+        self._background = coroutines.BackgroundWork("shim link")
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
         self.closed = asyncio.Event()
@@ -80,7 +80,7 @@ class Link:
         except OSError as error:
             raise errors.ShimAway(f"no shim listens on {socket_path}") from error
         link = cls(reader, writer)
-        link._crew.start("reader", link._read(on_ended))
+        link._background.start("reader", link._read(on_ended))
         return link
 
     async def hello(self) -> list[container.Record]:
@@ -109,7 +109,7 @@ class Link:
 
     async def close(self) -> None:
         """Let go of the shim, which goes on."""
-        await self._crew.stop()
+        await self._background.stop()
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()

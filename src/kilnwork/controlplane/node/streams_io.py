@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kilnwork.controlplane.node import streams
-from kilnwork.kit import keepalive
+from kilnwork.kit import tcp_keepalive
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: some streams are open from the start."""
         self._transport = typing.cast("asyncio.Transport", transport)  # uvloop's is a duck
-        keepalive.ask(transport.get_extra_info("socket"))
+        tcp_keepalive.enable(transport.get_extra_info("socket"))
         self.data_received(b"")
 
     def data_received(self, data: bytes) -> None:

@@ -41,7 +41,7 @@ class Supervisor:
         self._on_ended = on_ended
         self._on_opened = on_opened
         self._patience_s = patience_s
-        self._crew = coroutines.Crew("shim supervisor")
+        self._background = coroutines.BackgroundWork("shim supervisor")
         self._link: shim_link.Link | None = None
         self._pids: set[int] = set()
         self._shim: processes.ProcessId | None = None
@@ -57,11 +57,11 @@ class Supervisor:
     async def start(self) -> None:
         """Find or start the shim; raises `ShimAway` if none can be started."""
         await self._open()
-        self._crew.start("keep", self._keep())
+        self._background.start("keep", self._keep())
 
     async def stop(self, *, grace_s: float) -> None:
         """End all containers, then the shim."""
-        await self._crew.stop()
+        await self._background.stop()
         if self._link is not None:
             try:
                 await self._link.leave(grace_s=grace_s)
@@ -78,7 +78,7 @@ class Supervisor:
 
     async def detach(self) -> None:
         """Leave shim and containers running, as a server that is killed does."""
-        await self._crew.stop()
+        await self._background.stop()
         if self._link is not None:
             await self._link.close()
 
@@ -106,7 +106,7 @@ class Supervisor:
         if opened.pid is not None:
             self._pids.add(opened.pid)
         self._link = opened.link
-        holder = locks.holder(self._directory / shim.LOCK)
+        holder = locks.read_owner(self._directory / shim.LOCK)
         self._shim = None if holder is None else processes.identify(holder)
         self._on_opened(opened.known)
 

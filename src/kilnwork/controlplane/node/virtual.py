@@ -85,7 +85,7 @@ class VirtualNode:
     ) -> None:
         self._kube = kube
         self._on_removed = on_removed
-        self._crew = coroutines.Crew("virtual node")
+        self._background = coroutines.BackgroundWork("virtual node")
         self._leaving = False
         self._taken = False
         self.settings = settings
@@ -113,7 +113,7 @@ class VirtualNode:
             self._node = local.LocalNode(kube, settings, time=self._now)
             await self._node.start()
             if self.settings.asks_certificate:
-                self._crew.start("certificate", self._requester(kube).keep())
+                self._background.start("certificate", self._requester(kube).keep())
             self._exits = exits.pop_all()
             self._started = True
 
@@ -131,7 +131,7 @@ class VirtualNode:
     async def stop(self, *, say: Say = _say_nothing) -> None:
         """End every Pod of the node and say so, or leave them to the next process; then leave."""
         async with self._exits:
-            await self._crew.stop()
+            await self._background.stop()
             if not self._started or self._taken:
                 return
             if self.settings.keeps_pods and not self._leaving:
@@ -148,11 +148,11 @@ class VirtualNode:
     def _on_remove(self) -> None:
         if not self._leaving:
             self._leaving = True
-            self._crew.start("remove", self._remove())
+            self._background.start("remove", self._remove())
 
     def _on_taken(self) -> None:
         self._taken = self._leaving = True
-        self._crew.start("yield", self._yield())
+        self._background.start("yield", self._yield())
 
     async def _yield(self) -> None:
         await self._node.end_untold(grace_s=GRACE_S)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kilnwork.data import blobs, errors
-from kilnwork.kit import digests, file_paths
+from kilnwork.kit import digests, snapshot_paths
 
 FORMAT = 1
 MAX_FILES = 1_000_000
@@ -139,7 +139,7 @@ def _check(files: tuple[File, ...]) -> None:
             raise errors.ManifestRefused(f"files[{index}].{problem}")
         if index and files[index - 1].path == file.path:
             raise errors.ManifestRefused(f"files[{index}].path: {file.path!r} is there twice")
-        for parent in file_paths.parents(file.path):
+        for parent in snapshot_paths.parents(file.path):
             if parent in paths:
                 raise errors.ManifestRefused(
                     f"files[{index}].path: {file.path!r} is below {parent!r}, which is a file"
@@ -147,7 +147,7 @@ def _check(files: tuple[File, ...]) -> None:
 
 
 def _problem(file: File) -> str:
-    if why := file_paths.problem(file.path):
+    if why := snapshot_paths.problem(file.path):
         return f"path: {file.path!r} {why}"
     if file.mode not in (PLAIN, EXECUTABLE):
         known = 0 <= file.mode < 1 << 16 and stat.S_IFMT(file.mode)

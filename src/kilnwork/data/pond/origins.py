@@ -18,7 +18,7 @@ import msgspec
 
 from kilnwork.data import ending, errors
 from kilnwork.data.pond import blob_files, globs, manifest
-from kilnwork.kit import digests, file_paths
+from kilnwork.kit import digests, snapshot_paths
 
 LOCAL_RATE_NS = 50_000_000
 """Times of files tick that coarsely at worst: one written to so shortly before it was looked at may
@@ -119,7 +119,7 @@ class FileSource:
 
     def _inside(self, path: str) -> Path:
         """No component of a path below the root may be a link: it could lead elsewhere."""
-        if why := file_paths.problem(path):
+        if why := snapshot_paths.problem(path):
             raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
         at = self.root / path
         depth = path.count("/") + 1
@@ -134,7 +134,7 @@ class FileSource:
                 )
 
     def _listed(self, path: str, at: Path) -> Listed:
-        if why := file_paths.problem(path):
+        if why := snapshot_paths.problem(path):
             raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
         found = at.stat() if at == self.root else at.lstat()
         if why := manifest.type_problem(found.st_mode):
@@ -195,7 +195,7 @@ class InlineSource:
 
     def list(self, selection: Selection) -> Sequence[Listed]:
         for path in self._files:
-            if why := file_paths.problem(path):
+            if why := snapshot_paths.problem(path):
                 raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
         for path in selection.paths:
             if path not in self._files:

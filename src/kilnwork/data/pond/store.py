@@ -103,7 +103,7 @@ class PondStore:
         self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._check_identity()
         if not self._owner.take():
-            text = f"{self.root} belongs to process {locks.holder(self._owner.path)}"
+            text = f"{self.root} belongs to process {locks.read_owner(self._owner.path)}"
             if self.identity is not None:
                 raise errors.PondShared(f"{text}, which is an agent of this pond too")
             raise errors.PondInUse(f"{text}: give each pond a path of its own")

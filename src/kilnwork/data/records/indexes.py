@@ -23,7 +23,7 @@ class Index(Protocol):
 
 
 def index_of(
-    spec: filejobs.JobSpec, *, start: int = 0, sums: checksums.Sums | None = None
+    spec: filejobs.FileJobSpec, *, start: int = 0, sums: checksums.Sums | None = None
 ) -> Index:
     """A new one. `start`: the byte of the file at which it is to begin. `sums`: what adds up
     the parts' checksums; None: as it goes. Raises `InputRefused`."""

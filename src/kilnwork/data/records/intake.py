@@ -23,7 +23,7 @@ class Intake:
 
     def __init__(
         self,
-        spec: filejobs.JobSpec,
+        spec: filejobs.FileJobSpec,
         *,
         most_bytes: int | None = None,
         unpacking: gzips.Limits = gzips.UNLIMITED,

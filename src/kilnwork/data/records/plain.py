@@ -14,12 +14,12 @@ _FORMATS = (filejobs.Format.JSONL, filejobs.Format.TEXT)
 _ODD = kinds.FIRST_BYTES | {lines.BOM[0]}
 
 
-def likely(spec: filejobs.JobSpec) -> bool:
+def likely(spec: filejobs.FileJobSpec) -> bool:
     """Whether a file of such a job may be plain."""
     return spec.input.format in _FORMATS and not spec.input.gzip
 
 
-def manifest(data: bytes, spec: filejobs.JobSpec) -> filejobs.Manifest | None:
+def manifest(data: bytes, spec: filejobs.FileJobSpec) -> filejobs.Manifest | None:
     """Of `data`, which is stored as it is; None: only an `Intake` can tell."""
     size = len(data)
     if not data or data[0] in _ODD or not likely(spec) or size > spec.input.max_line_bytes:

@@ -23,7 +23,9 @@ def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
     return gzip or spec.format == filejobs.Format.JSON
 
 
-def manifest(descriptor: int, spec: filejobs.JobSpec, *, digest: bool = True) -> filejobs.Manifest:
+def manifest(
+    descriptor: int, spec: filejobs.FileJobSpec, *, digest: bool = True
+) -> filejobs.Manifest:
     """Of a regular file that is open, all at once; as with `Indexing`."""
     with Indexing(descriptor, spec, digest=digest) as indexing:
         while indexing.go(sys.maxsize):
@@ -43,7 +45,7 @@ class Indexing(ending.Closes):
     def __init__(
         self,
         descriptor: int,
-        spec: filejobs.JobSpec,
+        spec: filejobs.FileJobSpec,
         *,
         digest: bool = True,
         block_bytes: int = BLOCK_BYTES,

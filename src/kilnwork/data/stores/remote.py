@@ -112,8 +112,8 @@ class RemoteStore:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | Path | None = None,
-    ) -> http_types.Request:
-        return http_types.Request(
+    ) -> http_types.ClientRequest:
+        return http_types.ClientRequest(
             method=method,
             path=f"{self._path}/{self._root}{port.check_key(key)}",
             headers=headers,
@@ -176,7 +176,7 @@ class RemoteStore:
         return None
 
     def _listed(self, query: dict[str, str]) -> bytes:
-        request = http_types.Request(method="GET", path=self._path, query=query)
+        request = http_types.ClientRequest(method="GET", path=self._path, query=query)
 
         def read(response: client.OpenResponse) -> bytes:
             return response.connection.read(most=16 * _MIB)

@@ -35,7 +35,7 @@ class Authenticator:
     def __init__(
         self,
         verifier: ports.TokenVerifier,
-        background: coroutines.Crew,
+        background: coroutines.BackgroundWork,
         on_authenticated: OnAuthenticated,
     ) -> None:
         self.epoch = 0

@@ -60,7 +60,7 @@ class Participant(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What the machine is given once."""
 
     lease_s: float
@@ -84,7 +84,7 @@ class Core:
         *,
         clock: clocks.Clock,
         entropy: ids.Entropy,
-        limits: Limits,
+        limits: BatchLimits,
     ) -> None:
         self.store = store
         self.clock = clock

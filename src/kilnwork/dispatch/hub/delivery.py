@@ -233,7 +233,7 @@ class Delivery:
         if sent is not None and awaited is not None and make is not None:
             lasts_s = sent.timeout.total_timeout + awaited.timeout_seconds
             if task.spec.function is not None:  # it may wait before it is sent
-                lasts_s += task.spec.timeouts.pending_seconds or http_task.LONGEST_S
+                lasts_s += task.spec.timeouts.pending_seconds or http_task.MAX_S
             callback = make(send.ref, lasts_s + CALLBACK_GRACE_S)
         return messages.Run(
             send.ref,

@@ -48,14 +48,14 @@ LEASE_S, RENEW_S = 10.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class HubOptions:
     """What a hub may be given beyond what it needs."""
 
     lease_s: float = LEASE_S
     """How long a worker may be silent."""
     renew_s: float = RENEW_S
     """How often it renews: three tries fit one lease."""
-    keep: retention.Limits = field(default_factory=retention.Limits)
+    keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     """How long, and how much, tasks that are over and have no object are kept, with their
     output."""
     max_backlog: int = MAX_BACKLOG
@@ -89,10 +89,10 @@ class Hub:
         verifier: ports.TokenVerifier,
         logs_dir: Path | None,
         entropy: ids.Entropy,
-        options: Options = Options(),
+        options: HubOptions = HubOptions(),
     ) -> None:
         self.logs = attempt_logs.AttemptLogs(logs_dir)
-        limits = commits.Limits(
+        limits = commits.BatchLimits(
             options.lease_s, options.max_backlog, options.executors, options.images
         )
         terms = delivery.Terms(
@@ -106,7 +106,7 @@ class Hub:
             store, frames, self, clock=clock, entropy=entropy, limits=limits
         )
         self._on_failure = options.on_failure
-        self._background = coroutines.Crew("hub")
+        self._background = coroutines.BackgroundWork("hub")
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
         self._views = task_views.TaskViews(self._core, self._tasks)
         self.view = self._views.view

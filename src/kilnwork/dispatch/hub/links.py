@@ -35,7 +35,7 @@ Receive = Callable[["Link", Any], None]
 """Takes in one message of an open link, one of those that its kind of peer may send."""
 
 
-class Owner(Protocol):
+class LinkOwner(Protocol):
     """Follows all links: `peers`."""
 
     def hello(self, link: "Link", message: messages.AnyHello) -> None:
@@ -62,7 +62,7 @@ _DECODERS: dict[type, Callable[[bytes], messages.FromPeer]] = {
 class Link(asyncio.Protocol):
     """One connection. `number` is never used twice."""
 
-    def __init__(self, owner: Owner, number: int) -> None:
+    def __init__(self, owner: LinkOwner, number: int) -> None:
         self.number = number
         self.hello: messages.AnyHello | None = None
         self.templates: set[int] = set()

@@ -19,7 +19,7 @@ from kilnwork.dispatch.hub import (
     delivery,
     executor_links,
     links,
-    retrying,
+    retry_requests,
     submitters,
 )
 from kilnwork.dispatch.hub import variables as values
@@ -30,7 +30,8 @@ Join = Callable[[links.Link, Any], links.Receive]
 
 
 class Peers:
-    """`links.Owner`. `greeted`: drivers that have joined since the start. `view`: as the hub's."""
+    """Implements `links.LinkOwner`. `greeted`: drivers that have joined since the start. `view`: as
+    the hub's."""
 
     def __init__(  # noqa: PLR0913  made once, by the hub
         self,
@@ -39,7 +40,7 @@ class Peers:
         *,
         logs: attempt_logs.AttemptLogs,
         verifier: ports.TokenVerifier,
-        background: coroutines.Crew,
+        background: coroutines.BackgroundWork,
         view: agents.View,
         variables: values.VariableSource | None,
     ) -> None:
@@ -58,7 +59,7 @@ class Peers:
         self._agents = agents.Agents(
             core, self._authenticator, logs, view, self.containers, self.concluded, asked
         )
-        self.retries = retrying.Retrying(core)
+        self.retries = retry_requests.RetryRequests(core)
         self._submitters = submitters.Submitters(
             core, logs, retries=self.retries, background=background, variables=asked
         )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import attempt_logs, blob_collection, commits, pruning
+from kilnwork.dispatch.hub import attempt_logs, blob_collection, commits, prune_selection
 from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids, retention_clock
@@ -42,7 +42,7 @@ ROUND_S = 600.0
 _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """How much is kept of what is over: until so many seconds after its end; the newest so many
     tasks; so many bytes of journal, output and blobs together. None: any number."""
 
@@ -60,7 +60,7 @@ class Retention:
         logs: attempt_logs.AttemptLogs,
         *,
         blobs: Path | None,
-        limits: Limits,
+        limits: RetentionLimits,
         clock_file: Path | None = None,
     ) -> None:
         self._core = core
@@ -125,32 +125,41 @@ class Retention:
         self, asked: model.Pruning, *, dry_run: bool = False, pause_s: float = 0.0
     ) -> model.Pruned:
         """Forget what is asked for, or only say what that would be."""
-        choice = pruning.Choice(
-            asked,
-            over=self._count_over(asked.namespace),
-            needed=pruning.needed_by(list(self._core.machine.memory.tasks.values())),
-        )
-        before = self._ages.old_before(max(asked.older_s, MIN_AGE_S))
-        above = 0
-        while not choice.enough:
-            runs = self._core.reader.old_runs(before=before, above=above, limit=BATCH)
-            printed = await asyncio.to_thread(self._logs.sizes, {run.task for run in runs})
-            found = choice.take(runs, printed)
-            if found and not dry_run:
-                await self.forget(found)
-                log.info("old tasks forgotten", extra={"tasks": len(found)})
-            if len(runs) < BATCH:
-                break
-            above = runs[-1].row
-            await asyncio.sleep(pause_s)
-        return choice.chosen
+        memory = self._core.machine.memory
+        with memory.pins.collect(prune_selection.needed_by(memory.tasks.values())) as pinned:
+            selection = prune_selection.PruneSelection(
+                asked,
+                over=self._count_over(asked.namespace),
+                needed=pinned,
+                unfinished=memory.tasks,
+            )
+            before = self._ages.old_before(max(asked.older_s, MIN_AGE_S))
+            above = 0
+            while not selection.enough:
+                runs = self._core.reader.old_runs(before=before, above=above, limit=BATCH)
+                printed = await asyncio.to_thread(self._logs.sizes, {run.task for run in runs})
+                # What the journal said of them is some time ago. Whatever has needed one of them
+                # since has pinned it; from here to `retire` nothing else runs.
+                found = selection.take(runs, printed)
+                if found and not dry_run:
+                    await self.forget(found)
+                    log.info("old tasks forgotten", extra={"tasks": len(found)})
+                if len(runs) < BATCH:
+                    break
+                above = runs[-1].row
+                await asyncio.sleep(pause_s)
+        return selection.chosen
 
     async def forget(self, tasks: tuple[ids.TaskId, ...]) -> None:
-        """Forget these tasks with their output; on disk when this returns."""
-        # Output first: after a crash in between no output is left behind.
-        await asyncio.to_thread(self._delete_logs, tasks)
-        self._core.apply(inputs.Forget(tasks))
-        await self._core.flush()
+        """Forget these tasks with their output; on disk when this returns.
+
+        The caller has made sure that nothing needs them, and has not waited since.
+        """
+        with self._core.machine.memory.pins.retire(tasks):
+            # Output first: after a crash in between no output is left behind.
+            await asyncio.to_thread(self._delete_logs, tasks)
+            self._core.apply(inputs.Forget(tasks))
+            await self._core.flush()
 
     def refusal(self, row: task_rows.TaskRow) -> str:
         """Return why a task cannot be forgotten now; "" when it can."""
@@ -163,7 +172,7 @@ class Retention:
         parent = None if row.parent is None else memory.tasks.get(row.parent)
         if parent is not None:
             return f"the parent of task {name} is {parent.state} and may ask for it again"
-        if row.task in pruning.needed_by(list(memory.tasks.values())):
+        if row.task in prune_selection.needed_by(memory.tasks.values()):
             return f"a task that is not over takes the result of task {name}"
         for run in range(1, row.run + 1):
             states = self._core.reader.child_states(row.task, run)

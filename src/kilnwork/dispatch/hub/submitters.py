@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retrying
+from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retry_requests
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import coroutines
 
@@ -31,8 +31,8 @@ class Submitters:
         core: commits.Core,
         logs: attempt_logs.AttemptLogs,
         *,
-        retries: retrying.Retrying,
-        background: coroutines.Crew,
+        retries: retry_requests.RetryRequests,
+        background: coroutines.BackgroundWork,
         variables: Callable[[links.Link, messages.GetVariables], None],
     ) -> None:
         self._core = core

@@ -36,9 +36,12 @@ NOWHERE = "this dispatcher has no Secrets and no ConfigMaps: kiln.start(secrets=
 
 
 class VariableSource(Protocol):
-    """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`, `dispatch.home`."""
+    """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`,
+    `dispatch.process`."""
 
-    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+    async def read(
+        self, namespace: str, source: variables.VariableSource
+    ) -> Mapping[str, bytes] | None:
         """Return the data of an object, None if there is none. Raises KilnError if nobody can tell
         now; it is asked again."""
         ...
@@ -51,12 +54,14 @@ class Variables:
         self,
         core: commits.Core,
         source: VariableSource | None,
-        background: coroutines.Crew,
+        background: coroutines.BackgroundWork,
     ) -> None:
         self._core = core
         self._source = source
         self._background = background
-        self._read: dict[tuple[str, variables.Source], tuple[float, Mapping[str, bytes]]] = {}
+        self._read: dict[
+            tuple[str, variables.VariableSource], tuple[float, Mapping[str, bytes]]
+        ] = {}
 
     def asked(self, link: links.Link, message: messages.GetVariables) -> None:
         """A worker or slot wants the values of an attempt that it holds."""
@@ -112,7 +117,7 @@ class Variables:
         return variables.resolve(env, found, namespace)
 
     async def _data(
-        self, reader: VariableSource, namespace: str, source: variables.Source
+        self, reader: VariableSource, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
         """The data of an object, as it was a few seconds ago; one that is not there is looked for
         each time."""

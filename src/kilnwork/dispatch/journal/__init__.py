@@ -2,11 +2,11 @@
 
 The path of one task: the machine marks it as changed; `port.Store.write` gets the batch; `rows`
 makes SQL values of it; `sqlite.journal` writes them in one transaction on a thread of its own; from
-then on `sqlite.queries` finds it as a `task_rows.TaskRow`, of which `reading` makes views and
+then on `sqlite.queries` finds it as a `task_rows.TaskRow`, of which `row_reader` makes views and
 whatever else callers need. After a start `restore` puts what is unfinished back into the
 machine's memory. `memory_store` stores nothing on disk.
 
 Another database implements `port.Store`, `port.Saved` and the abstract methods of
-`reading.RowReader`; statements and columns follow from `task_rows`. `tests/contract/test_stores.py`
-and `test_listing.py` say whether it does.
+`row_reader.RowReader`; statements and columns follow from `task_rows`.
+`tests/contract/test_stores.py` and `test_listing.py` say whether it does.
 """

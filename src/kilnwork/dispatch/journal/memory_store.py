@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, rows, task_rows
+from kilnwork.dispatch.journal import port, row_reader, rows, task_rows
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
@@ -62,7 +62,7 @@ _OTHERS = tuple(
 """Whatever else is shown of a task is left too."""
 
 
-class MemoryStore(reading.RowReader):
+class MemoryStore(row_reader.RowReader):
     """A `port.Store`, and its own `port.Reader`. `keep_bytes`: see `KEEP_BYTES`."""
 
     def __init__(self, *, keep_bytes: int = KEEP_BYTES) -> None:
@@ -140,7 +140,7 @@ class MemoryStore(reading.RowReader):
         """Nothing is left open."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """See `reading`, as for all that follow; runs before the newest one are not kept."""
+        """See `row_reader`, as for all that follow; runs before the newest one are not kept."""
         found = self._tasks.get(task) or self._ended.get(task)
         if found is None or (run is not None and found.run != run):
             return None
@@ -193,7 +193,7 @@ class MemoryStore(reading.RowReader):
         return (_row(task) for task in followed if task.id not in self._released)
 
     def page(
-        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
         found = [
             one
@@ -386,7 +386,7 @@ def _spec(task: "records.Task | _Ended") -> api_task.TaskSpec:
     return task.spec if isinstance(task, records.Task) else task.template.spec
 
 
-def _is_wanted(task: "records.Task | _Ended", wanted: model.Wanted) -> bool:
+def _is_wanted(task: "records.Task | _Ended", wanted: model.TaskQuery) -> bool:
     called, parent = _spec(task).call, task.parent if isinstance(task, records.Task) else None
     return (
         wanted.state in (None, task.state)

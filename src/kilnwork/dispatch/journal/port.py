@@ -129,7 +129,7 @@ class ListReader(Protocol):
         self,
         namespace: str | None,
         *,
-        wanted: model.Wanted = ...,
+        wanted: model.TaskQuery = ...,
         limit: int = ...,
         below: int | None = ...,
     ) -> tuple[list[model.TaskView], int | None]:
@@ -163,7 +163,7 @@ class RetentionReader(Protocol):
 
 
 class Reader(TaskReader, ListReader, RetentionReader, Protocol):
-    """What is read of a store; `reading.RowReader` makes all of it from rows."""
+    """What is read of a store; `row_reader.RowReader` makes all of it from rows."""
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """All rows that a statement of a participant finds (`instructions.Batch.writes`)."""

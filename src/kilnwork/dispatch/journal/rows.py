@@ -83,7 +83,10 @@ class Rows:
     released: list[tuple[Value, ...]] = field(default_factory=list)
     taken_over: Sequence[tuple[Value, ...]] = ()
     superseded: Sequence[tuple[Value, ...]] = ()
-    forgotten: Sequence[Value] = ()
+    forgotten: list[Value] = field(default_factory=list)
+    """Tasks to be deleted whose rows are not known."""
+    dropped: list[int] = field(default_factory=list)
+    """Rows of the other tasks to be deleted."""
     writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     """How states change, for the counts."""
@@ -103,7 +106,8 @@ def of_batch(batch: instructions.Batch) -> Rows:
         released=[(task,) for task in batch.released],
         taken_over=batch.taken_over,
         superseded=batch.superseded,
-        forgotten=batch.forgotten,
+        forgotten=[task for task, row in batch.forgotten.items() if row is None],
+        dropped=[row for row in batch.forgotten.values() if row is not None],
         writes=batch.writes,
     )
     for template in batch.templates:
@@ -260,12 +264,24 @@ def count_deltas(moved: Iterable[Move]) -> Counter[CountKey]:
     return changed
 
 
-def counts_of(found: Iterable[tuple[str, int, str, str]]) -> Counter[CountKey]:
-    """Return counts of tasks, given as rows of the journal describe them."""
-    return Counter(
-        (namespace, bool(declared), function, state)
-        for namespace, declared, function, state in found
-    )
+def counts_of(found: Iterable[tuple[str, int, str, str, int]]) -> Counter[CountKey]:
+    """Return counts of tasks, given as rows of the journal describe them, with how many each."""
+    counted = Counter[CountKey]()
+    for namespace, declared, function, state, number in found:
+        counted[namespace, bool(declared), function, state] += number
+    return counted
+
+
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of each sequence of consecutive numbers; they rise."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        first, last = found[-1] if found else (0, 0)
+        if found and number == last + 1:
+            found[-1] = (first, number)
+        else:
+            found.append((number, number))
+    return found
 
 
 def task_counts(numbers: Iterable[tuple[CountKey, int]]) -> list[model.TaskCount]:

@@ -29,10 +29,13 @@ def attach(
     mem: memory.Memory, task: records.Task, values: Mapping[ids.TaskId, calls.Value]
 ) -> None:
     """A call takes the results of `task.needs`: those in memory, or else of `values`."""
+    mem.pins.pin(task.needs)
     for name in dict.fromkeys(task.needs):
         needed = mem.tasks.get(name)
         if needed is None or needed is task or needed.namespace != task.namespace:
-            _take(task, values.get(name) or _missing(name))
+            # a row that is being deleted can still be read, but not after a restart
+            known = None if mem.pins.is_retiring(name) else values.get(name)
+            _take(task, known or _missing(name))
         elif needed.state.final:
             _take(task, value(needed))
         else:

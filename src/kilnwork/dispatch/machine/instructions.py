@@ -164,9 +164,10 @@ class Batch(msgspec.Struct):
     `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
     over; `outputs`: row, attempt and what that has printed, where it is short and whole; `workers`:
     sessions with their first attempt; `cached`: results that may be used again: namespace, key,
-    task and when it ended; `released`, `forgotten`: tasks whose object is gone, and tasks whose
-    rows are to be deleted. `published`: tasks whose view changed without a row (progress,
-    children). `finals`: tasks that became final; memory drops them after the commit.
+    task and when it ended; `released`: tasks whose object is gone; `forgotten`: tasks all of whose
+    rows are to be deleted, with the row of one that has no other, None: the journal looks for them.
+    `published`: tasks whose view changed without a row (progress, children). `finals`: tasks that
+    became final; memory drops them after the commit.
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
     the link has not seen), each with the number of its attempt; `results`; `accepted` and
@@ -187,7 +188,7 @@ class Batch(msgspec.Struct):
     workers: list[records.Worker] = []
     cached: list[tuple[str, bytes, ids.TaskId, float]] = []
     released: list[ids.TaskId] = []
-    forgotten: list[ids.TaskId] = []
+    forgotten: dict[ids.TaskId, int | None] = {}
     taken_over: list[tuple[ids.TaskId, int, int]] = []
     superseded: list[tuple[ids.TaskId, int]] = []
     sends: list[Send] = []

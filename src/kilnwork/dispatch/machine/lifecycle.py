@@ -16,6 +16,7 @@ _A = transitions.AttemptState
 _R = reasons.Reason
 # What every call passes: a member by way of its class takes ten times as long to look up.
 _NO_FREE_SLOT = reasons.Reason.NO_FREE_SLOT
+_SUBMITTED = model.SubmittedFacts.__struct_fields__
 
 
 MAX_TASK_BYTES = 768 * 1024
@@ -42,7 +43,6 @@ def _too_large(size: int) -> str:
 
 def new_run(row: int, submission: model.Submission, cluster: records.Cluster) -> records.Task:
     """Return the record of a run as submitted, with that row in the journal."""
-    facts = {name: getattr(submission, name) for name in model.SubmittedFacts.__struct_fields__}
     return records.Task(
         row,
         submission.task,
@@ -55,7 +55,7 @@ def new_run(row: int, submission: model.Submission, cluster: records.Cluster) ->
         inputs=submission.inputs,
         arguments=submission.arguments,
         pending_since=submission.pending_since or 0.0,
-        **facts,
+        **{name: getattr(submission, name) for name in _SUBMITTED},
     )
 
 
@@ -145,7 +145,8 @@ def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 
 
 def _hold(mem: memory.Memory, task: records.Task) -> None:
-    task.reason, task.message = _R.SUSPENDED, "spec.suspend is true"
+    task.reason = _R.SUSPENDED
+    task.message = "spec.suspend is true" if task.declared else "`kiln suspend` holds it back"
     mem.mark(task)
 
 

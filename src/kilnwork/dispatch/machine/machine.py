@@ -187,9 +187,16 @@ class Machine:
                     f"run {past.run} of {submission.namespace}/{submission.name} succeeded; "
                     "running it again needs force"
                 )
+            self._keep(submission.task)
         self._submit_new(inputs.SubmitNew((submission,)), now)
         if item.earlier is not None:
             families.take_over(self.memory, self.memory.tasks[submission.task], item.earlier)
+
+    def _keep(self, task: ids.TaskId) -> None:
+        """Let no prune delete a task of which a new run begins: all its rows would go."""
+        self.memory.pins.pin((task,))
+        if self.memory.pins.is_retiring(task):
+            self.memory.batch.forgotten.pop(task, None)
 
     def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
         mem, spec = self.memory, None
@@ -221,12 +228,13 @@ class Machine:
         """Those whose end the batch at hand would write are deleted instead."""
         batch = self.memory.batch
         for name in item.tasks:
-            task = self.memory.tasks.get(name)
+            task, row = self.memory.tasks.get(name), None
             if task is not None:
                 if not (task.stored and task.state.final and task in batch.dirty):
                     continue
                 del batch.dirty[task]
-            batch.forgotten.append(name)
+                row = task.row if task.run == 1 else None
+            batch.forgotten[name] = row
 
     def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
         cluster = self.memory.clusters.get((item.namespace, item.cluster))

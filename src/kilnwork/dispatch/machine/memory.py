@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
-from kilnwork.dispatch.machine import inputs, instructions, records, transitions
+from kilnwork.dispatch.machine import inputs, instructions, pins, records, transitions
 from kilnwork.kit import ids
 
 MAX_BACKLOG = 1_000_000
@@ -159,6 +159,7 @@ class Memory:
         """Tasks that have just returned a future, with what the journal knows of its task."""
         self.unconfirmed: dict[records.Submitter, records.Cluster] = {}
         """Submitters whose calls are not confirmed, since the queue of that cluster is long."""
+        self.pins = pins.Pins()
         self.closing = False
         self.batch = instructions.Batch()
         self.task_rows = count(task_row)

@@ -15,6 +15,7 @@ def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
     It keeps parent and driver's key, to be shown and found again. Unless it is `of_family`, it is
     no child of the parent's run any more, whose counts stay unchanged.
     """
+    _check_kept(mem, item)
     current = mem.tasks.get(item.task)
     if current is not None and _is_under_way(current, item):
         raise errors.RunRefused(f"run {current.run} of it has been started already")
@@ -22,11 +23,19 @@ def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
 
 
 def retry_failed(mem: memory.Memory, item: inputs.RetryFailed, now: inputs.Moment) -> None:
-    """Admit a new run of each of these tasks that is over."""
+    """Admit a new run of each of these tasks that is over, or raise `RunRefused` for all."""
+    for one in item.reruns:
+        _check_kept(mem, one)
     for one in item.reruns:
         current = mem.tasks.get(one.task)
         if current is None or not _is_under_way(current, one):
             _start(mem, one, now)
+
+
+def _check_kept(mem: memory.Memory, item: inputs.Rerun) -> None:
+    if mem.pins.is_retiring(item.task):
+        name = item.name or ids.task_text(item.task)
+        raise errors.RunRefused(f"task {name} is being forgotten: submit it again instead")
 
 
 def _is_under_way(current: records.Task, item: inputs.Rerun) -> bool:
@@ -38,6 +47,7 @@ def _start(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
     is_call = item.arguments is not None
     task = _call_again(mem, item) if is_call else _command_again(mem, item)
     task.run, task.parent = item.run, item.parent
+    mem.pins.pin((task.id,) if item.parent is None else (task.id, item.parent.task))
     families.take_over(mem, task, item.earlier)
     if item.key is not None and not (item.of_family and _join_family(mem, task, item)):
         task.child_key = None if item.of_family else item.key

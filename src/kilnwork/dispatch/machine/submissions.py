@@ -252,7 +252,7 @@ def _find_or_create(
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
         _begin(mem, task, call, item, now)
-    elif call.retry_failed and _may_be_retried(known, template, submitter):
+    elif call.retry_failed and _may_be_retried(mem, known, template, submitter):
         task = _next_run(mem, submitter, template, call, known, now)
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
@@ -294,7 +294,10 @@ def _stored(mem: memory.Memory, known: inputs.StoredCall | None) -> inputs.Store
 
 
 def _may_be_retried(
-    known: inputs.StoredCall, template: records.Template, submitter: records.Submitter
+    mem: memory.Memory,
+    known: inputs.StoredCall,
+    template: records.Template,
+    submitter: records.Submitter,
 ) -> bool:
     """Return whether a call with a key failed before this session of a driver began, so that it may
     run again, with other arguments and another version of its function.
@@ -304,6 +307,8 @@ def _may_be_retried(
     state = known.value.state
     if not state.final or state is _S.SUCCESS or known.source == submitter.source:
         return False
+    if mem.pins.is_retiring(known.value.task):
+        return False  # all rows of the task are about to be deleted, that of a new run too
     return known.spec.function_name == template.function
 
 
@@ -319,6 +324,7 @@ def _next_run(
     the run before."""
     task = _new(mem, submitter, template, call, now)
     task.id, task.run = known.value.task, known.run + 1
+    mem.pins.pin((task.id,))
     families.take_over(mem, task, known.earlier)
     mem.send(instructions.FoundCall(submitter.link, call.number, task.id))
     return task

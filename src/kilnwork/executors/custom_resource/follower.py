@@ -42,7 +42,7 @@ class Follower:
     def __init__(self, kube: client.Client, *, namespaces: Sequence[str] = ()) -> None:
         self._client = kube
         self._namespaces = tuple(namespaces) or (None,)
-        self._crew = coroutines.Crew("objects of attempts")
+        self._background = coroutines.BackgroundWork("objects of attempts")
         self._kinds: dict[resource.Resource, _Followed] = {}
         self._executors: dict[str, Changed] = {}
 
@@ -65,7 +65,7 @@ class Follower:
                 self._client, kind, dict, followed.cache, changed, scope=scope
             )
             followed.reflectors.append(one)
-            self._crew.start(f"reflector {kind.qualified}", one.run())
+            self._background.start(f"reflector {kind.qualified}", one.run())
 
     def get(self, kind: resource.Resource, key: objects.Key) -> meta.JsonObject | None:
         """An object as last heard of; None if it is not known, or nothing is heard of its kind."""
@@ -78,7 +78,7 @@ class Follower:
             await self._search(kinds)
             await asyncio.Event().wait()
         finally:
-            await self._crew.stop()
+            await self._background.stop()
 
     async def _search(self, kinds: served_kinds.Kinds) -> None:
         """Follow every allowed kind of which there is an object of an attempt."""

@@ -155,9 +155,9 @@ def _failure(what: str, seen: meta.JsonObject) -> str:
 
 
 _OUTCOMES = {
-    rule_evaluation.Outcome.RUNNING: (State.RUNNING, _R.STARTED),
-    rule_evaluation.Outcome.SUCCESS: (State.SUCCEEDED, _R.SUCCEEDED),
-    rule_evaluation.Outcome.FAILED: (State.FAILED, _R.OBJECT_FAILED),
+    rule_evaluation.RuleOutcome.RUNNING: (State.RUNNING, _R.STARTED),
+    rule_evaluation.RuleOutcome.SUCCESS: (State.SUCCEEDED, _R.SUCCEEDED),
+    rule_evaluation.RuleOutcome.FAILED: (State.FAILED, _R.OBJECT_FAILED),
 }
 
 

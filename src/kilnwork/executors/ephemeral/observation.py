@@ -92,7 +92,7 @@ def _waiting(seen: pod.Pod, status: pod.ContainerStatus, node: str) -> port.Obse
         seen, status=pod.PodStatus(phase="Running", container_statuses=(status,))
     )
     found = pod.trouble(of_it)
-    no_image = found is not None and found.kind is pod.Kind.NO_IMAGE
+    no_image = found is not None and found.kind is pod.TroubleKind.NO_IMAGE
     reason = _R.IMAGE_PULL if no_image else _R.CONTAINER_NOT_STARTED
     return _staging(reason, "" if found is None else found.text, node)
 

@@ -74,14 +74,14 @@ class ServicesOfCluster:
         self._kinds = served_kinds.Kinds(kube, served_kinds.AllowedKinds(()))
         self._kind: resource.Resource | None = None
         self._asked = 0.0
-        self._crew = coroutines.Crew("services of Knative")
+        self._background = coroutines.BackgroundWork("services of Knative")
         self._cache: cache.Cache[meta.JsonObject] = cache.Cache()
         self._followed: dict[str, reflector.Reflector[meta.JsonObject]] = {}
         self._changes: dict[objects.Key, asyncio.Event] = {}
 
     async def close(self) -> None:
         """Follow nothing any more."""
-        await self._crew.stop()
+        await self._background.stop()
 
     async def url(self, namespace: str, name: str, waits: Waits) -> str:
         key = (namespace, name)
@@ -118,7 +118,7 @@ class ServicesOfCluster:
             followed = self._followed[namespace] = reflector.Reflector(
                 self.kube, kind, dict, self._cache, self._wake, scope=scope
             )
-            self._crew.start(f"reflector {kind.qualified}/{namespace}", followed.run())
+            self._background.start(f"reflector {kind.qualified}/{namespace}", followed.run())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGAIN_S):
                 await followed.synced.wait()

@@ -33,7 +33,7 @@ MAX_SCANNED_BYTES = 64 * 1024
 """Of that body: secrets in it are hidden before it is cut."""
 
 _R = reasons.Reason
-_O = rule_evaluation.Outcome
+_O = rule_evaluation.RuleOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,9 +225,9 @@ def _why(seen: pod.Pod, *, running: bool) -> tuple[str, str]:
     found = pod.trouble(seen)
     if found is None:
         return _R.STARTING, f"Pod {name} is being started"
-    if found.kind is pod.Kind.UNSCHEDULABLE:
+    if found.kind is pod.TroubleKind.UNSCHEDULABLE:
         return _R.UNSCHEDULABLE, found.text
-    if found.kind is pod.Kind.NO_IMAGE:
+    if found.kind is pod.TroubleKind.NO_IMAGE:
         return _R.IMAGE_PULL, found.text
     return _R.CONTAINER_NOT_STARTED, found.text
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import attempts, manager, outputs, pod, reasons, substitution
 from kilnwork.executors import port
-from kilnwork.kit import ids, sandbox
+from kilnwork.kit import container_mounts, ids
 
 CONTAINER = "kilnwork"
 DIRECTORY = "/var/run/kilnwork"
@@ -135,9 +135,9 @@ def _check_names(spec: Mapping[str, Any]) -> None:
 def _variables(*, has_input: bool) -> list[dict[str, str]]:
     """What all containers get; where mounts are not at their paths, the node has its own value for
     the first, which the others refer to."""
-    at = f"$({sandbox.VARIABLE}){DIRECTORY}"
+    at = f"$({container_mounts.VARIABLE}){DIRECTORY}"
     variables = {
-        sandbox.VARIABLE: "",
+        container_mounts.VARIABLE: "",
         "KILN_DIR": at,
         "KILN_OUTPUT": f"{at}/output",
         "KILN_SOCKET": f"{at}/socket",

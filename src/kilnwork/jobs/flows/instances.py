@@ -15,8 +15,8 @@ from kilnwork.jobs import tables as job_tables
 from kilnwork.jobs.flows import model, records, step_inputs, step_items, step_jobs
 from kilnwork.kit import ids
 
-_S = model.State
-_I = items.State
+_S = model.InstanceState
+_I = items.ItemState
 _FINAL = {_I.SUCCEEDED: _S.SUCCEEDED, _I.FAILED: _S.FAILED, _I.CANCELLED: _S.KILLED}
 
 _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
@@ -30,7 +30,7 @@ class Instances:
         self._tables = job_tables.Tables(hub.select)
 
     def page(
-        self, *, step: str, after: str, limit: int, state: model.State | None
+        self, *, step: str, after: str, limit: int, state: model.InstanceState | None
     ) -> list[model.InstanceView]:
         """Return those behind the key `after`, in the order in which they began."""
         found: Iterator[model.InstanceView] = self._all(step)

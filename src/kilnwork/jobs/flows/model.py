@@ -34,7 +34,7 @@ class Phase(StrEnum):
         return self is not Phase.RUNNING
 
 
-class State(StrEnum):
+class InstanceState(StrEnum):
     """Where a step instance is. All but the first two are final."""
 
     WAITING = "Waiting"
@@ -110,7 +110,7 @@ class StepView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     failed: int = 0
     running: int = 0
     reused: int = 0
-    state: State = State.WAITING
+    state: InstanceState = InstanceState.WAITING
     reason: str = ""
     message: str = ""
 
@@ -149,7 +149,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     step: str
     """Path of the step, without numbers."""
-    state: State
+    state: InstanceState
     reason: str = ""
     message: str = ""
     started: float | None = None

@@ -25,9 +25,9 @@ MAX_MESSAGE = 2000
 """Characters of a message: one goes into that of each step around it."""
 
 _R = reasons.FlowReason
-_S = model.State
+_S = model.InstanceState
 _P = model.Phase
-_Kind = flow_program.Kind
+_Kind = flow_program.NodeKind
 _Stage = records.Stage
 _FINALLY = "finally"
 
@@ -200,7 +200,7 @@ class _Planner:
     # steps
 
     def steps(
-        self, prefix: str, nodes: Iterable[flow_program.Node], outer: scope.Scope
+        self, prefix: str, nodes: Iterable[flow_program.FlowNode], outer: scope.Scope
     ) -> records.Record | None:
         """Go on with steps that follow each other; return the last one, or the one that has
         failed, and None while one of them is open."""
@@ -215,7 +215,9 @@ class _Planner:
             here.steps[node.name] = last.key
         return last
 
-    def node(self, key: str, node: flow_program.Node, here: scope.Scope) -> records.Record | None:
+    def node(
+        self, key: str, node: flow_program.FlowNode, here: scope.Scope
+    ) -> records.Record | None:
         """Begin an instance or go on with it; None: it must not begin yet."""
         record = self.run.records.get(key)
         if record is None:
@@ -236,7 +238,7 @@ class _Planner:
             self.stop(key, "its step has failed")
             return self._close(self.run.records[key], _S.FAILED, failure.reason, failure.message)
 
-    def _begin(self, key: str, node: flow_program.Node, here: scope.Scope) -> records.Record:
+    def _begin(self, key: str, node: flow_program.FlowNode, here: scope.Scope) -> records.Record:
         number = self.run.state.run
         record = records.Record(key=key, state=_S.RUNNING, started=self.now, run=number)
         try:
@@ -259,8 +261,8 @@ class _Planner:
         return record
 
     def _choose(
-        self, node: flow_program.Node, here: scope.Scope
-    ) -> tuple[flow_program.Node | None, bool]:
+        self, node: flow_program.FlowNode, here: scope.Scope
+    ) -> tuple[flow_program.FlowNode | None, bool]:
         if node.condition is None:
             return node, False
         try:
@@ -273,7 +275,7 @@ class _Planner:
     # what goes on
 
     def _leaf(
-        self, record: records.Record, node: flow_program.Node, here: scope.Scope
+        self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         end = self.run.ends.pop(record.key, None)
         if end is None:
@@ -284,7 +286,7 @@ class _Planner:
         return self._close(record, state, end.reason, end.message, cause=end.cause)
 
     def _fork(
-        self, record: records.Record, node: flow_program.Node, here: scope.Scope
+        self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         key = record.key
         branches = {
@@ -330,7 +332,7 @@ class _Planner:
         self.run.keep_value(key, value)
 
     def _group(
-        self, record: records.Record, node: flow_program.Node, here: scope.Scope
+        self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         last = self.steps(f"{record.key}.", node.children, here)
         if last is None:
@@ -341,13 +343,13 @@ class _Planner:
         self._keep_last(record.key, last, node)
         return self._close(record, _S.SUCCEEDED)
 
-    def _keep_last(self, key: str, last: records.Record, node: flow_program.Node) -> None:
+    def _keep_last(self, key: str, last: records.Record, node: flow_program.FlowNode) -> None:
         value = self.run.raw_value(last.key) if node.wanted else None
         if value is not None:
             self.run.keep_value(key, value)
 
     def _until(
-        self, record: records.Record, node: flow_program.Node, here: scope.Scope
+        self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         """Go on with the round that runs; if it was the last, or fails, so ends the loop."""
         key, most = record.key, node.step.max or 1
@@ -372,7 +374,7 @@ class _Planner:
             record = msgspec.structs.replace(record, iteration=record.iteration + 1)
             self.run.put(record)
 
-    def _is_done(self, node: flow_program.Node, inside: scope.Scope) -> bool:
+    def _is_done(self, node: flow_program.FlowNode, inside: scope.Scope) -> bool:
         condition = node.condition_of_loop
         if condition is None:
             return True
@@ -389,7 +391,7 @@ class _Planner:
     def _close(
         self,
         record: records.Record,
-        state: model.State,
+        state: model.InstanceState,
         reason: str = "",
         message: str = "",
         *,

@@ -14,7 +14,7 @@ import msgspec
 from kilnwork.api import flow_program, flow_validation
 from kilnwork.jobs.flows import model, step_inputs
 
-State = model.State
+State = model.InstanceState
 _ROUND = re.compile(r"(?<=\w)\[[0-9]+\]")
 _decode = msgspec.json.Decoder().decode
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.jobs.flows import model, records
 
-_S = model.State
+_S = model.InstanceState
 
 ENDS = frozenset({model.Phase.FAILED, model.Phase.KILLED})
 """Of runs that can be retried."""

@@ -12,7 +12,7 @@ from kilnwork.data import errors as data_errors
 from kilnwork.jobs import items, records, task_hub
 from kilnwork.jobs.flows import step_inputs, step_items, tables
 
-_SUCCEEDED = items.State.SUCCEEDED
+_SUCCEEDED = items.ItemState.SUCCEEDED
 
 READS = 256
 """Tasks that are looked up at once: some milliseconds of the loop."""
@@ -25,7 +25,7 @@ TOO_LARGE = (
 )
 
 
-class Results:
+class StepResults:
     """Reads the results of one job. `keep`: keeps a result for generations to come.
 
     `trouble`: why they cannot be used; then the step has failed.

@@ -285,7 +285,7 @@ class FlowRuns:
         step: str = "",
         after: str = "",
         limit: int = 100,
-        state: model.State | None = None,
+        state: model.InstanceState | None = None,
     ) -> list[model.InstanceView]:
         """Return step instances and their shards, in the order in which they began.
 
@@ -445,7 +445,7 @@ class FlowRuns:
         limits = {path: node.step.timeout_seconds for path, node in views.nodes(program).items()}
         for record in run.records.values():
             seconds = limits[records.step_path(record.key)]
-            if record.state is model.State.RUNNING and seconds is not None:
+            if record.state is model.InstanceState.RUNNING and seconds is not None:
                 self._limit(run, record.key, seconds, started=record.started)
         for key in list(run.open_jobs):
             self._jobs.follow(run, key)

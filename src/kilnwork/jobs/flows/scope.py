@@ -21,7 +21,7 @@ class SkippedStep(Exception):
 
 
 class Scope:
-    """Names in sight. `steps`: keys of instances by the name of their step."""
+    """Names in sight. `plan_steps`: keys of instances by the name of their step."""
 
     def __init__(self, run: records.Run, steps: Mapping[str, str]) -> None:
         self._run, self.steps = run, dict(steps)
@@ -64,8 +64,8 @@ class Scope:
     def _of_step(self, step: str, member: str) -> Any:
         record = self._run.records.get(self.steps[step])
         if member == "state":
-            return model.State.WAITING.value if record is None else record.state.value
-        if record is None or record.state is model.State.SKIPPED:
+            return model.InstanceState.WAITING.value if record is None else record.state.value
+        if record is None or record.state is model.InstanceState.SKIPPED:
             raise SkippedStep(step)
         if member == "counts":
             return msgspec.structs.asdict(record.counts)

@@ -18,19 +18,19 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import shards
 from kilnwork.jobs import (
     errors,
-    gathering,
+    gathered_results,
     index_items,
     item_source,
+    plan_steps,
     records,
     rows,
-    steps,
 )
 from kilnwork.jobs.flows import model, seen_results, step_inputs
 from kilnwork.kit import ids
 
 KIND = "flow"
 
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 # What each item passes: a member by way of its class takes ten times as long to look up.
 _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
@@ -217,7 +217,7 @@ class StepItems:
         """Return nothing: flows have steps for that."""
         return []
 
-    def around_results(self, run: int) -> gathering.Around | None:
+    def around_results(self, run: int) -> gathered_results.Around | None:
         """Return None: it has no finalizer."""
         return None
 
@@ -254,7 +254,7 @@ class StepItems:
         raise NotImplementedError
 
     def settle(
-        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Find nothing: the tasks say how items ended."""
         raise NotImplementedError

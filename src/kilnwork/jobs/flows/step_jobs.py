@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.api import filejobs, reasons
 from kilnwork.jobs import engine as engines
-from kilnwork.jobs import facts, index_items, items, task_hub
+from kilnwork.jobs import index_items, items, task_hub, transitions
 from kilnwork.jobs import model as job_model
 from kilnwork.jobs import records as job_records
 from kilnwork.jobs.flows import (
@@ -75,14 +75,14 @@ class StepJobs:
             job = self._engine.find(job_uuid(run, key))
             if job is not None and job.stage is not job_records.FINISHED:
                 change = job_model.Adjustment(suspend=run.state.suspended)
-                facts.adjust(job, change, now=self._engine.now())
+                transitions.adjust(job, change, now=self._engine.now())
                 self._engine.wake(job)
 
     def stop(self, run: records.Run, key: str, message: str) -> None:
         """End the job of a step."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
-            facts.kill(job, _R.STOPPED, message, now=self._engine.now())
+            transitions.kill(job, _R.STOPPED, message, now=self._engine.now())
             self._engine.wake(job)
 
     def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
@@ -123,7 +123,7 @@ class StepJobs:
             self._engine.wake(job)  # it is released again
         else:
             self._jobs[uuid] = (run, key)
-            facts.redrive(job, now=self._engine.now())
+            transitions.redrive(job, now=self._engine.now())
             progress = job.source.progress
             job.source.progress = msgspec.structs.replace(progress, cause="")
             self._engine.wake(job)
@@ -140,7 +140,7 @@ class StepJobs:
         """Delete the job of a step that is over, which may begin anew."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
-            facts.delete(job, now=self._engine.now())
+            transitions.delete(job, now=self._engine.now())
             self._engine.wake(job)
 
     def start(self, run: records.Run, key: str, work: step_inputs.StepWork) -> None:
@@ -181,7 +181,7 @@ class StepJobs:
             key = source.inputs.memo_key(number)
             if key in kept:
                 self._writes.use_memo(key, run.new.key)
-                job.items.set(number + 1, items.State.SUCCEEDED, 1)
+                job.items.set(number + 1, items.ItemState.SUCCEEDED, 1)
                 reused += 1
         job.counts.succeeded = reused
         source.progress = step_items.StepProgress(reused=reused)
@@ -193,7 +193,7 @@ class StepJobs:
         if not work.wanted or not (end.succeeded or work.memo):
             self._hear(run, key, end)
             return
-        reading = results.Results(
+        reading = results.StepResults(
             job,
             self._hub,
             kept=self._tables,
@@ -240,13 +240,13 @@ def job_uuid(run: records.Run, key: str) -> bytes:
 def _is_over(job: job_records.Job, record: records.Record) -> bool:
     """Return whether a job that has ended is not to run again: it was, if it is in the run that
     its step wants, which a crash may have kept from the journal."""
-    return job.verdict is filejobs.Outcome.SUCCEEDED or job.run >= record.job_run
+    return job.verdict is filejobs.PartOutcome.SUCCEEDED or job.run >= record.job_run
 
 
 def _end_of(job: job_records.Job) -> records.JobEnd:
     """Return how a job has ended, without results."""
     work, cause = job.source.definition, job.source.progress.cause
-    succeeded = job.verdict is filejobs.Outcome.SUCCEEDED
+    succeeded = job.verdict is filejobs.PartOutcome.SUCCEEDED
     reason = job.reason if work.variable else cause or job.reason
     return records.JobEnd(
         succeeded,
@@ -257,7 +257,9 @@ def _end_of(job: job_records.Job) -> records.JobEnd:
     )
 
 
-def _with_results(end: records.JobEnd, reading: results.Results, *, needed: bool) -> records.JobEnd:
+def _with_results(
+    end: records.JobEnd, reading: results.StepResults, *, needed: bool
+) -> records.JobEnd:
     if reading.trouble and not needed:
         return end
     if reading.trouble:

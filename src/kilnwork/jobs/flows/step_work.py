@@ -27,11 +27,11 @@ class StepFailure(Exception):
 
 
 def make(
-    run: records.Run, key: str, node: flow_program.Node, here: scope.Scope
+    run: records.Run, key: str, node: flow_program.FlowNode, here: scope.Scope
 ) -> step_inputs.StepWork:
     """Return the work of a step instance. Raises StepFailure, SkippedStep."""
     new, step = run.new, node.step
-    each = node.kind is flow_program.Kind.EACH
+    each = node.kind is flow_program.NodeKind.EACH
     items = _items(run, node, here)
     largest = max(len(items) - 1, 0) if each else None
     template = _template(run, node)
@@ -61,7 +61,9 @@ def make(
     )
 
 
-def _items(run: records.Run, node: flow_program.Node, here: scope.Scope) -> tuple[msgspec.Raw, ...]:
+def _items(
+    run: records.Run, node: flow_program.FlowNode, here: scope.Scope
+) -> tuple[msgspec.Raw, ...]:
     if node.items is None:
         return ()
     path = node.items.path
@@ -84,7 +86,7 @@ def _items(run: records.Run, node: flow_program.Node, here: scope.Scope) -> tupl
     return tuple(msgspec.Raw(_encode(one)) for one in found)
 
 
-def _shared(node: flow_program.Node, here: scope.Scope) -> dict[str, msgspec.Raw]:
+def _shared(node: flow_program.FlowNode, here: scope.Scope) -> dict[str, msgspec.Raw]:
     found = {}
     for name, document in node.given.items():
         try:
@@ -94,7 +96,7 @@ def _shared(node: flow_program.Node, here: scope.Scope) -> dict[str, msgspec.Raw
     return found
 
 
-def _scope(node: flow_program.Node, here: scope.Scope) -> dict[str, Any]:
+def _scope(node: flow_program.FlowNode, here: scope.Scope) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in node.own_names:
         try:
@@ -105,7 +107,7 @@ def _scope(node: flow_program.Node, here: scope.Scope) -> dict[str, Any]:
     return found
 
 
-def _template(run: records.Run, node: flow_program.Node) -> api_task.TaskTemplate:
+def _template(run: records.Run, node: flow_program.FlowNode) -> api_task.TaskTemplate:
     template, clusters = node.task, run.new.clusters
     if template is None:
         raise StepFailure(_R.INVALID_SPEC, "it has nothing to run")
@@ -117,11 +119,11 @@ def _template(run: records.Run, node: flow_program.Node) -> api_task.TaskTemplat
     return msgspec.structs.replace(template, cluster_name=clusters[group])
 
 
-def _group(run: records.Run, node: flow_program.Node) -> str:
+def _group(run: records.Run, node: flow_program.FlowNode) -> str:
     return node.step.group or next(iter(run.new.clusters), "")
 
 
-def _portions(run: records.Run, node: flow_program.Node) -> int:
+def _portions(run: records.Run, node: flow_program.FlowNode) -> int:
     if node.items is None or node.own_cluster:
         return 0
     snapshots = {name.member for name in node.items.names if name.root == "data"}

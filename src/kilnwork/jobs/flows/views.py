@@ -11,8 +11,8 @@ import msgspec
 from kilnwork.api import flow_program
 from kilnwork.jobs.flows import model, records
 
-_S = model.State
-_Kind = flow_program.Kind
+_S = model.InstanceState
+_Kind = flow_program.NodeKind
 
 
 def of_run(run: records.Run) -> model.FlowRunView:
@@ -69,17 +69,17 @@ def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) ->
     return msgspec.structs.replace(view, steps=steps, version=latest)
 
 
-def nodes(program: flow_program.Program) -> dict[str, flow_program.Node]:
+def nodes(program: flow_program.Program) -> dict[str, flow_program.FlowNode]:
     """Return all steps by their paths, in the order of the flow; not what stands in an `else`
     instead of one."""
-    found: dict[str, flow_program.Node] = {}
+    found: dict[str, flow_program.FlowNode] = {}
     for prefix, section in program.sections:
         _collect(prefix, section, found)
     return found
 
 
 def _collect(
-    prefix: str, section: Iterable[flow_program.Node], found: dict[str, flow_program.Node]
+    prefix: str, section: Iterable[flow_program.FlowNode], found: dict[str, flow_program.FlowNode]
 ) -> None:
     for node in section:
         for one in node.chosen:

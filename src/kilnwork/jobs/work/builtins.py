@@ -31,7 +31,9 @@ def line_maker(
 class Builtin:
     """A `mapping.Mapper` of a function from line to line."""
 
-    def __init__(self, make: LineMaker, out: outputs.Outputs, *, setting: mapping.Setting) -> None:
+    def __init__(
+        self, make: LineMaker, out: outputs.Outputs, *, setting: mapping.MapperSettings
+    ) -> None:
         self._make = make
         self._out = out
         self._setting = setting

@@ -53,7 +53,7 @@ class Command:
         *,
         variables: Mapping[str, str],
         decode: mapping.Decode | None,
-        setting: mapping.Setting,
+        setting: mapping.MapperSettings,
         reread: Reread,
         clock: clocks.Clock,
     ) -> None:

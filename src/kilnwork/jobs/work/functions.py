@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs.work import encoding, errors, mapping, outputs, telling
+from kilnwork.jobs.work import encoding, errors, mapping, outputs, record_errors
 from kilnwork.sdk import errors as sdk_errors
 from kilnwork.sdk import running
 
@@ -35,14 +35,14 @@ class PerRecord:
         *,
         decode: mapping.Decode,
         encode: encoding.Encode,
-        setting: mapping.Setting,
+        setting: mapping.MapperSettings,
     ) -> None:
         self._function = function
         self._out = out
         self._decode = decode
         self._encode = encode
         self._setting = setting
-        self._teller = telling.Teller(out, setting.tracebacks)
+        self._teller = record_errors.RecordErrors(out, setting.tracebacks)
 
     def take(self, first: int, batch: list[bytes]) -> None:
         """As `Mapper.take`."""
@@ -101,7 +101,7 @@ class PerBatch:
         size: int,
         decode: mapping.Decode,
         encode: encoding.Encode,
-        setting: mapping.Setting,
+        setting: mapping.MapperSettings,
     ) -> None:
         self._function = function
         self._out = out
@@ -109,7 +109,7 @@ class PerBatch:
         self._decode = decode
         self._encode = encode
         self._setting = setting
-        self._teller = telling.Teller(out, setting.tracebacks)
+        self._teller = record_errors.RecordErrors(out, setting.tracebacks)
         self._waiting = _Waiting()
 
     def take(self, first: int, batch: list[bytes]) -> None:

@@ -10,7 +10,7 @@ from kilnwork.jobs.work import (
     commands,
     encoding,
     errors,
-    finding,
+    function_import,
     functions,
     mapping,
     outputs,
@@ -18,24 +18,26 @@ from kilnwork.jobs.work import (
 from kilnwork.kit import clock as clocks
 
 
-class Place(NamedTuple):
+class MapperContext(NamedTuple):
     """What a mapper needs to know of its part. `header`: of CSV. `reread`: gives its records again.
     `variables`: the environment of a command."""
 
-    setting: mapping.Setting
+    setting: mapping.MapperSettings
     header: tuple[str, ...] | None
     reread: commands.Reread
     variables: Mapping[str, str]
     clock: clocks.Clock
 
 
-def opened(mapper: filejobs.Mapper, out: outputs.Outputs, place: Place) -> mapping.Mapper:
+def open_mapper(
+    mapper: filejobs.Mapper, out: outputs.Outputs, place: MapperContext
+) -> mapping.Mapper:
     """A mapper that fills `out`; close it. Raises `MapperUnusable`."""
     if mapper.builtin is not None:
         return _builtin(mapper.builtin, out, place)
     if mapper.function is not None:
-        function = finding.find(mapper)
-        return calling(function, out, place, batch_records=mapper.batch_records)
+        function = function_import.import_function(mapper)
+        return function_mapper(function, out, place, batch_records=mapper.batch_records)
     if mapper.command:
         spec = place.setting.spec
         rows = spec.format is filejobs.Format.CSV
@@ -51,10 +53,10 @@ def opened(mapper: filejobs.Mapper, out: outputs.Outputs, place: Place) -> mappi
     raise errors.MapperUnusable("the mapper names nothing: give one of builtin, function, command")
 
 
-def calling(
+def function_mapper(
     function: Callable[..., Any],
     out: outputs.Outputs,
-    place: Place,
+    place: MapperContext,
     *,
     batch_records: int | None = None,
     encode: encoding.Encode | None = None,
@@ -79,7 +81,7 @@ def calling(
     )
 
 
-def _builtin(name: str, out: outputs.Outputs, place: Place) -> mapping.Mapper:
+def _builtin(name: str, out: outputs.Outputs, place: MapperContext) -> mapping.Mapper:
     make = builtins.line_maker(name, place.setting.spec, place.header)
     if make is None:
         raise errors.MapperUnusable(

@@ -34,7 +34,7 @@ class Mapper(Protocol):
         ...
 
 
-class Setting:
+class MapperSettings:
     """What mappers share. `first_line`: number of the first record of the part. `passed(number)`:
     called now and then with the record that comes next; raises Cancelled when the attempt is to
     end. `tracebacks`: of so many bad records the task's log gets them."""

@@ -52,14 +52,14 @@ def as_json(value: msgspec.Struct) -> dict[str, Any]:
 def mapped(
     work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
 ) -> filejobs.Commit:
-    """As `run`. `passed`: as of `mapping.Setting`."""
+    """As `run`. `passed`: as of `mapping.MapperSettings`."""
     store = opening.open_store(work.store)
     known = commits.find(store, work.part.number, work.run)
     if known is not None:
         return known
     started = clock.wall()
-    place = mappers.Place(
-        setting=mapping.Setting(work.format, first_line=work.part.first_line, passed=passed),
+    place = mappers.MapperContext(
+        setting=mapping.MapperSettings(work.format, first_line=work.part.first_line, passed=passed),
         header=work.header,
         reread=_Input(work),
         variables=commands.environment(
@@ -87,7 +87,7 @@ def mapped(
 
 
 class _Done(NamedTuple):
-    outcome: filejobs.Outcome
+    outcome: filejobs.PartOutcome
     output: filejobs.StoredFile | None
     errors: filejobs.StoredFile | None
     message: str = ""
@@ -112,7 +112,7 @@ def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
             yield piece[start : start + PIECE_BYTES]
 
 
-def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.Place) -> _Done:
+def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext) -> _Done:
     """The files are in the store; what no further attempt can mend is a failure for good."""
     with contextlib.closing(place.reread()) as batches:
         try:
@@ -123,19 +123,19 @@ def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.Place) ->
                     raise
                 for _ in batches:  # to the end, where one sees whether it is what was uploaded
                     pass
-                return _Done(filejobs.Outcome.FAILED, None, out.finish_errors(), str(error))
+                return _Done(filejobs.PartOutcome.FAILED, None, out.finish_errors(), str(error))
         except data_errors.InputChanged as error:
-            return _Done(filejobs.Outcome.FAILED, None, None, str(error))
-    return _Done(filejobs.Outcome.SUCCEEDED, *out.finish())
+            return _Done(filejobs.PartOutcome.FAILED, None, None, str(error))
+    return _Done(filejobs.PartOutcome.SUCCEEDED, *out.finish())
 
 
 def _feed(
     work: filejobs.PartWork,
     out: outputs.Outputs,
-    place: mappers.Place,
+    place: mappers.MapperContext,
     batches: Iterator[list[bytes]],
 ) -> None:
-    with contextlib.closing(mappers.opened(work.mapper, out, place)) as mapper:
+    with contextlib.closing(mappers.open_mapper(work.mapper, out, place)) as mapper:
         number = work.part.first_line
         for batch in batches:
             mapper.take(number, batch)

@@ -244,16 +244,16 @@ class Piped:
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)  # a shell has no time to say what became of whom
-        processes.kill_belonging(self._pid, marker=self._marker)
+        processes.kill_members(self._pid, marker=self._marker)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
         for _ in range(_ROUNDS):  # orphans that have cleared their environment are ours now
-            stats = processes.look()
+            stats = processes.read_all()
             orphans = {pid for pid, stat in stats.items() if stat.parent == os.getpid()}
             orphans = {one for one in orphans - self._before if stats[one].started >= self._began}
             if not orphans:
                 return
-            processes.send(orphans | processes.below(orphans, stats), signal.SIGKILL)
+            processes.signal_all(orphans | processes.descendants_in(orphans, stats), signal.SIGKILL)
             for pid in orphans:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)

@@ -23,11 +23,11 @@ from kilnwork.jobs.work import (
     commands,
     encoding,
     errors,
-    finding,
+    function_import,
     functions,
-    merging,
     outputs,
     part,
+    part_outputs,
     pipes,
     watch,
 )
@@ -50,7 +50,7 @@ class _Ready(NamedTuple):
     """What there is to reduce, and how."""
 
     work: filejobs.ReduceWork
-    found: list[merging.Output]
+    found: list[part_outputs.PartOutput]
     attempt: int
     passed: watch.Passed
     clock: clocks.Clock
@@ -85,12 +85,12 @@ def reduced(
     if commits.find(store, PART, work.run) is not None:
         return filejobs.Reduced()
     try:
-        found = merging.outputs_of(store, work.parts)
+        found = part_outputs.outputs_of(store, work.parts)
         size = sum(each.output.bytes for each in found)
         size += sum(each.errors.bytes for each in found if each.errors is not None)
         _publish(store, _Ready(work, found, attempt, watched(size), clock))
-    except merging.Damage as damage:
-        all_of = {each.part: each for each in merging.missing(store, work.parts)}
+    except part_outputs.OutputDamaged as damage:
+        all_of = {each.part: each for each in part_outputs.missing(store, work.parts)}
         all_of.setdefault(damage.found.part, damage.found)
         return filejobs.Reduced(damaged=tuple(all_of[number] for number in sorted(all_of)))
     return filejobs.Reduced()
@@ -100,7 +100,7 @@ def _publish(store: port.Store, ready: _Ready) -> None:
     started = ready.clock.wall()
     aside = futures.ThreadPoolExecutor(1, thread_name_prefix="kiln-merge")
     try:
-        reader = merging.Reader(store, passed=ready.passed, aside=aside)
+        reader = part_outputs.PartOutputReader(store, passed=ready.passed, aside=aside)
         if _stay(ready):
             output, bad = reader.sum_of(ready.found)
         else:
@@ -111,7 +111,7 @@ def _publish(store: port.Store, ready: _Ready) -> None:
         part=PART,
         run=ready.work.run,
         attempt=ready.attempt,
-        outcome=filejobs.Outcome.SUCCEEDED,
+        outcome=filejobs.PartOutcome.SUCCEEDED,
         records=sum((each.commit.records for each in ready.found), start=filejobs.Records()),
         output=output,
         errors=bad,
@@ -131,7 +131,7 @@ def _stay(ready: _Ready) -> bool:
 
 
 def _written(
-    store: port.Store, ready: _Ready, reader: merging.Reader
+    store: port.Store, ready: _Ready, reader: part_outputs.PartOutputReader
 ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
     """A result of its own."""
     work = ready.work
@@ -163,7 +163,7 @@ def _check_builtin(reducer: filejobs.Mapper | None) -> None:
 def _call(work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outputs) -> None:
     """A function: one call, with an iterator of results."""
     reducer = work.reducer or filejobs.Mapper()
-    function = finding.find(reducer)
+    function = function_import.import_function(reducer)
     spec = filejobs.InputSpec(format=_format(work))
     decode = values.decoder(spec)
     given = (decode(line) for block in lines.whole(results) for line in lines.of(block))
@@ -177,7 +177,10 @@ def _format(work: filejobs.ReduceWork) -> filejobs.Format:
 
 
 def _pipe(
-    ready: _Ready, reader: merging.Reader, results: Iterator[bytes], out: outputs.Outputs
+    ready: _Ready,
+    reader: part_outputs.PartOutputReader,
+    results: Iterator[bytes],
+    out: outputs.Outputs,
 ) -> None:
     """A command: all results on stdin."""
     work = ready.work

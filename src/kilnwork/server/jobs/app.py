@@ -52,7 +52,7 @@ class App:
 
     def __init__(
         self,
-        jobs: service.Jobs,
+        jobs: service.FileJobs,
         rights: ports.Rights,
         clusters: ports.Clusters,
         *,
@@ -80,8 +80,8 @@ class App:
             redirect_slashes=False,
             default=requests.missing,
         )
-        self._crew = coroutines.Crew("jobs-api")
-        self._crew.start("forget uploads", self._forget())
+        self._background = coroutines.BackgroundWork("jobs-api")
+        self._background.start("forget uploads", self._forget())
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one request (ASGI)."""
@@ -94,7 +94,7 @@ class App:
 
     async def close(self) -> None:
         """Take no more; call it when requests are over."""
-        await self._crew.stop()
+        await self._background.stop()
         stop = functools.partial(self._pool.shutdown, cancel_futures=True)
         await asyncio.to_thread(stop)
 

@@ -40,7 +40,7 @@ _KNOWN_S = 1.0
 class Context:
     """The service, the store, who may do what, and our own tools."""
 
-    jobs: service.Jobs
+    jobs: service.FileJobs
     rights: ports.Rights
     clusters: ports.Clusters
     clock: clock.Clock

@@ -121,7 +121,7 @@ def _change(data: bytes) -> model.Adjustment:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         known = ", ".join(field.encode_name for field in msgspec.structs.fields(Patch))
         raise errors.BadRequest(f"{error}; what can be changed: {known}") from error
-    default = filejobs.JobSpec()
+    default = filejobs.FileJobSpec()
     return model.Adjustment(
         parallelism=patch.parallelism,
         max_failed_records=patch.max_failed_records,

@@ -13,7 +13,7 @@ from kilnwork.jobs import model
 from kilnwork.kit import clock
 from kilnwork.server.jobs import notices, source
 
-_SUCCEEDED = filejobs.Phase.SUCCEEDED
+_SUCCEEDED = filejobs.FileJobPhase.SUCCEEDED
 
 
 class Document(
@@ -66,7 +66,7 @@ class JobDocument(Document, frozen=True, kw_only=True):
     running_on_aci: bool | None = None
     namespace: str
     name: str = ""
-    phase: filejobs.Phase
+    phase: filejobs.FileJobPhase
     reason: str = ""
     message: str = ""
     creation_time: str
@@ -83,7 +83,7 @@ class JobDocument(Document, frozen=True, kw_only=True):
     losses: int = 0
     deleting: bool = False
     warnings: tuple[str, ...] = ()
-    spec: filejobs.JobSpec
+    spec: filejobs.FileJobSpec
 
 
 class PartDocument(Document, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class ManifestPart(Document, frozen=True, kw_only=True):
     first_line: int
     lines: int
     crc32: str
-    outcome: filejobs.Outcome | None = None
+    outcome: filejobs.PartOutcome | None = None
     run: int = 0
     records: filejobs.Records | None = None
     result: ManifestFile | None = None

@@ -85,7 +85,7 @@ class Downloads:
         if errors_too:
             found = [one.errors for one in commits]
         else:
-            good = filejobs.Outcome.SUCCEEDED
+            good = filejobs.PartOutcome.SUCCEEDED
             found = [one.output if one.outcome == good else None for one in commits]
         return [pieces.of_file(view, one) for one in found if one is not None]
 

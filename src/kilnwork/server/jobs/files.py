@@ -197,7 +197,7 @@ class Files:
         self,
         request: requests.Request,
         upload: uploads.Kept,
-        spec: filejobs.JobSpec,
+        spec: filejobs.FileJobSpec,
         *,
         place: str | None,
     ) -> referring.Referred | None:

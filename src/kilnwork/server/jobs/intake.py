@@ -57,7 +57,7 @@ class Input:
 
     def __init__(
         self,
-        spec: filejobs.JobSpec,
+        spec: filejobs.FileJobSpec,
         opened: Callable[[], port.Writer] | None,
         *,
         chosen: settings.Settings,
@@ -148,14 +148,14 @@ class Input:
             self._writer.write(data)
 
 
-def alike(one: filejobs.JobSpec, other: filejobs.JobSpec) -> bool:
+def alike(one: filejobs.FileJobSpec, other: filejobs.FileJobSpec) -> bool:
     """Whether both read and cut a file in the same way."""
     return (one.input, one.items_per_part, one.bytes_per_part, one.max_parts) == (
         *(other.input, other.items_per_part, other.bytes_per_part, other.max_parts),
     )
 
 
-def fingerprint(spec: filejobs.JobSpec, content: str) -> bytes:
+def fingerprint(spec: filejobs.FileJobSpec, content: str) -> bytes:
     """Tells a repeated request from another one: what is to be done with which bytes (`content`:
     their digest), whichever way they come."""
     digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic"))

@@ -66,7 +66,7 @@ def of_headers(headers: Iterable[tuple[bytes, bytes]], passed_over: frozenset[by
     ]
 
 
-def of_spec(spec: filejobs.JobSpec) -> tuple[str, ...]:
+def of_spec(spec: filejobs.FileJobSpec) -> tuple[str, ...]:
     """Fields that change nothing about this job."""
     found = []
     if spec.placement is not None:

@@ -49,7 +49,7 @@ _BY_HAND = ("spec", "command")
 """Parameters of a URL that are told apart: one is JSON, one excludes another."""
 
 _SHARED: dict[str, _Object] = {
-    "clusterName": {"$ref": "#/components/schemas/JobSpec/properties/clusterName"},
+    "clusterName": {"$ref": "#/components/schemas/FileJobSpec/properties/clusterName"},
     "maxLineBytes": {"$ref": "#/components/schemas/InputSpec/properties/maxLineBytes"},
 }
 """Parameters whose schemas depend on the server: `openapi` writes them."""
@@ -123,7 +123,7 @@ def _op(name: str, good: _Object, *bad: str) -> _Object:
 def _list() -> _Object:
     named = _query("name", {"type": "string"})
     everywhere = _query("allNamespaces", {"type": "boolean"})
-    taken = [_enum("phase", filejobs.Phase), named, everywhere, *_paged(text=True)]
+    taken = [_enum("phase", filejobs.FileJobPhase), named, everywhere, *_paged(text=True)]
     return {**_op("listJobs", {"200": _array(_JOB)}), "parameters": taken}
 
 
@@ -176,10 +176,10 @@ def _submit() -> _Object:
 
 def _fields() -> _Object:
     """Schemas of the flat parameters, those of the fields they stand for."""
-    _, schemas = msgspec.json.schema_components([filejobs.JobSpec])
+    _, schemas = msgspec.json.schema_components([filejobs.FileJobSpec])
     found: _Object = {}
     for name, place in parameters.FLAT.items():
-        schema = schemas["JobSpec"]
+        schema = schemas["FileJobSpec"]
         for one in place:
             schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
             schema = _resolved(schema["properties"][one], schemas)
@@ -274,7 +274,7 @@ def _wait() -> list[_Object]:
     return [_query("wait", _whole(0, 60), "Seconds to wait for its end")]
 
 
-def _enum(name: str, kind: type[filejobs.Phase] | type[model.PartState]) -> _Object:
+def _enum(name: str, kind: type[filejobs.FileJobPhase] | type[model.PartState]) -> _Object:
     return _query(name, {"type": "string", "enum": list(kind)})
 
 

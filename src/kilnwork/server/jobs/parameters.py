@@ -67,7 +67,7 @@ WORD = r"^[^\x00]*$"
 _Object = dict[str, Any]
 
 
-def read(given: Mapping[str, str], *, compat: source.Source | None) -> filejobs.JobSpec:
+def read(given: Mapping[str, str], *, compat: source.Source | None) -> filejobs.FileJobSpec:
     """The spec. Raises BadRequest that names the parameter, what was seen, and what is expected."""
     items = tuple(given.items())
     if len("".join(given.values())) <= _MAX_REMEMBERED:
@@ -78,12 +78,12 @@ def read(given: Mapping[str, str], *, compat: source.Source | None) -> filejobs.
 @functools.lru_cache(maxsize=256)
 def _remembered(
     items: tuple[tuple[str, str], ...], compat: source.Source | None
-) -> filejobs.JobSpec:
+) -> filejobs.FileJobSpec:
     """Those who send many jobs send the same parameters each time."""
     return _read(dict(items), compat)
 
 
-def _read(given: Mapping[str, str], compat: source.Source | None) -> filejobs.JobSpec:
+def _read(given: Mapping[str, str], compat: source.Source | None) -> filejobs.FileJobSpec:
     document = _whole(given.get(SPEC))
     if compat is not None:
         document.setdefault("itemsPerPart", compat.items_per_part)
@@ -136,7 +136,7 @@ def _checked(name: str, text: str, place: tuple[str, ...]) -> object:
     probe: _Object = {}
     _put(probe, place, text)
     try:
-        made = msgspec.convert(probe, filejobs.JobSpec, strict=False)
+        made = msgspec.convert(probe, filejobs.FileJobSpec, strict=False)
     except msgspec.MsgspecError as error:
         raise errors.BadRequest(f"{name}={text[:100]}: {_said(error)}") from error
     value: Any = msgspec.to_builtins(made)
@@ -151,7 +151,7 @@ def _checked(name: str, text: str, place: tuple[str, ...]) -> object:
 
 
 def _default(place: tuple[str, ...]) -> object:
-    value: Any = filejobs.JobSpec()
+    value: Any = filejobs.FileJobSpec()
     for one in place:
         names = {field.encode_name: field.name for field in msgspec.structs.fields(value)}
         value = getattr(value, names[one])
@@ -219,14 +219,14 @@ def _placement(document: _Object, given: Mapping[str, str]) -> None:
         document.setdefault("placement", "gpu")
 
 
-def _converted(document: _Object) -> filejobs.JobSpec:
+def _converted(document: _Object) -> filejobs.FileJobSpec:
     try:
-        return msgspec.convert(document, filejobs.JobSpec)
+        return msgspec.convert(document, filejobs.FileJobSpec)
     except msgspec.MsgspecError as error:
         raise errors.BadRequest(f"spec: {_said(error)}") from error
 
 
-def _spec(document: _Object) -> filejobs.JobSpec:
+def _spec(document: _Object) -> filejobs.FileJobSpec:
     spec = _converted(document)
     if len(msgspec.json.encode(spec)) > MOST_SPEC_BYTES:
         raise errors.BadRequest(

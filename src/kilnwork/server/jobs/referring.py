@@ -26,7 +26,7 @@ class Referred:
         upload: uploads.Kept,
         kept: local_growing.LocalGrowing,
         *,
-        spec: filejobs.JobSpec,
+        spec: filejobs.FileJobSpec,
         manifest: filejobs.Manifest,
         place: str | None,
     ) -> None:

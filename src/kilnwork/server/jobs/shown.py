@@ -62,8 +62,8 @@ class Shown:
         else:
             namespace = await self._shared.check(request, "list")
         limit = request.number("limit", least=1, most=MOST) or PAGE
-        wanted = model.Wanted(
-            phase=request.word("phase", filejobs.Phase), name=request.text("name")
+        wanted = model.JobQuery(
+            phase=request.word("phase", filejobs.FileJobPhase), name=request.text("name")
         )
         after = request.text("after")
         try:

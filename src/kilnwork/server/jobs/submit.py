@@ -245,7 +245,7 @@ class Submit:
     def _writer(self, coming: _Coming) -> port.Writer:
         return self._shared.store.writer(coming.place)
 
-    def _spec(self, coming: _Coming, fields: Mapping[str, str]) -> filejobs.JobSpec:
+    def _spec(self, coming: _Coming, fields: Mapping[str, str]) -> filejobs.FileJobSpec:
         if coming.request.user is None:
             _check_guest(fields, coming.request)
         else:

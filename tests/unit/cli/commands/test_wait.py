@@ -22,6 +22,21 @@ def test_a_state_is_reached(wanted: str) -> None:
     assert test(task("Success"))
 
 
+def asked_again(state: str, *, run: int) -> dict[str, Any]:
+    """A task whose second run `kiln retry` has asked for, and the status of its `run`."""
+    return {"spec": {"run": 2}, "status": {"state": state, "run": run}}
+
+
+@pytest.mark.parametrize("state", ["Failed", "Killed"])
+def test_the_end_of_the_run_before_is_not_waited_for(state: str) -> None:
+    test = wait.test_of(f"state={state}", "task/a")
+    assert not test(asked_again(state, run=1))
+    assert not test(asked_again("Running", run=2))
+    assert test(asked_again(state, run=2))
+    assert not wait.test_of("state=Success", "task/a")(asked_again(state, run=1))
+    assert wait.test_of("state=Running", "task/a")(asked_again("Running", run=1))
+
+
 def test_another_end_is_a_failure() -> None:
     with pytest.raises(errors.TaskFailed, match="will not be Success: Failed"):
         wait.test_of("state=Success", "task/a")(task("Failed"))
@@ -40,6 +55,14 @@ def test_conditions() -> None:
     assert test(task("", ("Available", "True")))
     assert not test(task("", ("Available", "False")))
     assert wait.test_of("condition=Available=Unknown", "x")(task("", ("Available", "Unknown")))
+
+
+def test_a_condition_of_an_older_generation_is_not_met() -> None:
+    test = wait.test_of("condition=Finished", "task/a")
+    condition = {"type": "Finished", "status": "True", "observedGeneration": 1}
+    found = {"metadata": {"generation": 2}, "status": {"conditions": [condition]}}
+    assert not test(found)
+    assert test({**found, "metadata": {"generation": 1}})
 
 
 def test_deletion_and_absence() -> None:

@@ -38,14 +38,14 @@ class World:
     def _tell(self) -> None:
         self.told += 1
 
-    def report(self, node: str, *, session: str = "s", **facts: Any) -> pond_messages.Order:
+    def report(self, node: str, *, session: str = "s", **facts: Any) -> pond_messages.NodeOrder:
         number = self._sequences[node] = self._sequences.get(node, 0) + 1
         facts.setdefault("address", f"{node}:1")
         made = pond_messages.Report(session=session, sequence=number, **facts)
         self.ledger.take_report(NS, POND, node, made)
         return self.order(node)
 
-    def order(self, node: str) -> pond_messages.Order:
+    def order(self, node: str) -> pond_messages.NodeOrder:
         state = self.ledger.state(NS, POND)
         assert state is not None
         return state.order(node)
@@ -148,7 +148,7 @@ def test_what_an_agent_says_of_a_pin_is_passed_on(
     world.report("n1")
     world.pin()
     world.order("n1")
-    trouble = pond_messages.Trouble(reason="SourceMissing", message="gone", lasting=lasting)
+    trouble = pond_messages.PondTrouble(reason="SourceMissing", message="gone", lasting=lasting)
 
     world.report("n1", pins=(pond_messages.PinReport(id="r", trouble=trouble),))
 
@@ -399,7 +399,7 @@ def test_a_node_that_is_silent_is_not_ready(world: World) -> None:
 def test_trouble_of_a_node_is_passed_on(world: World) -> None:
     world.report("n1")
     world.want()
-    trouble = pond_messages.Trouble(reason="PondFull", message="no room")
+    trouble = pond_messages.PondTrouble(reason="PondFull", message="no room")
 
     world.report("n1", leases=(lease_report(trouble=trouble),))
 

@@ -8,18 +8,18 @@ import pytest
 
 from kilnwork.api import data_pond, meta, node, pod, pond_messages, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, closing, ledger, plan, pods, status
+from kilnwork.controllers.data_pond import certificate, deletion, ledger, plan, pods, status
 from kilnwork.kit import clock
 
 NOW = 1_800_000_000.0
-LOCAL = pods.Settings(
+LOCAL = pods.PondPodSettings(
     manager="http://127.0.0.1:7444",
     command=("python", "-m", "kilnwork.pond"),
     image="i",
     root="/home/me/ponds",
     local=True,
 )
-FAR = pods.Settings(
+FAR = pods.PondPodSettings(
     manager="https://kilnwork.kilnwork-system.svc:7443",
     command=("python", "-m", "kilnwork.pond"),
     image="registry/kilnwork:1",
@@ -42,7 +42,7 @@ def a_node(name: str, *taints: tuple[str, str], **labels: str) -> node.Node:
     )
 
 
-def secret(settings: pods.Settings = LOCAL, pair: certificate.Pair = PAIR) -> caches.Secret:
+def secret(settings: pods.PondPodSettings = LOCAL, pair: certificate.Pair = PAIR) -> caches.Secret:
     body = pods.secret(pond(), settings, token="t", pair=pair)
     return caches.Secret(metadata=meta.ObjectMeta(name="lake-pond", uid="s1"), data=body["data"])
 
@@ -53,7 +53,7 @@ def seen(body: meta.JsonObject, **changes: Any) -> pod.Pod:
     return msgspec.convert(document, pod.Pod, strict=False)
 
 
-def decide(settings: pods.Settings = LOCAL, **facts: Any) -> plan.Plan:
+def decide(settings: pods.PondPodSettings = LOCAL, **facts: Any) -> plan.Plan:
     facts.setdefault("pond", pond())
     facts.setdefault("secret", secret(settings))
     return plan.decide(plan.Facts(now=NOW, **facts), settings)
@@ -277,7 +277,7 @@ def test_a_manager_that_may_not_read_nodes_says_how_it_gets_to() -> None:
 
 
 def test_a_directory_that_cannot_be_used_is_named() -> None:
-    trouble = pond_messages.Trouble(reason="PondInUse", message="it belongs to process 7")
+    trouble = pond_messages.PondTrouble(reason="PondInUse", message="it belongs to process 7")
     state = known(trouble=trouble).state("quant", "lake")
 
     found = condition(decide(nodes=[a_node("n1")], known=state), "Ready")
@@ -286,7 +286,7 @@ def test_a_directory_that_cannot_be_used_is_named() -> None:
 
 
 def test_a_full_pond_says_where() -> None:
-    trouble = pond_messages.Trouble(reason="PondFull", message="no room")
+    trouble = pond_messages.PondTrouble(reason="PondFull", message="no room")
     state = known(pins=(pond_messages.PinReport(id="r", trouble=trouble),)).state("quant", "lake")
 
     found = condition(decide(nodes=[a_node("n1")], known=state), "Full")
@@ -356,7 +356,7 @@ def deleted(known: ledger.Ledger | None, *, at: float = NOW, **facts: Any) -> pl
     metadata = msgspec.structs.replace(
         gone.metadata,
         deletion_timestamp=clock.rfc3339(NOW),
-        finalizers=(closing.FINALIZER,),
+        finalizers=(deletion.FINALIZER,),
     )
     facts = {
         "pond": msgspec.structs.replace(gone, metadata=metadata),
@@ -422,8 +422,8 @@ def test_nodes_that_are_away_are_waited_for_and_named_in_the_end() -> None:
     report = pond_messages.Report(session="s", sequence=2, removed=True)
     known.take_report("quant", "lake", "n1", report)
 
-    early = deleted(known, at=NOW + closing.DEADLINE_S - 1).end
-    late = deleted(known, at=NOW + closing.DEADLINE_S).end
+    early = deleted(known, at=NOW + deletion.DEADLINE_S - 1).end
+    late = deleted(known, at=NOW + deletion.DEADLINE_S).end
 
     assert early is not None
     assert (early.over, early.again_s) == (False, 1)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.api import fitting
+from kilnwork.api import node_fit
 from kilnwork.controllers.gangs import capacity
 
 
@@ -124,6 +124,9 @@ def test_affinity_is_narrowed_and_keeps_what_the_template_says() -> None:
         own,
         {"key": "kubernetes.io/hostname", "operator": "In", "values": ["host-a", "host-c"]},
     ]
-    fits = {n["metadata"]["name"]: fitting.misfit(n, pod("p", 1, affinity=made), {}) for n in nodes}
+    fits = {
+        n["metadata"]["name"]: node_fit.find_misfit(n, pod("p", 1, affinity=made), {})
+        for n in nodes
+    }
     assert "didn't match" in fits["b"]
-    assert decimal.Decimal(1) == fitting.requests(pod("p", 1)["spec"])["cpu"]
+    assert decimal.Decimal(1) == node_fit.requests(pod("p", 1)["spec"])["cpu"]

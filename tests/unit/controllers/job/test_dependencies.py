@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from kilnwork.api import job, meta, task, task_cluster
-from kilnwork.controllers import caches, tools
+from kilnwork.controllers import caches, reconciler_context
 from kilnwork.controllers.job import reconciler
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.dispatch import model
@@ -50,7 +50,7 @@ async def handed_in(view: model.TaskView | None) -> index_model.NewIndexJob:
     known.jobs.put(job.Job(metadata=report, spec=spec))
     time = clock.ManualClock()
     made = reconciler.Reconciler(
-        tools.Tools(cast(Any, None), known, lambda *_: None, time),
+        reconciler_context.ReconcilerContext(cast(Any, None), known, lambda *_: None, time),
         queue.WorkQueue(time=time),
         find_input=lambda source, namespace: task_plan.Missing(""),
         find_view=lambda uid: view if uid == TASK else None,

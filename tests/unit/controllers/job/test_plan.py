@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import inputs, job, job_config, meta, reasons, task
 from kilnwork.controllers.job import plan
 from kilnwork.controllers.task import plan as task_plan
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from kilnwork.kit import clock
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
@@ -166,7 +166,7 @@ def _dependency(**more: Any) -> plan.DependencyState:
 def test_dependency_holds_it_back() -> None:
     decided = _decide(_job(), dependencies=(_dependency(),))
     assert decided.put is not None
-    assert decided.put.hold == turns.Hold(
+    assert decided.put.hold == start_queue.Hold(
         reason="WaitingForDependency", message="Job b is not over"
     )
 
@@ -181,7 +181,7 @@ def test_failed_dependency_never_lets_it_start() -> None:
 
 
 def test_it_starts_when_its_dependency_is_over() -> None:
-    told = turns.Hold(reason="WaitingForDependency", message="Job b is not over")
+    told = start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
     facts = {"dependencies": (_dependency(over=True),), "told": told}
     decided = _decide(_job(), view=_view(job.Phase.QUEUED), **facts)
     assert decided.hold is None
@@ -192,13 +192,13 @@ def test_it_starts_when_its_dependency_is_over() -> None:
 @pytest.mark.parametrize(
     ("outcome", "succeeded", "problem"),
     [
-        (job.Outcome.SUCCESS, True, ""),
-        (job.Outcome.SUCCESS, False, "why"),
-        (job.Outcome.FINISHED, False, ""),
+        (job.DependencyOutcome.SUCCESS, True, ""),
+        (job.DependencyOutcome.SUCCESS, False, "why"),
+        (job.DependencyOutcome.FINISHED, False, ""),
     ],
 )
 def test_outcome_decides_what_an_end_means(
-    outcome: job.Outcome,
+    outcome: job.DependencyOutcome,
     succeeded: bool,  # noqa: FBT001
     problem: str,
 ) -> None:
@@ -207,7 +207,7 @@ def test_outcome_decides_what_an_end_means(
     assert (found.over, found.problem) == (True, problem)
 
 
-LIST = inputs.Source(inputs.Kind.TASK, "lister")
+LIST = inputs.InputSource(inputs.InputKind.TASK, "lister")
 
 
 def _each() -> job.Job:
@@ -251,7 +251,7 @@ def test_list_that_will_not_come_fails_it(found: task_plan.Found, text: str) -> 
 def test_list_at_a_path_that_is_not_there_holds_it_until_it_fails() -> None:
     handed_in = _decide(_each(), sources={LIST: task_plan.Ready({})})
     assert handed_in.put is not None
-    assert handed_in.put.hold == turns.Hold(
+    assert handed_in.put.hold == start_queue.Hold(
         reason="InputPathMissing",
         message="path '$.files' of input 'withResultOf' matches nothing",
     )
@@ -261,7 +261,7 @@ def test_a_cluster_that_is_not_there_is_waited_for() -> None:
     text = "TaskCluster default does not exist in namespace default"
     handed_in = _decide(_job(), no_cluster=text)
     assert handed_in.put is not None
-    assert handed_in.put.hold == turns.Hold(reason="WaitingForCluster", message=text)
+    assert handed_in.put.hold == start_queue.Hold(reason="WaitingForCluster", message=text)
     view = _view(job.Phase.QUEUED)
     waits = _decide(_job(), view=view, no_cluster=text, told=handed_in.put.hold)
     assert plan.Wake("TaskCluster", "default") in waits.wakes

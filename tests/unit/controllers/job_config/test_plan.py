@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from kilnwork.api import job, job_config, job_expansion, meta, schedules, task
-from kilnwork.controllers.job_config import pending, plan, status
+from kilnwork.controllers.job_config import pending_ticks, plan, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -195,12 +195,16 @@ def test_missed_ticks_follow_their_policy() -> None:
 def test_name_that_is_taken_is_counted_once() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
-    decided = _decide(config, row=row, making=pending.Making(taken=frozenset({MINUTE})))
+    decided = _decide(
+        config, row=row, pending=pending_ticks.PendingTicks(taken=frozenset({MINUTE}))
+    )
     assert decided.decision is not None
     assert decided.decision.abandon == (MINUTE,)
     assert decided.decision.dropped == {"NameTaken": 1}
     then = _decide(
-        config, row=_row(config, MINUTE), making=pending.Making(taken=frozenset({MINUTE}))
+        config,
+        row=_row(config, MINUTE),
+        pending=pending_ticks.PendingTicks(taken=frozenset({MINUTE})),
     )
     assert then.decision is None
 
@@ -258,8 +262,8 @@ def test_counts_are_those_of_the_engine() -> None:
     assert len(shown.next_runs) == 5
 
 
-def _refused(since: float, *, tries: int = 1, again: float = 0.0) -> pending.Refusal:
-    return pending.Refusal(
+def _refused(since: float, *, tries: int = 1, again: float = 0.0) -> pending_ticks.JobRefusal:
+    return pending_ticks.JobRefusal(
         text="Job report-1 cannot be made: exceeded quota",
         tries=tries,
         again=again,
@@ -270,22 +274,22 @@ def _refused(since: float, *, tries: int = 1, again: float = 0.0) -> pending.Ref
 def test_tick_that_is_refused_waits_for_its_next_try() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
-    making = pending.Making(refusal=_refused(10.0, again=14.0), now=11.0)
-    waits = _decide(config, row=row, making=making)
+    making = pending_ticks.PendingTicks(refusal=_refused(10.0, again=14.0), now=11.0)
+    waits = _decide(config, row=row, pending=making)
     assert (waits.decision, waits.make) == (None, ())
     assert waits.again_s == pytest.approx(3.0)
     condition = {c.type: c for c in waits.status.conditions}["Scheduled"]
     assert (condition.status, condition.reason) == ("False", "JobNotMade")
     assert "exceeded quota" in condition.message
-    due = pending.Making(refusal=_refused(10.0, again=14.0), now=14.0)
-    assert _decide(config, row=row, making=due).make == (MINUTE,)
+    due = pending_ticks.PendingTicks(refusal=_refused(10.0, again=14.0), now=14.0)
+    assert _decide(config, row=row, pending=due).make == (MINUTE,)
 
 
 @pytest.mark.parametrize(
     ("within_s", "waited_s", "dropped"),
     [
-        (86_400, pending.PATIENCE_S - 1, None),
-        (86_400, pending.PATIENCE_S, {"JobNotMade": 1}),
+        (86_400, pending_ticks.PATIENCE_S - 1, None),
+        (86_400, pending_ticks.PATIENCE_S, {"JobNotMade": 1}),
         (60, 59, None),
         (60, 60, {"JobNotMade": 1}),
     ],
@@ -296,8 +300,8 @@ def test_tick_that_is_refused_is_missed_after_a_time(
     missed = job_config.MissedRuns(within_seconds=within_s)
     config = _config(schedule={"missed_runs": missed})
     row = _row(config, MINUTE, pending=(MINUTE,))
-    making = pending.Making(refusal=_refused(10.0), now=10.0 + waited_s)
-    decided = _decide(config, row=row, making=making)
+    making = pending_ticks.PendingTicks(refusal=_refused(10.0), now=10.0 + waited_s)
+    decided = _decide(config, row=row, pending=making)
     if dropped is None:
         assert (decided.decision, decided.make) == (None, (MINUTE,))
         return
@@ -321,8 +325,8 @@ def test_schedule_that_is_off_drops_ticks_without_jobs(cron: str | None) -> None
     ticks = (MINUTE - 180, MINUTE - 120, MINUTE - 60)
     row = _row(config, MINUTE, pending=ticks, fingerprint="of the enabled one")
     waits = _made(config, ticks[0], job.Phase.QUEUED)
-    making = pending.Making(made=frozenset({ticks[1]}))
-    decided = _decide(config, row=row, jobs=(waits,), making=making)
+    making = pending_ticks.PendingTicks(made=frozenset({ticks[1]}))
+    decided = _decide(config, row=row, jobs=(waits,), pending=making)
     assert decided.decision is not None
     assert (decided.decision.abandon, decided.decision.dropped) == (ticks[2:], {"Disabled": 1})
 
@@ -361,8 +365,8 @@ def test_job_that_was_refused_takes_no_room_and_gives_none() -> None:
         taken={MINUTE - 120: refused.metadata.uid},
         pending=(MINUTE - 180, MINUTE - 60),
     )
-    making = pending.Making(made=frozenset(row.pending))
-    decided = _decide(config, row=row, jobs=(refused,), making=making)
+    making = pending_ticks.PendingTicks(made=frozenset(row.pending))
+    decided = _decide(config, row=row, jobs=(refused,), pending=making)
     assert decided.decision is not None
     assert (decided.decision.run, decided.decision.abandon) == ((), (MINUTE - 120,))
     assert decided.decision.dropped == {"Refused": 1, "Forbidden": 1}
@@ -371,22 +375,24 @@ def test_job_that_was_refused_takes_no_room_and_gives_none() -> None:
 def test_job_that_was_deleted_before_it_was_taken_up_is_not_made_again() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
-    made = _decide(config, row=row, making=pending.Making(made=frozenset({MINUTE})))
+    made = _decide(config, row=row, pending=pending_ticks.PendingTicks(made=frozenset({MINUTE})))
     assert (made.decision, made.make) == (None, ())
-    gone = _decide(config, row=row, making=pending.Making(gone=frozenset({MINUTE})))
+    gone = _decide(config, row=row, pending=pending_ticks.PendingTicks(gone=frozenset({MINUTE})))
     assert gone.decision is not None
     assert gone.decision.dropped == {"JobDeleted": 1}
 
 
 def test_refusals_are_tried_later_each_time_and_remember_since_when() -> None:
-    first = pending.refused(None, (1, 2), text="no", now=100.0)
-    second = pending.refused(first, (2, 3), text="no", now=110.0)
+    first = pending_ticks.refused(None, (1, 2), text="no", now=100.0)
+    second = pending_ticks.refused(first, (2, 3), text="no", now=110.0)
     assert (first.again, second.again) == (101.0, 112.0)
     assert second.since == {2: 100.0, 3: 110.0}
-    after = pending.refused(pending.made_one(second), (3,), text="no", now=120.0)
+    after = pending_ticks.refused(pending_ticks.made_one(second), (3,), text="no", now=120.0)
     assert (after.tries, after.since) == (1, {3: 110.0})
-    late = pending.refused(msgspec.structs.replace(second, tries=50), (2,), text="no", now=0.0)
-    assert late.again == pending.RETRIES.max_s
+    late = pending_ticks.refused(
+        msgspec.structs.replace(second, tries=50), (2,), text="no", now=0.0
+    )
+    assert late.again == pending_ticks.RETRIES.max_s
 
 
 @given(

@@ -10,10 +10,10 @@ from kilnwork.controllers.data_pond import model as pond_model
 from kilnwork.controllers.sync_set import outputs
 from kilnwork.jobs.flows import model
 
-S = model.State
+S = model.InstanceState
 
 
-def instance(key: str, state: model.State = S.SUCCEEDED, **more: Any) -> model.InstanceView:
+def instance(key: str, state: model.InstanceState = S.SUCCEEDED, **more: Any) -> model.InstanceView:
     given = {"task": "t", "node": "a", "attempt": 1, **more}
     return model.InstanceView(key=key, step="price", state=state, **given)
 

@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import meta, reasons, sync_set
 from kilnwork.controllers.data_pond import model as pond_model
 from kilnwork.controllers.gangs import port
-from kilnwork.controllers.sync_set import plan, ports, wanted
+from kilnwork.controllers.sync_set import plan, ports, requirements
 from kilnwork.data.pond import manifest
 from kilnwork.jobs.flows import model
 from kilnwork.kit import clock
@@ -113,7 +113,7 @@ def test_digest_is_written_before_the_gang_is_asked_for() -> None:
 
 
 def test_shards_are_planned_once_until_the_digest_or_the_number_changes() -> None:
-    known = wanted.Planned()
+    known = requirements.ShardCache()
 
     def asked(count: int, of: manifest.Manifest = MANIFEST) -> list[Any]:
         shard = sync_set.Shard(by="range", count=count)

@@ -10,8 +10,8 @@ from kilnwork.controllers.task import images, plan
 from kilnwork.dispatch import model
 
 NOW = 1_700_000_000.0
-LOCAL = images.Workers("worker:1", are_local=True)
-REMOTE = images.Workers("worker:1", are_local=False)
+LOCAL = images.WorkerImage("worker:1", are_local=True)
+REMOTE = images.WorkerImage("worker:1", are_local=False)
 
 
 def cluster(**spec: Any) -> task_cluster.TaskCluster:
@@ -27,7 +27,7 @@ def seen(**spec: Any) -> task.Task:
     return task.Task(metadata=metadata, spec=msgspec.convert(spec, task.TaskSpec))
 
 
-def decide(of: task.Task, known: images.Workers | None, **spec: Any) -> plan.Plan:
+def decide(of: task.Task, known: images.WorkerImage | None, **spec: Any) -> plan.Plan:
     facts = plan.Facts(
         task=of, view=None, cluster=cluster(**spec), workers=known, now=NOW, pending_since=NOW
     )
@@ -57,7 +57,7 @@ def worker(container_id: str, **metadata: Any) -> pod.Pod:
     ],
 )
 def test_where_the_workers_are_their_containers_tell(
-    pods: list[pod.Pod], known: images.Workers | None
+    pods: list[pod.Pod], known: images.WorkerImage | None
 ) -> None:
     assert images.workers(pods) == known
 
@@ -78,7 +78,7 @@ COMMAND = {"image": "mine:2", "command": ["run"]}
     ],
 )
 def test_what_runs_on_the_worker(
-    of: task.Task, known: images.Workers | None, spec: dict[str, Any]
+    of: task.Task, known: images.WorkerImage | None, spec: dict[str, Any]
 ) -> None:
     submitted = decide(of, known, **spec).submit
     assert submitted is not None
@@ -148,7 +148,7 @@ def test_it_is_there_too_where_the_worker_is_to_run_everything() -> None:
 COMMAND_SPEC = seen(**COMMAND).spec
 
 
-def of_spawned(known: images.Workers | None, **spec: Any) -> model.ImageUse:
+def of_spawned(known: images.WorkerImage | None, **spec: Any) -> model.ImageUse:
     return images.of_spawned(COMMAND_SPEC, cluster(**spec), known)
 
 

@@ -17,7 +17,7 @@ CLUSTER = task_cluster.TaskCluster(metadata=meta.ObjectMeta(name="default", name
 NEW = task.TaskStatus()
 _view = told_views.running
 GONE = "its Task object was deleted"
-OBJECT = inputs.Source(inputs.Kind.OBJECT, "start")
+OBJECT = inputs.InputSource(inputs.InputKind.OBJECT, "start")
 
 
 def _task(*, known: task.TaskStatus = NEW, name: str = "a", **spec: Any) -> task.Task:
@@ -94,7 +94,7 @@ def test_missing_object_is_named_and_waited_for() -> None:
 
 
 def test_several_missing_inputs_are_counted() -> None:
-    other = inputs.Source(inputs.Kind.TASK, "t")
+    other = inputs.InputSource(inputs.InputKind.TASK, "t")
     sources = {other: plan.Missing("Task t is late"), OBJECT: plan.Missing("no start")}
     decided = _decide(_task(), sources=sources)
     assert decided.status is not None
@@ -104,7 +104,7 @@ def test_several_missing_inputs_are_counted() -> None:
 
 def test_failed_input_fails_the_task() -> None:
     broken = plan.Broken("Task t is Failed: exit code 3")
-    decided = _decide(_task(), sources={inputs.Source(inputs.Kind.TASK, "t"): broken})
+    decided = _decide(_task(), sources={inputs.InputSource(inputs.InputKind.TASK, "t"): broken})
     assert _said(decided) == ("Failed", "InputFailed")
 
 

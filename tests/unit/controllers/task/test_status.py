@@ -22,7 +22,7 @@ def _task(known: task.TaskStatus = NEW) -> task.Task:
 
 
 def _told(seen: task.Task, view: model.TaskView, *, now: float = NOW) -> task.TaskStatus:
-    why = status.Why(view.reason, view.message)
+    why = status.Explanation(view.reason, view.message)
     return status.of_view(seen, view, why=why, output_object="", now=now)
 
 
@@ -116,6 +116,21 @@ def test_successful_task_needs_no_stopped_condition() -> None:
     assert _condition(told, "Stopped") is None
 
 
+def test_a_suspended_task_that_runs_says_so_and_that_it_was_resumed() -> None:
+    assert _condition(_told(_task(), VIEW), "Suspended") is None
+    held = msgspec.structs.replace(_task(), spec=task.TaskSpec(suspend=True))
+    told = _told(held, _view(suspended=True))
+    condition = _condition(told, "Suspended")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "Suspended")
+    assert condition.message == "spec.suspend is true: no attempt starts; one that runs goes on"
+    resumed = _condition(_told(_task(told), VIEW), "Suspended")
+    assert resumed is not None
+    assert resumed.status == "False"
+    over = _view(state=task.State.SUCCESS, finished=NOW, stopped=True)
+    assert _condition(_told(_task(told), over), "Suspended") is None
+
+
 def test_new_run_begins_its_conditions_anew() -> None:
     first = _told(_task(), _view(state=task.State.FAILED, reason="NonZeroExit"))
     again = _told(_task(first), _view(run=2, started=None, state=task.State.PENDING, reason="X"))
@@ -193,30 +208,32 @@ def test_failure_retry_and_kill_are_told_once() -> None:
     backoff = _first(task.State.PENDING, "RetryBackoff")
     killed = _first(task.State.KILLED, "Killed")
     nothing = task.TaskStatus()
-    assert status.tale(nothing, failed) == status.Tale("Warning", "NonZeroExit", "")
-    assert status.tale(nothing, backoff) == status.Tale("Warning", "RetryBackoff", "")
-    told = status.tale(nothing, killed)
+    assert status.announcement(nothing, failed) == status.Announcement("Warning", "NonZeroExit", "")
+    assert status.announcement(nothing, backoff) == status.Announcement(
+        "Warning", "RetryBackoff", ""
+    )
+    told = status.announcement(nothing, killed)
     assert told is not None
     assert told.type == "Normal"
-    assert status.tale(failed, failed) is None
-    assert status.tale(nothing, _first(task.State.SUCCESS, "Succeeded")) is None
+    assert status.announcement(failed, failed) is None
+    assert status.announcement(nothing, _first(task.State.SUCCESS, "Succeeded")) is None
 
 
 def test_a_lost_attempt_is_told_with_its_worker() -> None:
     first = _first(task.State.RUNNING)
     again = _told(_task(first), _view(state=task.State.PENDING, reason="NoFreeSlot", losses=1))
     told = "attempt 1 in Pod w-0 (node n) was lost: the task runs again"
-    assert status.tale(first, again) == status.Tale("Warning", "AttemptLost", told)
+    assert status.announcement(first, again) == status.Announcement("Warning", "AttemptLost", told)
     later = _told(_task(again), _view(attempt=2, losses=1))
-    assert status.tale(again, later) is None
+    assert status.announcement(again, later) is None
     told = "attempt 1 in Pod w-0 (node n) was lost (WorkerLost: its Pod is gone): "
-    named = status.tale(first, again, loss="WorkerLost: its Pod is gone")
+    named = status.announcement(first, again, loss="WorkerLost: its Pod is gone")
     assert named is not None
     assert named.message == told + "the task runs again"
 
 
 def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
-    why = status.Why(reasons.Reason.INPUT_FAILED, "Task x is Failed")
+    why = status.Explanation(reasons.Reason.INPUT_FAILED, "Task x is Failed")
     first = status.without_view(_task(), task.State.FAILED, why, now=NOW)
     again = status.without_view(_task(first), task.State.FAILED, why, now=NOW + 100)
     assert first == again
@@ -226,7 +243,7 @@ def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
 def test_a_condition_says_that_the_image_is_a_label_while_it_is() -> None:
     seen = _task()
     image = meta.Condition(type="ImageIgnored", status="True", reason="ImageIgnored", message="m")
-    why = status.Why(VIEW.reason, VIEW.message)
+    why = status.Explanation(VIEW.reason, VIEW.message)
     told = status.of_view(seen, VIEW, why=why, output_object="", image=image, now=NOW)
     assert _condition(told, "ImageIgnored") is not None
     assert _condition(_told(msgspec.structs.replace(seen, status=told), VIEW), image.type) is None

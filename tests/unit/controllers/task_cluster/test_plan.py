@@ -7,11 +7,11 @@ import pytest
 
 from kilnwork.api import meta, pod, reasons, task_cluster
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.task_cluster import closing, plan, status
+from kilnwork.controllers.task_cluster import deletion, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
-SETTINGS = worker_pods.Settings(
+SETTINGS = worker_pods.WorkerPodSettings(
     channel="unix:/c.sock", worker_command=("worker",), worker_image="w:1"
 )
 NOW = 1_700_000_000.0
@@ -293,7 +293,7 @@ def _leaving(*finalizers: str, **spec: Any) -> task_cluster.TaskCluster:
 
 def _held(**spec: Any) -> task_cluster.TaskCluster:
     cluster = _cluster(**spec)
-    metadata = msgspec.structs.replace(cluster.metadata, finalizers=(closing.FINALIZER,))
+    metadata = msgspec.structs.replace(cluster.metadata, finalizers=(deletion.FINALIZER,))
     return msgspec.structs.replace(cluster, metadata=metadata)
 
 
@@ -315,8 +315,8 @@ def test_the_finalizer_comes_with_work(view: model.ClusterView | None, *, wanted
 def test_the_finalizer_goes_after_a_while_without_work() -> None:
     idle = _view(_worker("c-0"))
     kept = _decide(_held(), pods=(_pod("c-0"),), view=idle, worked=NOW - 10)
-    assert (kept.finalizer, kept.again_s) == (None, closing.IDLE_S - 10)
-    assert _decide(_held(), view=idle, worked=NOW - closing.IDLE_S).finalizer is False
+    assert (kept.finalizer, kept.again_s) == (None, deletion.IDLE_S - 10)
+    assert _decide(_held(), view=idle, worked=NOW - deletion.IDLE_S).finalizer is False
     busy = _view(_worker("c-0", holding=1))
     assert _decide(_held(), view=busy, worked=NOW).finalizer is None
     assert _decide(_held(drain_seconds=0), view=busy, worked=NOW).finalizer is False
@@ -325,7 +325,7 @@ def test_the_finalizer_goes_after_a_while_without_work() -> None:
 def test_a_deleted_cluster_lets_what_runs_end() -> None:
     view = _view(_worker("c-0", holding=1), _worker("c-1"), queued=3)
     pods = (_pod("c-0"), _pod("c-1"))
-    decided = _decide(_leaving(closing.FINALIZER, replicas=2), pods=pods, view=view)
+    decided = _decide(_leaving(deletion.FINALIZER, replicas=2), pods=pods, view=view)
     assert (decided.close, decided.close_waiting, decided.finalizer) == (False, True, None)
     assert (_drained(decided), decided.remove, decided.create) == ("c-0 c-1", (), ())
     available = _condition(decided, "Available")
@@ -346,7 +346,7 @@ def test_a_deleted_cluster_lets_what_runs_end() -> None:
 def test_a_deleted_cluster_is_closed_when_it_is_empty_or_its_time_is_over(
     view: model.ClusterView | None, now: float
 ) -> None:
-    leaving = _leaving(closing.FINALIZER)
+    leaving = _leaving(deletion.FINALIZER)
     decided = _decide(leaving, pods=(_pod("c-0"),), view=view, now=now)
     assert (decided.close, decided.finalizer) == (True, False)
 
@@ -358,7 +358,7 @@ def test_a_deleted_cluster_that_others_hold_is_closed() -> None:
 
 
 def test_refusal_is_the_reason() -> None:
-    refusal = status.Refusal(reasons.ClusterReason.POD_NAME_TAKEN, "Pod c-0 exists")
+    refusal = status.CreationRefusal(reasons.ClusterReason.POD_NAME_TAKEN, "Pod c-0 exists")
     decided = _decide(_cluster(), refusal=refusal)
     assert _condition(decided, "Ready").reason == "PodNameTaken"
 

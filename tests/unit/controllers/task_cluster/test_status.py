@@ -42,7 +42,7 @@ def _make(
         for n in range(ready)
     )
     view = model.ClusterView(namespace="ns", cluster="c", workers=workers, queued=0)
-    seen = status.Workers(pods, view, heard or {})
+    seen = status.ObservedWorkers(pods, view, heard or {})
     return status.make(cluster, seen, account_exists=True, refusal=None, now=NOW)
 
 
@@ -171,12 +171,14 @@ def test_a_condition_names_what_of_the_template_has_no_effect_while_there_is_any
         metadata=meta.ObjectMeta(name="c", namespace="ns", generation=1),
         spec=task_cluster.TaskClusterSpec(template=template),
     )
-    told = status.make(cluster, status.Workers(), account_exists=True, refusal=None, now=NOW)
+    told = status.make(
+        cluster, status.ObservedWorkers(), account_exists=True, refusal=None, now=NOW
+    )
     found = next(c for c in told.conditions if c.type == "FieldsIgnored")
     assert (
         found.message
         == "spec.template.spec.restartPolicy: has no effect here: workers restart Always"
     )
     plain = msgspec.structs.replace(cluster, spec=task_cluster.TaskClusterSpec(), status=told)
-    later = status.make(plain, status.Workers(), account_exists=True, refusal=None, now=NOW)
+    later = status.make(plain, status.ObservedWorkers(), account_exists=True, refusal=None, now=NOW)
     assert {c.type for c in later.conditions} == {"Available", "Ready"}

@@ -74,7 +74,7 @@ class Bench:
         for pid in self.pids:
             reaped = functools.partial(shim_link.reap, pid)
             await waiting.wait_until_async(reaped, what="the shim has ended")
-        assert processes.belonging(None, marker=f"{container.MARKER}={self.id}") == set()
+        assert processes.find_members(None, marker=f"{container.MARKER}={self.id}") == set()
 
 
 @pytest_asyncio.fixture
@@ -105,7 +105,7 @@ async def test_death_by_signal_is_128_plus_its_number(bench: Bench) -> None:
 
 
 async def test_a_container_adopted_by_the_next_shim_takes_it_too(bench: Bench) -> None:
-    processes.send([bench.pids[0]], signal.SIGKILL)
+    processes.signal_all([bench.pids[0]], signal.SIGKILL)
     await asyncio.wait_for(bench.link.closed.wait(), 30)
     await bench.link.close()
     await bench.open()
@@ -219,7 +219,7 @@ async def test_it_ends_with_its_container(bench: Bench) -> None:
 
 async def test_a_shim_that_dies_leaves_the_end_unknown(bench: Bench) -> None:
     process, input_, output = await bench.start(["cat"])
-    processes.send([bench.pids[0]], signal.SIGKILL)
+    processes.signal_all([bench.pids[0]], signal.SIGKILL)
     with pytest.raises(errors.ShimAway):
         await asyncio.wait_for(process.wait(), 30)
     output.close()

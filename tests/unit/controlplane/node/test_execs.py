@@ -56,7 +56,7 @@ async def test_a_client_that_leaves_is_not_answered_for_a_silent_shim(
         silent.listen()
         silent.setblocking(False)
         before = descriptors.opened()
-        ending = coroutines.Crew("test").start(what, running)
+        ending = coroutines.BackgroundWork("test").start(what, running)
         loop = asyncio.get_running_loop()
         asked, _ = await asyncio.wait_for(loop.sock_accept(silent), 30)
         connection.gone.set()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kilnwork.controlplane.node import errors, inputs, pods, recipe, sources
-from kilnwork.kit import sandbox
+from kilnwork.kit import container_mounts
 
 ROOT = Path("/pods/uid/root")
 FACTS = inputs.Facts(
@@ -58,7 +58,7 @@ def test_nothing_is_inherited_but_path_and_home() -> None:
         "PATH": "/bin",
         "HOME": "/root",
         "HOSTNAME": "p",
-        sandbox.VARIABLE: str(ROOT),
+        container_mounts.VARIABLE: str(ROOT),
     }
 
 

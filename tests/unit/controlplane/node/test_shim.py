@@ -92,7 +92,7 @@ class Bench:
             waiting.wait_until(functools.partial(shim_link.reap, pid), what="the shim has ended")
         for number in range(2):
             marker = f"{container.MARKER}={self.uid}/main/{number}"
-            assert processes.belonging(None, marker=marker) == set()
+            assert processes.find_members(None, marker=marker) == set()
         shutil.rmtree(self.base)
 
 
@@ -216,7 +216,7 @@ async def test_background_processes_are_gone_although_another_container_runs(
 ) -> None:
     other = await bench.shell("sleep 300")
     await bench.end(await bench.shell(f"{start} sleep 301 & sleep 0.2", number=1))
-    seen = processes.look().items()
+    seen = processes.read_all().items()
     left = [pid for pid, stat in seen if stat.parent == bench.pids[0] and stat.running]
     assert left == [other.pid]
 

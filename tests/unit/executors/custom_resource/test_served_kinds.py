@@ -29,11 +29,11 @@ class Api:
         self.pages: dict[str, object] = {}
         self.asked: list[str] = []
 
-    async def raw(self, method: str, path: str) -> http_types.Response:
+    async def raw(self, method: str, path: str) -> http_types.ClientResponse:
         self.asked.append(path)
         if path not in self.pages:
             raise errors.NotFound(404, "NotFound", "the server could not find it")
-        return http_types.Response(200, "OK", msgspec.json.encode(self.pages[path]))
+        return http_types.ClientResponse(200, "OK", msgspec.json.encode(self.pages[path]))
 
 
 @pytest.fixture

@@ -39,11 +39,13 @@ class Api:
         self.shown = list(shown)
         self.paths: list[str] = []
 
-    async def raw(self, method: str, path: str, *, body: bytes, **_: Any) -> http_types.Response:
+    async def raw(
+        self, method: str, path: str, *, body: bytes, **_: Any
+    ) -> http_types.ClientResponse:
         self.paths.append(msgspec.json.decode(body)[1]["path"])
         if len(self.paths) <= self.refusals:
             raise REMOVED
-        return cast("http_types.Response", Response(b"{}"))
+        return cast("http_types.ClientResponse", Response(b"{}"))
 
     async def get(self, *_: Any, type: type[Any], **__: Any) -> Any:  # noqa: A002
         found = self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]

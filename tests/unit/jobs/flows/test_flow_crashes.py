@@ -12,7 +12,7 @@ from kilnwork.testing import flows as in_process
 from support import flow_world, job_world
 
 _P = model.Phase
-_S = model.State
+_S = model.InstanceState
 
 Story = Callable[[flow_world.FlowWorld], Awaitable[None]]
 

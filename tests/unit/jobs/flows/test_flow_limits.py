@@ -13,7 +13,7 @@ from kilnwork.jobs.flows import model, plan
 from support import flow_world, job_world
 
 _P = model.Phase
-_S = model.State
+_S = model.InstanceState
 
 FUNCTIONS: dict[str, Any] = {
     "f:load": lambda: 1,

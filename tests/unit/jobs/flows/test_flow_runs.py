@@ -8,7 +8,7 @@ from kilnwork.jobs.flows import model
 from kilnwork.testing import flows as in_process
 from support import flow_world
 
-_S = model.State
+_S = model.InstanceState
 _P = model.Phase
 
 

@@ -45,8 +45,9 @@ class _MultiRow:
     """
 
     def __init__(self, statement: str) -> None:
-        self._width, text = statements.compact(statement)
-        self._texts = [(many, text.format(statements.marks(self._width, many))) for many in PARTS]
+        row, text = statements.compact(statement)
+        self._width = row.count("?")
+        self._texts = [(many, text.format(",".join([row] * many))) for many in PARTS]
 
     def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[Any]:
         """Execute it for all rows; return what the statement returns, as tuples."""
@@ -69,12 +70,9 @@ _INSERT_ARGUMENTS = _MultiRow(_SQL["insert_arguments"])
 _INSERT_OUTPUTS = _MultiRow(_SQL["insert_outputs"])
 _RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
 _FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
-_COUNTED_TASKS = _MultiRow(_SQL["counted_tasks"])
-_FORGET_TASKS = _MultiRow(_SQL["forget_tasks"])
-_FORGET_OF_ROWS = [
-    _MultiRow(_SQL[name])
-    for name in ("forget_attempts", "forget_blobs", "forget_arguments", "forget_outputs")
-]
+_ROWS_OF_TASKS = _MultiRow(_SQL["rows_of_tasks"])
+_COUNTED_ROWS = _MultiRow(_SQL["counted_rows"])
+_FORGET_ROWS = _MultiRow(_SQL["forget_rows"])
 
 
 @functools.cache
@@ -199,7 +197,7 @@ class Journal:
     def _take_lock(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self._lock.take():
-            holder = locks.holder(self._lock.path) or "unknown"
+            holder = locks.read_owner(self._lock.path) or "unknown"
             raise errors.JournalLocked(
                 f"{self.path} is in use by process {holder}; end that one, or use another directory"
             )
@@ -244,11 +242,8 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
         _INSERT_ARGUMENTS.run(cursor, batch.arguments)
     if batch.outputs:
         _INSERT_OUTPUTS.run(cursor, batch.outputs)
-    if batch.forgotten:
-        changed.subtract(rows.counts_of(_COUNTED_TASKS.run(cursor, batch.forgotten)))
-        gone = [row for (row,) in _FORGET_TASKS.run(cursor, batch.forgotten)]
-        for statement in _FORGET_OF_ROWS:
-            statement.run(cursor, gone)
+    if batch.forgotten or batch.dropped:
+        changed.subtract(_forget(cursor, batch))
     _write_counts(cursor, changed)
     for written_name, written in batch.writes:
         _write_of_participant(cursor, written_name, written)
@@ -287,6 +282,19 @@ def _count_moves(
     for rerun in batch.reruns:
         changed.subtract(rows.counts_of(cursor.execute(_SQL["counted_before"], rerun)))
     return changed
+
+
+def _forget(cursor: apsw.Cursor, batch: rows.Rows) -> Counter[rows.CountKey]:
+    """Delete tasks, and what else has their rows; return as what they were counted."""
+    found = _ROWS_OF_TASKS.run(cursor, batch.forgotten)
+    newest = dict(found)
+    counted = rows.counts_of(_COUNTED_ROWS.run(cursor, [*batch.dropped, *newest.values()]))
+    gone = sorted([*batch.dropped, *(row for _, row in found)])
+    _FORGET_ROWS.run(cursor, gone)
+    ranges = rows.ranges(gone)
+    for name in ("forget_attempts", "forget_blobs", "forget_arguments", "forget_outputs"):
+        cursor.executemany(_SQL[name], ranges)
+    return counted
 
 
 def _write_counts(cursor: apsw.Cursor, changed: Counter[rows.CountKey]) -> None:

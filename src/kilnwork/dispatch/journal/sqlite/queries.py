@@ -15,7 +15,7 @@ import apsw
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, rows, task_rows
+from kilnwork.dispatch.journal import port, row_reader, rows, task_rows
 from kilnwork.dispatch.journal.sqlite import connections, statements
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
@@ -26,7 +26,7 @@ PAGE_ROWS = 10_000
 """Rows that one page of a list looks at: some ten milliseconds."""
 
 
-class Queries(reading.RowReader):
+class Queries(row_reader.RowReader):
     """One reading connection to a journal that some dispatcher has open; also its `port.Saved`.
 
     Raises `JournalUnreadable` when it finds the file damaged.
@@ -41,7 +41,7 @@ class Queries(reading.RowReader):
         self._connection.close()
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """See `reading`, as for all that follow."""
+        """See `row_reader`, as for all that follow."""
         name, arguments = ("newest_run", (task,)) if run is None else ("one_run", (task, run))
         return next(self._task_rows(name, arguments), None)
 
@@ -88,7 +88,7 @@ class Queries(reading.RowReader):
         return self._task_rows("declared", ())
 
     def page(
-        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
         """Look at `PAGE_ROWS` rows at most, of those alone that an index knows by their state."""
         below = below or _NEWEST
@@ -175,7 +175,7 @@ def _index_of(state: api_task.State | None) -> str:
     return "_unfinished" if waiting else "_unusual"
 
 
-def _filters(wanted: model.Wanted) -> tuple[instructions.Value, ...]:
+def _filters(wanted: model.TaskQuery) -> tuple[instructions.Value, ...]:
     return (wanted.state, wanted.declared, wanted.parent, wanted.function)
 
 

@@ -12,7 +12,7 @@ from kilnwork.dispatch.journal import codec, task_rows
 
 _NAME = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
-_ROW = re.compile(r"\((?:\?,\s*)*\?\)")
+_ROW = re.compile(r"\((?:\?,\s*)*\?(?:,\s*[^,()?]+)*\)")
 _TASK_ROW = (
     "(SELECT {} FROM task t LEFT JOIN worker w ON w.worker = t.worker "
     "LEFT JOIN template p ON p.template = t.template LEFT JOIN argument a ON a.row = t.row)"
@@ -46,8 +46,8 @@ def parse(text: str) -> dict[str, str]:
     }
 
 
-def compact(statement: str) -> tuple[int, str]:
-    """How many values its last row of `?` has, and the statement with `{}` for that row.
+def compact(statement: str) -> tuple[str, str]:
+    """Its last row of `?`, after which constants may follow, and the statement with `{}` for that.
 
     Without comments and white space, so that as many rows as possible fit a statement that is kept
     prepared.
@@ -55,13 +55,12 @@ def compact(statement: str) -> tuple[int, str]:
     statement = _COMMENT.sub("", statement)
     last = list(_ROW.finditer(statement))[-1]
     text = " ".join(f"{statement[: last.start()]}{{}}{statement[last.end() :]}".split())
-    return last.group().count("?"), text
+    return "".join(last.group().split()), text
 
 
-def marks(width: int, rows: int) -> str:
-    """So many rows of so many `?`."""
-    row = f"({','.join('?' * width)})"
-    return ",".join([row] * rows)
+def _row(width: int, *constants: object) -> str:
+    """A row of so many `?`, and constants."""
+    return f"({', '.join([*'?' * width, *map(_literal, constants)])})"
 
 
 def _literal(constant: object) -> str:
@@ -72,11 +71,12 @@ def _pieces() -> dict[str, str]:
     """What stands in braces: columns of a task, in the order in which `task_rows` makes values."""
     changing = [column.name for column in task_rows.CHANGING]
     new_call, constants = task_rows.NEW_CALL, task_rows.CALL_CONSTANTS
-    copied = [f"column{number}" for number, _ in enumerate(new_call, 1)]
     chosen = ", ".join(f"{column.select} AS {column.name}" for column in task_rows.COLUMNS)
     return {
         "task_row": _TASK_ROW.format(chosen),
         "function": _FUNCTION.format(task_rows.SPEC),
+        "own_function": _FUNCTION.format("t.spec"),
+        "shared_function": _FUNCTION.format("p.spec"),
         "wanted": _WANTED,
         "stored": ", ".join(column.name for column in task_rows.OWN_SPEC),
         "stored_marks": ", ".join("?" for _ in task_rows.OWN_SPEC),
@@ -84,12 +84,11 @@ def _pieces() -> dict[str, str]:
         "row": f"?{len(changing) + 1}",
         "state": f"?{changing.index('state') + 1}",
         "new_call": ", ".join(column.name for column in (*new_call, *constants)),
-        "new_call_values": ", ".join([*copied, *(_literal(one.new_call) for one in constants)]),
-        "new_call_row": marks(len(new_call), 1),
+        "new_call_row": _row(len(new_call), *(one.new_call for one in constants)),
         "reserved": _assigned(task_rows.RESERVED),
-        "reserved_row": marks(len(task_rows.RESERVED), 1),
+        "reserved_row": _row(len(task_rows.RESERVED)),
         "finished": _assigned(task_rows.FINISHED),
-        "finished_row": marks(len(task_rows.FINISHED), 1),
+        "finished_row": _row(len(task_rows.FINISHED)),
     }
 
 

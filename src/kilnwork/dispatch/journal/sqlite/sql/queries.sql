@@ -59,8 +59,7 @@ INSERT INTO template (template, namespace, spec) VALUES (?, ?, ?);
 -- name: insert_calls
 -- New calls, pending or reserved for the first time. The row of values is repeated; what no column
 -- is named for is as in the table, or as nothing has happened yet.
-INSERT INTO task ({new_call}) SELECT {new_call_values}
-FROM (VALUES {new_call_row}) WHERE true ON CONFLICT (task, run) DO NOTHING;
+INSERT INTO task ({new_call}) VALUES {new_call_row} ON CONFLICT (task, run) DO NOTHING;
 
 -- name: insert_arguments
 -- What is too long for the rows of new calls, after `insert_calls`, unless that has not kept the call.
@@ -102,16 +101,16 @@ INSERT OR IGNORE INTO blob_use (digest, user) VALUES (?, ?);
 SELECT EXISTS (SELECT 1 FROM blob_use WHERE digest = ?);
 
 -- name: forget_blobs
--- After `forget_tasks`: what those rows referred to.
-DELETE FROM blob_use WHERE user IN (VALUES (?));
+-- After `forget_rows`: what rows ?1 to ?2 referred to.
+DELETE FROM blob_use WHERE user BETWEEN ?1 AND ?2;
 
 -- name: forget_attempts
--- After `forget_tasks`: the history of those rows.
-DELETE FROM past_attempt WHERE task_row IN (VALUES (?));
+-- After `forget_rows`: the history of rows ?1 to ?2.
+DELETE FROM past_attempt WHERE task_row BETWEEN ?1 AND ?2;
 
 -- name: forget_arguments
--- After `forget_tasks`: the arguments of those rows.
-DELETE FROM argument WHERE row IN (VALUES (?));
+-- After `forget_rows`: the arguments of rows ?1 to ?2.
+DELETE FROM argument WHERE row BETWEEN ?1 AND ?2;
 
 -- name: keep_cached
 -- A success that later calls may use again; the newest counts.
@@ -136,23 +135,28 @@ FROM (VALUES (?, ?, ?));
 SELECT data FROM output WHERE row = ? AND attempt = ?;
 
 -- name: forget_outputs
--- After `forget_tasks`: what attempts of those rows have exchanged.
-DELETE FROM output WHERE row IN (VALUES (?));
+-- After `forget_rows`: what attempts of rows ?1 to ?2 have exchanged.
+DELETE FROM output WHERE row BETWEEN ?1 AND ?2;
 
 -- name: count_tasks
 -- So many more tasks of one function and state than before.
 INSERT INTO task_count (namespace, declared, function, state, number) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET number = number + excluded.number;
 
--- name: counted_tasks
--- As what tasks are counted, one row for each. The row of values is repeated.
-SELECT t.namespace, t.declared, {function}, t.state
-FROM task t LEFT JOIN template p ON p.template = t.template
-WHERE t.task IN (VALUES (?)) AND t.run = (SELECT max(run) FROM task WHERE task = t.task);
+-- name: counted_rows
+-- As what the tasks of these rows are counted, and how many as each: calls of one template together,
+-- so that its spec is read once. The row of values is repeated.
+SELECT c.namespace, c.declared, coalesce(c.function, {shared_function}), c.state, c.number
+FROM (
+    SELECT t.namespace, t.declared, t.template,
+        CASE WHEN t.template IS NULL THEN {own_function} END AS function,
+        t.state, count(*) AS number
+    FROM task t WHERE t.row IN (VALUES (?)) GROUP BY 1, 2, 3, 4, 5
+) c LEFT JOIN template p ON p.template = c.template;
 
 -- name: counted_before
 -- As what task ?1 was counted before its run ?2, unless ?3 is not the row of that run.
-SELECT t.namespace, t.declared, {function}, t.state
+SELECT t.namespace, t.declared, {function}, t.state, 1
 FROM task t LEFT JOIN template p ON p.template = t.template
 WHERE t.task = ?1 AND t.run = (SELECT max(run) FROM task WHERE task = ?1 AND run < ?2)
     AND EXISTS (SELECT 1 FROM task WHERE row = ?3 AND task = ?1);
@@ -170,10 +174,14 @@ DELETE FROM task_count WHERE number = 0;
 SELECT namespace, declared, function, state, number FROM task_count
 WHERE number <> 0 AND (?1 IS NULL OR namespace = ?1);
 
--- name: forget_tasks
--- All runs of tasks that are forgotten; the rows that they had. The row of values is repeated, as in
--- the four others.
-DELETE FROM task WHERE task IN (VALUES (?)) RETURNING row;
+-- name: rows_of_tasks
+-- All runs of tasks that are forgotten: task and row, the newest run of each task last. The row of
+-- values is repeated.
+SELECT task, row FROM task WHERE task IN (VALUES (?)) ORDER BY task, run;
+
+-- name: forget_rows
+-- The runs of tasks that are forgotten, by their rows. The row of values is repeated.
+DELETE FROM task WHERE row IN (VALUES (?));
 
 -- name: old_runs
 -- One batch of rows in order of age: ?2: rows above this one, ?3: how many. Whether nothing but its

@@ -1,0 +1,192 @@
+"""Copies of what attempts of executors print, made to where the dispatcher keeps output.
+
+Used by `reconciler` at the end of each attempt, and through `assembly` by readers of the output of
+a running attempt: output is followed while a client reads it, so that other attempts cost one
+request for each container. Each piece is copied once, in the order in which it is seen.
+"""
+
+import asyncio
+import collections
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from kilnwork.api import attempts
+from kilnwork.controllers import ports
+from kilnwork.executors import port
+from kilnwork.kit import coroutines
+from kilnwork.kube import errors
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 32 << 20
+"""How much of each container's output is copied at the end of an attempt. More than a kubelet keeps
+(10 MiB, our node 20 MiB), since the last lines matter most."""
+
+AGAIN_S = 1.0
+"""Seconds before output is followed again after a failure or a cut connection."""
+
+_Source = tuple[str, int]
+
+
+class OutputCopies:
+    """The output copies of all attempts of one manager. `link` returns the link of an executor."""
+
+    def __init__(self, link: Callable[[str], ports.ExecutorLink]) -> None:
+        self._link = link
+        self._background = coroutines.BackgroundWork("outputs")
+        self._copies: dict[attempts.AttemptRef, _OutputCopy] = {}
+        self._readers: collections.Counter[attempts.AttemptRef] = collections.Counter()
+        self._followers: dict[attempts.AttemptRef, asyncio.Task[None]] = {}
+
+    def begin(self, executor: port.Executor, attempt: port.Attempt) -> None:
+        """Register an attempt, of which no output is known yet."""
+        if isinstance(executor, port.ReadsLogs):
+            link = self._link
+            self._copies[attempt.ref] = _OutputCopy(executor, attempt, lambda: link(executor.name))
+            self._follow(attempt.ref)
+
+    def changed(self, ref: attempts.AttemptRef) -> None:
+        """Notify that an attempt has changed: a container may have started."""
+        copy = self._copies.get(ref)
+        if copy is not None:
+            copy.changed.set()
+
+    async def finish(self, ref: attempts.AttemptRef) -> None:
+        """Copy the missing output of an attempt that is over. Output that cannot be read is lost;
+        the outcome is not affected."""
+        copy = self._copies.get(ref)
+        if copy is None:
+            return
+        self._stop(ref)
+        try:
+            await copy.catch_up(max_bytes=MAX_BYTES, is_last=True)
+        except errors.KubeError as error:
+            log.warning("output was not kept", extra={"attempt": str(ref), "error": str(error)})
+        except Exception:
+            log.exception("output was not kept", extra={"attempt": str(ref)})
+
+    def forget(self, ref: attempts.AttemptRef) -> None:
+        """Forget an attempt whose outcome is stored."""
+        self._copies.pop(ref, None)
+
+    async def catch_up(self, ref: attempts.AttemptRef) -> None:
+        """Copy what an attempt has printed until now, if we have it. Raises KubeError."""
+        copy = self._copies.get(ref)
+        if copy is not None and ref not in self._followers:
+            await copy.catch_up(max_bytes=None, is_last=False)
+
+    @contextlib.asynccontextmanager
+    async def following(self, ref: attempts.AttemptRef) -> AsyncIterator[None]:
+        """Copy what an attempt prints as it does, also of one that is not ours yet."""
+        self._readers[ref] += 1
+        self._follow(ref)
+        try:
+            yield
+        finally:
+            self._readers[ref] -= 1
+            if not self._readers[ref]:
+                del self._readers[ref]
+                self._stop(ref)
+
+    async def stop(self) -> None:
+        """Stop following all attempts."""
+        await self._background.stop()
+
+    def _follow(self, ref: attempts.AttemptRef) -> None:
+        copy = self._copies.get(ref)
+        if copy is not None and self._readers[ref] and ref not in self._followers:
+            self._followers[ref] = self._background.start(f"follow {ref}", copy.follow())
+
+    def _stop(self, ref: attempts.AttemptRef) -> None:
+        follower = self._followers.pop(ref, None)
+        if follower is not None:
+            follower.cancel()
+
+
+class _OutputCopy:
+    """The copying of one attempt: how far each of its outputs has been copied."""
+
+    def __init__(
+        self,
+        executor: port.ReadsLogs,
+        attempt: port.Attempt,
+        link: Callable[[], ports.ExecutorLink],
+    ) -> None:
+        self.changed = asyncio.Event()
+        self._executor = executor
+        self._attempt = attempt
+        self._link = link
+        self._copied: collections.Counter[_Source] = collections.Counter()
+        self._locks: dict[_Source, asyncio.Lock] = {}
+        self._size = 0
+
+    async def catch_up(self, *, max_bytes: int | None, is_last: bool) -> None:
+        for output in await self._executor.outputs(self._attempt):
+            await self._read(output, follow=False, max_bytes=max_bytes, is_last=is_last)
+
+    async def follow(self) -> None:
+        """Follow the attempt's outputs until cancelled."""
+        background = coroutines.BackgroundWork(f"output of {self._attempt.ref}")
+        begun: dict[_Source, asyncio.Task[None]] = {}
+        try:
+            while True:
+                self.changed.clear()
+                with contextlib.suppress(errors.KubeError):
+                    for output in await self._executor.outputs(self._attempt):
+                        source = (output.source, output.life)
+                        known = begun.get(source)
+                        if known is None or (known.done() and not output.is_over):
+                            work = self._follow_one(output)
+                            begun[source] = background.start(output.source, work)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.changed.wait(), AGAIN_S)
+        finally:
+            await background.stop()
+
+    async def _follow_one(self, output: port.AttemptOutput) -> None:
+        """Follow one output to its end; after a cut connection it is tried again."""
+        try:
+            await self._read(output, follow=True, max_bytes=None, is_last=False)
+        except errors.KubeError as error:
+            await asyncio.sleep(AGAIN_S)
+            about = {"attempt": str(self._attempt.ref), "error": str(error)}
+            log.info("output cannot be followed", extra=about)
+
+    async def _read(
+        self, output: port.AttemptOutput, *, follow: bool, max_bytes: int | None, is_last: bool
+    ) -> None:
+        source = (output.source, output.life)
+        async with self._locks.setdefault(source, asyncio.Lock()):
+            how = port.LogRange(skip=self._copied[source], follow=follow, max_bytes=max_bytes)
+            rest = b""
+            async with contextlib.aclosing(
+                self._executor.logs(self._attempt, output, how)
+            ) as pieces:
+                async for piece in pieces:
+                    rest = self._keep(output, rest + piece)
+            if rest and is_last:
+                self._keep(output, rest + b"\n")
+
+    def _keep(self, output: port.AttemptOutput, data: bytes) -> bytes:
+        """Keep output; of several containers only whole lines, with the container's name. Returns
+        the incomplete line."""
+        rest = b""
+        kept = data
+        if output.name:
+            whole, newline, rest = data.rpartition(b"\n")
+            data = whole + newline
+            prefix = f"[{output.name}] ".encode()
+            kept = b"".join(prefix + line for line in data.splitlines(keepends=True))
+        if data:
+            self._append(output, kept)
+            self._copied[output.source, output.life] += len(data)
+        return rest
+
+    def _append(self, output: port.AttemptOutput, data: bytes) -> None:
+        link, ref = self._link(), self._attempt.ref
+        if not self._size and (output.name or output.life):
+            # An earlier manager may have kept the outputs in another order.
+            link.discard_log(ref)
+        link.log(ref, offset=self._size, data=data)
+        self._size += len(data)

@@ -1,0 +1,206 @@
+"""The reconciler of attempts: instructions go to executors, their observations to the dispatcher.
+
+Used by `assembly`, one for all executors. Every pass over an attempt starts from the observed
+state, so it may be interrupted anywhere: by an error, after which it is retried, or by the end of
+the manager, after which the dispatcher sends the same instructions again. An attempt that an
+executor still has and the dispatcher has settled (the manager ended between the two) is ended and
+released.
+"""
+
+import functools
+
+import msgspec
+
+from kilnwork.api import attempts, reasons
+from kilnwork.controllers import ports
+from kilnwork.controllers.attempts import output_copies
+from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import instructions
+from kilnwork.executors import port, registry
+from kilnwork.kit import ids
+from kilnwork.kube import errors, queue
+
+CAPACITY = 1000
+"""Attempts of one executor at once: some thousand Pods are the limit of most control planes."""
+
+MAX_MESSAGE_LENGTH = 4096
+"""The longest message of a task, as in `dispatch.hub`: longer ones lose their end."""
+
+LEFTOVER_GRACE_S = 1.0
+"""The grace period of a settled attempt that still runs: its outcome is decided."""
+
+_E = attempts.Ending
+
+
+class _Held(msgspec.Struct):
+    """An attempt that the dispatcher wants run, or one that is left over (`settled`)."""
+
+    attempt: port.Attempt
+    stop: port.Stop | None = None
+    ensured: bool = False
+    reported_start: bool = False
+    settled: bool = False
+
+
+class AttemptReconciler:
+    """Reconciles the attempts of all executors of a registry, for a
+    `kube.controller.Controller`."""
+
+    def __init__(self, executors: registry.Registry, work: queue.WorkQueue) -> None:
+        self._executors = executors
+        self._queue = work
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._links: dict[str, ports.ExecutorLink] = {}
+        self.outputs = output_copies.OutputCopies(self._links.__getitem__)
+        self._hub: ports.AttemptHub | None = None
+        self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
+
+    async def start(self, hub: ports.AttemptHub) -> None:
+        """Join every executor to the dispatcher, and follow those that can be watched."""
+        for executor in self._executors:
+            if isinstance(executor, port.WatchesAttempts):
+                executor.watch(functools.partial(self._woken, executor.name))
+        for executor in self._executors:
+            receive = functools.partial(self._received, executor.name)
+            if isinstance(executor, port.RunsInWorkers):
+                self._links[executor.name] = hub.containers
+                hub.containers.join(receive)
+            else:
+                self._links[executor.name] = await hub.join_executor(
+                    executor.name, capacity=CAPACITY, receive=receive
+                )
+        self._hub = hub
+        early, self._woken_early = self._woken_early, set()
+        for name, ref in early:
+            self._woken(name, ref)
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        """Make one pass over one attempt; return when to look again, which replaces what was
+        due."""
+        self._queue.cancel(key)
+        if key not in self._held:  # what changed while an attempt was released
+            self._woken(key[0], attempts.AttemptRef.parse(key[1]))
+        held = self._held.get(key)
+        if held is None:
+            return None
+        executor, link = self._executors[key[0]], self._links[key[0]]
+        try:
+            seen = await self._look(executor, held)
+            if not held.settled:
+                await self._report(executor, link, held, seen)
+        except Exception as error:
+            if not held.settled and not isinstance(error, errors.Conflict):
+                link.observed(held.attempt.ref, _seen_of(error))
+            raise
+        if seen.outcome is not None:
+            await executor.release(held.attempt)
+            self._held.pop(key, None)
+            return None
+        return seen.check_s
+
+    async def _look(self, executor: port.Executor, held: _Held) -> port.Observation:
+        if held.stop is not None:
+            return await executor.stop(held.attempt, held.stop)
+        if held.ensured:
+            return await executor.observe(held.attempt)
+        seen = await executor.ensure(held.attempt)
+        held.ensured = seen.exists
+        return seen
+
+    async def _report(
+        self,
+        executor: port.Executor,
+        link: ports.ExecutorLink,
+        held: _Held,
+        seen: port.Observation,
+    ) -> None:
+        ref, observed = held.attempt.ref, _observed(seen.reason, seen.message, seen.node)
+        if seen.outcome is not None:
+            outcome = await self._with_result(executor, held.attempt, seen.outcome)
+            await self.outputs.finish(ref)
+            link.observed(ref, observed)  # its node is stored with what follows
+            await link.finished(ref, outcome)
+            self.outputs.forget(ref)
+            held.settled = True
+            return
+        link.observed(ref, observed)
+        if seen.started is not None and not held.reported_start:
+            link.started(ref, at=seen.started, container=seen.container)
+            held.reported_start = True
+
+    async def _with_result(
+        self, executor: port.Executor, attempt: port.Attempt, outcome: attempts.Outcome
+    ) -> attempts.Outcome:
+        if outcome.ending is not _E.SUCCEEDED:
+            return outcome
+        try:
+            result = await executor.result(attempt)
+        except port.ResultError as error:
+            ending = _E.LOST if error.is_loss else _E.FAILED
+            return msgspec.structs.replace(
+                outcome, ending=ending, reason=error.reason, message=str(error)
+            )
+        return msgspec.structs.replace(outcome, result=result)
+
+    def _received(self, executor: str, told: instructions.ForExecutor) -> None:
+        key = (executor, str(told.ref))
+        known = self._held.get(key)
+        if not isinstance(told, instructions.StopAttempt):
+            if known is None or known.settled:
+                held = self._held[key] = _Held(_attempt(told))
+                self.outputs.begin(self._executors[executor], held.attempt)
+            elif isinstance(told, instructions.RunContainer):
+                known.reported_start = False  # the worker that asks again has not received it
+        else:
+            if known is None:
+                return
+            known.stop = port.Stop(told.grace_s, told.reason)
+        self._queue.add(key)
+
+    def _woken(self, executor: str, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
+        """Queue an attempt that has changed: one of ours, or one that the dispatcher has
+        settled."""
+        key = (executor, str(ref))
+        if key in self._held:
+            self._queue.add(key, after_s)
+            self.outputs.changed(ref)
+        elif self._hub is None:
+            self._woken_early.add((executor, ref))
+        elif self._hub.holds(ref):
+            return  # the worker that has it asks for it
+        elif isinstance(watching := self._executors[executor], port.WatchesAttempts):
+            left = watching.leftover(ref, known=True)
+            if left is not None and self._hub.view(ref.task) is None:  # which reads the disk
+                left = watching.leftover(ref, known=False)
+            if left is not None:
+                stop = port.Stop(LEFTOVER_GRACE_S, reasons.Reason.REPLACED)
+                self._held[key] = _Held(left, stop, settled=True)
+                self._queue.add(key)
+
+
+def _seen_of(error: Exception) -> model.Observed:
+    """Return what a task shows while its executor fails; the controller logs it and tries again."""
+    if isinstance(error, errors.KubeError):
+        return _observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
+    text = f"the manager tries again after {type(error).__name__}: {error}"
+    return _observed(reasons.Reason.INTERNAL_ERROR, text)
+
+
+def _observed(reason: str, message: str, node: str = "") -> model.Observed:
+    return model.Observed(reason, message[:MAX_MESSAGE_LENGTH], node)
+
+
+def _attempt(told: instructions.RunAttempt | instructions.RunContainer) -> port.Attempt:
+    record, place = told.task, None
+    if isinstance(told, instructions.RunContainer):
+        place = port.WorkerPod(pod=told.pod, pod_uid=told.pod_uid, environment=told.environment)
+    return port.Attempt(
+        ref=told.ref,
+        namespace=record.namespace,
+        name=record.name or ids.task_text(record.id),
+        owner_uid=ids.task_text(record.id) if record.declared else "",
+        spec=record.spec,
+        inputs=record.input_document,
+        began=record.attempt_started is not None,
+        place=place,
+    )

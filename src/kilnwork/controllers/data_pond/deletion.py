@@ -1,0 +1,94 @@
+"""The deletion of a DataPond: its data is removed from the nodes first, once no run needs it.
+
+Pure. Used by `plan`. A finalizer keeps the object, and with it the agents' Pods and the Secret that
+it owns. It is set when an agent has made a directory, so a pond that never had one can be deleted
+without a manager. Leases of SyncSets delay the deletion; leases of users do not.
+"""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from kilnwork.api import data_pond, pod, reasons
+from kilnwork.controllers.data_pond import pond_state
+
+FINALIZER = "kilnwork.dev/pond-data"
+
+DEADLINE_S = 300.0
+"""How long an unreachable node is waited for: as long as Kubernetes waits before it evicts its Pods
+(`defaultTolerationSeconds`)."""
+
+_SHOWN = 5
+
+
+class Deletion(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a deletion. `remove`: agents are to remove their data; `over`: the finalizer is
+    removed; `left`: nodes on which the directory stays; `again_s`: when to look again."""
+
+    reason: reasons.PondReason
+    message: str
+    remove: bool = False
+    over: bool = False
+    left: tuple[str, ...] = ()
+    again_s: float | None = None
+
+
+def is_held(pond: data_pond.DataPond) -> bool:
+    return FINALIZER in pond.metadata.finalizers
+
+
+def is_closing(pond: data_pond.DataPond) -> bool:
+    """Return whether a pond is being deleted and still has the finalizer."""
+    return pond.metadata.deletion_timestamp is not None and is_held(pond)
+
+
+def has_data(known: pond_state.PondState | None) -> bool:
+    """Return whether an agent has made a directory."""
+    return known is not None and any(one.report.store for one in known.agents.values())
+
+
+def decide(
+    known: pond_state.PondState | None,
+    pods: Sequence[pod.Pod],
+    *,
+    refused: bool,
+    now: float,
+) -> Deletion:
+    """Decide what is to happen. `refused`: no Pod of an agent can be made any more."""
+    began = None if known is None else known.removing_since
+    leases = () if known is None else sorted(known.leases_of_sets)
+    if leases and began is None:
+        return Deletion(
+            reason=reasons.PondReason.LEASES_HELD,
+            message=f"it is deleted, and stays while SyncSets hold leases: {_list(leases)}",
+        )
+    waits = _not_yet(known, pods)
+    live = known.live() if known is not None else frozenset()
+    passed_s = 0.0 if began is None else now - began
+    hopeless = refused and not live.intersection(waits)
+    over = not waits or passed_s >= DEADLINE_S or hopeless
+    message = (
+        f"its data is being removed from nodes {_list(waits)}" if waits else "its data is gone"
+    )
+    return Deletion(
+        reason=reasons.PondReason.REMOVING_DATA,
+        message=message,
+        remove=not over,
+        over=over,
+        left=tuple(waits) if over else (),
+        again_s=DEADLINE_S - passed_s,
+    )
+
+
+def _not_yet(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
+    """Return nodes that have or should have an agent and have not reported that all data is
+    removed."""
+    agents = {} if known is None else known.agents
+    nodes = {one.spec.node_name for one in pods if one.spec.node_name} | agents.keys()
+    return sorted(n for n in nodes if n not in agents or not agents[n].report.removed)
+
+
+def _list(names: Collection[str]) -> str:
+    shown = ", ".join(list(names)[:_SHOWN])
+    more = len(names) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

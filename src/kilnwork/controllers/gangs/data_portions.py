@@ -1,0 +1,119 @@
+"""Which worker holds which portions of data that is delivered by shards.
+
+Pure. Used by backend `pods_backend`. The shards of a group's snapshots are in so many portions as
+it may have workers. Each worker has some, written to its Pod when its gate is opened; its node
+holds the shards of all portions of its workers, and tasks of a portion go to any node that holds
+it. So a manager that has just started reads from Pods what is where. What a node holds it keeps: a
+portion that another worker gets is there twice.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from kilnwork.api import meta
+
+ANNOTATION = "kilnwork.dev/portions"
+"""On Pods: numbers of the portions of a worker, separated by commas."""
+
+Places = Mapping[str, Mapping[str, frozenset[int]]]
+"""Portions by group, by node."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A worker. `node`: where it is or will be, "" while that is open; `portions`: those that its
+    Pod tells, None before its gate is opened."""
+
+    name: str
+    node: str
+    portions: frozenset[int] | None = None
+
+
+def of_pod(metadata: meta.ObjectMeta) -> frozenset[int]:
+    """Return the portions that a Pod tells."""
+    text = metadata.annotations.get(ANNOTATION, "")
+    return frozenset(int(number) for number in text.split(",") if number.isdecimal())
+
+
+def text(portions: Iterable[int]) -> str:
+    """Return how a Pod tells its portions."""
+    return ",".join(map(str, sorted(portions)))
+
+
+def share(
+    count: int, holders: Sequence[Holder], *, near: Mapping[str, frozenset[int]]
+) -> dict[str, frozenset[int]]:
+    """Return the portions of each worker, by name. If there is one, each portion has a worker.
+
+    Workers keep what they have. What nobody has goes to those that have nothing yet, in equal
+    numbers; without any, to those that have least. Workers that still have nothing get a part of
+    what the busiest have, too. Of equals those are chosen whose nodes have it or fetch it, `near`
+    by node.
+    """
+    found = {one.name: set(one.portions or ()) for one in holders}
+    there = {one.name: near.get(one.node, frozenset[int]()) for one in holders}
+    new = sorted(one.name for one in holders if one.portions is None)
+    owned = set().union(*found.values())
+    nobodys = [one for one in range(count) if one not in owned] if holders else []
+    each, more = divmod(len(nobodys), len(new)) if new else (0, 0)
+    for portion in nobodys:
+        if new:
+            full = sum(len(found[name]) > each for name in new)
+            able = [name for name in new if len(found[name]) < each + (full < more)]
+            chosen = min(able, key=lambda name: (portion not in there[name], name))
+        else:
+            chosen = min(found, key=lambda n: (portion not in there[n], len(found[n]), n))
+        found[chosen].add(portion)
+    for name in new:
+        if not found[name]:
+            found[name] = _part(count, max(1, count // len(holders)), found, near=there[name])
+    return {name: frozenset(has) for name, has in found.items()}
+
+
+def _part(
+    count: int, size: int, found: Mapping[str, set[int]], *, near: frozenset[int]
+) -> set[int]:
+    """Return some portions that others have: those that are near, that fewest have, and those of
+    the busiest."""
+    copies = Counter(portion for has in found.values() for portion in has)
+    load: dict[int, int] = {}
+    for has in found.values():
+        load |= {portion: max(len(has), load.get(portion, 0)) for portion in has}
+
+    def rank(portion: int) -> tuple[bool, int, int, int]:
+        return portion not in near, copies[portion], -load.get(portion, 0), portion
+
+    return set(sorted(range(count), key=rank)[:size])
+
+
+def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
+    """Return what is in any of these."""
+    found: dict[str, dict[str, frozenset[int]]] = {}
+    for one in places:
+        for group, by_node in one.items():
+            into = found.setdefault(group, {})
+            for node, has in by_node.items():
+                into[node] = into.get(node, frozenset()) | has
+    return found
+
+
+def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
+    """Return the portions of each group that are nowhere; groups that lack none are left out."""
+    found = {}
+    for group, count in counts.items():
+        there = frozenset[int]().union(*places.get(group, {}).values())
+        if len(there) < count:
+            found[group] = sorted(frozenset(range(count)) - there)
+    return found
+
+
+def held(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
+    """Return what nodes hold: all that is wanted of them if they are `ready`, else what they have
+    held `before`. Nodes that nothing is known of hold nothing."""
+    found: dict[str, dict[str, frozenset[int]]] = {}
+    for group, by_node in wanted.items():
+        was = before.get(group, {})
+        now = {n: has if ready[n] else was.get(n) for n, has in by_node.items() if n in ready}
+        found[group] = {node: has for node, has in now.items() if has}
+    return found

@@ -1,0 +1,223 @@
+"""Which members of a gang go where, with which data: for backend `pods_backend`.
+
+Pure. Those without which nothing starts come first; what room there is says `capacity`, who has
+which portions of the data `data_portions`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, pod, reasons, sync_set, sync_set_validation
+from kilnwork.controllers.gangs import capacity, data_portions, members, port
+
+LOOK_S = 1.0
+"""Between looks for room: Pods of others come and go, and nobody watches them all."""
+
+Reason = reasons.SetReason
+
+
+def opening_patch(
+    spec: port.GangSpec, member: capacity.Member, room: capacity.Room, *, now: float
+) -> meta.JsonObject:
+    """Return the merge patch that opens the gate of a Pod; where data leads, it may go to no other
+    nodes than those that have it."""
+    given = member.pod
+    gates = given["spec"].get("schedulingGates") or ()
+    left = [gate for gate in gates if gate["name"] != sync_set_validation.GATE]
+    change: dict[str, Any] = {"schedulingGates": left or None}
+    data = spec.data
+    if data is not None and room.nodes:
+        held = data.lead or spec.running_since is not None
+        allowed = nodes_with_data(data, member) if held else data.nodes
+        if member.allowed is not None:
+            allowed &= member.allowed
+        change["affinity"] = capacity.affinity_to(given, allowed, room.nodes)
+    metadata = given["metadata"]
+    marks = {members.OPENED_ANNOTATION: f"{now:.3f}"}
+    if member.portions is not None:
+        marks[data_portions.ANNOTATION] = data_portions.text(member.portions)
+    return {
+        "metadata": {
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "annotations": marks,
+        },
+        "spec": change,
+    }
+
+
+def place(
+    spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+) -> tuple[capacity.Placement, list[capacity.Member]]:
+    """Return where the gated members would go, those without which nothing starts first."""
+    raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
+    needed: list[capacity.Member] = []
+    others: list[capacity.Member] = []
+    for group in groups:
+        started = sum(not members.is_gated(seen) for seen in group.live)
+        for position, seen in enumerate(group.gated):
+            found = raw.get((spec.namespace, seen.metadata.name))
+            if found is None or not capacity.is_gated(found):
+                continue
+            member = _member(spec, group, found)
+            (needed if started + position < group.spec.min else others).append(member)
+    ready = frozenset[str]() if spec.data is None else spec.data.ready
+    first = capacity.place(room, needed, ready=ready)
+    if first.unplaced or not others:
+        return first, needed
+    return _with_others(spec, room, needed, others), [*needed, *others]
+
+
+def _with_others(
+    spec: port.GangSpec,
+    room: capacity.Room,
+    needed: Sequence[capacity.Member],
+    others: Sequence[capacity.Member],
+) -> capacity.Placement:
+    """Return all that are needed, and of the others as many as fit beside them."""
+    ready = frozenset[str]() if spec.data is None else spec.data.ready
+    first = capacity.place(room, needed, ready=ready)
+    placed = [
+        {**m.pod, "spec": {**m.pod["spec"], "nodeName": first.assigned[m.name]}} for m in needed
+    ]
+    rest = msgspec.structs.replace(room, pods=(*room.pods, *placed))
+    second = capacity.place(rest, others, ready=ready)
+    return capacity.Placement({**first.assigned, **second.assigned}, second.unplaced)
+
+
+def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> capacity.Member:
+    allowed: frozenset[str] | None = None
+    near: Mapping[str, int] = {}
+    if spec.data is not None:
+        allowed = spec.data.nodes
+        if group.spec.near is not sync_set.NearMode.NONE:
+            near = spec.data.near.get(group.spec.name, {})
+    return capacity.Member(capacity.name_of(raw), group.spec.name, raw, allowed, near)
+
+
+def would_fit(spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room) -> bool:
+    """Return whether a gang could start if nothing else ran."""
+    gated = tuple(p for p in room.pods if capacity.is_gated(p))
+    alone = capacity.Room(nodes=room.nodes, pods=gated)
+    placement, waiting = place(spec, groups, alone)
+    return bool(choose_going(spec, groups, placement, waiting))
+
+
+def choose_going(
+    spec: port.GangSpec,
+    groups: tuple[members.Group, ...],
+    placement: capacity.Placement,
+    waiting: Sequence[capacity.Member],
+) -> list[capacity.Member]:
+    """Return the members that have a node: none of them, if the gang has not begun and one is
+    missing without which nothing starts."""
+    placed = [member for member in waiting if member.name in placement.assigned]
+    if spec.running_since is not None:
+        return placed
+    for group in groups:
+        started = sum(not members.is_gated(seen) for seen in group.live)
+        if started + placement.count(waiting, group.spec.name) < group.spec.min:
+            return []
+    return placed
+
+
+def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset[str]:
+    """Return the nodes that hold all that a member needs."""
+    if member.portions is None:
+        return data.ready
+    held = data.held.get(member.group, {})
+    return frozenset(node for node, has in held.items() if member.portions <= has)
+
+
+def as_they_are(
+    groups: tuple[members.Group, ...], room: capacity.Room
+) -> tuple[members.Group, ...]:
+    """Groups with their Pods as they were read now."""
+    raw = {p["metadata"]["uid"]: p for p in room.pods}
+    return tuple(
+        msgspec.structs.replace(
+            group,
+            pods=tuple(
+                msgspec.convert(raw[p.metadata.uid], pod.Pod)
+                for p in group.pods
+                if p.metadata.uid in raw
+            ),
+        )
+        for group in groups
+    )
+
+
+def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
+    """Return what workers have that are on their way to a node, too."""
+    return data_portions.merge(
+        *(
+            {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
+            for g in groups
+            for p in g.live
+        )
+    )
+
+
+def as_holder(seen: pod.Pod) -> data_portions.Holder:
+    """Return a worker whose gate was opened, with its share of the data."""
+    return data_portions.Holder(
+        seen.metadata.name, seen.spec.node_name, data_portions.of_pod(seen.metadata)
+    )
+
+
+def share_portions(
+    spec: port.GangSpec, group: members.Group, holders: Sequence[data_portions.Holder]
+) -> dict[str, frozenset[int]]:
+    """Return the portions of each worker of a group, by name."""
+    near = {} if spec.data is None else data_portions.merge(spec.data.held, spec.data.wanted)
+    return data_portions.share(group.spec.portions, holders, near=near.get(group.spec.name, {}))
+
+
+def with_portions(
+    spec: port.GangSpec,
+    groups: tuple[members.Group, ...],
+    placement: capacity.Placement,
+    going: Sequence[capacity.Member],
+) -> list[capacity.Member]:
+    """Return the members that are about to start, with their shares of the data."""
+    shares: dict[str, frozenset[int]] = {}
+    for group in groups:
+        if group.spec.portions:
+            started = [as_holder(p) for p in group.live if not members.is_gated(p)]
+            new = [
+                data_portions.Holder(m.name, placement.assigned.get(m.name, ""))
+                for m in going
+                if m.group == group.spec.name
+            ]
+            shares |= share_portions(spec, group, [*started, *new])
+    return [msgspec.structs.replace(m, portions=shares.get(m.name)) for m in going]
+
+
+def with_places(
+    found: port.GangState, placement: capacity.Placement, going: Sequence[capacity.Member]
+) -> port.GangState:
+    """Return where members are, and will be, and their data has to be."""
+    coming = (
+        {m.group: {placement.assigned[m.name]: m.portions}} for m in going if m.portions is not None
+    )
+    return msgspec.structs.replace(
+        found,
+        nodes=found.nodes | {placement.assigned[m.name] for m in going},
+        portions=data_portions.merge(found.portions, *coming),
+    )
+
+
+def waits_for_data(
+    found: port.GangState, placement: capacity.Placement, late: set[str]
+) -> port.GangState:
+    """Return the state while a gate stays closed for data."""
+    where = ", ".join(sorted({placement.assigned[name] for name in late}))
+    workers = "1 worker waits" if len(late) == 1 else f"{len(late)} workers wait"
+    return msgspec.structs.replace(
+        found,
+        reason=Reason.WAITING_FOR_DATA,
+        message=f"{workers} at the gate until the data is on {where}",
+        again_s=LOOK_S,
+    )

@@ -1,0 +1,112 @@
+"""Makes, scales and deletes the TaskClusters of a gang, and reads what is known of them.
+
+Used by the backends. A TaskCluster that is there is left as it is but for its replicas: the
+template of a generation does not change. Decides nothing else.
+"""
+
+from typing import NamedTuple
+
+from kilnwork.api import kinds, meta, reasons, task_cluster
+from kilnwork.controllers import ports, reconciler_context
+from kilnwork.controllers.gangs import cluster_manifests, members, port
+from kilnwork.kube import errors
+
+Reason = reasons.SetReason
+
+
+class Obstacle(NamedTuple):
+    """What keeps a group from being made."""
+
+    reason: reasons.SetReason
+    message: str
+
+
+class GroupClusters:
+    """The TaskClusters of all gangs. `gated`: their Pods wait at a gate."""
+
+    def __init__(self, context: reconciler_context.ReconcilerContext, *, gated: bool) -> None:
+        self._client = context.kube
+        self._caches = context.caches
+        self._gated = gated
+        self._hub: ports.ClusterHub | None = None
+
+    def use(self, hub: ports.ClusterHub) -> None:
+        """Ask this dispatcher from now on."""
+        self._hub = hub
+
+    def groups(self, spec: port.GangSpec) -> tuple[members.Group, ...]:
+        """Return what is known of each group."""
+        return tuple(self._group(spec, wanted) for wanted in spec.groups)
+
+    def _group(self, spec: port.GangSpec, wanted: port.GroupSpec) -> members.Group:
+        found = self._caches.clusters.get((spec.namespace, wanted.cluster))
+        if found is None or not _is_ours(found.metadata, spec.uid):
+            return members.Group(spec=wanted, cluster=None)
+        pods = self._caches.pods.owned_by(found.metadata.uid)
+        view = None if self._hub is None else self._hub.cluster(spec.namespace, wanted.cluster)
+        ordered = tuple(sorted(pods, key=lambda p: p.metadata.name))
+        return members.Group(spec=wanted, cluster=found, pods=ordered, view=view)
+
+    async def make(self, spec: port.GangSpec) -> Obstacle | None:
+        """Make what is missing, and as large as it should be."""
+        for group in self.groups(spec):
+            if group.cluster is None:
+                obstacle = await self._create(spec, group.spec)
+                if obstacle is not None:
+                    return obstacle
+            elif group.cluster.metadata.deletion_timestamp is not None:
+                text = f"TaskCluster {group.spec.cluster} of before is being deleted"
+                return Obstacle(Reason.WAITING_FOR_WORKERS, text)
+            elif group.cluster.spec.replicas != group.spec.replicas:
+                await self._scale(spec, group.spec)
+        return None
+
+    async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
+        """Delete the groups of all generations but one; True when there is none."""
+        owned = self._caches.clusters.owned_by(uid)
+        kept = None if but is None else str(but)
+        left = [
+            c for c in owned if c.metadata.labels.get(cluster_manifests.GENERATION_LABEL) != kept
+        ]
+        for found in left:
+            if found.metadata.namespace == namespace and not found.metadata.deletion_timestamp:
+                await reconciler_context.delete(self._client, kinds.TASK_CLUSTERS, found.metadata)
+        return not left
+
+    async def _create(self, spec: port.GangSpec, group: port.GroupSpec) -> Obstacle | None:
+        body = cluster_manifests.task_cluster(spec, group, gated=self._gated)
+        try:
+            await self._client.create(kinds.TASK_CLUSTERS, body, spec.namespace)
+        except errors.AlreadyExists:
+            return await self._taken(spec, group)
+        except (errors.Forbidden, errors.Invalid) as error:
+            text = f"TaskCluster {group.cluster} cannot be made: {error.message}"
+            return Obstacle(Reason.OBJECT_REFUSED, text)
+        return None
+
+    async def _taken(self, spec: port.GangSpec, group: port.GroupSpec) -> Obstacle | None:
+        name = group.cluster
+        try:
+            found = await self._client.get(
+                kinds.TASK_CLUSTERS, name, spec.namespace, type=task_cluster.TaskCluster
+            )
+        except errors.NotFound:
+            return Obstacle(Reason.WAITING_FOR_WORKERS, f"TaskCluster {name} is to be made")
+        if not _is_ours(found.metadata, spec.uid):
+            text = f"TaskCluster {name} exists and does not belong to this SyncSet: delete it"
+            return Obstacle(Reason.OBJECT_REFUSED, text)
+        return None  # ours: the cache has not heard of it yet
+
+    async def _scale(self, spec: port.GangSpec, group: port.GroupSpec) -> None:
+        change = {"spec": {"replicas": group.replicas}}
+        try:
+            await self._client.merge_patch(
+                kinds.TASK_CLUSTERS, group.cluster, change, spec.namespace
+            )
+        except errors.NotFound:
+            return
+
+
+def _is_ours(metadata: meta.ObjectMeta, uid: str) -> bool:
+    owner = metadata.controller()
+    return owner is not None and owner.uid == uid

@@ -1,0 +1,59 @@
+"""Backend `local_backend`: workers are processes of one machine, and the flow starts when all are
+there.
+
+Used by the SyncSet controller. There is nothing to wait for but the workers: no gate, and all
+data is on the one node. After its wait an incomplete gang is taken away whole and made anew.
+"""
+
+import msgspec
+
+from kilnwork.api import reasons
+from kilnwork.controllers import ports, reconciler_context
+from kilnwork.controllers.gangs import group_clusters, members, port
+
+SOON_S = 0.25
+"""When to look again at what is on its way out."""
+
+
+class LocalBackend:
+    """A barrier over worker processes (`port.Backend`)."""
+
+    def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
+        self._clusters = group_clusters.GroupClusters(context, gated=False)
+        self._clock = context.time
+
+    def use(self, hub: ports.ClusterHub) -> None:
+        """Ask this dispatcher from now on."""
+        self._clusters.use(hub)
+
+    async def ensure(self, spec: port.GangSpec) -> port.GangState:
+        """Make the groups; take an incomplete gang away whose wait is over."""
+        obstacle = await self._clusters.make(spec)
+        found = await self.observe(spec)
+        if obstacle is not None:
+            return msgspec.structs.replace(
+                found, ready=False, reason=obstacle.reason, message=obstacle.message, again_s=1.0
+            )
+        if found.ready or spec.running_since is not None:
+            return found
+        began = members.made(self._clusters.groups(spec))
+        left_s = spec.wait_s if began is None else began + spec.wait_s - self._clock.wall()
+        if left_s > 0:
+            return msgspec.structs.replace(found, again_s=left_s)
+        text = f"not all workers came within {spec.wait_s:g} s"
+        found = msgspec.structs.replace(found, reason=reasons.SetReason.GANG_TIMED_OUT)
+        if not spec.requeue:
+            message = f"{text}: {found.message}"
+            return msgspec.structs.replace(found, timed_out=True, message=message)
+        await self._clusters.release(spec.namespace, spec.uid, but=None)
+        message = f"{text}, all begin anew: {found.message}"
+        return msgspec.structs.replace(found, message=message, again_s=SOON_S)
+
+    async def observe(self, spec: port.GangSpec) -> port.GangState:
+        """Say where it is."""
+        groups = self._clusters.groups(spec)
+        return members.state(groups, since=spec.running_since)
+
+    async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
+        """Delete the groups of other generations."""
+        return await self._clusters.release(namespace, uid, but=but)

@@ -1,0 +1,310 @@
+"""Backend `pods_backend`: Pods wait at a gate until there is room for all of them, and their data.
+
+Used by the SyncSet controller; needs nothing but Kubernetes. The gate is a scheduling gate
+(KEP-3521) in the template of every worker. A check of all nodes decides (`capacity`), one gang
+after the other; then the gates of the whole gang are opened, or none. What Pods hold is read anew
+from the API server for each check, so that gangs that were let go a moment ago are reckoned with.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from kilnwork.api import meta, pod, reasons, resource
+from kilnwork.controllers import ports, reconciler_context
+from kilnwork.controllers.gangs import (
+    capacity,
+    data_portions,
+    gang_placement,
+    group_clusters,
+    members,
+    port,
+    waiting_gangs,
+)
+from kilnwork.kube import errors
+
+LOOK_FOR_MORE_S = 5.0
+"""The same for workers of a gang that does without them."""
+
+SOON_S = 0.25
+_AT_ONCE = 16
+"""Gates opened at the same time."""
+
+Reason = reasons.SetReason
+
+
+class PodsBackend:
+    """Our own gate, and our own look at the room there is (`port.Backend`)."""
+
+    def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
+        self._clusters = group_clusters.GroupClusters(context, gated=True)
+        self._client = context.kube
+        self._clock = context.time
+        self._checking = asyncio.Lock()
+        """One gang at a time looks for room and takes it."""
+        self._waiting_gangs = waiting_gangs.WaitingGangs(context.time)
+
+    def use(self, hub: ports.ClusterHub) -> None:
+        """Ask this dispatcher from now on."""
+        self._clusters.use(hub)
+
+    async def ensure(self, spec: port.GangSpec) -> port.GangState:
+        """Make the groups; let all go, or none; take the room back from those that wait too long
+        for others."""
+        obstacle = await self._clusters.make(spec)
+        groups = self._clusters.groups(spec)
+        found = members.state(groups, since=spec.running_since)
+        if obstacle is not None:
+            return msgspec.structs.replace(
+                found,
+                ready=False,
+                reason=obstacle.reason,
+                message=obstacle.message,
+                again_s=gang_placement.LOOK_S,
+            )
+        if self._is_late(spec, groups, found):
+            return await self._give_up(spec, groups, found)
+        if any(g.gated for g in groups):
+            async with self._checking:
+                groups, found = await self._let_go(spec, groups)
+        found = await self._share_lost(spec, groups, found)
+        return self._with_wait(spec, groups, found)
+
+    async def observe(self, spec: port.GangSpec) -> port.GangState:
+        """Say where it is."""
+        return members.state(self._clusters.groups(spec), since=spec.running_since)
+
+    async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
+        """Delete the groups of other generations."""
+        return await self._clusters.release(namespace, uid, but=but)
+
+    # Waiting
+
+    def _is_late(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+    ) -> bool:
+        """Return whether the wait is over: of those that were let go for the others, or of all if
+        none was and the gang is not to wait for ever."""
+        if found.ready or spec.running_since is not None:
+            return False
+        began = members.opened(groups)
+        if began is None and not spec.requeue:
+            began = members.made(groups)
+        return began is not None and self._clock.wall() >= began + spec.wait_s
+
+    async def _give_up(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+    ) -> port.GangState:
+        message = found.message
+        if members.opened(groups) is None:
+            ahead = self._waiting_gangs.ahead_of(spec)
+            message = ahead or (await self._look(spec, groups)).message or message
+        text = f"not all workers came within {spec.wait_s:g} s"
+        if not spec.requeue:
+            return msgspec.structs.replace(
+                found, timed_out=True, reason=Reason.GANG_TIMED_OUT, message=f"{text}: {message}"
+            )
+        for group in groups:
+            for seen in group.live:
+                if not members.is_gated(seen):
+                    await reconciler_context.delete(self._client, resource.PODS, seen.metadata)
+        return msgspec.structs.replace(
+            found,
+            nodes=frozenset(),
+            reason=Reason.GANG_TIMED_OUT,
+            message=f"{text}; they gave their room back, and all begin anew: {message}",
+            again_s=SOON_S,
+        )
+
+    def _with_wait(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+    ) -> port.GangState:
+        """When to look again: for room, and whether the wait is over."""
+        waits = [] if found.again_s is None else [found.again_s]
+        began = members.opened(groups)
+        if not found.ready and spec.running_since is None and began is not None:
+            waits.append(max(0.05, began + spec.wait_s - self._clock.wall()))
+        return msgspec.structs.replace(found, again_s=min(waits, default=None))
+
+    # Room
+
+    async def _look(self, spec: port.GangSpec, groups: tuple[members.Group, ...]) -> port.GangState:
+        """Say where the gated members would go, and open no gate."""
+        room = await self._room(spec)
+        if room is None:
+            return members.state(groups, since=spec.running_since)
+        placement, _ = gang_placement.place(spec, groups, room)
+        text = capacity.lacks(placement, room)
+        return members.state(
+            groups, since=spec.running_since, reason=Reason.WAITING_FOR_ROOM, message=text
+        )
+
+    async def _let_go(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...]
+    ) -> tuple[tuple[members.Group, ...], port.GangState]:
+        """Open the gates of members that have room, if all have that need it. Give the groups as
+        they are now, too: the caches may not have heard yet of gates that were opened before."""
+        room = await self._room(spec)
+        if room is None:
+            found = members.state(groups, since=spec.running_since)
+            return groups, await self._without_check(spec, groups, found)
+        groups = gang_placement.as_they_are(groups, room)
+        return groups, await self._take_turn(spec, groups, room)
+
+    async def _take_turn(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+    ) -> port.GangState:
+        """Let a gang take room, unless one of higher priority waits that could have it."""
+        begins = spec.running_since is None and members.opened(groups) is None
+        if begins and (ahead := self._waiting_gangs.ahead_of(spec)):
+            waits = Reason.WAITING_FOR_ROOM
+            found = members.state(groups, since=None, reason=waits, message=ahead)
+            return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
+        found = await self._let_go_in(spec, groups, room)
+        waits_for_it = found.reason in (Reason.WAITING_FOR_ROOM, Reason.WAITING_FOR_DATA)
+        could = begins and waits_for_it and gang_placement.would_fit(spec, groups, room)
+        self._waiting_gangs.note(spec, waits=could)
+        return found
+
+    async def _let_go_in(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+    ) -> port.GangState:
+        found = members.state(groups, since=spec.running_since)
+        placement, waiting = gang_placement.place(spec, groups, room)
+        going = gang_placement.choose_going(spec, groups, placement, waiting)
+        if not going:
+            text = capacity.lacks(placement, room)
+            if not text:  # some Pods are not made yet
+                return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
+            return msgspec.structs.replace(
+                found,
+                reason=Reason.GANG_READY if found.ready else Reason.WAITING_FOR_ROOM,
+                message="" if found.ready else text,
+                again_s=LOOK_FOR_MORE_S if found.ready else gang_placement.LOOK_S,
+            )
+        going = gang_placement.with_portions(spec, groups, placement, going)
+        found = gang_placement.with_places(found, placement, going)
+        data = spec.data
+        if data is not None and (data.lead or spec.running_since is not None):
+            # The whole gang starts together; later each goes as soon as its own node has the data.
+            late = {
+                m.name
+                for m in going
+                if placement.assigned[m.name] not in gang_placement.nodes_with_data(data, m)
+            }
+            if late and spec.running_since is None:
+                return gang_placement.waits_for_data(found, placement, late)
+            going = [member for member in going if member.name not in late]
+        await self._open(spec, going, room)
+        return (
+            found
+            if going or found.ready
+            else msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
+        )
+
+    async def _without_check(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+    ) -> port.GangState:
+        """Nobody lets us see the nodes: the scheduler decides, and the wait brings back those that
+        came without the others."""
+        if spec.data is not None and spec.data.lead and not spec.data.ready >= spec.data.nodes:
+            text = "the manager may not read nodes: workers wait until all nodes have the data"
+            everywhere = {
+                g.spec.name: dict.fromkeys(spec.data.nodes, frozenset(range(g.spec.portions)))
+                for g in groups
+                if g.spec.portions
+            }
+            return msgspec.structs.replace(
+                found,
+                nodes=spec.data.nodes,
+                portions=everywhere,
+                reason=Reason.WAITING_FOR_DATA,
+                message=text,
+            )
+        if any(len(g.live) < g.spec.min for g in groups) and spec.running_since is None:
+            return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
+        gated = [(g, p) for g in groups for p in g.gated]
+        room = capacity.Room()
+        going = [
+            capacity.Member(p.metadata.name, g.spec.name, await self._raw(p)) for g, p in gated
+        ]
+        nowhere = capacity.Placement({})
+        await self._open(spec, gang_placement.with_portions(spec, groups, nowhere, going), room)
+        return found
+
+    async def _raw(self, seen: pod.Pod) -> meta.JsonObject:
+        return await self._client.get(resource.PODS, seen.metadata.name, seen.metadata.namespace)
+
+    async def _room(self, spec: port.GangSpec) -> capacity.Room | None:
+        """Return the nodes and all Pods as they are now; None if the manager may not see nodes."""
+        try:
+            nodes = await self._client.list(resource.NODES, type=dict)
+        except errors.Forbidden:
+            return None
+        try:
+            pods = await self._client.list(resource.PODS, type=dict)
+        except errors.Forbidden:
+            pods = await self._client.list(resource.PODS, spec.namespace, type=dict)
+        return capacity.Room(nodes=tuple(nodes.items), pods=tuple(pods.items))
+
+    async def _share_lost(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+    ) -> port.GangState:
+        """Give portions that no worker has any more to others, if the one that takes its place has
+        none: before that is made, it is waited for."""
+        counts = {g.spec.name: g.spec.portions for g in groups}
+        lost = data_portions.missing(
+            counts, data_portions.merge(found.portions, gang_placement.portions_of(groups))
+        )
+        told: dict[str, dict[str, frozenset[int]]] = {}
+        for group in groups:
+            placed = [p for p in group.live if p.spec.node_name and not members.is_gated(p)]
+            if group.spec.name not in lost or not placed:
+                continue
+            if len(group.live) < group.spec.replicas:
+                found = msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
+                continue
+            others = [gang_placement.as_holder(p) for p in group.live if not members.is_gated(p)]
+            shares = gang_placement.share_portions(spec, group, others)
+            for seen in placed:
+                has = shares[seen.metadata.name]
+                if has != data_portions.of_pod(seen.metadata):
+                    await self._tell_portions(seen, has)
+                    told.setdefault(group.spec.name, {})[seen.spec.node_name] = has
+        return msgspec.structs.replace(found, portions=data_portions.merge(found.portions, told))
+
+    async def _tell_portions(self, seen: pod.Pod, has: frozenset[int]) -> None:
+        marks = {data_portions.ANNOTATION: data_portions.text(has)}
+        change = {"metadata": {"uid": seen.metadata.uid, "annotations": marks}}
+        try:
+            await self._client.merge_patch(
+                resource.PODS, seen.metadata.name, change, seen.metadata.namespace
+            )
+        except (errors.Conflict, errors.NotFound):
+            return  # another has its name: the next pass shares anew
+
+    # Gates
+
+    async def _open(
+        self, spec: port.GangSpec, going: Sequence[capacity.Member], room: capacity.Room
+    ) -> None:
+        """Open the gates of these members. One that changed meanwhile is met again in the next
+        pass, as is one that a crash left behind: then the gang has begun, and is completed."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(member: capacity.Member) -> None:
+            async with limit:
+                try:
+                    await self._client.merge_patch(
+                        resource.PODS,
+                        member.name,
+                        gang_placement.opening_patch(spec, member, room, now=self._clock.wall()),
+                        spec.namespace,
+                    )
+                except (errors.Conflict, errors.NotFound):
+                    return
+
+        async with asyncio.TaskGroup() as tasks:
+            for member in going:
+                tasks.create_task(one(member))

@@ -1,0 +1,88 @@
+"""Which of a JobConfig's Jobs another Job depends on, where it names the JobConfig. Pure.
+
+Used by `dependencies`. The choice follows from times that do not change, so that a Job that waits
+is not passed on from one Job to the next: ticks until its own time are decided first.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kilnwork.api import job, job_config, job_expansion, schedules
+from kilnwork.jobs import index_model
+from kilnwork.kit import clock
+
+
+class Choice(NamedTuple):
+    """The Job, or what is waited for until there is one."""
+
+    found: job.Job | None = None
+    waits: str = ""
+
+
+def choose(
+    seen: job.Job,
+    config: job_config.JobConfig,
+    *,
+    jobs: Iterable[job.Job],
+    row: index_model.ScheduleRow | None,
+) -> Choice:
+    """Return the newest Job of a JobConfig that is not after `seen`, without any the first made
+    after it. `jobs`: those of the JobConfig. `row`: what was decided of its schedule."""
+    until, name = time_of(seen), config.metadata.name
+    others = [one for one in jobs if one.metadata.uid != seen.metadata.uid]
+    ticks = {job_expansion.scheduled_time_of(one) for one in others}
+    try:
+        undecided = _undecided(config, row, until, ticks)
+    except schedules.InvalidSchedule as error:
+        return Choice(waits=f"JobConfig {name} cannot be used: {error}")
+    if undecided is not None:
+        text = f"JobConfig {name} has not made its Job of {clock.rfc3339(undecided)} yet"
+        if config.status.state == job_config.ConfigState.INVALID:
+            text += ", and cannot be used"
+        return Choice(waits=text)
+    before = [one for one in others if time_of(one) <= until]
+    if before:
+        return Choice(max(before, key=_order))
+    made = _created(seen)
+    after = [one for one in others if _created(one) >= made]
+    if after:
+        return Choice(min(after, key=_order))
+    text = f"JobConfig {name} has no Job until {clock.rfc3339(until)}, and has made none since"
+    return Choice(waits=f"{text}: `kiln run-job {name}` or `kiln backfill {name}` makes one")
+
+
+def time_of(one: job.Job) -> float:
+    """Return the tick that a Job has the time of, else when it was made; seconds."""
+    tick = job_expansion.scheduled_time_of(one)
+    return _created(one) if tick is None else float(tick)
+
+
+def _undecided(
+    config: job_config.JobConfig,
+    row: index_model.ScheduleRow | None,
+    until: float,
+    made: set[int | None],
+) -> int | None:
+    """Return a tick until then of which it is not known yet whether it makes a Job, or whose Job
+    is not there yet; None if all are decided."""
+    metadata, spec = config.metadata, config.spec.schedule
+    if spec is None or spec.disabled or spec.cron is None:
+        return None
+    pending = [] if row is None else [t for t in row.pending if t <= until and t not in made]
+    if pending:
+        return max(pending)
+    schedule = schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+    decided = max(int(schedules.begin(config)), 0 if row is None else row.tick)
+    following = schedule.next_after(decided)
+    return following if following is not None and following <= until else None
+
+
+def _created(one: job.Job) -> float:
+    made = one.metadata.creation_timestamp
+    return 0.0 if made is None else clock.parse_rfc3339(made)
+
+
+def _order(one: job.Job) -> tuple[float, bool, str]:
+    """Of two with the same time, that of a tick is the later one."""
+    is_of_tick = job_expansion.scheduled_time_of(one) is not None
+    return time_of(one), is_of_tick, one.metadata.name

@@ -1,0 +1,34 @@
+"""What every reconciler is given (client, caches, a voice, a clock), and what all of them do.
+
+Used by the reconcilers of all kinds; made by `assembly`.
+"""
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.controllers import caches, ports
+from kilnwork.kit import clock
+from kilnwork.kube import client, errors
+
+
+class ReconcilerContext(msgspec.Struct, frozen=True):
+    """`emit` tells kube events, in the background."""
+
+    kube: client.Client
+    caches: caches.Caches
+    emit: ports.Emit
+    time: clock.Clock
+
+
+async def delete(kube: client.Client, kind: resource.Resource, metadata: meta.ObjectMeta) -> None:
+    """Delete this very object, whatever it owns after it; gone already: nothing happens."""
+    try:
+        await kube.delete(
+            kind,
+            metadata.name,
+            metadata.namespace,
+            uid=metadata.uid,
+            propagation="Background",
+        )
+    except errors.NotFound:
+        return

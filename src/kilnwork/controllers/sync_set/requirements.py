@@ -1,0 +1,264 @@
+"""What a generation of a SyncSet asks for: snapshots with shards, groups of workers, a flow.
+
+Pure. Used by `plan`. A replay takes snapshots and flow from the generation that it repeats.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import flow, flow_program, sync_set
+from kilnwork.controllers.data_pond import model
+from kilnwork.controllers.gangs import cluster_manifests, data_portions, port
+from kilnwork.data.pond import manifest, shards
+from kilnwork.jobs.flows import model as flow_model
+
+LEAD_BYTES = 256 << 20
+"""With more data, order `auto` fetches first and starts workers where it is."""
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs, on which data: all of it pinned."""
+
+    flow: flow.Flow
+    snapshots: Mapping[str, flow_model.SnapshotRef]
+    outputs: tuple[sync_set.Output, ...] = ()
+
+    @property
+    def needs_pond(self) -> bool:
+        """Whether it reads data or keeps files."""
+        return bool(self.snapshots or self.outputs)
+
+
+def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
+    """Return the number of workers of a group."""
+    if group.replicas_of is None:
+        return group.count
+    found = refs.get(group.replicas_of.snapshot)
+    count = len(found.shards) if found is not None and found.shards else 1
+    return min(count, group.replicas_of.max)
+
+
+def groups(
+    seen: sync_set.SyncSet,
+    generation: int,
+    program: Program,
+    *,
+    backend: sync_set.Backend | None,
+) -> tuple[port.GroupSpec, ...]:
+    """Return the groups of workers that are wanted."""
+    refs = program.snapshots
+    readers = _readers(seen, program, backend=backend)
+    found = []
+    for group in seen.spec.resources.every_group:
+        count = replicas(group, refs)
+        shards = [len(refs[name].shards or ()) for name in readers.get(group.name, ())]
+        most = count if group.elastic is None else max(count, group.elastic.max)
+        made = _group(seen, generation, group, count)
+        found.append(msgspec.structs.replace(made, portions=min(most, max(shards, default=0))))
+    return tuple(found)
+
+
+def by_shard(
+    seen: sync_set.SyncSet,
+    refs: Mapping[str, flow_model.SnapshotRef],
+    *,
+    backend: sync_set.Backend | None,
+) -> tuple[str, ...]:
+    """Return snapshots of which a node gets only the shards of its workers: none where there is one
+    node."""
+    if backend is not sync_set.Backend.PODS:
+        return ()
+    return tuple(
+        snapshot.name
+        for snapshot in seen.spec.data.snapshots
+        if snapshot.deliver is sync_set.Deliver.SHARD
+        and snapshot.name in refs
+        and refs[snapshot.name].shards
+    )
+
+
+def _readers(
+    seen: sync_set.SyncSet, program: Program, *, backend: sync_set.Backend | None
+) -> dict[str, list[str]]:
+    """By group, the snapshots that are delivered by shards and that its steps read."""
+    names = by_shard(seen, program.snapshots, backend=backend)
+    if not names:
+        return {}
+    built, _ = flow_program.build(program.flow)
+    first = seen.spec.resources.groups[0].name
+    found: dict[str, list[str]] = {}
+    for name, steps in flow_program.shard_readers(built).items():
+        for group in {step.step.group or first for step in steps if not step.own_cluster}:
+            if name in names:
+                found.setdefault(group, []).append(name)
+    return found
+
+
+def _group(
+    seen: sync_set.SyncSet, generation: int, group: sync_set.Group, count: int
+) -> port.GroupSpec:
+    return port.GroupSpec(
+        name=group.name,
+        cluster=cluster_manifests.cluster_name(seen.metadata.name, generation, group.name),
+        replicas=count,
+        min=min(count, group.min or count),
+        slots=group.slots_per_worker,
+        account=group.service_account_name,
+        template=group.template,
+        near=group.near_mode if group.near else sync_set.NearMode.NONE,
+        fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
+        elastic=group.elastic is not None,
+        spawns_on=_spawns_on(seen, generation, group),
+    )
+
+
+def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
+    """Return the TaskCluster of what functions on the controller spawn."""
+    resources = seen.spec.resources
+    if resources.controller is None or group.name != sync_set.CONTROLLER:
+        return ""
+    first = resources.groups[0].name
+    return cluster_manifests.cluster_name(seen.metadata.name, generation, first)
+
+
+class ShardCache:
+    """Shards of the snapshots of one SyncSet, planned once: each pass before its flow asks for
+    them, and many thousands take a while."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[object, ...], list[Any]]] = {}
+
+    def shards(
+        self, seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
+    ) -> list[Any]:
+        """As `documents`."""
+        key = (of.digest, shard, _shard_count(seen, shard))
+        known = self._known.get(name)
+        if known is None or known[0] != key:
+            known = self._known[name] = key, documents(seen, shard, of, name=name)
+        return known[1]
+
+    def forget(self) -> None:
+        """They are not asked for any more."""
+        self._known.clear()
+
+
+def snapshot_ref(
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: ShardCache
+) -> flow_model.SnapshotRef | None:
+    """Return a pinned snapshot as the flow sees it; None while its manifest is not there."""
+    if snapshot.shard is None:
+        return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
+    if pin.manifest is None:
+        return None
+    return flow_model.SnapshotRef(
+        name=snapshot.name,
+        digest=pin.digest,
+        bytes=pin.bytes,
+        shards=planned.shards(seen, snapshot.shard, pin.manifest, name=snapshot.name),
+    )
+
+
+def documents(
+    seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
+) -> list[Any]:
+    """Return the shards of a snapshot as steps get them. Raises ManifestRefused."""
+    scheme = shards.Scheme(by=shard.by, key=shard.key, patterns=shard.patterns, unit=shard.unit)
+    planned = shards.plan(of, scheme, _shard_count(seen, shard), snapshot=name)
+    found: list[Any] = msgspec.to_builtins(planned)
+    return found
+
+
+def redivided(
+    seen: sync_set.SyncSet,
+    refs: Mapping[str, flow_model.SnapshotRef],
+    *,
+    backend: sync_set.Backend | None,
+) -> dict[str, int]:
+    """Return snapshots that should have as many shards as their group has workers now, and have
+    not; not of a replay, which divides as before, nor those of which nodes hold shares."""
+    if seen.status.replay_of is not None:
+        return {}
+    fixed = by_shard(seen, refs, backend=backend)
+    return {
+        one.name: count
+        for one in seen.spec.data.snapshots
+        if one.shard is not None and one.shard.group is not None and one.name not in fixed
+        if one.name in refs and (count := _shard_count(seen, one.shard)) is not None
+        if len(refs[one.name].shards or ()) != count
+    }
+
+
+def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
+    named = {group.name: group.count for group in seen.spec.resources.groups}
+    return shard.count if shard.group is None else named[shard.group]
+
+
+def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
+    """Return whether the data comes first, and workers start where it is."""
+    order = seen.spec.data.pond.order
+    if order is not sync_set.StartOrder.AUTO:
+        return order is sync_set.StartOrder.LEAD
+    required = any(
+        group.near_mode is sync_set.NearMode.REQUIRED for group in seen.spec.resources.groups
+    )
+    return required or sum(ref.bytes for ref in refs.values()) > LEAD_BYTES
+
+
+def wanted_snapshots(
+    seen: sync_set.SyncSet,
+    program: Program,
+    *,
+    counts: Mapping[str, int],
+    portions: data_portions.Places,
+    backend: sync_set.Backend | None,
+) -> tuple[model.WantedSnapshot, ...]:
+    """Return what each node is to hold: all of every snapshot that the status has, but of those
+    that are delivered by shards the files of its `portions`. `counts`: how many of those a group
+    has."""
+    paths: dict[str, dict[str, set[str]]] = {
+        name: {} for name in by_shard(seen, program.snapshots, backend=backend)
+    }
+    for group, names in _readers(seen, program, backend=backend).items():
+        for name in names:
+            files = _files(program.snapshots[name], counts[group])
+            for node, has in portions.get(group, {}).items():
+                into = paths[name].setdefault(node, set())
+                into.update(*(files[portion] for portion in has))
+    given = {snapshot.name: snapshot for snapshot in seen.spec.data.snapshots}
+    access = {name: str(snapshot.access) for name, snapshot in given.items()}
+    sources = {name: snapshot.source for name, snapshot in given.items()}
+    return tuple(
+        model.WantedSnapshot(
+            name=name,
+            digest=found.digest,
+            access=access.get(name, str(sync_set.Access.READ)),
+            source=sources.get(name),
+            paths_by_node=(
+                {node: tuple(sorted(files)) for node, files in sorted(paths[name].items())}
+                if name in paths
+                else None
+            ),
+        )
+        for name, found in sorted(seen.status.snapshots.items())
+    )
+
+
+def _files(ref: flow_model.SnapshotRef, portions: int) -> list[set[str]]:
+    """Return the files of each portion of a snapshot."""
+    found: list[set[str]] = [set() for _ in range(portions)]
+    for shard in ref.shards or ():
+        portion = shards.portion(shard["index"], shard["count"], portions)
+        found[portion].update(file["path"] for file in shard["files"])
+    return found
+
+
+def is_writable(seen: sync_set.SyncSet, backend: sync_set.Backend | None) -> bool:
+    """Return whether workers may write where their data is: to a snapshot, or on a machine where
+    Pods are processes, for which read-only mounts mean nothing and files are protected by their
+    modes."""
+    return backend is sync_set.Backend.LOCAL or any(
+        s.access is sync_set.Access.COPY for s in seen.spec.data.snapshots
+    )

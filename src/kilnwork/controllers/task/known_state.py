@@ -1,0 +1,79 @@
+"""What the Task reconciler remembers of one object between two passes; nothing that must survive.
+
+Used by `reconciler` only. After a restart it is made anew from the object and the dispatcher.
+"""
+
+import msgspec
+
+from kilnwork.api import reasons, task
+from kilnwork.controllers.task import status
+from kilnwork.kit import clock
+
+_FRESH_S = 2.0
+"""An object younger than this was first seen as it came: creationTimestamp has whole seconds."""
+
+TOLD_AFTER_S = 10.0
+"""A wait that lasts so long is reported by a kube event."""
+
+_QUIET = frozenset({reasons.Reason.SUSPENDED, reasons.Reason.RETRY_BACKOFF})
+
+
+class KnownState(msgspec.Struct):
+    """About one object, known by its uid.
+
+    `held`: a status that waits to be written. `refused`: the run that the dispatcher did not take;
+    `unfit`: the run that it can never take, and why.
+    `output`: the run whose TaskObject was tried, and its name if that was made.
+    """
+
+    uid: str
+    held: status.Hold | None = None
+    refused: int | None = None
+    unfit: tuple[int, str] | None = None
+    output: tuple[int, str] | None = None
+    _pending: tuple[int, float] | None = None
+    _wait: tuple[int, str, float] | None = None
+    _reported: bool = False
+
+    def pending_since(self, seen: task.Task, now: float) -> float:
+        """Since when this run waits to start (wall clock, seconds); suspension does not count."""
+        if seen.spec.suspend:
+            self._pending = None
+            return now
+        if self._pending is None or self._pending[0] != seen.spec.run:
+            self._pending = (seen.spec.run, _since(seen, now))
+        return self._pending[1]
+
+    def output_made(self, seen: task.Task, run: int) -> str | None:
+        """TaskObject with the result of `run`: "" if it cannot be made, None if untried."""
+        if self.output is not None and self.output[0] == run:
+            return self.output[1]
+        if seen.status.run == run and seen.status.output_object:
+            return seen.status.output_object
+        return None
+
+    def unfit_for(self, run: int) -> str:
+        """Return why the dispatcher can never take this run, "" if it can."""
+        return self.unfit[1] if self.unfit is not None and self.unfit[0] == run else ""
+
+    def long_wait(self, shown: task.TaskStatus, now: float) -> tuple[bool, float | None]:
+        """Return whether a wait is to be reported now, else seconds until it is; `now` is
+        monotonic."""
+        if shown.state != task.State.PENDING or shown.reason in _QUIET:
+            self._wait = None
+            return False, None
+        if self._wait is None or self._wait[:2] != (shown.run, shown.reason):
+            self._wait, self._reported = (shown.run, shown.reason, now), False
+        left = self._wait[2] + TOLD_AFTER_S - now
+        if left > 0 or self._reported:
+            return False, None if self._reported else left
+        self._reported = True
+        return True, None
+
+
+def _since(seen: task.Task, now: float) -> float:
+    suspended = seen.status.reason == reasons.Reason.SUSPENDED
+    if seen.spec.run != 1 or suspended or seen.metadata.creation_timestamp is None:
+        return now
+    created = clock.parse_rfc3339(seen.metadata.creation_timestamp)
+    return now if now - created < _FRESH_S else created

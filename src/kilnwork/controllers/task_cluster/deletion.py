@@ -1,0 +1,66 @@
+"""A TaskCluster that is deleted lets what runs end first: for how long, and what holds it back.
+
+Pure. Used by `plan`. A finalizer keeps the object, and with it the Pods that it owns, until its
+workers hold nothing or its time is over. It is there only while the cluster has work, so that the
+deletion of idle ones, of their namespace or of the kind needs no manager.
+"""
+
+from kilnwork.api import reasons, task_cluster
+from kilnwork.controllers.task_cluster import status
+from kilnwork.dispatch import model
+from kilnwork.kit import clock
+
+FINALIZER = "kilnwork.dev/drain"
+
+IDLE_S = 60.0
+"""How long a cluster must be without work before the finalizer goes: two writes a minute at most,
+whatever comes and goes."""
+
+
+def works(view: model.ClusterView | None) -> bool:
+    """It has tasks, running or waiting."""
+    return view is not None and (view.queued > 0 or any(w.holding for w in view.workers))
+
+
+def held(cluster: task_cluster.TaskCluster) -> bool:
+    return FINALIZER in cluster.metadata.finalizers
+
+
+def finalizer(
+    cluster: task_cluster.TaskCluster,
+    view: model.ClusterView | None,
+    *,
+    worked: float,
+    now: float,
+) -> tuple[bool | None, float | None]:
+    """Return whether there should be one, None when it is as it should be; and when to look again.
+
+    `worked`: wall clock, seconds, when the cluster had work the last time.
+    """
+    if works(view) and cluster.spec.drain_seconds > 0:
+        return (None if held(cluster) else True), None
+    if not held(cluster):
+        return None, None
+    left_s = worked + IDLE_S - now
+    return (None, left_s) if left_s > 0 and cluster.spec.drain_seconds > 0 else (False, None)
+
+
+def left_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
+    """Return seconds that a deleted cluster still has; 0 when its time is over."""
+    deleted = cluster.metadata.deletion_timestamp
+    if deleted is None or not held(cluster):
+        return 0.0
+    return max(0.0, clock.parse_rfc3339(deleted) + cluster.spec.drain_seconds - now)
+
+
+def why(
+    cluster: task_cluster.TaskCluster, view: model.ClusterView, *, until: float
+) -> status.CreationRefusal:
+    """Return what a deleted cluster says while it drains."""
+    count = sum(w.holding for w in view.workers)
+    tasks = "1 task ends" if count == 1 else f"{count} tasks end"
+    text = (
+        f"it is being deleted: {tasks} first, or at {clock.rfc3339(until)} at the latest "
+        f"(spec.drainSeconds {cluster.spec.drain_seconds})"
+    )
+    return status.CreationRefusal(reasons.ClusterReason.DRAINING, text)

@@ -1,0 +1,147 @@
+"""Makes and mends the Secret and the Pods of a TaskCluster, and says what stands in the way.
+
+Used by `reconciler`. A name that is taken by what a deleted cluster of the same name left behind is
+waited for; one that is taken by somebody else is an obstacle that people must clear.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
+from kilnwork.controllers.task_cluster import status
+from kilnwork.kit import clock
+from kilnwork.kube import client, errors
+
+Reason = reasons.ClusterReason
+
+SOON_S = 0.25
+"""When to look again after a name was taken by something that is on its way out."""
+
+LATER_S = 1.0
+"""When to look again after a refusal, whose cause may lie in objects that nobody watches."""
+
+
+class Creation(NamedTuple):
+    """The object as it was made, None when it was not: what stands in the way, if that is known,
+    and when to look again."""
+
+    body: meta.JsonObject | None = None
+    refusal: status.CreationRefusal | None = None
+    again_s: float | None = None
+
+
+async def make(
+    kube: client.Client,
+    kind: resource.Resource,
+    body: meta.JsonObject,
+    *,
+    cluster: task_cluster.TaskCluster,
+) -> Creation:
+    try:
+        return Creation(await kube.create(kind, body, cluster.metadata.namespace))
+    except errors.AlreadyExists:
+        return await _taken(kube, kind, body["metadata"]["name"], cluster=cluster)
+    except (errors.Forbidden, errors.Invalid) as error:
+        return Creation(None, status.CreationRefusal(_refused(error), error.message), LATER_S)
+
+
+async def try_out(
+    kube: client.Client, body: meta.JsonObject, *, cluster: task_cluster.TaskCluster
+) -> status.CreationRefusal | None:
+    """Return why the API server would not make such a Pod, beside a quota that Pods of now use
+    up."""
+    try:
+        await kube.create(resource.PODS, body, cluster.metadata.namespace, dry_run=True)
+    except errors.AlreadyExists:
+        return None
+    except (errors.Forbidden, errors.Invalid) as error:
+        reason = _refused(error)
+        return (
+            None
+            if reason is Reason.QUOTA_EXCEEDED
+            else status.CreationRefusal(reason, error.message)
+        )
+    return None
+
+
+async def mend(
+    kube: client.Client, name: str, data: dict[str, str], *, cluster: task_cluster.TaskCluster
+) -> None:
+    """Change some of the data of a Secret; one that has gone is made anew by the next pass."""
+    try:
+        await kube.merge_patch(resource.SECRETS, name, {"data": data}, cluster.metadata.namespace)
+    except errors.NotFound:
+        return
+
+
+async def _taken(
+    kube: client.Client,
+    kind: resource.Resource,
+    name: str,
+    *,
+    cluster: task_cluster.TaskCluster,
+) -> Creation:
+    try:
+        found = await kube.get(kind, name, cluster.metadata.namespace, type=meta.Partial)
+    except errors.NotFound:
+        return Creation(again_s=SOON_S)
+    owner = found.metadata.controller()
+    if owner is not None and owner.uid == cluster.metadata.uid:
+        return Creation(again_s=SOON_S)  # ours: the cache has not heard of it yet
+    ours_before = owner is not None and (owner.kind, owner.name) == (
+        kinds.TASK_CLUSTERS.kind,
+        cluster.metadata.name,
+    )
+    if ours_before or found.metadata.deletion_timestamp is not None:
+        return Creation(again_s=SOON_S)
+    reason = Reason.POD_NAME_TAKEN if kind is resource.PODS else Reason.SECRET_NAME_TAKEN
+    message = f"{kind.kind} {name} exists and does not belong to this TaskCluster"
+    return Creation(None, status.CreationRefusal(reason, message), LATER_S)
+
+
+def _refused(error: errors.ApiError) -> reasons.ClusterReason:
+    """Admission of ServiceAccounts and quotas answers 403 and says what it is in the text only
+    (kubernetes plugin/pkg/admission/serviceaccount, staging/src/k8s.io/apiserver/pkg/admission/
+    plugin/resourcequota/controller.go)."""
+    if isinstance(error, errors.Forbidden) and "serviceaccount" in error.message:
+        return Reason.SERVICE_ACCOUNT_MISSING
+    if isinstance(error, errors.Forbidden) and "exceeded quota" in error.message:
+        return Reason.QUOTA_EXCEEDED
+    if any(c.get("reason") == "NamespaceTerminating" for c in error.details.get("causes") or ()):
+        return Reason.NAMESPACE_ENDING
+    return Reason.POD_REFUSED
+
+
+PATIENCE_S = 30.0
+"""A Pod of which nothing is heard for so long came and went while the watch was interrupted."""
+
+
+class ExpectedPods:
+    """Pods that were made, by uid, until the cache has heard of them.
+
+    Without them a pass between the creation of a Pod and the news of it would take its place for
+    empty and, as soon as another name is free, make one more.
+    """
+
+    def __init__(self, time: clock.Clock) -> None:
+        self._clock = time
+        self._made: dict[str, tuple[str, pod.Pod, float]] = {}
+
+    def add(self, owner_uid: str, made: pod.Pod) -> None:
+        """The API server has this Pod now."""
+        due = self._clock.monotonic() + PATIENCE_S
+        self._made[made.metadata.uid] = (owner_uid, made, due)
+
+    def heard_of(self, uid: str) -> None:
+        self._made.pop(uid, None)
+
+    def and_known(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
+        """Return the Pods of one owner: those of the cache, and those that it will hear of."""
+        pods = list(known)
+        names = {p.metadata.name for p in pods}
+        now = self._clock.monotonic()
+        self._made = {uid: kept for uid, kept in self._made.items() if kept[2] > now}
+        for owner, made, _ in self._made.values():
+            if owner == owner_uid and made.metadata.name not in names:
+                pods.append(made)
+        return pods

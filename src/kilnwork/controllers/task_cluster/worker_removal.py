@@ -1,0 +1,164 @@
+"""Which workers of a TaskCluster are to go, and which of their Pods may be deleted now.
+
+Pure. Used by `plan`. A worker that is to go is drained: it finishes what it has and gets nothing
+new. Its Pod is deleted when the dispatcher says that it is drained and holds nothing, so that no
+task is lost by it. Workers of an older template go within the bounds of `spec.strategy`, however
+busy they are: else those of a cluster whose queue is never empty would stay for ever.
+"""
+
+import msgspec
+
+from kilnwork.api import pod, rollouts, task_cluster
+from kilnwork.controllers import worker_pods
+from kilnwork.dispatch import model
+
+FEWER = "the TaskCluster asks for fewer workers"
+OUTDATED = "it was made from an older template"
+USED_UP = "it has had as many ephemeral containers as a Pod should have"
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    """`pods`: to be drained, and why. `draining`: uids of those that stay drained until they are
+    gone. `empty`: those of `pods` that may be deleted. `missing`: how many Pods are to be made."""
+
+    pods: tuple[pod.Pod, ...] = ()
+    why: str = ""
+    draining: frozenset[str] = frozenset()
+    empty: tuple[pod.Pod, ...] = ()
+    missing: int = 0
+
+
+class _Facts:
+    """What the choice depends on, by Pod."""
+
+    def __init__(
+        self, cluster: task_cluster.TaskCluster, view: model.ClusterView | None, digest: str
+    ) -> None:
+        workers = view.workers if view else ()
+        self.draining = view.draining if view else frozenset[str]()
+        self._waiting = {w.pod_uid for w in workers if w.holding and not w.busy}
+        self._holding = {w.pod_uid: w.holding for w in workers}
+        self._ready = {w.pod_uid for w in workers if w.ready}
+        self._serving = {w.pod_uid for w in workers if w.serving}
+        self._cluster = cluster
+        self._digest = digest
+
+    def holding(self, seen: pod.Pod) -> int:
+        """Attempts that would be lost with its worker."""
+        return self._holding.get(seen.metadata.uid, 0)
+
+    def ready(self, seen: pod.Pod) -> bool:
+        """Return its worker is connected and gets tasks."""
+        return seen.metadata.uid in self._ready
+
+    def serving(self, seen: pod.Pod) -> bool:
+        """It gets tasks, or would if it were not drained."""
+        return seen.metadata.uid in self._serving
+
+    def waiting(self, seen: pod.Pod) -> bool:
+        """Return all that it holds waits for other tasks, which need a slot somewhere."""
+        return seen.metadata.uid in self._waiting
+
+    def outdated(self, seen: pod.Pod) -> bool:
+        """It would be made otherwise now."""
+        return is_outdated(self._cluster, seen, self._digest)
+
+    def rank(self, seen: pod.Pod) -> tuple[object, ...]:
+        """Return who goes first: who holds nothing, who is drained already, who is not connected,
+        who is outdated, who holds least, who came last."""
+        holding = self.holding(seen)
+        return (
+            holding > 0,
+            seen.metadata.uid not in self.draining,
+            self.ready(seen),
+            not self.outdated(seen),
+            holding,
+            -worker_pods.ordinal(seen.metadata.name),
+            seen.metadata.name,
+        )
+
+
+def is_outdated(cluster: task_cluster.TaskCluster, seen: pod.Pod, digest: str) -> bool:
+    """Return whether a Pod would be made otherwise now. `digest`: of the template of now."""
+    made_from = seen.metadata.annotations.get(worker_pods.TEMPLATE_ANNOTATION)
+    return made_from != digest or not worker_pods.is_named_for(cluster, seen.metadata.name)
+
+
+def choose(
+    cluster: task_cluster.TaskCluster,
+    pods: tuple[pod.Pod, ...],
+    *,
+    view: model.ClusterView | None,
+    digest: str,
+    replaceable: bool,
+    used_up: frozenset[str] = frozenset(),
+) -> Leaving:
+    """As many as are too many; else those that are outdated, some at a time; and all used up.
+
+    `digest`: of the template that new Pods are made from. `replaceable`: new Pods can be made.
+    `used_up`: uids of Pods that take no more, in whose place others are made at once.
+    """
+    facts = _Facts(cluster, view, digest)
+    there = [p for p in pods if not p.terminating and not p.over]
+    finished = [p for p in there if p.metadata.uid in used_up]
+    staying = [p for p in there if p.metadata.uid not in used_up]
+    replicas = cluster.spec.replicas
+    outdated = [p for p in staying if facts.outdated(p)] if replaceable else []
+    spare = _spare(cluster, outdated, facts)
+    surplus = len(staying) - replicas - spare
+    if surplus > 0:
+        chosen, why = sorted(staying, key=facts.rank)[:surplus], FEWER
+    elif outdated:
+        chosen, why = _outdated(cluster, staying, outdated, facts), OUTDATED
+    else:
+        chosen, why = [], ""
+    if finished:
+        chosen, why = [*finished, *chosen], USED_UP
+    gone = facts.draining & {p.metadata.uid for p in pods if p.terminating}
+    drained = [p for p in chosen if p.metadata.uid in facts.draining]
+    made = sum(not p.terminating for p in pods if p.metadata.uid not in used_up)
+    current = made - len(outdated)
+    return Leaving(
+        pods=tuple(chosen),
+        why=why,
+        draining=gone | {p.metadata.uid for p in chosen},
+        empty=tuple(p for p in drained if not facts.holding(p)),
+        missing=max(0, min(replicas - current, replicas + spare - made)),
+    )
+
+
+def _spare(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _Facts) -> int:
+    """Return how many workers there may be too many, as long as some are outdated.
+
+    One at least when all may drain at once and have something to end: it may wait for tasks that
+    only another worker can take.
+    """
+    if not outdated:
+        return 0
+    unavailable, surge = rollouts.bounds(cluster.spec)
+    alone = unavailable >= cluster.spec.replicas and any(map(facts.holding, outdated))
+    return max(surge, 1) if alone else surge
+
+
+def _outdated(
+    cluster: task_cluster.TaskCluster,
+    staying: list[pod.Pod],
+    outdated: list[pod.Pod],
+    facts: _Facts,
+) -> list[pod.Pod]:
+    """As many as `maxUnavailable` lets go, counting all that are not connected: a template that no
+    worker can start from ends that many, and not one after the other.
+
+    Those that do not work go first, as a Deployment has it. One that is not back since a restart
+    keeps what it holds.
+    """
+    least = cluster.spec.replicas - rollouts.bounds(cluster.spec).unavailable
+    starting = sum(not facts.serving(p) for p in staying if not facts.outdated(p))
+    serving = [p for p in staying if facts.serving(p)]
+    may_go = len(staying) - least - starting
+    idle = [p for p in outdated if not facts.serving(p) and not facts.holding(p)]
+    unhealthy = sorted(idle, key=facts.rank)[: max(0, may_go)]
+    others = any(not facts.outdated(p) for p in serving)
+    healthy = [p for p in outdated if facts.serving(p) and (others or not facts.waiting(p))]
+    count = min(may_go - len(unhealthy), len(serving) - least)
+    return unhealthy + sorted(healthy, key=facts.rank)[: max(0, count)]

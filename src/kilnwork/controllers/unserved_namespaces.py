@@ -1,0 +1,62 @@
+"""Namespaces that the manager served and serves no more: their TaskClusters say so, workers go.
+
+Used by the wiring of `kiln manager` when `--only-in` names fewer than before. Everything may be
+repeated. It needs the rights that the manager had there, which `kubectl apply` leaves in place.
+"""
+
+import logging
+
+from kilnwork.api import data_pond, kinds, meta, reasons, resource, task_cluster
+from kilnwork.controllers import status_writer, worker_pods
+from kilnwork.controllers.data_pond import deletion as pond_closing
+from kilnwork.controllers.task_cluster import deletion
+from kilnwork.kit import clock
+from kilnwork.kube import client, errors, finalizers
+
+log = logging.getLogger(__name__)
+
+_OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
+
+
+async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> None:
+    """Say it on every TaskCluster there, and delete the worker Pods.
+
+    Raises Forbidden where the rights are gone, and other KubeErrors.
+    """
+    writer = status_writer.StatusWriter(kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus)
+    clusters = await kube.list(kinds.TASK_CLUSTERS, namespace, type=task_cluster.TaskCluster)
+    for found in clusters.items:
+        wanted = _not_served(found, now=clock.rfc3339(time.wall()))
+        if wanted != found.status:
+            await writer.write(found, wanted)
+        if deletion.held(found):
+            await finalizers.remove(kube, kinds.TASK_CLUSTERS, found, finalizer=deletion.FINALIZER)
+    ponds = await kube.list(kinds.DATA_PONDS, namespace, type=data_pond.DataPond)
+    for pond in ponds.items:
+        await finalizers.remove(kube, kinds.DATA_PONDS, pond, finalizer=pond_closing.FINALIZER)
+    pods = await kube.list(resource.PODS, namespace, type=meta.Partial, label_selector=_OURS)
+    for pod in pods.items:
+        log.info("deleting worker Pod", extra={"pod": pod.metadata.name, "namespace": namespace})
+        try:
+            await kube.delete(resource.PODS, pod.metadata.name, namespace, uid=pod.metadata.uid)
+        except (errors.NotFound, errors.Conflict):
+            continue
+
+
+def _not_served(found: task_cluster.TaskCluster, *, now: str) -> task_cluster.TaskClusterStatus:
+    message = "the manager serves other namespaces now (--only-in), so its workers are gone"
+    conditions = tuple(
+        meta.Condition(
+            type=kind,
+            status="False",
+            reason=str(reasons.ClusterReason.NOT_SERVED),
+            message=message,
+            observed_generation=found.metadata.generation,
+        )
+        for kind in ("Available", "Ready")
+    )
+    return task_cluster.TaskClusterStatus(
+        selector=found.status.selector,
+        observed_generation=found.metadata.generation,
+        conditions=meta.merge_conditions(found.status.conditions, conditions, now=now),
+    )

@@ -1,0 +1,42 @@
+"""Who waits for what: from an object that appears to the keys that must be looked at again.
+
+Used by both controllers. Each pass over a key says anew what it waits for, so nothing goes stale.
+"""
+
+from collections.abc import Iterable
+
+Key = tuple[str, str]
+Awaited = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+class WaitingKeys:
+    """An index from awaited objects to the keys that wait for them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Awaited, dict[Key, None]] = {}
+        self._awaited: dict[Key, frozenset[Awaited]] = {}
+
+    def set(self, key: Key, awaited: Iterable[Awaited]) -> None:
+        """`key` now waits for exactly these."""
+        wanted = frozenset(awaited)
+        before = self._awaited.get(key, frozenset())
+        if wanted == before:
+            return
+        for gone in before - wanted:
+            self._waiting[gone].pop(key, None)
+            if not self._waiting[gone]:
+                del self._waiting[gone]
+        for new in wanted - before:
+            self._waiting.setdefault(new, {})[key] = None
+        if wanted:
+            self._awaited[key] = wanted
+        else:
+            self._awaited.pop(key, None)
+
+    def waiting(self, kind: str, namespace: str, name: str) -> tuple[Key, ...]:
+        """Return the keys that wait for this object, in the order in which they began to."""
+        return tuple(self._waiting.get((kind, namespace, name), ()))
+
+    def __len__(self) -> int:
+        return len(self._awaited)

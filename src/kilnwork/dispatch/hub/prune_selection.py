@@ -1,0 +1,88 @@
+"""Select the tasks that may be forgotten: those that are over and that nothing needs. Pure.
+
+Used by `retention`. Looks at runs in order of age, so that a parent comes before its children: a
+tree goes from its root, all of it at once.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+
+from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import records
+from kilnwork.kit import ids
+
+
+class PruneSelection:
+    """The tasks that one prune deletes, selected batch by batch.
+
+    `over`: how many tasks of that namespace are over. `needed`, `unfinished`: tasks that stay; both
+    may grow between two calls of `take`.
+    """
+
+    def __init__(
+        self,
+        asked: model.Pruning,
+        *,
+        over: int,
+        needed: Container[ids.TaskId],
+        unfinished: Container[ids.TaskId] = (),
+    ) -> None:
+        self._asked = asked
+        self._needed = needed
+        self._unfinished = unfinished
+        self._left = None if asked.keep is None else max(0, over - asked.keep)
+        """How many more may go; None: any number."""
+        self._gone: set[ids.TaskId] = set()
+        self._size_bytes = 0
+
+    @property
+    def chosen(self) -> model.Pruned:
+        """What has been chosen until now."""
+        return model.Pruned(len(self._gone), self._size_bytes)
+
+    @property
+    def enough(self) -> bool:
+        """Return whether nothing more is to go."""
+        free = self._asked.free_bytes
+        return self._left == 0 or (free is not None and self._size_bytes >= free)
+
+    def take(
+        self, runs: Iterable[model.OldRun], printed: Mapping[ids.TaskId, int]
+    ) -> tuple[ids.TaskId, ...]:
+        """Choose among the next runs. `printed`: bytes of output of their tasks."""
+        found = []
+        for run in runs:
+            if self.enough:
+                break
+            if not self._may_go(run):
+                continue
+            self._gone.add(run.task)
+            self._size_bytes += run.size_bytes + printed.get(run.task, 0)
+            if self._left is not None:
+                self._left -= 1
+            found.append(run.task)
+        return tuple(found)
+
+    def _may_go(self, run: model.OldRun) -> bool:
+        asked = self._asked
+        return (
+            bool(run.over)
+            and run.task not in self._gone
+            and (run.parent is None or run.parent in self._gone)
+            and asked.namespace in (None, run.namespace)
+            and (asked.keyed or not run.keyed)
+            and run.task not in self._needed
+            and run.task not in self._unfinished
+        )
+
+
+def needed_by(unfinished: Iterable[records.Task]) -> set[ids.TaskId]:
+    """Return the tasks whose results these take or whose outcome becomes theirs, and parents."""
+    needed = set[ids.TaskId]()
+    for task in unfinished:
+        if task.needs:
+            needed.update(task.needs)
+        if task.delegate is not None:
+            needed.add(task.delegate)
+        if task.parent is not None:
+            needed.add(task.parent.task)
+    return needed

@@ -1,0 +1,95 @@
+"""Retries of what failed: which tasks run again is read from the journal, and applied at once.
+
+Used by the hub, for the server, and by `submitters`, for drivers. Decides nothing: what runs again
+says `journal.failed_graph`, how says `machine.reruns`.
+"""
+
+import asyncio
+
+from kilnwork.api import task as api_task
+from kilnwork.channel import messages
+from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.hub import commits
+from kilnwork.dispatch.journal import failed_graph, restore, task_rows
+from kilnwork.dispatch.machine import inputs
+from kilnwork.kit import ids
+
+_OF_OBJECTS = "task {0} is an object: `kiln retry {0} --failed` raises its spec.run"
+
+_OF_JOB = "task {0} works for a job: `kiln retry JOB --failed` runs again what failed of that"
+
+
+class RetryRequests:
+    """See the module."""
+
+    def __init__(self, core: commits.Core) -> None:
+        self._core = core
+
+    async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
+        """As `Hub.retry`."""
+        self._core.check()
+        row = self._core.reader.task_row(task)
+        refusal = restore.rerun_refusal(row, force=force)
+        if row is None or refusal:
+            raise errors.RunRefused(refusal)
+        values = self._core.reader.values(row.namespace, row.needed)
+        self._core.apply(restore.rerun(row, values))
+        await self._core.flush()
+
+    async def ask(self, message: messages.Retry, namespace: str) -> None:
+        """Do what a submitter of that namespace wants; raises `RunRefused`."""
+        row = self._core.reader.task_row(message.task)
+        if row is not None and row.namespace != namespace:
+            row = None
+        if row is None:
+            raise errors.RunRefused(restore.rerun_refusal(None, force=False))
+        if message.started and not api_task.State(row.state).final:
+            return
+        if row.declared:
+            raise errors.RunRefused(_OF_OBJECTS.format(row.shown_name))
+        if message.failed:
+            await self.retry_failed(message.task, objects=False)
+        else:
+            await self.retry(message.task, force=message.force)
+
+    async def retry_failed(self, task: ids.TaskId, *, objects: bool) -> model.Retried:
+        """As `Hub.retry_failed`."""
+        self._core.check()
+        namespace = self._row(task).namespace
+        needs = await asyncio.to_thread(self._core.reader.failed_dependents, namespace)
+        # from here on without a pause: what is read stays true until it is applied
+        plan = failed_graph.plan(
+            self._row(task), self._core.reader.task_row, failed_graph.dependents_of(needs)
+        )
+        # children have the source of their parents
+        sources = {row.source: row for row in plan.rows if row.source and row.parent is None}
+        for source, row in sources.items():
+            if self._is_of_job(source):
+                raise errors.RunRefused(_OF_JOB.format(row.shown_name))
+        if plan.declared and not objects:
+            raise errors.RunRefused(_OF_OBJECTS.format(plan.declared[0].shown_name))
+        self._core.apply(inputs.RetryFailed(failed_graph.reruns(plan, self._core.reader)))
+        await self._core.flush()
+        return model.Retried(
+            tasks=tuple(row.task for row in plan.rows),
+            declared=tuple(row.shown_name for row in plan.declared),
+            left=plan.left,
+        )
+
+    def earlier(self, task: ids.TaskId) -> inputs.Earlier | None:
+        """The children of the newest run of a task that has failed, None if it has not."""
+        row = self._core.reader.task_row(task)
+        return None if row is None else self._core.reader.earlier(row)
+
+    def _is_of_job(self, source: bytes) -> bool:
+        """Tasks of a job take their turns as one source. Which run of them counts says the job."""
+        if not self._core.participants:
+            return False
+        return bool(self._core.reader.select("job_by_uuid", source))
+
+    def _row(self, task: ids.TaskId) -> task_rows.TaskRow:
+        row = self._core.reader.task_row(task)
+        refusal = restore.failed_refusal(row)
+        if row is None or refusal:
+            raise errors.RunRefused(refusal)
+        return row

@@ -1,0 +1,259 @@
+"""The read side that all stores share: what callers need, made of a few kinds of rows. Pure.
+
+Used by `sqlite.queries` and `memory_store`, which implement the abstract methods, as another
+database would: each finds rows of one kind. The hub and the server see a `port.Reader`.
+"""
+
+import abc
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.machine import inputs, instructions, transitions
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+ANYTHING = model.TaskQuery()
+DEFAULT_LIMIT = 500
+"""Tasks in one page of a list."""
+
+
+class RowReader(abc.ABC):
+    """A `port.Reader`. All methods see what is stored, nothing else."""
+
+    @abc.abstractmethod
+    def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
+        """The row of the newest run, or of `run`."""
+
+    @abc.abstractmethod
+    def named_row(self, namespace: str, name: str) -> task_rows.TaskRow | None:
+        """The task of that name, the declared one first, else the newest; its newest run."""
+
+    @abc.abstractmethod
+    def keyed_row(self, namespace: str, key: str) -> task_rows.TaskRow | None:
+        """The newest call that a driver gave that key."""
+
+    @abc.abstractmethod
+    def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
+        """The newest child of one run of a parent that has that key."""
+
+    @abc.abstractmethod
+    def cached_result(self, namespace: str, key: bytes) -> inputs.CachedResult | None:
+        """The newest success of that key, if its task has not run again since and failed."""
+
+    @abc.abstractmethod
+    def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
+        """How many children of one run are in each state."""
+
+    @abc.abstractmethod
+    def unfinished_children(self, parent: ids.TaskId, run: int) -> list[ids.TaskId]:
+        """Children of one run that are not over."""
+
+    @abc.abstractmethod
+    def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
+        """Tasks that have failed, and whose results they take. Called in a thread."""
+
+    @abc.abstractmethod
+    def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
+        """Attempts of one run that are over and did not succeed, in order."""
+
+    @abc.abstractmethod
+    def output(self, ref: attempts.AttemptRef) -> bytes | None:
+        """What an attempt has printed, if it is kept here."""
+
+    @abc.abstractmethod
+    def declared(self) -> Iterator[task_rows.TaskRow]:
+        """The newest run of every declared task whose object was not gone yet."""
+
+    @abc.abstractmethod
+    def page(
+        self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
+    ) -> tuple[list[task_rows.TaskRow], int | None]:
+        """Newest runs, newest first, and what to give as `below` for the next page. A namespace of
+        None means all."""
+
+    @abc.abstractmethod
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all."""
+
+    @abc.abstractmethod
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
+        """Runs created before a moment, in order of age."""
+
+    @abc.abstractmethod
+    def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Which of these blobs some task refers to, in whatever namespace. Called in a thread."""
+
+    @abc.abstractmethod
+    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
+        """All rows that a statement of a participant finds."""
+
+    def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
+        """Return the newest run of a task, or `run`."""
+        row = self.task_row(task, run=run)
+        return None if row is None else self.view(row)
+
+    def find(self, namespace: str, name: str) -> model.TaskView | None:
+        """Return the task of that name, the declared one first, else the newest."""
+        row = self.named_row(namespace, name)
+        return None if row is None else self.view(row)
+
+    def tasks(
+        self,
+        namespace: str | None,
+        *,
+        wanted: model.TaskQuery = ANYTHING,
+        limit: int = DEFAULT_LIMIT,
+        below: int | None = None,
+    ) -> tuple[list[model.TaskView], int | None]:
+        """Return newest runs, newest first, and what to give as `below` for the next page; a
+        namespace of None means all.
+
+        A page never takes long: it may hold fewer tasks than `limit`, even none, and still be
+        followed by another.
+        """
+        rows, more = self.page(namespace, wanted, limit=limit, below=below)
+        return [self.view(row) for row in rows], more
+
+    def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
+        """Return all attempts of a run, in order."""
+        row = self.task_row(task, run=run)
+        if row is None:
+            return []
+        found = self.past_attempts(row)
+        if row.attempt and row.attempt not in {view.ref.attempt for view in found}:
+            found.append(_newest_attempt(row))
+        return found
+
+    def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
+        """Return the view of a row, with its children counted."""
+        children = task_rows.counts(self.child_states(row.task, row.run))
+        view = task_rows.view(row, children, seq=seq)
+        if not (row.losses or row.excused):
+            return view
+        lost = [one for one in self.past_attempts(row) if _was_lost(one)]
+        if not lost:
+            return view
+        newest = lost[-1]
+        loss = f"{newest.reason}: {newest.message}" if newest.message else newest.reason
+        return msgspec.structs.replace(view, losses=len(lost), loss=loss)
+
+    def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.StoredChild | None:
+        """Return the newest child of that key."""
+        row = self.child_row(parent, run, child_key)
+        if row is None:
+            return None
+        requested_by = row.parent_attempt or 0
+        newest = self._newest(row)
+        return inputs.StoredChild(
+            row.task,
+            row.digest or b"",
+            requested_by,
+            api_task.State(newest.state),
+            newest.run,
+            self.earlier(newest),
+        )
+
+    def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
+        """Return the children that another run goes on with, None if this one has succeeded, or is
+        not over."""
+        state = api_task.State(row.state)
+        if not state.final or state is api_task.State.SUCCESS:
+            return None
+        counts = task_rows.counts(self.child_states(row.task, row.run))
+        unfinished = self.unfinished_children(row.task, row.run) if counts.running else ()
+        return inputs.Earlier(
+            row.run, counts.total, counts.succeeded, counts.failed, tuple(unfinished)
+        )
+
+    def _newest(self, child: task_rows.TaskRow) -> task_rows.TaskRow:
+        """The newest run of a child that failed under an earlier run of its parent: somebody may
+        have started it anew by hand."""
+        if child.parent_attempt or child.state == api_task.State.SUCCESS:
+            return child
+        return self.task_row(child.task) or child
+
+    def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
+        """Return the calls that are stored, by the number of the call in the request."""
+        namespace, found = lookups.namespace, dict[int, inputs.StoredCall]()
+        rows = [(number, self.keyed_row(namespace, key)) for number, key in lookups.keys]
+        rows += [
+            (number, self.child_row(parent, run, key))
+            for number, parent, run, key in lookups.children
+        ]
+        rows += [(number, self.task_row(task)) for number, task in lookups.calls]
+        for number, row in rows:
+            if row is not None and row.namespace == namespace:
+                known = self._known(row)
+                if known is not None:
+                    found[number] = known
+        return found
+
+    def cached(self, lookups: inputs.Lookups, *, now: float) -> dict[int, inputs.CachedResult]:
+        """Return results that will do, by the number of the call in the request."""
+        found: dict[int, inputs.CachedResult] = {}
+        for number, key, age_s in lookups.cached:
+            known = self.cached_result(lookups.namespace, key)
+            if known is not None and known.finished >= now - age_s:
+                found[number] = known
+        return found
+
+    def _known(self, row: task_rows.TaskRow) -> inputs.StoredCall | None:
+        """Return None for a spec that cannot be read, which is then as good as no call."""
+        try:
+            spec = row.decoded_spec()
+        except msgspec.MsgspecError as error:
+            extra = {"task": ids.task_text(row.task), "why": str(error)}
+            log.warning("a task of the journal cannot be read", extra=extra)
+            return None
+        newest = row if row.parent is None else self._newest(row)
+        return inputs.StoredCall(
+            newest.value,
+            row.argument_payload,
+            spec,
+            row.parent_attempt or 0,
+            newest.run,
+            self.earlier(newest),
+            newest.source or b"",
+        )
+
+    def values(
+        self, namespace: str | None, tasks: Iterable[ids.TaskId]
+    ) -> dict[ids.TaskId, calls.Value]:
+        """Return how tasks of that namespace (None: any) ended, without those that have not."""
+        found = {}
+        for task in tasks:
+            row = self.task_row(task)
+            if row is None or row.finished is None:
+                continue
+            if namespace is None or row.namespace == namespace:
+                found[task] = row.value
+        return found
+
+
+def _was_lost(attempt: model.AttemptView) -> bool:
+    return attempt.ending is attempts.Ending.LOST and attempt.started is not None
+
+
+def _newest_attempt(row: task_rows.TaskRow) -> model.AttemptView:
+    succeeded = row.attempt_state == transitions.AttemptState.SUCCEEDED
+    return model.AttemptView(
+        ref=attempts.AttemptRef(row.task, row.run, row.attempt),
+        worker=row.worker_name or "",
+        node=row.node or "",
+        ending=attempts.Ending.SUCCEEDED if succeeded else None,
+        reason=row.reason,
+        message=row.message,
+        exit_code=row.exit_code,
+        reserved=row.reserved or row.created,
+        started=row.attempt_started,
+        finished=row.finished,
+        usage=row.usage,
+    )

@@ -1,0 +1,165 @@
+"""The dispatcher of one home, as a process: who may connect, and when it leaves.
+
+Run by `python -m kilnwork.dispatch`. A volatile one ends with its owner, the driver that started
+it; a durable one when no driver is connected and nothing has run or waited for a while. When it
+leaves it says so to its peers, so that workers end at once.
+"""
+
+import asyncio
+import contextlib
+import gc
+import hmac
+import logging
+import shutil
+import signal
+import socket
+from collections.abc import Callable
+
+from kilnwork.api import attempts
+from kilnwork.dispatch import errors, secret_files, settings
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal import port
+from kilnwork.kit import clock, coroutines, ids
+
+log = logging.getLogger(__name__)
+
+MAX_CHECK_S = 1.0
+MIN_CHECK_S = 0.02
+"""Between two looks whether to leave: while there may be a driver to wait for, and while not."""
+
+NAMESPACE = CLUSTER = "default"
+"""The only ones of a home."""
+
+
+class OneToken:
+    """`channel.ports.TokenVerifier`: who has the token of the home may do everything in it."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        """A worker of the only cluster."""
+        return (namespace, cluster) == (NAMESPACE, CLUSTER) and self._is(credential)
+
+    async def verify_driver(self, namespace: str, credential: str) -> bool:
+        """A driver in the only namespace."""
+        return namespace == NAMESPACE and self._is(credential)
+
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
+        """There is no executor but the worker."""
+        return False
+
+    async def verify_attempt(
+        self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
+    ) -> bool:
+        """There are no Pods."""
+        return False
+
+    def _is(self, credential: str) -> bool:
+        return hmac.compare_digest(credential.encode(), self._token)
+
+
+class DispatcherProcess:
+    """Serves until there is a reason to leave. Raises what `hub.Hub.start` does."""
+
+    def __init__(self, given: settings.DispatcherSettings, kept: port.Store) -> None:
+        self._given = given
+        self._idle_s = given.idle_s
+        self._greeted = 0
+        self._leaving_soon = asyncio.Event()
+        self._why: asyncio.Future[str]
+        self._background = coroutines.BackgroundWork("home")
+        directory = given.directory
+        self._hub = hub.Hub(
+            kept,
+            clock=clock.SystemClock(),
+            verifier=OneToken(given.token_file.read_text("utf-8").strip()),
+            logs_dir=None if directory is None else directory / "logs",
+            entropy=ids.system_entropy(),
+            options=hub.HubOptions(
+                executors=False,
+                blobs_dir=given.blobs,
+                variables=None
+                if given.secrets is None
+                else secret_files.SecretFiles(given.secrets),
+                clock_file=None if directory is None else directory / "journal.clock",
+                on_failure=self._failed,
+            ),
+        )
+
+    async def serve(self) -> None:
+        """From start to end."""
+        loop = asyncio.get_running_loop()
+        self._why = loop.create_future()
+        await self._hub.start(socket.socket(fileno=self._given.listener))
+        _tune_collector()
+        loop.add_signal_handler(signal.SIGTERM, self._leave, "the dispatcher was told to end")
+        loop.add_signal_handler(signal.SIGUSR1, self._leave_soon)
+        if self._given.owner is not None:
+            loop.add_reader(self._given.owner, self._leave, "the driver is gone")
+        else:
+            self._background.start("idle", self._watch_idle())
+        try:
+            why = await self._why
+        finally:
+            await self._background.stop()
+            await self._hub.stop(leaving="the dispatcher ends")
+            if self._given.scratch is not None:
+                shutil.rmtree(self._given.scratch, ignore_errors=True)
+        log.info("left", extra={"why": why})
+
+    def _leave(self, why: str) -> None:
+        if self._given.owner is not None:
+            asyncio.get_running_loop().remove_reader(self._given.owner)
+        if not self._why.done():
+            self._why.set_result(why)
+
+    def _failed(self, error: BaseException) -> None:
+        if not self._why.done():
+            self._why.set_exception(errors.HubStopped(f"the dispatcher failed: {error}"))
+
+    def _leave_soon(self) -> None:
+        """The driver has left in order: wait for no other one, unless one comes meanwhile."""
+        self._idle_s = 0.0
+        self._greeted = self._hub.greeted
+        self._leaving_soon.set()
+
+    async def _watch_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        while True:
+            await self._pause()
+            if self._hub.greeted != self._greeted:
+                self._greeted, self._idle_s = self._hub.greeted, self._given.idle_s
+                self._leaving_soon.clear()
+            if self._hub.drivers or self._hub.at_work:
+                since = loop.time()
+            elif loop.time() - since >= self._idle_s:
+                self._leave("no driver, and nothing to do")
+
+    async def _pause(self) -> None:
+        """Wait a moment; a short one as soon as there is no driver to wait for."""
+        if self._leaving_soon.is_set():
+            await asyncio.sleep(MIN_CHECK_S)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(MIN_CHECK_S, min(MAX_CHECK_S, self._idle_s / 10))):
+                await self._leaving_soon.wait()
+
+
+def _tune_collector() -> None:
+    """Hundreds of thousands of records come and go: look for cycles among them rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+def run(
+    given: settings.DispatcherSettings,
+    kept: port.Store,
+    *,
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Serve on a loop of its own."""
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(DispatcherProcess(given, kept).serve())

@@ -1,0 +1,122 @@
+"""The results of all items of a job, as one JSON list for its finalizer.
+
+Used by `effects`. Results are where the tasks are, in the journal, the large ones in blobs; they
+are looked up some at a time, on the loop. Then the list is put together: a short one in memory,
+which any executor gets as an input; a long one as a blob, with the arguments of a finalizer that is
+a call.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kilnwork.api import attempts
+from kilnwork.data import blobs, errors
+from kilnwork.jobs import items, records, task_hub
+
+READS = 256
+"""Tasks that are looked up at once: some milliseconds of the loop."""
+
+MAX_BYTES = 512 * 1024
+"""Longest list as an input: it must fit into one frame of the channel, next to the spec
+(`api.inputs`)."""
+
+MAX_CALL_BYTES = 64 << 20
+"""Longest list that a call gets. The manager holds it for a moment, but for what is in blobs; the
+call reads it as one JSON document, which takes some five times as much memory there."""
+
+
+class _Stored(NamedTuple):
+    """A result that is a blob."""
+
+    digest: bytes
+    size: int
+
+
+class Around(NamedTuple):
+    """The arguments of a finalizer that is a call, JSON, without the list of results in them."""
+
+    head: bytes
+    tail: bytes
+
+
+class GatheredResults:
+    """What has been found so far. `around`: None for a finalizer that is no call. `trouble`: why
+    the finalizer cannot get it."""
+
+    def __init__(self, job: records.Job, hub: task_hub.TaskHub, around: Around | None) -> None:
+        self._job, self._hub, self._around = job, hub, around
+        self._next = 1
+        self._found: list[bytes | _Stored] = []
+        self._bytes = 2
+        self.trouble = ""
+
+    @property
+    def in_memory(self) -> bytes | None:
+        """The list, in the order of the items, null for one that has none; None: it takes work on
+        blobs."""
+        if self._bytes > MAX_BYTES or any(isinstance(one, _Stored) for one in self._found):
+            return None
+        return b"[%b]" % b",".join(one for one in self._found if isinstance(one, bytes))
+
+    def read_more(self) -> bool:
+        """Look up some more; False: there are no more, or it makes no sense."""
+        end = min(self._next + READS, self._job.size + 1)
+        for item in range(self._next, end):
+            found = self._result(item)
+            self._found.append(found)
+            self._bytes += 1 + (found.size if isinstance(found, _Stored) else len(found))
+        self._next = end
+        most = MAX_BYTES if self._around is None else MAX_CALL_BYTES
+        if self._bytes > most:
+            or_call = (
+                f", or make it a call, which gets {MAX_CALL_BYTES}" if most < MAX_CALL_BYTES else ""
+            )
+            self.trouble = (
+                f"the results of indexes up to {end - 2} take {self._bytes} bytes; its finalizer "
+                f"gets at most {most}: have the indexes return less, such as the key of a file"
+                f"{or_call}"
+            )
+        return not self.trouble and end <= self._job.size
+
+    def build(self, kept: blobs.Blobs) -> bytes | attempts.Payload:
+        """Return the list, or the arguments of the call with a list that is too long for an input;
+        in a thread. Raises `BlobNotWritten`, `BlobMissing`, `BlobDamaged`."""
+        around = self._around
+        if around is None or self._bytes <= MAX_BYTES:
+            return b"".join(self._pieces(kept))
+        with kept.writer() as new:
+            new.write(around.head)
+            for piece in self._pieces(kept):
+                new.write(piece)
+            new.write(around.tail)
+            digest, size = new.commit()
+        return attempts.Payload(attempts.JSON, b"", digest, size)
+
+    def _pieces(self, kept: blobs.Blobs) -> Iterator[bytes | memoryview]:
+        mark = b"["
+        for number, one in enumerate(self._found):
+            yield mark
+            mark = b","
+            try:
+                yield one if isinstance(one, bytes) else kept.get(one.digest)
+            except (errors.BlobMissing, errors.BlobDamaged) as error:
+                raise type(error)(f"the result of index {number}: {error}") from error
+        yield b"]" if self._found else b"[]"
+
+    def _result(self, item: int) -> bytes | _Stored:
+        task = task_hub.task_id(self._job.id.uuid, item)
+        for media_type, data, size, digest in self._hub.select("task_result", task):
+            if media_type == attempts.JSON:
+                return bytes(data or b"null") if digest is None else _Stored(bytes(digest), size)
+            if media_type is not None:
+                self.trouble = (
+                    f"the result of index {item - 1} is {media_type}; a finalizer gets JSON: have "
+                    "it return what JSON has, or the key of a file"
+                )
+            return b"null"
+        if self._job.items.states[item] == items.ItemState.SUCCEEDED:
+            self.trouble = (
+                f"the result of index {item - 1} is in the journal no more, which keeps tasks for "
+                "some days after their end: have it return the key of a file, or run it again"
+            )
+        return b"null"

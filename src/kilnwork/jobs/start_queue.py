@@ -1,0 +1,480 @@
+"""Whose turn it is: which waiting jobs start, by concurrency groups, locks, priority and age.
+
+Used by `admission`, which carries out what is decided here. Pure. A job starts when it is ready
+and, for its group and for each of its locks, what goes before it leaves room: it takes all at once
+or nothing, so that nothing deadlocks. What goes before is what is ready with a higher priority, or
+with the same one and a lower row: a total order, so that of jobs that conflict the first only waits
+for what has started. A job that is not ready (held, suspended, not yet due) is in nobody's way.
+"""
+
+import bisect
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from kilnwork.api import job as api_job
+from kilnwork.kit import clock
+
+_Policy = api_job.ConcurrencyPolicy
+_Key = tuple[int, int]
+"""Sorts waiting jobs: minus the priority, and the row."""
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job does not start, although nothing of ours is in its way."""
+
+    reason: str
+    message: str = ""
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """The JobConfig of a job, and what this job does when others of it run."""
+
+    config: str
+    """Its `metadata.uid`."""
+    name: str
+    policy: api_job.ConcurrencyPolicy
+    max_concurrency: int = 1
+    """How many run at once. That of the newest job counts for all of the group."""
+    max_queued: int = 20
+    """How many may wait, with policy Enqueue."""
+
+
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a job needs in order to start; in the journal it is JSON."""
+
+    priority: int = 0
+    group: Group | None = None
+    locks: tuple[api_job.Lock, ...] = ()
+    start_after: float | None = None
+    """Wall clock, seconds; None: at once."""
+    hold: Hold | None = None
+    suspended: bool = False
+    incomplete: bool = False
+    """Its index set is not known yet."""
+    job_seconds: float | None = None
+    """How long it may run from its start; for the timer."""
+
+
+class Start(NamedTuple):
+    """Its turn has come: it is counted, and holds its locks."""
+
+    row: int
+
+
+class Refuse(NamedTuple):
+    """It is not accepted."""
+
+    row: int
+    reason: str
+    message: str
+
+
+class Replace(NamedTuple):
+    """It is to make room for another of its group."""
+
+    row: int
+    message: str
+
+
+class Wait(NamedTuple):
+    """It waits for something else than before."""
+
+    row: int
+
+
+Decision = Start | Refuse | Replace | Wait
+
+
+class _Entry:
+    """A job that waits or has started."""
+
+    __slots__ = ("claim", "due", "fresh", "passed", "reason", "row", "space", "stopping")
+
+    def __init__(self, row: int, space: str, claim: Claim, *, fresh: bool, due: bool) -> None:
+        self.row, self.space, self.claim = row, space, claim
+        self.fresh = fresh
+        """It has not been counted as waiting yet: it may find the queue full."""
+        self.due = due
+        """Its `start_after` has passed."""
+        self.reason = ""
+        """Why it waited when it was looked at last; "": nobody has looked."""
+        self.passed = False
+        """There was room for it in its group once: it is not refused any more."""
+        self.stopping = False
+
+    @property
+    def key(self) -> _Key:
+        return -self.claim.priority, self.row
+
+    @property
+    def ready(self) -> bool:
+        claim = self.claim
+        held = claim.hold is not None or claim.suspended or claim.incomplete
+        return self.due and not held
+
+    @property
+    def limited_by(self) -> Group | None:
+        """Return its group, if that limits it."""
+        group = self.claim.group
+        return None if group is None or group.policy is _Policy.ALLOW else group
+
+    def modes(self) -> dict[tuple[str, str], bool]:
+        """Return its locks, and whether it wants them for itself."""
+        found: dict[tuple[str, str], bool] = {}
+        for lock in self.claim.locks:
+            place = (self.space, lock.name)
+            exclusive = lock.mode is api_job.LockMode.EXCLUSIVE
+            found[place] = found.get(place, False) or exclusive
+        return found
+
+
+class _Members:
+    """Jobs of one group."""
+
+    def __init__(self) -> None:
+        self.limit = self.most = 0
+        self.active: dict[int, _Entry] = {}
+        """In the order of their starts."""
+        self.waiting: dict[int, _Entry] = {}
+        """Also those that are not ready, but none that is fresh."""
+        self.queue: list[_Key] = []
+        """Those that are ready and that the limit is for."""
+        self.replacing: set[int] = set()
+        """Which of `queue` replace others."""
+
+    def set_limits(self, group: Group) -> None:
+        self.limit, self.most = group.max_concurrency, group.max_queued
+
+    @property
+    def free(self) -> int:
+        return self.limit - len(self.active)
+
+
+class _Lock:
+    """Who holds one lock, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.holders: dict[int, bool] = {}
+        """Row, and whether it holds it alone."""
+        self.exclusive: list[_Key] = []
+        self.shared: list[_Key] = []
+
+    def admits(self, key: _Key, *, exclusive: bool) -> bool:
+        if exclusive:
+            first = not self.shared or self.shared[0] > key
+            return not self.holders and first and self.exclusive[0] == key
+        if any(self.holders.values()):
+            return False
+        return not self.exclusive or self.exclusive[0] > key
+
+    def front(self, *, whole: bool) -> Iterator[int]:
+        """Rows of those that nothing that waits for this lock goes before. `whole`: also of those
+        that want to share it, whom only one that wants it alone has been in the way of."""
+        first = self.exclusive[0] if self.exclusive else None
+        if first is not None:
+            yield first[1]
+        for key in self.shared if whole else ():
+            if first is not None and key > first:
+                return
+            yield key[1]
+
+    @property
+    def unused(self) -> bool:
+        return not (self.holders or self.exclusive or self.shared)
+
+
+class StartQueue:
+    """All jobs that wait or have started, by row."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, _Entry] = {}
+        self._active: dict[int, _Entry] = {}
+        self._members: dict[str, _Members] = {}
+        self._locks: dict[tuple[str, str], _Lock] = {}
+        self._looked_at: set[int] = set()
+        self._changed_groups: set[str] = set()
+        self._changed_locks: dict[tuple[str, str], bool] = {}
+        """Locks that somebody let go, who may have been in the way of those that share it."""
+
+    @property
+    def changed(self) -> bool:
+        """Return whether something may be decided."""
+        return bool(self._looked_at or self._changed_groups or self._changed_locks)
+
+    def add(self, row: int, space: str, claim: Claim, *, due: bool, fresh: bool = True) -> None:
+        """A job waits. `space`: its namespace; `fresh`: it has not waited before."""
+        entry = _Entry(row, space, claim, fresh=fresh, due=due)
+        self._waiting[row] = entry
+        if claim.group is not None:
+            members = self._members_of(claim.group)
+            members.set_limits(claim.group)
+            if not fresh:
+                members.waiting[row] = entry
+        self._enter(entry)
+
+    def restore(self, row: int, space: str, claim: Claim, *, stopping: bool) -> None:
+        """A job had started before this dispatcher did."""
+        entry = _Entry(row, space, claim, fresh=False, due=True)
+        entry.stopping = stopping
+        if claim.group is not None:
+            self._members_of(claim.group).set_limits(claim.group)
+        self._activate(entry)
+
+    def change(self, row: int, claim: Claim) -> None:
+        """A job has another claim: priority, hold or pause; of one that has started, the priority
+        is of no use."""
+        entry = self._waiting.get(row)
+        if entry is not None:
+            self._leave(entry)
+            entry.claim = claim
+            self._enter(entry)
+        elif (entry := self._active.get(row)) is not None:
+            entry.claim = claim
+
+    def due(self, row: int) -> None:
+        """The time has come at which a job may start."""
+        entry = self._waiting.get(row)
+        if entry is not None and not entry.due:
+            entry.due = True
+            self._enter(entry)
+
+    def set_limits(self, group: Group) -> None:
+        """A group has other limits."""
+        if group.config in self._members:
+            self._members[group.config].set_limits(group)
+            self._changed_groups.add(group.config)
+
+    def stopping(self, row: int) -> None:
+        """A job that has started is being stopped."""
+        entry = self._active.get(row)
+        if entry is not None and not entry.stopping:
+            entry.stopping = True
+            if entry.claim.group is not None:
+                self._changed_groups.add(entry.claim.group.config)
+
+    def remove(self, row: int) -> None:
+        """A job is over, or gone."""
+        entry = self._waiting.pop(row, None)
+        if entry is not None:
+            self._leave(entry)
+            self._forget(entry)
+            return
+        entry = self._active.pop(row, None)
+        if entry is None:
+            return
+        for place, alone in entry.modes().items():
+            self._locks[place].holders.pop(row, None)
+            self._let_go(place, alone=alone)
+        if entry.claim.group is not None:
+            self._members_of(entry.claim.group).active.pop(row, None)
+            self._changed_groups.add(entry.claim.group.config)
+
+    def decide(self) -> list[Decision]:
+        """Return what follows from what has changed since; it counts as done."""
+        found: list[Decision] = []
+        while self.changed:
+            for entry in self._candidates():
+                self._look(entry, found)
+        return found
+
+    def why(self, row: int) -> Hold | None:
+        """Return why a job waits, as things are; None if it does not."""
+        entry = self._waiting.get(row)
+        if entry is None:
+            return None
+        if entry.claim.hold is not None:
+            return entry.claim.hold
+        if entry.claim.incomplete:
+            return Hold(reason="WaitingForResult", message="its list of indexes is not known yet")
+        if not entry.due:
+            after = clock.rfc3339(entry.claim.start_after or 0.0)
+            return Hold(reason="NotYetDue", message=f"startAfter is {after}")
+        if entry.claim.suspended:
+            return Hold(reason="Suspended", message="set spec.suspend to false, and it starts")
+        group = entry.limited_by
+        if group is not None and not self._fits(entry, group):
+            members, name = self._members_of(group), group.name
+            message = (
+                f"{len(members.active)} Jobs of JobConfig {name} run, maxConcurrency is "
+                f"{members.limit}"
+            )
+            return Hold(reason="Queued", message=message)
+        for (_, name), exclusive in entry.modes().items():
+            if not self._locks[entry.space, name].admits(entry.key, exclusive=exclusive):
+                message = f"lock {name} is held by another Job, or another waits for it before"
+                return Hold(reason="WaitingForLock", message=message)
+        return Hold(reason="Queued", message="its turn is next")
+
+    def active(self, config: str) -> list[int]:
+        """Return the jobs of a group that have started, in that order."""
+        members = self._members.get(config)
+        return [] if members is None else list(members.active)
+
+    def queued(self, config: str) -> list[int]:
+        """Return the jobs of a group that wait, in the order of their turns."""
+        members = self._members.get(config)
+        if members is None:
+            return []
+        return [entry.row for entry in sorted(members.waiting.values(), key=lambda one: one.key)]
+
+    def _candidates(self) -> list[_Entry]:
+        rows, self._looked_at = self._looked_at, set()
+        for config in self._changed_groups:
+            members = self._members.get(config)
+            if members is not None:
+                rows.update(row for _, row in members.queue[: max(members.free, 0)])
+                rows |= members.replacing
+        for place, whole in self._changed_locks.items():
+            lock = self._locks.get(place)
+            if lock is not None and lock.unused:
+                del self._locks[place]
+            elif lock is not None:
+                rows.update(lock.front(whole=whole))
+        for config in self._changed_groups:
+            members = self._members.get(config)
+            if members is not None and not (members.active or members.waiting):
+                del self._members[config]
+        self._changed_groups.clear()
+        self._changed_locks.clear()
+        found = (self._waiting.get(row) for row in rows)
+        return sorted((one for one in found if one is not None), key=lambda one: one.key)
+
+    def _look(self, entry: _Entry, found: list[Decision]) -> None:
+        """Decide about one job that waits."""
+        if entry.row not in self._waiting:
+            return
+        if entry.ready:
+            group = entry.limited_by
+            if group is None or self._fits(entry, group):
+                entry.passed = True
+                if self._has_locks(entry):
+                    self._start(entry)
+                    found.append(Start(entry.row))
+                    return
+            elif not self._make_room(entry, group, found):
+                return
+        if entry.fresh:
+            entry.fresh = False
+            self._count(entry, found)
+        self._note_reason(entry, found)
+
+    def _note_reason(self, entry: _Entry, found: list[Decision]) -> None:
+        """Tell if it waits for another reason. That of the same reason numbers have changed is not
+        told: each start changes those of all that wait."""
+        held = self.why(entry.row)
+        if held is None:
+            return
+        if entry.reason not in ("", held.reason):
+            found.append(Wait(entry.row))
+        entry.reason = held.reason
+
+    def _fits(self, entry: _Entry, group: Group) -> bool:
+        members = self._members_of(group)
+        return bisect.bisect_left(members.queue, entry.key) < members.free
+
+    def _has_locks(self, entry: _Entry) -> bool:
+        key = entry.key
+        modes = entry.modes().items()
+        return all(self._locks[place].admits(key, exclusive=alone) for place, alone in modes)
+
+    def _make_room(self, entry: _Entry, group: Group, found: list[Decision]) -> bool:
+        """There are too many of its group. False: it is not accepted."""
+        members = self._members_of(group)
+        if group.policy is _Policy.FORBID and not entry.passed:
+            message = (
+                f"{len(members.active)} Jobs of JobConfig {group.name} run, maxConcurrency is "
+                f"{members.limit}"
+            )
+            self._refuse(entry, "Forbidden", message, found)
+            return False
+        if group.policy is _Policy.REPLACE:
+            staying = [one for one in members.active.values() if not one.stopping]
+            rank = bisect.bisect_left(members.queue, entry.key)
+            surplus = max(len(staying) + rank + 1 - members.limit, 0)
+            for one in staying[:surplus]:
+                one.stopping = True
+                message = f"a newer Job of JobConfig {group.name} takes its place"
+                found.append(Replace(one.row, message))
+        return True
+
+    def _count(self, entry: _Entry, found: list[Decision]) -> None:
+        """It waits for the first time."""
+        group = entry.claim.group
+        if group is None:
+            return
+        members = self._members_of(group)
+        count = len(members.waiting)
+        if group.policy is _Policy.ENQUEUE and count >= members.most:
+            message = f"{count} Jobs of JobConfig {group.name} wait, maxQueued is {members.most}"
+            self._refuse(entry, "QueueFull", message, found)
+        else:
+            members.waiting[entry.row] = entry
+
+    def _refuse(self, entry: _Entry, reason: str, message: str, found: list[Decision]) -> None:
+        self.remove(entry.row)
+        found.append(Refuse(entry.row, reason, message))
+
+    def _start(self, entry: _Entry) -> None:
+        del self._waiting[entry.row]
+        self._leave(entry)
+        self._forget(entry)
+        self._activate(entry)
+
+    def _activate(self, entry: _Entry) -> None:
+        self._active[entry.row] = entry
+        for place, alone in entry.modes().items():
+            self._locks.setdefault(place, _Lock()).holders[entry.row] = alone
+        if entry.claim.group is not None:
+            self._members_of(entry.claim.group).active[entry.row] = entry
+
+    def _let_go(self, place: tuple[str, str], *, alone: bool) -> None:
+        self._changed_locks[place] = alone or self._changed_locks.get(place, False)
+
+    def _forget(self, entry: _Entry) -> None:
+        """It does not wait any more."""
+        if entry.claim.group is not None:
+            self._members_of(entry.claim.group).waiting.pop(entry.row, None)
+
+    def _enter(self, entry: _Entry) -> None:
+        """Put it into the queues of what it needs, if it is ready."""
+        self._looked_at.add(entry.row)
+        if not entry.ready:
+            return
+        for place, alone in entry.modes().items():
+            lock = self._locks.setdefault(place, _Lock())
+            bisect.insort(lock.exclusive if alone else lock.shared, entry.key)
+        group = entry.limited_by
+        if group is not None:
+            members = self._members_of(group)
+            bisect.insort(members.queue, entry.key)
+            if group.policy is _Policy.REPLACE:
+                members.replacing.add(entry.row)
+
+    def _leave(self, entry: _Entry) -> None:
+        """Take it out of the queues; what was behind it may have its turn."""
+        for place, alone in entry.modes().items():
+            lock = self._locks.get(place)
+            if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):
+                self._let_go(place, alone=alone)
+        if entry.claim.group is not None:
+            members = self._members_of(entry.claim.group)
+            members.replacing.discard(entry.row)
+            if _discard(members.queue, entry.key):
+                self._changed_groups.add(entry.claim.group.config)
+
+    def _members_of(self, group: Group) -> _Members:
+        found = self._members.get(group.config)
+        if found is None:
+            found = self._members[group.config] = _Members()
+            found.set_limits(group)
+        return found
+
+
+def _discard(keys: list[_Key], key: _Key) -> bool:
+    place = bisect.bisect_left(keys, key)
+    if place == len(keys) or keys[place] != key:
+        return False
+    del keys[place]
+    return True

@@ -1,0 +1,363 @@
+"""What has happened to a job: facts that change its record. Pure; `plan` says what follows.
+
+Used by the service and the engine, which pass on that tasks moved, that steps are done, and what
+users want. Each may come twice, late, or from before a crash: what does not fit any more changes
+nothing.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.hub import subscriptions
+from kilnwork.jobs import errors, item_source, items, model, plan, records
+
+_O = filejobs.PartOutcome
+_S = items.ItemState
+_Stage = records.Stage
+_SUBMITTED = items.ItemState.SUBMITTED
+
+MAX_REOPENINGS = 3
+"""Times that an item's task may succeed without a result before the item has failed."""
+
+
+def done(job: records.Job, step: str, item: int = 0) -> None:
+    """A step is not under way any more, whether or not it worked."""
+    job.busy.discard((step, item))
+
+
+def prepared(job: records.Job, *, now: float) -> None:
+    """The source has all that tasks need."""
+    done(job, "Prepare")
+    job.prepared = True
+    job.dirty = True
+    if job.fresh:
+        job.recovered = True  # no other service has worked on it before
+    job.changed(now)
+
+
+def recoverable(job: records.Job) -> list[int]:
+    """Return the items that may have a task of an earlier service; 0: the finalizer."""
+    return [0, *job.items.in_state(_S.SUBMITTED)]
+
+
+def recovered(
+    job: records.Job,
+    results: Iterable[item_source.ItemResult],
+    changes: Iterable[tuple[int, subscriptions.Change]],
+    *,
+    now: float,
+) -> None:
+    """What an earlier service has left: results, and tasks that are not over."""
+    done(job, "Recover")
+    job.recovered = True
+    for result in results:
+        if result.item == 0:
+            if result.run == job.run:
+                job.concluded = result
+        elif result.run == job.run_of(result.item) and job.items.states[result.item] < _S.SUCCEEDED:
+            plan.close(job, result)
+    for item, change in changes:
+        wanted = not item or job.items.states[item] < _S.SUCCEEDED or job.stage is _Stage.STOPPING
+        if wanted and item not in job.tasks:
+            if item and job.items.states[item] == _S.OPEN:
+                job.items.set(item, _S.SUBMITTED)
+            task = job.tasks[item] = records.ItemTask()
+            task.failures, task.losses = change.failures, change.losses  # counted before
+            moved(job, item, change, now=now)
+    lost = [item for item in job.items.in_state(_S.SUBMITTED) if item not in job.tasks]
+    for item in reversed(lost):
+        job.items.reopen(item)
+    job.changed(now)
+
+
+def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: float) -> None:
+    """The task of an item is in another state. That the job has changed is for the caller to note,
+    once for all of its tasks that moved."""
+    task = job.tasks.get(item)
+    if task is None or task.ended is not None:
+        return
+    run, over, active = job.run_of(item), change.over, change.active
+    if change.run < run:
+        if over:  # it made room for ours, which is to be submitted again
+            plan.drop_task(job, item)
+            if item and job.items.states[item] == _S.SUBMITTED:
+                job.items.reopen(item)
+        return
+    if change.run > run:
+        _adopt_run(job, item, change.run)
+    failures, losses = change.failures, change.losses
+    if failures != task.failures or losses != task.losses:
+        job.failures += failures - task.failures
+        job.loss_count += losses - task.losses
+        job.dirty = True
+        task.failures, task.losses = failures, losses
+    task.attempt, task.worker, task.started = change.attempt, change.worker, change.started
+    task.id, task.parent = change.task, change.parent
+    task.message, task.state = change.message or change.reason, change.state
+    if change.suspended != task.suspended:
+        task.suspended = change.suspended
+        (job.suspended.add if task.suspended else job.suspended.discard)(item)
+    if item and active != task.active and job.items.states[item] == _SUBMITTED:
+        job.active += active - task.active
+        task.active = active
+    if job.started is None and _has_begun(job, change):
+        job.started = now
+        job.dirty = True
+    if over:
+        task.ended = records.Ended(change.state, change.reason, change.message, change.stopped)
+        job.suspended.discard(item)
+        job.ended.add(item)
+
+
+def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
+    """Return whether a task shows that something of the job has run, or is about to."""
+    if not job.source.ends_with_task:
+        return change.active
+    at_work = change.state in (api_task.State.RUNNING, api_task.State.KILLING)
+    return at_work or (change.over and change.attempt > 0)
+
+
+def _adopt_run(job: records.Job, item: int, run: int) -> None:
+    """The journal's row of the job is older than the task (it was made from the source)."""
+    job.run = max(job.run, run)
+    if item:
+        job.items.set(item, _S(job.items.states[item]), run)
+    job.dirty = True
+
+
+def settled(
+    job: records.Job, item: int, run: int, result: item_source.ItemResult | None, *, now: float
+) -> None:
+    """How a run of an item ended; None: its task succeeded, and there is no result."""
+    done(job, "Settle", item)
+    if run != job.run_of(item) or job.items.states[item] >= _S.SUCCEEDED:
+        return
+    if job.stage is _Stage.RUNNING:
+        if result is None:
+            _vanished(job, item, now=now)
+            return
+        plan.drop_task(job, item)
+    if result is not None:
+        plan.close(job, result)
+    job.changed(now)
+
+
+def _vanished(job: records.Job, item: int, *, now: float) -> None:
+    """Success of a task proves nothing: the item is open again, in a run of its own."""
+    times = job.reopened[item] = job.reopened.get(item, 0) + 1
+    if times > MAX_REOPENINGS:
+        message = f"its task succeeded {times} times without a commit record"
+        job.tasks[item].ended = records.Ended(api_task.State.FAILED, "NoCommit", message)
+        return
+    plan.drop_task(job, item)
+    job.items.reopen(item)
+    _new_run(job, (item,))
+    job.changed(now)
+
+
+def _new_run(job: records.Job, again: Iterable[int]) -> None:
+    """Results of the run before do not count any more. The source hears of it before the run
+    begins."""
+    job.run += 1
+    for item in again:
+        job.items.set(item, _S(job.items.states[item]), job.run)
+    job.prepared = False
+    job.dirty = True
+
+
+def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None:
+    """What these items had made cannot be used: they are made again, then the job is finalized
+    again."""
+    done(job, "Settle")
+    plan.drop_task(job, 0)
+    if job.stage is not _Stage.FINALIZING:
+        return
+    again = []
+    job.source.progress = damage.progress
+    for item in damage.items:
+        if job.items.states[item] == _S.SUCCEEDED:
+            job.counts.succeeded -= 1
+            job.items.reopen(item)
+            job.reopened[item] = job.reopened.get(item, 0) + 1
+            again.append(item)
+    _new_run(job, again)
+    worst = max(again, key=lambda item: job.reopened[item], default=0)
+    if job.reopened.get(worst, 0) > MAX_REOPENINGS:
+        which = f"{job.source.noun} {worst}"
+        message = f"the result of {which} was damaged {MAX_REOPENINGS + 1} times: {damage.message}"
+        plan.stop(job, _O.FAILED, model.Reason.RESULT_DAMAGED, message, now=now)
+        return
+    job.stage = _Stage.RUNNING
+    job.changed(now)
+
+
+def concluded(job: records.Job, result: item_source.ItemResult | None, *, now: float) -> None:
+    """The result of the job's run is there; whoever made it."""
+    done(job, "Settle")
+    if result is None or result.run != job.run:
+        return
+    job.concluded = result
+    task = job.tasks.get(0)
+    if task is not None and task.ended is not None:
+        plan.drop_task(job, 0)
+    job.changed(now)
+
+
+def cancel(job: records.Job, message: str, *, now: float) -> None:
+    """A user does not want it any more; over or ending already: nothing happens."""
+    kill(job, model.Reason.CANCELLED, message or "cancelled", now=now)
+
+
+def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
+    """What may change while it is there; of a job that failed, for a redrive.
+
+    Raises `NotNow`, `InvalidJob`.
+    """
+    given = {
+        name: value
+        for name in change.__struct_fields__
+        if (value := getattr(change, name)) is not msgspec.UNSET
+    }
+    if job.stage is _Stage.FINISHED:
+        _check_over(job, set(given))
+    spec = _replace(job.spec, **given)
+    try:
+        msgspec.convert(msgspec.to_builtins(spec), type(spec))
+    except msgspec.ValidationError as error:
+        raise errors.InvalidJob(f"spec: {error}") from error
+    job.spec = spec
+    if job.finished is not None:
+        job.end(job.finished)
+    job.dirty = True
+    job.changed(now)
+
+
+def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
+    """It is not accepted, and is over before it has started."""
+    job.refused = True
+    job.verdict, job.reason, job.message = _O.FAILED, reason, message
+    job.stage = _Stage.FINISHED
+    job.waits = False
+    job.counts.cancelled += job.items.cancel_open()
+    job.source.end(job)
+    job.end(now)
+    job.changed(now)
+
+
+def refuse_again(job: records.Job, run: int, *, now: float) -> None:
+    """It was refused for what does not change, and is asked for once more: this run ends so too."""
+    job.run = job.base_run = run
+    job.dirty = True
+    refuse(job, job.reason, job.message, now=now)
+
+
+def requeue(job: records.Job, *, now: float) -> None:
+    """What it waits for is another than before. Its version is written too: a job that waits is
+    dropped from memory, and would else be back at the version that was seen before."""
+    job.dirty = True
+    job.changed(now)
+
+
+def admit(job: records.Job, *, now: float) -> None:
+    """Its turn has come."""
+    job.waits = False
+    job.admitted = now
+    job.dirty = True
+    job.changed(now)
+
+
+def fail(job: records.Job, reason: str, message: str, *, now: float) -> None:
+    """It cannot go on; over or ending already: nothing happens."""
+    if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
+        plan.stop(job, _O.FAILED, reason, message, now=now)
+
+
+def kill(job: records.Job, reason: str, message: str, *, now: float) -> None:
+    """As `cancel`, for a reason of the caller's."""
+    if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
+        plan.stop(job, _O.CANCELLED, reason, message, now=now)
+
+
+def rerun(job: records.Job, run: int, *, now: float) -> None:
+    """What has not succeeded is done again, in its turn; it is over, and `run` is higher."""
+    _reopen(job, run)
+    job.waits, job.refused = True, False
+    job.admitted = job.started = None
+    job.followed.clear()
+    job.changed(now)
+
+
+def provide(job: records.Job, source: item_source.ItemSource, *, now: float) -> None:
+    """What its items are is known at last; it has not started."""
+    job.source = source
+    job.items = items.Items(source.size)
+    job.dirty = True
+    job.changed(now)
+
+
+def gathered(job: records.Job, trouble: str, *, now: float) -> None:
+    """The results for the finalizer are there; `trouble`: they cannot be given to it."""
+    done(job, "Gather")
+    if trouble and job.stage is _Stage.FINALIZING:
+        plan.stop(job, _O.FAILED, job.source.finalizer_reason, trouble, now=now)
+
+
+def _replace(spec: item_source.Policy, **given: object) -> item_source.Policy:
+    return cast(item_source.Policy, msgspec.structs.replace(cast(msgspec.Struct, spec), **given))
+
+
+def _check_over(job: records.Job, changed: set[str]) -> None:
+    where = f"job {job.id.text} is {job.phase.value}"
+    if "suspend" in changed:
+        raise errors.NotNow(f"{where}: there is nothing to pause or to resume")
+    if job.verdict is _O.SUCCEEDED and changed - {"ttl_seconds_after_finished"}:
+        raise errors.NotNow(f"{where}: only ttlSecondsAfterFinished can be changed")
+
+
+def redrive(job: records.Job, *, now: float) -> None:
+    """What has not succeeded is done anew. Raises `NotNow`."""
+    if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
+        raise errors.NotNow(
+            f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled "
+            "is run again; bad records of one that has succeeded go into a new one"
+        )
+    _reopen(job, job.run + 1)
+    job.spec = _replace(job.spec, suspend=False)
+    job.changed(now)
+
+
+def _reopen(job: records.Job, run: int) -> None:
+    job.run = job.base_run = run
+    job.stage = _Stage.RUNNING
+    job.verdict = job.concluded = job.finished = job.expires = None
+    job.reason = job.message = job.trouble = job.first_failure = ""
+    job.counts.failed = job.counts.cancelled = 0
+    job.successes = 0
+    job.prepared = job.recovered = job.source.ends_with_task
+    job.items.reopen_all()
+    job.reopened.clear()
+    job.dirty = True
+
+
+def delete(job: records.Job, *, now: float) -> None:
+    """It is gone for everybody; what runs is stopped first."""
+    cancel(job, "deleted", now=now)
+    job.deleting = True
+    job.dirty = True
+    job.changed(now)
+
+
+def journal_lost(job: records.Job, *, now: float) -> None:
+    """The journal knows none of its tasks, and will use the numbers of their attempts again: what
+    is open goes on in another run."""
+    job.run = job.base_run = job.run + 1
+    for item in job.items.in_state(_S.OPEN):
+        if job.items.runs[item]:
+            job.items.set(item, _S.OPEN, 0)
+    job.prepared = False
+    job.dirty = True
+    job.changed(now)

@@ -1,0 +1,164 @@
+"""Reads the outputs of parts in order, and makes sure that they are what the commits say.
+
+Used by `reduce`. A result is published only when every byte of it was compared with the record of
+the attempt that wrote it, by size and SHA-256.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import NamedTuple
+
+from kilnwork.api import filejobs
+from kilnwork.data import commits, errors
+from kilnwork.data.stores import port
+from kilnwork.jobs.work import read_ahead
+
+
+class PartOutput(NamedTuple):
+    """The results of a part and its bad records, as the commit names them."""
+
+    commit: filejobs.Commit
+    output: filejobs.StoredFile
+    errors: filejobs.StoredFile | None
+
+
+_File = tuple[filejobs.Commit, filejobs.StoredFile]
+"""A file, and the record that names it."""
+
+
+class OutputDamaged(Exception):
+    """The output of a part cannot be used."""
+
+    def __init__(self, found: filejobs.Damaged) -> None:
+        super().__init__(found.message)
+        self.found = found
+
+
+def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[PartOutput]:
+    """What parts (number, run) have left, in their order; nothing of it is read yet.
+
+    Raises `OutputDamaged` where a part has not succeeded.
+    """
+    found = []
+    for number, run in parts:
+        try:
+            commit = commits.find(store, number, run)
+        except errors.ObjectDamaged as error:
+            message = f"part {number}, run {run}: {error}"
+            raise OutputDamaged(filejobs.Damaged(part=number, run=run, message=message)) from error
+        found.append(_checked(commit, number, run))
+    return found
+
+
+def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutput:
+    if commit is None:
+        why = "has no commit"
+    elif commit.outcome is not filejobs.PartOutcome.SUCCEEDED or commit.output is None:
+        why = f"has ended as {commit.outcome}"
+    else:
+        return PartOutput(commit, commit.output, commit.errors)
+    message = f"part {number}, run {run}, {why}"
+    raise OutputDamaged(filejobs.Damaged(part=number, run=run, message=message))
+
+
+def missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
+    """All parts whose outputs are not there, or have another size; their content is not read."""
+    found = []
+    for number, run in parts:
+        try:
+            (only,) = outputs_of(store, ((number, run),))
+            for file in filter(None, (only.output, only.errors)):
+                _check_size(store, only.commit, file)
+        except OutputDamaged as damage:
+            found.append(damage.found)
+    return found
+
+
+def _check_size(store: port.Store, commit: filejobs.Commit, file: filejobs.StoredFile) -> None:
+    try:
+        size = store.head(file.key).bytes
+    except errors.ObjectMissing:
+        raise _damage(commit, f"its {file.key} is gone") from None
+    if size != file.bytes:
+        raise _damage(commit, f"its {file.key} has {size} bytes instead of {file.bytes}")
+
+
+def _damage(commit: filejobs.Commit, why: str) -> OutputDamaged:
+    message = f"part {commit.part}, run {commit.run}: {why}"
+    return OutputDamaged(filejobs.Damaged(part=commit.part, run=commit.run, message=message))
+
+
+class PartOutputReader:
+    """Reads files that commits name. `passed`: called with the bytes read so far; may raise.
+    `aside`: one thread, which reads and verifies ahead."""
+
+    def __init__(
+        self, store: port.Store, *, passed: Callable[[int], None], aside: futures.Executor
+    ) -> None:
+        self._store = store
+        self._passed = passed
+        self._aside = aside
+        self._read_bytes = 0
+
+    def outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
+        """The results of all, in pieces. Raises `OutputDamaged`, after the last piece of a part at
+        the latest."""
+        return self._pieces((each.commit, each.output) for each in found)
+
+    def errors(self, found: list[PartOutput]) -> Iterator[bytes]:
+        """The bad records of all, in pieces."""
+        return self._pieces((each.commit, each.errors) for each in found if each.errors is not None)
+
+    def sum_of(
+        self, found: list[PartOutput]
+    ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
+        """Of all results together, and of all bad records if there are any. Raises
+        `OutputDamaged`."""
+        results = _summed(self.outputs(found), [each.output for each in found])
+        bad = [each.errors for each in found if each.errors is not None]
+        return results, _summed(self.errors(found), bad) if bad else None
+
+    def check(self) -> None:
+        """Nothing is read at the moment; may raise as `passed`."""
+        self._passed(self._read_bytes)
+
+    def _pieces(self, files: Iterator[_File]) -> Iterator[bytes]:
+        verified = (piece for file in files for piece in _verified(self._store, *file))
+        for piece in read_ahead.pieces(verified, self._aside):
+            self.check()
+            self._read_bytes += len(piece)
+            yield piece
+
+
+def _summed(pieces: Iterator[bytes], files: list[filejobs.StoredFile]) -> filejobs.StoredFile:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return filejobs.StoredFile(
+        key=filejobs.OUTPUTS,
+        bytes=sum(file.bytes for file in files),
+        lines=sum(file.lines for file in files),
+        sha256=digest.hexdigest(),
+    )
+
+
+def _verified(
+    store: port.Store, commit: filejobs.Commit, file: filejobs.StoredFile
+) -> Iterator[bytes]:
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with store.read(file.key) as reading:
+            for piece in reading:
+                digest.update(piece)
+                size += len(piece)
+                yield piece
+    except errors.ObjectMissing:
+        raise _damage(commit, f"its {file.key} is gone") from None
+    if (size, digest.hexdigest()) != (file.bytes, file.sha256):
+        raise _damage(
+            commit,
+            f"its {file.key} is not what was written: {size} bytes, SHA-256 "
+            f"{digest.hexdigest()}, instead of {file.bytes} and {file.sha256}",
+        )

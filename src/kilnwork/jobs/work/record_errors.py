@@ -1,0 +1,63 @@
+"""Says why a record is bad, and where in the user's code that showed. Used by `functions`."""
+
+from collections.abc import Iterator
+from pathlib import PurePath
+from types import TracebackType
+
+from kilnwork.data import errors as data_errors
+from kilnwork.jobs.work import errors, outputs
+from kilnwork.sdk import context
+
+_OURS = "kilnwork."
+
+
+class RecordErrors:
+    """Reports bad records; of the first `tracebacks` ones writes the traceback into the log."""
+
+    def __init__(self, out: outputs.Outputs, tracebacks: int) -> None:
+        self._out = out
+        self._left = tracebacks
+
+    def bad(self, number: int, error: Exception, raw: bytes) -> None:
+        """Report a record. Raises as `Outputs.bad`."""
+        of_input = isinstance(error, data_errors.BadRecord)
+        if self._left and not isinstance(error, data_errors.BadRecord | errors.BadResult):
+            self._left -= 1
+            raised = type(error), error, _theirs(error.__traceback__)
+            context.context().logger.warning("line %d is bad", number, exc_info=raised)
+        self._out.bad(number, reason(error), raw, input_=of_input)
+
+
+def reason(error: Exception) -> str:
+    """What an exception says: `KeyError: 'price' (prices.py:12)`."""
+    if isinstance(error, data_errors.BadRecord | errors.BadResult):
+        return str(error)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - anybody's __str__
+        text = ""
+    name = type(error).__name__
+    return (f"{name}: {text}" if text else name) + _place(error.__traceback__)
+
+
+def _place(tb: TracebackType | None) -> str:
+    """The innermost line of the file that the user's function is in: not that of a library."""
+    theirs = list(_frames(_theirs(tb)))
+    if not theirs:
+        return ""
+    path = theirs[0].tb_frame.f_code.co_filename
+    last = [frame for frame in theirs if frame.tb_frame.f_code.co_filename == path][-1]
+    return f" ({PurePath(path).name}:{last.tb_lineno})"
+
+
+def _theirs(tb: TracebackType | None) -> TracebackType | None:
+    """The traceback from the user's function on."""
+    while tb is not None and str(tb.tb_frame.f_globals.get("__name__")).startswith(_OURS):
+        tb = tb.tb_next
+    return tb
+
+
+def _frames(tb: TracebackType | None) -> Iterator[TracebackType]:
+    while tb is not None:
+        yield tb
+        tb = tb.tb_next

@@ -1,0 +1,21 @@
+"""Mount paths of containers: absolute, or below a directory that a variable names.
+
+Used by whatever runs in a Pod, and by the local node, whose containers see the machine's own files:
+there mounts are below a directory, as on Windows in HostProcess containers (KEP-1981).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+VARIABLE = "CONTAINER_SANDBOX_MOUNT_POINT"
+"""The variable that names the directory; unset where mounts are at their own paths."""
+
+
+def mount_root(environ: Mapping[str, str]) -> Path:
+    """Return the directory that mount paths are relative to."""
+    return Path(environ.get(VARIABLE) or "/")
+
+
+def locate(path: Path, environ: Mapping[str, str]) -> Path:
+    """Return where the mount at the absolute `path` really is."""
+    return mount_root(environ) / path.relative_to("/")
