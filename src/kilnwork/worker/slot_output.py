@@ -26,13 +26,13 @@ from kilnwork.worker import lines, slot_calls, slot_page
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20
-"""So much may be printed at once before somebody has to read; Linux allows it to everybody."""
+"""So much may be printed at once before it has to be read; Linux allows it to every user."""
 
 KEPT_BYTES = 1 << 20
 """Of what was sent last, to be sent again on a new connection."""
 
 AWAY_BYTES = KEPT_BYTES // 2
-"""So much is read while nobody can be told of it."""
+"""So much is read while it cannot be sent."""
 
 MAX_READ_BYTES = 16 << 20
 """At one look: a process may print faster than we read."""
@@ -96,7 +96,7 @@ class SlotOutput:
         self._count = array.array("i", [0])
         self._out: TextIO
         self._err: TextIO
-        with contextlib.suppress(OSError):  # somebody has too many large pipes already
+        with contextlib.suppress(OSError):  # the user's limit of memory in pipes is reached
             fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._inode = os.fstat(writing).st_ino
         self._nothing = select.poll()

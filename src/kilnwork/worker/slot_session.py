@@ -3,7 +3,7 @@
 Used by `slot`. It is a `Session` as drivers have one, so that what a task submits goes over the
 slot's own link, with the running attempt as parent. The main thread runs user code; messages are
 read by whichever thread waits, or by that of the link while user code runs. A task that waits for
-others lets go of its slot, and may run those others on top of itself, in place.
+others releases its slot, and may run those others on top of itself, in place.
 """
 
 import math
@@ -187,7 +187,7 @@ class SlotSession(session.Session):
             self._flush_at = now + FLUSH_S
 
     def _tidy(self, where: int) -> None:
-        """What a call may leave behind and the next would trip over, or whoever it ran on top of.
+        """Undo what a call may leave behind that would disturb the next one, or the one below it.
 
         `where`: the working directory, as a descriptor.
         """
@@ -360,7 +360,7 @@ class SlotSession(session.Session):
             self._guard.ask()
 
     def gone(self, error: Exception) -> None:
-        """Nobody would hear of anything any more."""
+        """End the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
             super().gone(error)
         elif self._stack:
@@ -369,7 +369,7 @@ class SlotSession(session.Session):
             os._exit(0)
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """A call says how far it is; nobody needs each of it."""
+        """Send how far a call is; any of these may be lost."""
         self.link.send(messages.Progress(ref, fraction, message))
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:

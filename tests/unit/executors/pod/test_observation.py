@@ -247,12 +247,12 @@ CASES = {
     "deleted by a stranger": Case(
         (S.PENDING, R.POD_LOST),
         pods.made("Failed", pods.ended(143), deleted="2026-01-01T00:00:40Z", grace=30),
-        "somebody deleted Pod t-1-1",
+        "Pod t-1-1 was deleted by another client",
     ),
     "deleted unscheduled": Case(
         (S.PENDING, R.POD_LOST),
         pods.made("Pending", node="", deleted=pods.FINISHED),
-        "somebody deleted",
+        "was deleted by another client",
     ),
     "gone": Case((S.PENDING, R.POD_LOST), None, "was deleted before its end was seen"),
     "being killed": Case(
