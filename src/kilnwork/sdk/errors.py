@@ -45,7 +45,7 @@ class TooManyFailed(KilnError):
 
 
 class DispatcherLost(KilnError, ConnectionError):
-    """The dispatcher does not answer any more; what it has accepted goes on without us."""
+    """The dispatcher does not respond any more; what it has accepted goes on without us."""
 
 
 class TaskError(KilnError):
@@ -75,7 +75,7 @@ class InputFailed(TaskError):
 
 
 class TaskLost(TaskError):
-    """A task was given up: the workers that ran it were lost more often than `max_losses`."""
+    """A task failed: the workers that ran it were lost more often than `max_losses`."""
 
 
 class TaskTimedOut(TaskError, TimeoutError):

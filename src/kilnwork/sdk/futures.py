@@ -29,7 +29,7 @@ VALUE, ERROR, CANCELLED, READY, FAILING = range(1, 6)
 error, the error of a cancelled one; to be computed by `_compute`; or will be an error."""
 
 TASKS_NAMED = 1000
-"""A session is told so many of the tasks that a thread waits for."""
+"""A session is given so many of the tasks that a thread waits for."""
 
 Hook = Callable[["Future[Any]"], object]
 
@@ -74,7 +74,7 @@ class Future(Generic[T_co]):
         """The id of the task, a dashed UUID; `kiln.future(id)` finds it from any process.
 
         There at once; after a `key=` it waits until the dispatcher says whose call that is. The
-        call is sent before you have the id, so that whoever gets it from you finds the task.
+        call is sent before you have the id, so that a process that gets it from you finds the task.
         """
         text = ids.task_text(self.task)
         if self._end is None:
@@ -132,7 +132,7 @@ class Future(Generic[T_co]):
     def cancel(self, *, recursive: bool = True) -> bool:
         """Kill the task, wherever it is; False when it is over.
 
-        `recursive`: also all tasks that it has spawned (default: nobody else asks for them).
+        `recursive`: also all tasks that it has spawned (default: no other task asks for them).
         It is over when `done()` says so: when every process that it started has ended.
         """
         raise NotImplementedError
@@ -462,7 +462,7 @@ def named(owner: Owner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:
 
 
 def lost(error: Exception) -> errors.KilnError:
-    """What a user is told when the link is over."""
+    """Return what a user sees when the link is over."""
     if isinstance(error, channel_errors.LinkForked):
         return errors.NoSession(
             "this process was forked from the one that opened the session, and cannot use it: "
@@ -471,12 +471,12 @@ def lost(error: Exception) -> errors.KilnError:
         )
     if isinstance(error, errors.DispatcherLost):
         return error
-    told = errors.DispatcherLost(
+    lost = errors.DispatcherLost(
         f"{error}. What the dispatcher has accepted goes on without us if it is durable: "
         "kiln.future(id) finds it again"
     )
-    told.__cause__ = error
-    return told
+    lost.__cause__ = error
+    return lost
 
 
 def rebuild(task_id: bytes, index: int | None) -> Any:

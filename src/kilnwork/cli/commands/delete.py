@@ -248,7 +248,8 @@ async def _chosen(
 async def _identified(
     s: session.Session, named: Sequence[tuple[resource.Resource, str, str]], *, lenient: bool
 ) -> list[_Victim]:
-    """With the uid of each: an object made anew under the same name meanwhile is spared."""
+    """With the uid of each: an object that was created again under the same name meanwhile
+    stays."""
     found = []
     missing: kube_errors.NotFound | None = None
     for served, name, namespace in named:

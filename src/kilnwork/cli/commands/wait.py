@@ -74,7 +74,7 @@ _DEFAULTS = {api_kinds.DATA_PONDS.kind: "condition=Ready"}
     " condition=Ready.",
 )
 @click.option(
-    "--timeout", type=options.DURATION, default=None, help="Give up after this; default never."
+    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this; default never."
 )
 def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -> None:
     """Wait for tasks to succeed, or for them or other objects to become what --for says.
