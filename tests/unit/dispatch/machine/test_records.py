@@ -97,10 +97,9 @@ def test_what_controllers_or_jobs_watch_is_followed() -> None:
 def test_inputs_of_a_task_without_a_function_are_its_arguments() -> None:
     world, task = scripted_calls.with_call(slots=0)
     record = world.task(task)
-    assert record.has_template_spec
-    assert record.input_document is None
+    before = (record.has_template_spec, record.input_document)
     record.spec = api_task.TaskSpec(command=("true",))
-    assert not record.has_template_spec
-    assert record.input_document == scripted_calls.ARGUMENTS.data
+    after = (record.has_template_spec, record.input_document)
+    assert (before, after) == ((True, None), (False, scripted_calls.ARGUMENTS.data))
     record.arguments, record.inputs = None, b"{}"
     assert record.input_document == b"{}"
