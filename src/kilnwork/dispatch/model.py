@@ -224,10 +224,15 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """How many tasks were forgotten, or would be, and about how many bytes they took."""
+    """How many tasks were forgotten, or would be, and about how many bytes they took.
+
+    `later_bytes`: of the blobs of forgotten tasks that are still on the disk, and go within minutes
+    (`blob_collection.RELEASED_KEEP_S`) unless something uses them again.
+    """
 
     tasks: int
     size_bytes: int
+    later_bytes: int = 0
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):

@@ -309,6 +309,18 @@ async def _awaited(future: futures.Future[Any]) -> Any:
     return await future
 
 
+def test_a_call_is_finished_when_those_that_wait_for_it_wake(
+    silent: Dispatcher, session: driver.Driver
+) -> None:
+    future, seen = submit(session), list[int]()
+    future.when_done(lambda *_: seen.append(session.unfinished))
+    assert session.unfinished == 1
+    silent.wait_items(1)
+    silent.results(success(1))
+    assert future.result(30) == 1
+    assert seen == [0]
+
+
 # interruptions
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import ports
@@ -281,9 +283,10 @@ class Hub:
     async def prune(self, asked: model.Pruning, *, dry_run: bool = False) -> model.Pruned:
         """Forget tasks that are over, or only say how many that would be."""
         pruned = await self._retention.prune(asked, dry_run=dry_run)
-        if not dry_run:
-            await self._retention.collect()
-        return pruned
+        if dry_run:
+            return pruned
+        later_bytes = await self._retention.collect_released()
+        return msgspec.structs.replace(pruned, later_bytes=later_bytes)
 
     async def forget(self, task: ids.TaskId) -> None:
         """Forget a task that is over, with all its runs and output; on disk when this returns.

@@ -92,6 +92,10 @@ class RowReader(abc.ABC):
         """Which of these blobs some task refers to, in whatever namespace. Called in a thread."""
 
     @abc.abstractmethod
+    def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
+        """The blobs that these tasks refer to: namespace and digest. Called in a thread."""
+
+    @abc.abstractmethod
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """All rows that a statement of a participant finds."""
 

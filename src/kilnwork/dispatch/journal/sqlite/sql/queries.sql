@@ -100,6 +100,10 @@ INSERT OR IGNORE INTO blob_use (digest, user) VALUES (?, ?);
 -- Whether any row refers to a blob.
 SELECT EXISTS (SELECT 1 FROM blob_use WHERE digest = ?);
 
+-- name: blobs_of
+-- The blobs that the runs of a task refer to, and the namespace whose they are.
+SELECT t.namespace, u.digest FROM task t JOIN blob_use u ON u.user = t.row WHERE t.task = ?;
+
 -- name: forget_blobs
 -- After `forget_rows`: what rows ?1 to ?2 referred to.
 DELETE FROM blob_use WHERE user BETWEEN ?1 AND ?2;
