@@ -24,7 +24,7 @@ _O = filejobs.PartOutcome
 
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """`job.json`: what a job is, for when the journal is lost. `run`: its newest."""
+    """The file `job.json`: what a job is, for when the journal is lost. `run`: its newest."""
 
     id: str
     uuid: str
@@ -38,7 +38,7 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def store(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
-    """Input first: where there is a `job.json`, there is an input."""
+    """Write the input, then `job.json`: where there is that, there is an input."""
     if inline is not None:
         directory.put(model.DIRECTORY_INPUT, inline)
     directory.put(JOB, msgspec.json.encode(file))

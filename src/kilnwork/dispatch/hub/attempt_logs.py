@@ -50,7 +50,8 @@ def _skew(newer: Path) -> Path:
 
 
 class AttemptLogs:
-    """The writing side. Remembers how far each attempt's output is kept until it is forgotten.
+    """Writes the output of attempts. Remembers how far each attempt's output is kept until it is
+    forgotten.
 
     Without a directory nothing is kept, and output counts as if it were.
     """

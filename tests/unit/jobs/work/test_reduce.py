@@ -147,7 +147,7 @@ def test_it_is_published_once(tmp_path: Path) -> None:
 
 
 def damaged(here: part_works.World, *parts: int) -> None:
-    """It is refused, nothing is published, and exactly these parts are to be mapped anew."""
+    """It is refused, nothing is published, and exactly these parts are to be mapped again."""
     found = reduced(here).damaged
     assert [(each.part, each.run) for each in found] == [(part, 1) for part in parts]
     assert all(f"part {each.part}, run 1" in each.message for each in found)
@@ -200,7 +200,7 @@ def test_a_commit_that_is_no_success_is_refused(tmp_path: Path) -> None:
     damaged(here, 2)
 
 
-def test_a_part_that_was_mapped_anew_takes_its_place(tmp_path: Path) -> None:
+def test_a_part_that_was_mapped_again_takes_its_place(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.store.delete([output_key(here, 3)])
     damaged(here, 3)
