@@ -219,7 +219,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
     to = connector.ManagerConnector(
         lambda: config.Config(server="https://127.0.0.1:1", token="x"), namespace="ns"
     )
-    with pytest.raises(errors.ConfigurationError, match=r"https://127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(errors.ConfigurationError, match=r"https://127\.0\.0\.1:1 does not respond"):
         to.find()
 
 

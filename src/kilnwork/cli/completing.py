@@ -1,6 +1,6 @@
 """What the shell may complete after a command: kinds, files, names of objects the server has.
 
-Used as `shell_complete` by commands, so only when somebody presses Tab. Never says why it found
+Used as `shell_complete` by commands, so only when a user presses Tab. Never says why it found
 nothing: a prompt is no place for errors.
 """
 

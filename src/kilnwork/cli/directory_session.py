@@ -1,9 +1,9 @@
 """The tasks of a `kiln.start(DIRECTORY)` at the command line: `--data DIRECTORY`.
 
 Used by `session` in the place of a server. What is read comes from the journal of the directory,
-whether anybody has it open or not, by the same app as a manager's `/v1`, in this process. Who wants
-something done (retry, cancel) becomes a driver of the directory for that moment: a dispatcher that
-serves it does it, else one is started, which ends when it has nothing left to do.
+whether a process has it open or not, by the same app as a manager's `/v1`, in this process. Who
+wants something done (retry, cancel) becomes a driver of the directory for that moment: a dispatcher
+that serves it does it, else one is started, which ends when it has nothing left to do.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class DirectoryJournal:
         return await asyncio.to_thread(self._reader.abbreviated, namespace, digits, limit=limit)
 
     async def leave(self) -> None:
-        """Let go of the directory, once what was asked for is under way: a dispatcher that has
+        """Release the directory, once what was asked for is under way: a dispatcher that has
         neither drivers nor work ends, and a worker that has just been started takes a moment to
         join."""
         if self._driver is None:
@@ -297,7 +297,7 @@ def _headers(message: asgi.Message) -> dict[str, str]:
 
 
 class _Everything:
-    """`server.ports.Rights` of whoever may read the directory."""
+    """`server.ports.Rights` of a user who may read the directory."""
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         return None

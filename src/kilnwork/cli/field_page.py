@@ -15,7 +15,7 @@ _INTRODUCTION = """\
 
 <!-- Written by `make docs` from the rows in `task_fields` and `pod_fields` of the source. -->
 
-A field that is accepted is honoured, or somebody says that it is not. A row holds for all that is
+A field that is accepted is honoured, or answered with a warning. A row holds for all that is
 below its field, unless another row names that. In the columns:
 
 | word | means |
@@ -26,7 +26,7 @@ below its field, unless another row names that. In the columns:
 | no effect, warning | kept, and said so, see below |
 | refused by the node | the Pod fails: `UnsupportedPod`. `kiln up` warns when it is written |
 | refused | the API server refuses the write, and names the field |
-| no effect | Kubernetes itself needs it or fills it in, so nobody can tell who asked for it |
+| no effect | Kubernetes itself needs it or fills it in, so it is unknown who asked for it |
 
 An ephemeral container with a field that the node refuses waits: `CreateContainerConfigError`.
 Every refusal names the field. A value that asks for nothing special (`privileged: false`,

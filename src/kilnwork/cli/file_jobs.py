@@ -1,4 +1,4 @@
-"""File jobs as `/jobs` shows them: their documents, what follows them, and how they are told.
+"""File jobs as `/jobs` shows them: their documents, what follows them, and how they are described.
 
 Used by the commands about file jobs, and by those that take them as well as tasks, by `file_names`.
 What is read of a document is read here; the page is docs/reference/jobs-api.md.
@@ -177,7 +177,7 @@ async def patiently(
 ) -> Job:
     """The document that a request gives which may be repeated, and is while the server is away.
 
-    `say` is told what is waited for.
+    `say` is called with what is waited for.
     """
     until = s.clock.monotonic() + PATIENCE_S
     while True:
@@ -292,7 +292,7 @@ def _more(job: Job) -> tuple[object, ...]:
 
 
 def mapper(document: Mapping[str, Any]) -> str:
-    """What is done to records, as it was written; the default is not in documents."""
+    """What is done to records, as the user wrote it; the default is not in documents."""
     if document.get("command"):
         return " ".join(document["command"])
     return document.get("function") or document.get("builtin") or "calculator"

@@ -63,11 +63,11 @@ async def one(s: session.Session, job: str, form: str | None) -> None:
         click.echo(found["id"])
     else:
         bad = await following.first_bad(s, found["id"]) if file_jobs.records(found).failed else None
-        for line in _told(found, bad):
+        for line in _describe(found, bad):
             click.echo(line)
 
 
-def _told(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str]:
+def _describe(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str]:
     """`bad`: its first bad record."""
     counts, known, spec = file_jobs.records(job), file_jobs.parts(job), job.get("spec") or {}
     yield f"{file_jobs.sentence(job)}."

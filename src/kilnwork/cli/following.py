@@ -18,7 +18,7 @@ from kilnwork.kit import progress_meter
 async def follow(s: session.Session, job: str, *, output: str | None) -> None:
     """Until the job is over; its results go to `output`. Raises `errors.TaskFailed`.
 
-    Whoever interrupts it is told that the job goes on.
+    A user who interrupts it reads that the job goes on.
     """
     try:
         last = await until_over(s, job)

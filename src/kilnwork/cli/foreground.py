@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 class Server(Protocol):
-    """What is served. Both may be told at any time what they do."""
+    """What is served. Both may be called at any time."""
 
     async def start(self, *, say: Say) -> None:
         """Be ready when this returns; KilnErrors are shown to the user."""

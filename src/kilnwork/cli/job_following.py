@@ -32,7 +32,7 @@ async def follow(s: session.Session, name: str) -> None:
     """Until the Job is over. Raises `errors.TaskFailed` unless it has succeeded, and
     `errors.Missing` if it is deleted meanwhile.
 
-    Whoever interrupts it is told that the Job goes on.
+    A user who interrupts it reads that the Job goes on.
     """
     failures = _Failures(s, name)
     try:

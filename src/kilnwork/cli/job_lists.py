@@ -176,11 +176,11 @@ async def one(s: session.Session, name: str, form: str | None) -> None:
     elif form == "name":
         click.echo(render.full_name(api_kinds.JOBS, name))
     else:
-        for line in told(found, now=s.clock.wall()):
+        for line in describe(found, now=s.clock.wall()):
             click.echo(line)
 
 
-def told(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
+def describe(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
     """The lines about one Job."""
     status, spec, counts = (
         job_objects.status(found),

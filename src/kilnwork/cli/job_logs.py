@@ -168,7 +168,7 @@ async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str,
 
 async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> None:
     """The first MAX_SHOWN indexes that have a task, until the Job is over."""
-    background, told, said = coroutines.BackgroundWork("logs"), False, ""
+    background, warned, said = coroutines.BackgroundWork("logs"), False, ""
     followed: dict[int, asyncio.Task[Any]] = {}
     try:
         while True:
@@ -186,8 +186,8 @@ async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> No
                     if len(followed) < MAX_SHOWN:
                         copying = _copy(s, item, query)
                         followed[number] = background.start(f"index {number}", copying)
-                    elif not told:
-                        told = True
+                    elif not warned:
+                        warned = True
                         another = f"`kiln logs -f job/{name} --index N` follows another"
                         click.echo(f"only {MAX_SHOWN} indexes are followed: {another}", err=True)
             if over:

@@ -24,7 +24,7 @@ def load(module: str, attribute: str) -> Any:
     collected = gc.isenabled()
     gc.disable()
     try:
-        with _trusting_nobody():
+        with _without_certificates():
             return getattr(importlib.import_module(module), attribute)
     finally:
         if collected:
@@ -32,7 +32,7 @@ def load(module: str, attribute: str) -> Any:
 
 
 @contextlib.contextmanager
-def _trusting_nobody() -> Iterator[None]:
+def _without_certificates() -> Iterator[None]:
     """Spare aiohttp 50 ms and 1.7 MiB: the TLS contexts that it makes as it is imported
     (`aiohttp.connector`) and that we never use, as all our requests bring contexts of their own."""
     if "aiohttp" in sys.modules:

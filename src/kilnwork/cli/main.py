@@ -78,7 +78,7 @@ shows them."""
 
 
 class _Cut(Exception):
-    """Whoever read the output has gone, as `head` does."""
+    """The reader of the output has gone, as `head` does."""
 
 
 class Commands(click.Group):
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if arguments is None else arguments)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while modules were loaded
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if sys.stdout is None:  # it was closed: nobody wants to read it
+    if sys.stdout is None:  # it was closed
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     try:
         return _run(args)

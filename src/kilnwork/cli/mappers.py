@@ -29,7 +29,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A mapper as it was said. `file`: goes along, and holds the function."""
+    """A mapper as the user named it. `file`: goes along, and holds the function."""
 
     mapper: filejobs.Mapper
     file: Path | None = None

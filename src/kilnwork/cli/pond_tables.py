@@ -1,6 +1,6 @@
 """Tables of ponds: nodes, snapshots, leases, as `kiln data` prints them. Pure.
 
-Takes what `/v1/namespaces/NS/dataponds/NAME/nodes` and `leases` answer (`api.pond_views`).
+Takes what `/v1/namespaces/NS/dataponds/NAME/nodes` and `leases` respond with (`api.pond_views`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

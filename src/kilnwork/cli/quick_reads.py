@@ -1,7 +1,7 @@
 """Reads of a server for completion: blocking, over one connection, and soon.
 
 Used by `completing`. Stands on the client of the sdk, which loads in a third of the time that
-`session` takes once it has aiohttp; whoever pressed Tab waits for it.
+`session` takes once it has aiohttp; a user who pressed Tab waits for it.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def impatient() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGALRM, _give_up)
+    before = signal.signal(signal.SIGALRM, _stop_reading)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
     try:
         yield
@@ -97,5 +97,5 @@ def impatient() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _give_up(_: int, __: FrameType | None) -> None:
+def _stop_reading(_: int, __: FrameType | None) -> None:
     raise TimeoutError

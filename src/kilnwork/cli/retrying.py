@@ -42,8 +42,8 @@ async def task(s: session.Session, name: str, *, force: bool) -> Started:
         live = await s.ask("GET", path)
     except kube_errors.NotFound:
         query = {"force": "true"} if force else {}
-        answer = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
-        return _of_task(s, name, int(answer["run"]))
+        response = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
+        return _of_task(s, name, int(response["run"]))
     status = live.get("status") or {}
     state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
     asked = live.get("spec", {}).get("run", 1)
@@ -81,32 +81,41 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
 
 async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> Started:
     try:
-        answer = await s.ask("POST", s.tasks_path(name, "retry"), query={"failed": "true"})
+        response = await s.ask("POST", s.tasks_path(name, "retry"), query={"failed": "true"})
     except kube_errors.Conflict:
         live = await s.ask("GET", s.tasks_path(name))
         if live["id"] not in begun:
             raise
         return _of_task(s, name, int(live["run"]))
-    retried = answer["retried"]
+    retried = response["retried"]
     begun.update(retried["tasks"])
     objects = [(failed_objects.TASK, str(one)) for one in retried["objects"]]
     raised = await _failed_objects(s, *objects) if objects else {}
     others = len(retried["tasks"]) + len(raised) - 1
-    if answer["id"] in retried["tasks"]:
-        return _of_task(s, name, int(answer["run"]), others=others)
+    if response["id"] in retried["tasks"]:
+        return _of_task(
+            s, name, int(response["run"]), others=others, children=int(retried["waiting"])
+        )
     # it runs again when the object above it asks for it
     above = ", ".join(one for _, one in objects)
     return Started(
         name,
         f"{above} starts again: {name} runs again when that asks for it",
         lambda timeout_s: waiting.for_final(
-            s, name, timeout_s=timeout_s, run=int(answer["run"]) + 1
+            s, name, timeout_s=timeout_s, run=int(response["run"]) + 1
         ),
     )
 
 
-def _of_task(s: session.Session, name: str, run: int, *, others: int = 0) -> Started:
+def _of_task(
+    s: session.Session, name: str, run: int, *, others: int = 0, children: int = 0
+) -> Started:
+    """`others`: tasks that start again with it. `children`: failed children of all of these, which
+    run again when their parents ask for them."""
     more = f", with {others} more around it" if others > 0 else ""
+    if children > 0:
+        number = "1 failed child" if children == 1 else f"{children} failed children"
+        more += f" and {number}" if more else f", with {number}"
     return Started(
         name,
         f"{name} starts again as run {run}{more}",

@@ -81,7 +81,7 @@ def local(tick: float, zone: dt.tzinfo) -> str:
     return dt.datetime.fromtimestamp(tick, zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
-def told(view: View, *, now: float) -> Iterator[str]:
+def describe(view: View, *, now: float) -> Iterator[str]:
     """The lines about one schedule."""
     state = ", disabled" if view.spec.disabled else ""
     yield f"{view.name}: {expressions(view.spec)} in {zone_name(view.spec)}{state}"

@@ -1,6 +1,7 @@
 """Which namespaces a manager serves, remembered in its directory: which of them has it left?
 
-Used by `wiring.in_cluster`. What was left stays in the list until its TaskClusters have been told.
+Used by `wiring.in_cluster`. What was left stays in the list until its TaskClusters have been
+updated.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ _FILE = "namespaces.json"
 
 
 class Record(msgspec.Struct, frozen=True):
-    """`only_in`: those that are served, empty: all. `left`: those whose clusters must be told."""
+    """`only_in`: those that are served, empty: all. `left`: those whose clusters must be
+    updated."""
 
     only_in: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
@@ -27,8 +29,8 @@ def changed(data_dir: Path, only_in: Sequence[str]) -> Record:
     return record
 
 
-def told(data_dir: Path, namespace: str) -> None:
-    """The clusters of a namespace that was left have been told."""
+def forget(data_dir: Path, namespace: str) -> None:
+    """Forget a namespace that was left: its clusters have been updated."""
     record = _read(data_dir)
     left = tuple(name for name in record.left if name != namespace)
     _write(data_dir, msgspec.structs.replace(record, left=left))

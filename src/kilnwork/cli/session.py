@@ -108,7 +108,7 @@ class Session:
         content_type: str = http_types.JSON,
         accept: str = http_types.JSON,
     ) -> dict[str, Any]:
-        """Send a request and decode the JSON object in the answer.
+        """Send a request and decode the JSON object in the response.
 
         Some paths are the manager's, wherever it is.
         """
@@ -125,7 +125,7 @@ class Session:
         try:
             return msgspec.json.decode(response.body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise errors.CommandError(f"{self.server}{path} did not answer with JSON") from error
+            raise errors.CommandError(f"{self.server}{path} did not respond with JSON") from error
 
     async def _without_kinds(self) -> str:
         """What to do about a server that does not serve our kinds."""
@@ -151,7 +151,7 @@ class Session:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
     ) -> http_types.ClientResponse:
-        """Send bytes as they are, and give the answer with its headers; raises a KubeError."""
+        """Send bytes as they are, and give the response with its headers; raises a KubeError."""
         route = await self._route_of(path)
         said = dict(headers or {})
         asked = http_types.ClientRequest(
@@ -184,7 +184,7 @@ class Session:
 
     async def check_namespace(self) -> None:
         """Raises `errors.Missing` if the session's namespace does not exist; for what was not
-        found in there. Whoever may not see namespaces is told nothing."""
+        found in there. Does nothing for users who may not see namespaces."""
         if self.target.all_namespaces:
             return
         try:
@@ -237,10 +237,10 @@ class Session:
         accept: str = "*/*",
         head: Callable[[http_types.ClientResponse], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of an answer as they come, for as long as they come.
+        """The bytes of a response as they come, for as long as they come.
 
-        `head` is told status and headers first. Leave it early only by `contextlib.aclosing`: a
-        connection hangs on it.
+        `head` is called with status and headers first. Leave it early only by
+        `contextlib.aclosing`: a connection hangs on it.
         """
         route = await self._route_of(path)
         asked = http_types.ClientRequest(
@@ -340,7 +340,7 @@ def decoded(response: http_types.ClientResponse) -> Any:
     try:
         return msgspec.json.decode(response.body)
     except msgspec.MsgspecError as error:
-        raise errors.CommandError("the server did not answer with JSON") from error
+        raise errors.CommandError("the server did not respond with JSON") from error
 
 
 def quoted(text: str) -> str:

@@ -119,7 +119,8 @@ def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
 
 
 async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
-    """Hold it back or let it go on; gives what is told. Raises CommandError when it is over."""
+    """Hold it back or let it go on; gives the text to print. Raises CommandError when it is
+    over."""
     found = await get(s, name)
     if is_over(found):
         raise errors.CommandError(f"SyncSet {name} is already {phase(found)}")
@@ -128,7 +129,7 @@ async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
 
 
 async def cancel(s: session.Session, name: str, at: str | None) -> str:
-    """Kill its newest generation, at once or at a time; gives what is told."""
+    """Kill its newest generation, at once or at a time; gives the text to print."""
     found = await get(s, name)
     if is_over(found):
         return f"SyncSet {name} is already {phase(found)}"

@@ -68,7 +68,7 @@ def _read(body: meta.JsonObject, namespace: str) -> sync_set.SyncSet:
 
 
 def _volcano_problems(seen: sync_set.SyncSet) -> list[sync_set_validation.Problem]:
-    """Where Volcano places workers, nobody says which of them gets which shards."""
+    """Where Volcano places workers, it is unknown which of them gets which shards."""
     text = "is shard, which is for backends pods and local: write deliver: all"
     return [
         (f"spec.data.snapshots[{position}].deliver", text)

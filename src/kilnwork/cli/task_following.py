@@ -31,7 +31,7 @@ class Children:
         self._session = s
         self._ref = ref
         self._meter = progress_meter.Meter(None, progress_meter.format_count, unit=" tasks")
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
         self._failed = 0
 
     async def look(self, found: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ class Children:
     async def tell(self, counts: Mapping[str, Any] | None) -> None:
         """Print what has failed since the last time."""
         failed = (counts or {}).get("failed", 0)
-        if failed <= self._failed or len(self._told) >= MAX_SHOWN:
+        if failed <= self._failed or len(self._shown) >= MAX_SHOWN:
             return
         self._failed = failed
         wanted = {"parent": self._ref, "state": "Failed"}
@@ -64,11 +64,11 @@ class Children:
                 self._tell(item)
 
     def _tell(self, item: journal.Item) -> None:
-        if item["id"] in self._told or len(self._told) >= MAX_SHOWN:
+        if item["id"] in self._shown or len(self._shown) >= MAX_SHOWN:
             return
-        self._told.add(item["id"])
+        self._shown.add(item["id"])
         click.echo(failure(item), err=True)
-        if len(self._told) == MAX_SHOWN:
+        if len(self._shown) == MAX_SHOWN:
             more = f"`kiln tasks --parent {self._ref} --state Failed` lists them"
             click.echo(f"more failures are counted and not shown: {more}", err=True)
 

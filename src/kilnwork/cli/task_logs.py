@@ -124,7 +124,7 @@ class Copy:
         return "follow" in self._query
 
     async def run(self) -> None:
-        """Until the end of the answer. Raises KubeError or CommandError."""
+        """Until the end of the response. Raises KubeError or CommandError."""
         skip = self.copied
         found = self._session.stream(self._path, query=self._query)
         async with contextlib.aclosing(found) as output:

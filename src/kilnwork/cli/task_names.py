@@ -26,7 +26,7 @@ async def resolved(s: session.Session, word: str) -> str:
     except kube_errors.Conflict:
         raise
     except errors.SERVER_ERRORS:
-        return word  # whoever asks for what it names is told
+        return word  # the request for what it names says so
     return f"{kind}{slash}{found['name'] if found['declared'] else found['id']}"
 
 

@@ -23,7 +23,7 @@ PIECE_BYTES = 16 << 20
 """In one request: large enough that its round trip is nothing, small enough to send again."""
 
 PATIENCE_S = 120.0
-"""How long the server may be away before we give up; what it has stays there."""
+"""How long the server may be away before the upload fails; what it has stays there."""
 
 _HEAD_BYTES = 64 << 10
 _PAUSE_S = 0.5
@@ -32,7 +32,7 @@ _TYPE = "application/partial-upload"
 
 
 class Source:
-    """What is uploaded: a file, or standard input. `size` is None where it cannot be told."""
+    """What is uploaded: a file, or standard input. `size` is None where it is unknown."""
 
     def __init__(self, name: str) -> None:
         self.name = "standard input" if name == "-" else name
@@ -73,7 +73,7 @@ class Source:
         if self.seekable:
             return f"the same command with --resume {upload} goes on where it is"
         return (
-            f"{self.name} cannot be read again, so start anew. `kiln delete upload/{upload}` "
+            f"{self.name} cannot be read again, so start again. `kiln delete upload/{upload}` "
             "deletes them; otherwise they go after a day"
         )
 
@@ -87,7 +87,7 @@ class Source:
         if self.seekable and (now.st_size, now.st_mtime_ns) != self._known:
             raise errors.CommandError(
                 f"{self.name} has changed while it was uploaded; what was sent is not used: start "
-                "again when nobody writes it"
+                "again when no process writes it"
             )
         return found
 
@@ -113,7 +113,7 @@ class _Piece(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """How far the server is; `length`: of the whole, if it was told."""
+    """How far the server is; `length`: of the whole, if it is known."""
 
     offset: int
     length: int | None

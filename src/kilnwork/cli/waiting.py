@@ -17,7 +17,8 @@ _PAUSE_S = 0.5
 """Pause before a watch is opened again after the server went away."""
 
 Test = Callable[[meta.JsonObject | None], bool]
-"""True when the object is as wanted, given None when it does not exist; may raise to give up."""
+"""True when the object is as wanted, given None when it does not exist; may raise to stop
+waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +159,12 @@ async def for_final(s: session.Session, name: str, *, timeout_s: float | None, r
 
 def _standing(found: Mapping[str, Any]) -> str:
     """State and progress of a task of the journal."""
-    told = found.get("progress") or {}
+    progress = found.get("progress") or {}
     parts = [found["state"]]
-    if told.get("fraction") is not None:
-        parts.append(f"{told['fraction']:.0%}")
-    if told.get("message"):
-        parts.append(str(told["message"]))
+    if progress.get("fraction") is not None:
+        parts.append(f"{progress['fraction']:.0%}")
+    if progress.get("message"):
+        parts.append(str(progress["message"]))
     return ", ".join(parts)
 
 

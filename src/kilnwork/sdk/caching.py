@@ -40,8 +40,8 @@ def function_digest(function: Callable[..., Any], *, of: str, blobs: envelope.Bl
 
 
 _UNCLEAR = (
-    "{}: cache=: its defaults or closure cannot be pickled, or hold futures, so that nobody could "
-    "say whether they are the same: pass such values as arguments"
+    "{}: cache=: its defaults or closure cannot be pickled, or hold futures, so that it is unknown "
+    "whether they are the same: pass such values as arguments"
 )
 
 

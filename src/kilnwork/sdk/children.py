@@ -70,7 +70,7 @@ class Child:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def forget(self) -> None:
-        """Let go of it, and leave it running."""
+        """Release it, and leave it running."""
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
@@ -85,7 +85,7 @@ class Child:
         return lines[-1] if lines else ""
 
     def _look(self) -> None:
-        """It has ended: take its exit code, if it is ours and nobody else has waited for it."""
+        """It has ended: take its exit code, if it is ours and no other code has waited for it."""
         self._ended = True
         self.forget()
         with contextlib.suppress(ChildProcessError):

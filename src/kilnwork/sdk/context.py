@@ -1,6 +1,6 @@
 """What a running task knows of itself: `kiln.context()`.
 
-Used by task functions, and by whoever runs them (the worker's slots, `kilnwork.testing`), which
+Used by task functions, and by what runs them (the worker's slots, `kilnwork.testing`), which
 put `begin` and `end` around the call. Not a way to pass arguments.
 """
 
@@ -38,7 +38,7 @@ class Context:
 
     @property
     def task_id(self) -> str:
-        """As `future.id` of whoever submitted it."""
+        """The same as `future.id` where it was submitted."""
         return ids.task_text(self.task)
 
     @property
@@ -52,7 +52,7 @@ class Context:
         return self._stopped
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
-        """Tell whoever looks how far it is: `fraction` from 0 to 1. Cheap; only the last counts."""
+        """Report how far it is: `fraction` from 0 to 1. Cheap; only the last counts."""
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"progress({fraction!r}): the fraction must be from 0 to 1, or None")
         if self._report is not None:
@@ -70,7 +70,7 @@ class Context:
     def __repr__(self) -> str:
         return f"<Context {self.name} {self.task_id}/{self.run}/{self.attempt}>"
 
-    # for whoever runs it
+    # for what runs it
 
     def stop(self) -> None:
         """It is asked to stop; from any thread."""

@@ -96,7 +96,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
         return
     try:
         state = value.__getstate__() if hasattr(value, "__getstate__") else None
-    except Exception:  # noqa: BLE001 - anybody's code; then there is nothing to look into
+    except Exception:  # noqa: BLE001 - any user's code; then there is nothing to look into
         return
     for attributes in state if isinstance(state, tuple) else (state,):
         if isinstance(attributes, dict):
@@ -128,6 +128,6 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
 def _short(key: Any) -> str:
     try:
         text = repr(key)
-    except Exception:  # noqa: BLE001 - anybody's __repr__
+    except Exception:  # noqa: BLE001 - any user's __repr__
         text = f"<{type(key).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -22,8 +22,8 @@ from kilnwork.sdk import errors, session
 log = logging.getLogger(__name__)
 
 CLOSE_S = 10.0
-"""`close_timeout`: a dispatcher that was killed is back within this, and nobody waits longer for a
-program that is to end."""
+"""`close_timeout`: a dispatcher that was killed is back within this, and no caller waits longer for
+a program that is to end."""
 
 RECONNECT_S = 60.0
 """`reconnect_timeout` of `start`: another driver starts the dispatcher again within seconds."""
@@ -110,7 +110,7 @@ class Driver(session.Session):
         atexit.register(self.close)
 
     def lost(self, error: Exception) -> None:
-        """Whoever watches the dispatcher knows that it is gone: look now, not after a while."""
+        """What watches the dispatcher knows that it is gone: look now, not after a while."""
         self.link.reconnect_now()
 
     def close(self, timeout: float | None = None) -> None:
@@ -179,14 +179,14 @@ class Driver(session.Session):
 
     def _wait_until_accepted(self, wait_s: float) -> None:
         quiet_s = min(QUIET_S, wait_s)
-        told = False
+        warned = False
         left = self.unaccepted
         while not self.link.wait(self.all_accepted, quiet_s):
             before, left = left, self.unaccepted
             if left < before:
                 continue
-            if not told and wait_s > quiet_s:
-                told = True
+            if not warned and wait_s > quiet_s:
+                warned = True
                 log.warning(
                     "closing the session: the dispatcher is to accept %d calls; waiting up to %g s",
                     left,

@@ -1,11 +1,11 @@
 """The home of `kiln.start(DIRECTORY)`: a journal that outlives drivers, and one driver that minds
 it.
 
-Used by `local`. Whoever holds `owner.lock` minds the processes: starts them, starts them again when
-they end. Other drivers of the same directory are guests; when the owner is gone one of them takes
-over. What a driver that was killed has left running is adopted, not started anew, at whatever step
-of its start it was killed: `endpoints.json` names the home before anything is started, so that its
-worker is found by its environment, and a dispatcher is found by its arguments.
+Used by `local`. The driver that holds `owner.lock` manages the processes: starts them, starts them
+again when they end. Other drivers of the same directory are guests; when the owner is gone one of
+them takes over. What a driver that was killed has left running is adopted, not started again, at
+whatever step of its start it was killed: `endpoints.json` names the home before anything is
+started, so that its worker is found by its environment, and a dispatcher is found by its arguments.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class Durable(home.Home):
         self._started()
 
     def _refuse_if_served(self) -> None:
-        """Somebody listens whom `endpoints.json` does not know: do not take the socket away."""
+        """A process listens that `endpoints.json` does not name: do not take the socket away."""
         with contextlib.suppress(OSError):
             self.connect().close()
             raise kit_errors.ConfigurationError(
@@ -107,7 +107,7 @@ class Durable(home.Home):
         """A dispatcher of this home whose driver was killed before it could write down its pid.
 
         It may not have the journal yet, so its lock does not say who it is. One whose driver lives
-        is no orphan, although somebody has removed the files that say who has it.
+        is no orphan, although another process has removed the files that say who has it.
         """
         for pid in processes.all_pids():
             identity = processes.identify(pid)
@@ -185,7 +185,7 @@ class Durable(home.Home):
         self._lock.release()
 
     def _end_worker(self, worker: children.Child) -> None:
-        """Without a dispatcher it has nothing to run; it has been told to leave."""
+        """Without a dispatcher it has nothing to run; it has been asked to leave."""
         if not worker.ended(LEAVE_WITHIN_S):
             worker.kill(signal.SIGKILL)
             worker.ended(1.0)

@@ -132,7 +132,7 @@ def dump_by_value(value: Any, *, named: culprits.Named) -> Sequence[Part]:
         return _enveloped(*_pickled(pickler, value))
     except _NOT_OURS:
         raise
-    except Exception as error:  # noqa: BLE001 - anybody's __reduce__
+    except Exception as error:  # noqa: BLE001 - any user's __reduce__
         path, cause = culprits.find(named(), error, attempt=lambda part: _attempt(pickler, part))
         raise errors.NotPicklable(f"{path}: {culprits.describe(cause)}", path=path) from cause
 
@@ -166,7 +166,8 @@ def _pickled(pickler: Any, value: Any) -> tuple[list[Part], list[memoryview]]:
 
 
 def _by_value_wanted() -> bool:
-    """The user (or `pack_by_value`) has told cloudpickle of modules that no worker can import."""
+    """The user (or `pack_by_value`) has registered modules with cloudpickle that no worker can
+    import."""
     cloudpickle = sys.modules.get("cloudpickle")
     return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
 

@@ -45,7 +45,7 @@ class TooManyFailed(KilnError):
 
 
 class DispatcherLost(KilnError, ConnectionError):
-    """The dispatcher does not answer any more; what it has accepted goes on without us."""
+    """The dispatcher does not respond any more; what it has accepted goes on without us."""
 
 
 class TaskError(KilnError):
@@ -75,7 +75,7 @@ class InputFailed(TaskError):
 
 
 class TaskLost(TaskError):
-    """A task was given up: the workers that ran it were lost more often than `max_losses`."""
+    """A task failed: the workers that ran it were lost more often than `max_losses`."""
 
 
 class TaskTimedOut(TaskError, TimeoutError):
@@ -109,6 +109,13 @@ class KeyTaken(TaskError):
     """The key already names a call of another function or with other arguments: choose another."""
 
 
+class VariableMissing(TaskError):
+    """A Secret, ConfigMap or key that the task's `env` names does not exist, or is no text.
+
+    It names the variable, the key, the object and the namespace.
+    """
+
+
 class RemoteTraceback(Exception):
     """Cause of an exception that comes from a task: prints the traceback of where it happened."""
 
@@ -137,6 +144,7 @@ PUBLIC: tuple[type[Exception], ...] = (
     ConfigurationError,
     JobFailed,
     KeyTaken,
+    VariableMissing,
     RemoteTraceback,
 )
 """What `kilnwork` shows under its own name; tracebacks say `kilnwork.TaskFailed`."""

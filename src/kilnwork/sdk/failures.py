@@ -1,8 +1,8 @@
 """Exceptions that leave a task function: packed where they happen, raised again at the driver.
 
 Used by the worker's slots (`pack_error`) and by futures (`unpack_error`, `failure`). The exception
-itself travels if it can be pickled and made anew; its text, notes and traceback always do, so that
-a class that is missing on one side costs the class and nothing else.
+itself travels if it can be pickled and created again; its text, notes and traceback always do, so
+that a class that is missing on one side costs the class and nothing else.
 """
 
 import builtins
@@ -86,7 +86,8 @@ def failure(
     info = _error_info(payload)
     kind = errors.Cancelled if state is task.State.KILLED else _KINDS.get(reason)
     text = ids.task_text(task_id)
-    if info is not None and kind is None:
+    said_it_itself = kind in (None, errors.VariableMissing)
+    if info is not None and said_it_itself:
         error = revived(info)
         if isinstance(error, errors.TaskError) and error.task is None:
             error.task, error.reason = text, reason
@@ -121,6 +122,7 @@ _KINDS: dict[str, type[errors.TaskError]] = {
     reasons.Reason.LOST_TOO_OFTEN: errors.TaskLost,
     reasons.Reason.INPUT_FAILED: errors.InputFailed,
     reasons.Reason.KEY_TAKEN: errors.KeyTaken,
+    reasons.Reason.VARIABLE_MISSING: errors.VariableMissing,
 }
 
 
@@ -143,7 +145,7 @@ def _type_name(kind: type) -> str:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as problem:  # noqa: BLE001 - anybody's __str__
+    except Exception as problem:  # noqa: BLE001 - any user's __str__
         return f"<its text cannot be made: {type(problem).__name__}>"
 
 
@@ -160,7 +162,7 @@ def _traceback(error: BaseException) -> str:
                 pending += [p for p in (part.__cause__, part.__context__) if p is not None]
                 pending += part.exceptions or ()
         return "".join(whole.format())
-    except Exception as problem:  # noqa: BLE001 - anybody's __repr__, __str__, source files
+    except Exception as problem:  # noqa: BLE001 - any user's __repr__, __str__, source files
         return f"<its traceback cannot be made: {type(problem).__name__}>"
 
 
@@ -198,7 +200,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    """The exception itself, if it is one to raise elsewhere, can be pickled and made anew."""
+    """The exception itself, if it is one to raise elsewhere, can be pickled and created again."""
     if not _raisable(error):
         return None
     for candidate in (error, _Bare(error)):
@@ -206,7 +208,7 @@ def _pickled(error: BaseException) -> bytes | None:
             data = b"".join(envelope.dump(candidate, named=list).parts)
             if len(data) <= MAX_PICKLED and type(envelope.load(data)) is type(error):
                 return data
-        except Exception:  # noqa: BLE001, S112 - anybody's __reduce__ and __init__
+        except Exception:  # noqa: BLE001, S112 - any user's __reduce__ and __init__
             continue
     return None
 
@@ -220,7 +222,7 @@ def _raisable(error: Any) -> bool:
 
 
 class _Bare:
-    """Pickles as an exception that is made anew without its `__init__`.
+    """Pickles as an exception that is created again without its `__init__`.
 
     `BaseException.__reduce__` calls the class with `args`, which fails for each class whose
     `__init__` takes other arguments than it passes on.

@@ -1,4 +1,4 @@
-"""`kiln.future(id)` and `kiln.retry(id)`: tasks that somebody has submitted, in whatever process.
+"""`kiln.future(id)` and `kiln.retry(id)`: tasks that any process has submitted.
 
 Used by programs that come back to their tasks. Not for tasks of a volatile `kiln.start()` that is
 over: those are gone with it.

@@ -22,6 +22,7 @@ from kilnwork.kit import ids
 from kilnwork.sdk import active, callbacks, errors, loops, pickling
 
 T = TypeVar("T")
+S = TypeVar("S")
 T_co = TypeVar("T_co", covariant=True)
 
 VALUE, ERROR, CANCELLED, READY, FAILING = range(1, 6)
@@ -29,7 +30,7 @@ VALUE, ERROR, CANCELLED, READY, FAILING = range(1, 6)
 error, the error of a cancelled one; to be computed by `_compute`; or will be an error."""
 
 TASKS_NAMED = 1000
-"""A session is told so many of the tasks that a thread waits for."""
+"""A session is given so many of the tasks that a thread waits for."""
 
 Hook = Callable[["Future[Any]"], object]
 
@@ -74,7 +75,7 @@ class Future(Generic[T_co]):
         """The id of the task, a dashed UUID; `kiln.future(id)` finds it from any process.
 
         There at once; after a `key=` it waits until the dispatcher says whose call that is. The
-        call is sent before you have the id, so that whoever gets it from you finds the task.
+        call is sent before you have the id, so that a process that gets it from you finds the task.
         """
         text = ids.task_text(self.task)
         if self._end is None:
@@ -132,7 +133,7 @@ class Future(Generic[T_co]):
     def cancel(self, *, recursive: bool = True) -> bool:
         """Kill the task, wherever it is; False when it is over.
 
-        `recursive`: also all tasks that it has spawned (default: nobody else asks for them).
+        `recursive`: also all tasks that it has spawned (default: no other task asks for them).
         It is over when `done()` says so: when every process that it started has ended.
         """
         raise NotImplementedError
@@ -430,6 +431,12 @@ class Futures(Sequence[Future[T]]):
     def __getitem__(self, index: int | slice) -> "Future[T] | Futures[T]":
         return Futures(self._items[index]) if isinstance(index, slice) else self._items[index]
 
+    # No `__radd__`: with it `a_list += futures` would make a Futures of the list.
+    def __add__(self, other: "Sequence[Future[S]]") -> "Futures[T | S]":
+        """Return the futures of both, as lists do; of a map with limits it waits for all."""
+        joined: Futures[T | S] | None = _joined(self, other)
+        return NotImplemented if joined is None else joined
+
     def follow(
         self,
         found: "Callable[[Future[T]], object]",
@@ -454,6 +461,16 @@ class Futures(Sequence[Future[T]]):
         return f"<Futures: {done} of {len(self._items)} done>"
 
 
+def _joined(*parts: Sequence[Future[Any]]) -> Futures[Any] | None:
+    """The futures of all parts; None where one of them is no sequence of futures."""
+    items: list[Future[Any]] = []
+    for part in parts:
+        if not isinstance(part, Futures | list | tuple):
+            return None
+        items += part
+    return Futures(items) if all(isinstance(each, Future) for each in items) else None
+
+
 def named(owner: Owner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:
     """The tasks of these for `block`: as many as a slot can use, none for others."""
     if not owner.in_slot:
@@ -462,7 +479,7 @@ def named(owner: Owner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:
 
 
 def lost(error: Exception) -> errors.KilnError:
-    """What a user is told when the link is over."""
+    """Return what a user sees when the link is over."""
     if isinstance(error, channel_errors.LinkForked):
         return errors.NoSession(
             "this process was forked from the one that opened the session, and cannot use it: "
@@ -471,12 +488,12 @@ def lost(error: Exception) -> errors.KilnError:
         )
     if isinstance(error, errors.DispatcherLost):
         return error
-    told = errors.DispatcherLost(
+    lost = errors.DispatcherLost(
         f"{error}. What the dispatcher has accepted goes on without us if it is durable: "
         "kiln.future(id) finds it again"
     )
-    told.__cause__ = error
-    return told
+    lost.__cause__ = error
+    return lost
 
 
 def rebuild(task_id: bytes, index: int | None) -> Any:

@@ -113,11 +113,11 @@ class Home:
         raise NotImplementedError
 
     def _end(self) -> None:
-        """Let go of everything, in the thread of the home."""
+        """Release everything, in the thread of the home."""
         raise NotImplementedError
 
     def _dispatcher_ended(self, kept: keeping.Kept) -> None:
-        """The dispatcher is gone although nobody asked for that."""
+        """The dispatcher is gone although it was not asked to end."""
         raise NotImplementedError
 
     def _started(self) -> None:
@@ -134,7 +134,7 @@ class Home:
         return ()
 
     def _listen(self) -> socket.socket:
-        """Make the socket anew, and its directory: the last dispatcher may have removed it."""
+        """Make the socket again, and its directory: the last dispatcher may have removed it."""
         paths.make_private(self._run_dir)
         self._socket.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -180,7 +180,7 @@ class Home:
         }
 
     def _fail(self, error: errors.KilnError) -> None:
-        """Give up: every wait of the session ends with `error`."""
+        """Fail: every wait of the session ends with `error`."""
         self.failure = error
         if self._dispatcher is not None:
             self._dispatcher.child.kill(signal.SIGKILL)
@@ -243,7 +243,7 @@ class Home:
             return None
         wait_s = kept.wait_s(self._clock.monotonic())
         if wait_s is None:
-            self._fail(_gave_up(name, kept.child))
+            self._fail(_ended_too_often(name, kept.child))
         elif wait_s > 0:
             return wait_s
         else:
@@ -290,7 +290,7 @@ def ending(child: children.Child) -> str:
     return f"process {child.identity.pid} ended{how}" + (f": {said}" if said else "")
 
 
-def _gave_up(name: str, child: children.Child) -> errors.KilnError:
+def _ended_too_often(name: str, child: children.Child) -> errors.KilnError:
     if child.code == keeping.LOCKED:
         return errors.KilnError(child.last_words() or "another process has the journal")
     return errors.KilnError(

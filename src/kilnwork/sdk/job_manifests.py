@@ -110,7 +110,7 @@ def check_names(given: Mapping[str, Any], of: str) -> None:
     """Raise BadOption for a setting that is none, or that another one must be given with."""
     for name in given:
         if name not in KNOWN:
-            import difflib  # noqa: PLC0415 - for whoever misspells one
+            import difflib  # noqa: PLC0415 - for a user who misspells one
 
             near = difflib.get_close_matches(name, KNOWN)
             known = f"did you mean {' or '.join(near)}?" if near else f"use {', '.join(KNOWN)}"

@@ -82,7 +82,7 @@ class ApiServer:
     def replace(
         self, kind: resource.Resource, name: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write an object as it was read, but for what has changed in it. Raises Refused, with
+        """Write an object that was read, with what has changed in it. Raises Refused, with
         CONFLICT if others have changed it since."""
         return self._send("PUT", self._path(kind, name), body=body)
 

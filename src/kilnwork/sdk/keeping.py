@@ -18,7 +18,7 @@ _TRIES = 5
 _AGAIN = backoff.Backoff(base_s=0.2, max_s=5.0)
 _OUTPUT_BYTES = 1 << 16
 LOCKED = 3
-"""Exit code of a dispatcher whose journal somebody else has: trying again is no use."""
+"""Exit code of a dispatcher whose journal another process has: trying again is no use."""
 
 BROKEN = 4
 """Exit code of a worker that could not start its slots, however long it took to see that."""

@@ -1,7 +1,8 @@
-"""Waiting in an event loop: what a link's thread tells asyncio, many tidings in one call.
+"""Waiting in an event loop: what a link's thread tells asyncio, many notifications in one call.
 
 Used by futures and `waiting` for `await` and `async for`. Works in any running loop, starts no
-thread. asyncio is not imported here, since starting would take twice as long: whoever awaits has.
+thread. asyncio is not imported here, since starting would take twice as long: a caller that awaits
+has.
 """
 
 import sys
@@ -30,11 +31,11 @@ class Bell:
             return
         self._rung = True
         try:
-            loop.call_soon_threadsafe(self._answer)
+            loop.call_soon_threadsafe(self._notify)
         except RuntimeError:
             self._due.clear()
 
-    def _answer(self) -> None:
+    def _notify(self) -> None:
         self._rung = False
         while self._due:
             self._due.popleft()()

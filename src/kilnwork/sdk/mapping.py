@@ -42,14 +42,14 @@ class Limits:
 def run(
     rows: Iterator[Row], submit: Submit[T], limits: Limits, *, by_itself: bool
 ) -> futures.Futures[T]:
-    """Submit a call for each row. `by_itself`: go on feeding while nobody looks (not in a slot:
+    """Submit a call for each row. `by_itself`: go on feeding while no caller asks (not in a slot:
     there a call belongs to the task that runs, so only its own thread feeds)."""
     if limits.max_in_flight is None and limits.max_failed is None:
         return futures.Futures(submit(row) for row in rows)
     fed = Fed(rows, submit, limits, by_itself=by_itself)
     fed.feed()
     if fed.broken is not None and not isinstance(fed.broken, errors.TooManyFailed):
-        raise fed.broken  # the rows' own; failures of calls are told at the end, whenever they came
+        raise fed.broken  # the rows' own; failures of calls are raised at the end
     return fed
 
 

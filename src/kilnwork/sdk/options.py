@@ -144,7 +144,7 @@ def checked(name: str, value: Any, *, of: str) -> Any:
     """The value of one option as it is kept; raises BadOption with the field, value and remedy."""
     check = _CHECKS.get(name)
     if check is None:
-        import difflib  # noqa: PLC0415 - 140 KiB, for whoever misspells an option
+        import difflib  # noqa: PLC0415 - 140 KiB, for a user who misspells an option
 
         near = difflib.get_close_matches(name, _CHECKS)
         known = f"did you mean {' or '.join(near)}?" if near else f"use {', '.join(_CHECKS)}"
@@ -248,8 +248,8 @@ def _classes(value: Any) -> tuple[type[BaseException], ...]:
 
 
 def _pod(value: Any) -> api_task.PodTemplate:
-    """A copy, so that the template of a task stays as it was when it was written."""
-    from kilnwork.api import pod_template  # noqa: PLC0415 - for whoever names a Pod
+    """A copy, so that later changes do not reach the template of a task."""
+    from kilnwork.api import pod_template  # noqa: PLC0415 - for a task that names a Pod
 
     wanted = "a Pod template, such as {'spec': {'containers': [{'image': …}]}}"
     if isinstance(value, api_task.PodTemplate):
@@ -269,7 +269,7 @@ def _pod(value: Any) -> api_task.PodTemplate:
 
 def _env(value: Any) -> tuple[api_task.EnvVar, ...]:
     """A copy, as of a Pod template."""
-    from kilnwork.api import variable_rules  # noqa: PLC0415 - for whoever has variables
+    from kilnwork.api import variable_rules  # noqa: PLC0415 - for a task that has variables
 
     if value is None:
         return ()

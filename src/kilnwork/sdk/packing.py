@@ -40,7 +40,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 class Shipped(NamedTuple):
     """`digest`: of the blob, as specs name it; None: nothing to ship. `modules`: the top-level
-    modules that can be imported from it. `left_out`: data directories of ours, to be told of."""
+    modules that can be imported from it. `left_out`: data directories of ours, to be warned of."""
 
     digest: str | None
     modules: frozenset[str]
@@ -180,7 +180,7 @@ def _file(path: Path, name: str, root: Path) -> Iterator[_File]:
     found = path.lstat()
     _check_name(path)
     if stat.S_ISLNK(found.st_mode):
-        target = os.readlink(path)  # noqa: PTH115 - as it was written
+        target = os.readlink(path)  # noqa: PTH115 - unresolved
         if not path.resolve().is_relative_to(root.resolve()) or os.path.isabs(target):  # noqa: PTH117
             raise errors.NotShippable(
                 f"{path} is a link to {target}, which is not shipped: make it a relative link "

@@ -1,8 +1,8 @@
 """A line that says how far many calls are: counts, rest, rate, and failures as they happen.
 
 Used by `Task.map`, `gather` and `as_completed` with `progress=True`. It is shown on a terminal and
-in a notebook, and nowhere else: a file or a pipe gets nothing. What it knows it is told by the
-futures, in whatever thread; a thread of its own rewrites the line, so that it moves while nobody
+in a notebook, and nowhere else: a file or a pipe gets nothing. What it knows comes from the
+futures, in whatever thread; a thread of its own rewrites the line, so that it moves while no caller
 waits.
 """
 
@@ -164,7 +164,7 @@ class Line:
         return text[:width].ljust(width)
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # closed: nobody looks any more
+        with contextlib.suppress(OSError, ValueError):  # closed
             self._stream.write(text)
             self._stream.flush()
 

@@ -2,7 +2,7 @@
 
 Public as `kilnwork.connect`. The link is the dispatcher's Unix socket where that is to be seen,
 else one through the manager's port or the API server's proxy (`endpoints`), with blobs over HTTP.
-What is not there is answered with what is.
+What is not there raises an error that names what is.
 """
 
 import os
@@ -21,7 +21,7 @@ from kilnwork.kube import config
 from kilnwork.sdk import driver, home, packing
 
 OPEN_S = 30.0
-"""How long a dispatcher may take to answer: one that has just been started reads its journal."""
+"""How long a dispatcher may take to respond: one that has just been started reads its journal."""
 
 
 def connect(  # noqa: PLR0913  a public door: options are named
@@ -97,7 +97,7 @@ def _to_home(
         client.unix(path).close()
     except OSError as error:
         raise errors.ConfigurationError(
-            f"nobody serves {directory} any more: kiln.start({str(directory)!r}) does"
+            f"no process serves {directory} any more: kiln.start({str(directory)!r}) does"
         ) from error
     opened = driver.Driver(
         connect=lambda: client.unix(path),

@@ -1,6 +1,6 @@
 """Running task functions: plain, async, generators and async generators, all the same way.
 
-Used by whoever runs calls: the worker's slots and `kilnwork.testing`. An async function gets an
+Used by what runs calls: the worker's slots and `kilnwork.testing`. An async function gets an
 event loop of its own, which is over with the call. asyncio is imported for those only.
 """
 

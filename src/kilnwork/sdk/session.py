@@ -3,7 +3,7 @@
 Used by task functions and futures. `driver.Driver` is the one of users' processes, the worker's
 slots have their own kind; both are a `Session`, which does what submitters do: it mints ids, names
 templates, gathers calls into batches, keeps what the dispatcher has not accepted, and says
-everything that matters again on a new connection. What has to be kept for that is let go as soon
+everything that matters again on a new connection. What has to be kept for that is released as soon
 as the dispatcher has it.
 
 Locks: `_lock` orders what is sent. Reading takes none, so that a signal handler may read while the
@@ -42,7 +42,7 @@ HEAVY_BYTES = 4096
 """Calls from this size on are weighed; lighter ones are only counted."""
 
 KNOWN_SPECS = 1024
-"""Specs known by identity, which saves encoding them; beyond, the memory starts anew."""
+"""Specs known by identity, which saves encoding them; beyond, the memory starts again."""
 
 MAX_TEMPLATES = 1024
 """So many are known at least; of more, those that are not used are forgotten."""
@@ -52,7 +52,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 class TemplateForgotten(Exception):
     """`submit` was called with the number of a template that was not used for long: ask for it
-    anew."""
+    again."""
 
 
 class Session:
@@ -146,7 +146,7 @@ class Session:
     # for task functions and futures
 
     def template(self, spec: task.TaskSpec) -> int:
-        """The number of what many calls share; the dispatcher is told once per connection."""
+        """The number of what many calls share; it is sent to the dispatcher once per connection."""
         known = self._known_specs.get(id(spec))
         if known is not None:
             return known[1]
@@ -190,7 +190,7 @@ class Session:
         `make`: what the future is, `streams.Stream` for generators. `cache`: whether an earlier
         result will do. Raises ValueError for a call
         that fits into no message, and `errors.DispatcherLost` or `errors.NoSession` when
-        the link is over; `TemplateForgotten` when `template` has to be asked for anew.
+        the link is over; `TemplateForgotten` when `template` has to be asked for again.
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
@@ -243,7 +243,7 @@ class Session:
         return future
 
     def future(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
-        """The future of a task that exists, whoever submitted it."""
+        """The future of a task that exists, whichever process submitted it."""
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
         with self._lock:
@@ -341,7 +341,8 @@ class Session:
     @property
     def unfinished(self) -> int:
         """How many calls are not over, without those that were cancelled."""
-        waited = self._open.copy().values()
+        # A result wakes those who wait for it before its future is taken out of `_open`.
+        waited = [future for future in self._open.copy().values() if not future.done()]
         return sum(future.known_task not in self._cancelling for future in waited)
 
     @property
@@ -423,7 +424,7 @@ class Session:
     def tick(self) -> None:
         """From the background thread: keep the blobs that this process still needs."""
         if self._blob_directory is not None:
-            holding.renew(self.blobs)
+            holding.renew(self.blobs, self._submitted_digests)
 
     def gone(self, error: Exception) -> None:
         """The link is over for good: all that is open fails, whatever its callbacks do."""
@@ -433,7 +434,7 @@ class Session:
                 self._fail(number, futures.lost(error))
             except Exception:
                 log.exception("a callback of a future failed")
-            except BaseException as raised:  # noqa: BLE001  Ctrl-C: raised once all are told
+            except BaseException as raised:  # noqa: BLE001  Ctrl-C: raised once all are notified
                 interruption = raised
         self.dropped += self.unaccepted
         self._batch.clear()
@@ -527,6 +528,11 @@ class Session:
 
     def _send(self, message: frames.Sent) -> None:
         self.link.send(message)
+
+    def _submitted_digests(self) -> Iterable[bytes]:
+        """The blobs of calls of which no row may be written yet."""
+        items = (*self._unaccepted.copy(), *self._batch.copy())
+        return {digest for item in items for digest in item.arguments.digests}
 
     def _has_room(self) -> bool:
         few = len(self._unaccepted) < UNACCEPTED_CALLS

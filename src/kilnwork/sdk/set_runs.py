@@ -60,7 +60,7 @@ def submit(
 
 
 def _written(to: job_requests.ApiServer, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises Refused, with CONFLICT when somebody else was faster."""
+    """Raises Refused, with CONFLICT when another client was faster."""
     try:
         found = to.get(kinds.SYNC_SETS, name)
     except job_requests.Refused as error:

@@ -4,7 +4,7 @@ Used by the worker's slots around each call (`enter`), and by `task` (`installed
 has packed is unpacked into a directory that all slots of a worker share, under the name of its
 digest. A slot stays in the environment of its last call; a call of another one puts the modules of
 the one before aside. Tasks may read their working directory; what they write there, other tasks
-see, and nobody keeps.
+see, and none keeps.
 """
 
 import contextlib
@@ -23,14 +23,15 @@ from kilnwork.data import blobs, errors
 from kilnwork.sdk import unpacking
 
 CACHE = "environments"
-"""In the directory of the blobs, unless told otherwise: for all workers that see it."""
+"""In the directory of the blobs, by default: for all workers that see it."""
 
 KEPT = 8
-"""Environments that are kept though nobody is in them, unpacked or imported: the last used ones."""
+"""Environments that are kept though no process is in them, unpacked or imported: the last used
+ones."""
 
 _UNFINISHED = ".new-"
 _ABANDONED_S = 3600.0
-"""An unfinished directory so much older than the newest environment is nobody's any more."""
+"""An unfinished directory so much older than the newest environment is abandoned."""
 _SITES = frozenset({"site-packages", "dist-packages"})
 
 
@@ -52,7 +53,7 @@ class Entered:
     def leave(self) -> None:
         """The working directory is what it was; modules stay until another environment comes."""
         if self._before is not None:
-            with contextlib.suppress(OSError):  # somebody has removed it
+            with contextlib.suppress(OSError):  # another process has removed it
                 os.chdir(self._before)
 
     def __enter__(self) -> Self:
@@ -84,7 +85,7 @@ def enter(environment: str | None, kept: blobs.Blobs, cache: Path | None = None)
 def _working_directory() -> str:
     try:
         return os.getcwd()  # noqa: PTH109 - what chdir takes
-    except FileNotFoundError:  # somebody has removed it
+    except FileNotFoundError:  # another process has removed it
         return os.sep
 
 
@@ -194,7 +195,7 @@ def _unpack(digest: bytes, kept: blobs.Blobs, directory: Path) -> None:
 
 
 def _make_room(cache: Path) -> None:
-    """Remove the environments that were not used for longest and that nobody is in.
+    """Remove the environments that were not used for longest and that no process is in.
 
     So are directories that a killed worker has left half unpacked.
     """

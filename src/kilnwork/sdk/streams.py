@@ -3,7 +3,8 @@
 Used through `sdk.task`: `submit` of a generator function gives a `Stream`. It iterates over the
 values in order, as they come; `result()` is the list of all of them, as for any future. If the
 generator fails, so does the iteration, after the values before the failure. An attempt after a
-failure begins anew: values that were already seen are not given again, they are taken to be equal.
+failure begins at the start: values that were already seen are not given again, they are taken to be
+equal.
 """
 
 from collections.abc import AsyncIterator, Iterator

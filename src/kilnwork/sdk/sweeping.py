@@ -1,7 +1,7 @@
 """What homes leave that were killed with all their processes, or by a reboot: the next one removes.
 
 Used by `volatile` and `durable`, in the thread of a home, so that no start waits for it. Whatever
-is young, belongs to somebody else, is in use or is not known is left alone.
+is young, belongs to another user, is in use or is not known is left alone.
 """
 
 import contextlib
@@ -29,14 +29,15 @@ def prefix() -> str:
 
 
 def temporary_directories(directory: Path, *, now: float) -> None:
-    """Remove directories of volatile homes that nobody holds a lock on."""
+    """Remove directories of volatile homes that no process holds a lock on."""
     for found in _old(directory, lambda name: name.startswith(prefix()), now):
         with contextlib.suppress(OSError):
             _remove_unlocked(found)
 
 
 def socket_directories(directory: Path, *, now: float) -> None:
-    """Remove directories with nothing but a dispatcher's socket in them on which nobody listens."""
+    """Remove directories with nothing but a dispatcher's socket in them on which no process
+    listens."""
     for found in _old(directory, lambda name: bool(_SOCKETS.fullmatch(name)), now):
         sockets(found)
 

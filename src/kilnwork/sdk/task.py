@@ -451,7 +451,7 @@ class SplitTask(Task[P, R_co]):
         return whole.parts(self._options.returns)
 
 
-# for whoever runs tasks
+# for what runs tasks
 
 
 def load(data: bytes | memoryview, code: str) -> Any:

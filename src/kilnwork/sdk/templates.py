@@ -411,7 +411,7 @@ def _request(
 
 
 def _copied(manifest: Any) -> Any:
-    """As JSON would carry it; a copy, so that it stays as it was when the task was made."""
+    """As JSON would carry it; a copy, so that later changes do not reach it."""
     try:
         return msgspec.to_builtins(manifest)
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,9 +1,10 @@
 """Unpack what `packing` has packed, into a new directory and nowhere else.
 
-Used by `shipping` in workers. The archive comes from a driver; whoever may submit tasks could have
-made another one, so nothing in it is trusted: every entry is checked before the first is written,
-links are made after all files, and where they lead is checked last. An archive that `packing` would
-not have made is refused as a whole. Not for rights: a task may do what its worker may.
+Used by `shipping` in workers. The archive comes from a driver; a user who may submit tasks could
+have made another one, so nothing in it is trusted: every entry is checked before the first is
+written, links are made after all files, and where they lead is checked last. An archive that
+`packing` would not have made is refused as a whole. Not for rights: a task may do what its worker
+may.
 """
 
 import os
@@ -43,7 +44,7 @@ class Refused(ValueError):
 
 
 def unpack(file: BinaryIO, root: Path) -> None:
-    """Unpack into `root`, an empty directory that nobody else uses. Raises `Refused`, OSError.
+    """Unpack into `root`, an empty directory that no other process uses. Raises `Refused`, OSError.
 
     After an error some of it may be there: remove the directory.
     """
@@ -173,7 +174,7 @@ def _check_links(links: "list[zipfile.ZipInfo]", root: Path) -> None:
         part = (root / entry.filename.partition("/")[0]).resolve()
         leads = os.path.realpath(path)  # a circle leads to itself, and cannot be opened
         if not Path(leads).is_relative_to(part):
-            target = os.readlink(path)  # noqa: PTH115 - as it was written
+            target = os.readlink(path)  # noqa: PTH115 - unresolved
             raise Refused(f"{entry.filename!r} is a link to {target!r}, which leads out of it")
 
 

@@ -63,7 +63,7 @@ class Ref(Generic[T]):
 def put(value: T) -> Ref[T]:
     """Put a value away once, to give it to many tasks. Raises NotPicklable, `BlobNotWritten`.
 
-    It must not be changed while this runs; what is changed later is not seen by anybody.
+    It must not be changed while this runs; what is changed later is not seen.
     """
     if isinstance(value, Ref):
         return value

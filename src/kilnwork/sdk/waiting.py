@@ -1,7 +1,7 @@
 """Waiting for many futures: `gather`, `wait`, `as_completed`. Public as `kilnwork.NAME`.
 
 Nothing here polls: each future that ends says so once, and costs the same however many there are.
-The futures may be of several sessions. What is not waited for any more is told so.
+The futures may be of several sessions. What is not waited for any more is notified.
 """
 
 import contextlib
@@ -296,7 +296,7 @@ class _Arrivals(Generic[T]):
                 timer.cancel()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """No caller waits any more."""
         for each in list(self._pending):
             each.forget(self._arrived)
 

@@ -1,4 +1,4 @@
-"""Time for inline sessions: it stands still until somebody sleeps or has to wait.
+"""Time for inline sessions: it stands still until a task sleeps or has to wait.
 
 Used by `testing.sessions` and `runs`, which make `time.sleep` and the event loops of async tasks
 use it while their tasks run. Other threads keep the machine's time.
@@ -18,7 +18,8 @@ real_sleep = time.sleep
 
 
 class VirtualClock(clock.ManualClock):
-    """Seconds that pass only when told: by `advance`, by sleeping tasks, by waiting for a retry."""
+    """Seconds that pass only on request: by `advance`, by sleeping tasks, by waiting for a
+    retry."""
 
     def sleep(self, seconds: float) -> None:
         """As `time.sleep`, in no time."""

@@ -183,7 +183,7 @@ class _Serving:
         self._thread = threading.Thread(target=self._run, name="kubernetes", daemon=True)
 
     def start(self) -> None:
-        """Return when the first request will be answered; raises what prevents it."""
+        """Return when the first request will be served; raises what prevents it."""
         self._thread.start()
         self._started.result()
 

@@ -46,7 +46,7 @@ class Record:
         self.ordinals: dict[str, int] = {}
         self.asked: set[str] = set()
         self.timed_out = False
-        self.gave_up = ""
+        self.expired = ""
         self.killing = ""
         self.steps: Iterator[Any] | None = None
         self.yielded: list[attempts.Payload] = []

@@ -182,7 +182,7 @@ class Runs:
                 return
             message = f"it was not over after {seconds:g} s"
             if record in self._stack:
-                record.timed_out, record.gave_up = True, reason
+                record.timed_out, record.expired = True, reason
                 return
             self._settle(record, State.FAILED, reason, message)
 
@@ -228,7 +228,7 @@ class Runs:
         record.attempts += 1
         record.state, record.reason = State.RUNNING, Reason.STARTED
         record.ordinals, record.asked, record.yielded = {}, set(), []
-        record.timed_out, record.gave_up = False, ""
+        record.timed_out, record.expired = False, ""
         seconds = record.spec.timeouts.running_seconds
         record.deadline = None if seconds is None else self._agenda.now + seconds
 
@@ -297,8 +297,8 @@ class Runs:
         self._close(record)
         if record.killing:
             self._settle(record, State.KILLED, record.killing, "it was cancelled")
-        elif record.gave_up:
-            self._settle(record, State.FAILED, record.gave_up, "its time was over")
+        elif record.expired:
+            self._settle(record, State.FAILED, record.expired, "its time was over")
         elif record.timed_out:
             limit = record.spec.timeouts.running_seconds or 0
             self._failed(record, Reason.TIMED_OUT, f"it ran longer than timeout={limit:g}", None)
@@ -313,7 +313,7 @@ class Runs:
         steps, record.steps = record.steps, None
         close = getattr(steps, "close", None)
         if close is not None:
-            with contextlib.suppress(Exception):  # it was given up, whatever it says to that
+            with contextlib.suppress(Exception):  # it has expired, whatever it raises
                 close()
 
     def _raised(self, record: Record, error: BaseException) -> None:
@@ -412,7 +412,7 @@ class Runs:
 
 
 def _same(known: Record, record: Record) -> bool:
-    """Whether both are the same call, as far as that can be told: pickles are not compared."""
+    """Whether both are the same call, as far as that is known: pickles are not compared."""
     if known.function != record.function:
         return False
     ours, theirs = known.arguments, record.arguments

@@ -1,4 +1,4 @@
-"""`inline()`: a session that runs its tasks in this process, when somebody waits for them.
+"""`inline()`: a session that runs its tasks in this process, when their futures are waited for.
 
 Used by tests of programs. Tasks wait in a queue, by priority and then in order; the thread that
 waits for a result runs them, one at a time, and a task that waits for another runs it on top of
@@ -72,7 +72,8 @@ class InlineSession(session.Session):
         make: type[futures.CallFuture[Any]] = futures.CallFuture,
         cache: calls.Cache | None = None,
     ) -> futures.CallFuture[Any]:
-        """Queue a call; it runs when somebody waits, or in `run`, whatever has run before."""
+        """Queue a call; it runs when its future is waited for, or in `run`, whatever has run
+        before."""
         self._runs.check()
         record = records.Record(
             task=self._ids.take(),
@@ -197,4 +198,4 @@ class _NoLink:
         """Nothing is kept back."""
 
     def wake(self) -> None:
-        """Nobody sleeps."""
+        """No task sleeps."""

@@ -82,13 +82,13 @@ def test_choice(asked: dict[str, Any], chosen: bool) -> None:  # noqa: FBT001
 
 
 def test_what_is_told_names_the_next_step() -> None:
-    running = "\n".join(job_lists.told(job(indexes=COUNTS), now=NOW))
+    running = "\n".join(job_lists.describe(job(indexes=COUNTS), now=NOW))
     assert "kiln cancel job/report-1" in running
     assert "10 in all, 3 succeeded, 2 failed (1,7), 4 running" in running
-    failed = "\n".join(job_lists.told(job(phase="Failed", indexes=COUNTS), now=NOW))
+    failed = "\n".join(job_lists.describe(job(phase="Failed", indexes=COUNTS), now=NOW))
     assert "kiln retry job/report-1" in failed
     assert "--indexes --state Failed" in failed
-    refused = "\n".join(job_lists.told(job(phase="AdmissionError"), now=NOW))
+    refused = "\n".join(job_lists.describe(job(phase="AdmissionError"), now=NOW))
     assert "kiln retry" not in refused
 
 

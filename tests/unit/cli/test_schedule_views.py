@@ -35,7 +35,7 @@ def view(found: job_config.JobConfig, count: int = 2) -> schedule_views.View:
 
 
 def test_ticks_are_in_local_time_and_utc_through_a_change_of_clocks() -> None:
-    lines = list(schedule_views.told(view(config()), now=NOW))
+    lines = list(schedule_views.describe(view(config()), now=NOW))
     assert lines[0] == "report: 30 2 * * * in Europe/Zurich"
     assert "Sun 2026-03-29 03:00:00 +0200   2026-03-29T01:00:00Z" in lines[2]
     assert "Mon 2026-03-30 02:30:00 +0200   2026-03-30T00:30:00Z" in lines[3]
@@ -49,7 +49,7 @@ def test_last_tick_and_missed_ones_are_told_with_reasons() -> None:
         "latestReason": "Forbidden",
     }
     found = config({"lastScheduled": "2026-03-28T01:30:00Z", "missed": missed}, disabled=True)
-    text = "\n".join(schedule_views.told(view(found), now=NOW))
+    text = "\n".join(schedule_views.describe(view(found), now=NOW))
     assert "last    Sat 2026-03-28 02:30:00 +0100" in text
     assert "3 (Forbidden 1, TooLate 2), the latest 2026-03-28T01:30:00Z, Forbidden" in text
     assert "kiln enable report" in text

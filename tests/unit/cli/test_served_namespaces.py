@@ -8,7 +8,7 @@ from kilnwork.cli import served_namespaces
 def test_what_is_left_is_told_until_it_was_done(tmp_path: Path) -> None:
     assert served_namespaces.changed(tmp_path, ("a", "b", "c")).left == ()
     assert served_namespaces.changed(tmp_path, ("a",)).left == ("b", "c")
-    served_namespaces.told(tmp_path, "b")
+    served_namespaces.forget(tmp_path, "b")
     assert served_namespaces.changed(tmp_path, ("a",)).left == ("c",)
     assert served_namespaces.changed(tmp_path, ("a", "c")).left == ()
 

@@ -48,5 +48,5 @@ def test_of_an_upload_that_broke_off_it_says_what_to_do(tmp_path: Path) -> None:
     with contextlib.closing(uploading.Source(str(tmp_path / "pipe"))) as source:
         said = source.going_on("u-1")
     os.close(held)
-    assert said.startswith(f"{tmp_path}/pipe cannot be read again, so start anew. ")
+    assert said.startswith(f"{tmp_path}/pipe cannot be read again, so start again. ")
     assert "`kiln delete upload/u-1` deletes" in said

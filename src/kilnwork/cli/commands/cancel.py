@@ -118,8 +118,8 @@ async def _cancel(s: session.Session, name: str) -> str:
     try:
         live = await s.ask("GET", path)
     except kube_errors.NotFound:
-        answer = await s.ask("POST", s.tasks_path(name, "cancel"))
-        state = str(answer.get("state", ""))
+        response = await s.ask("POST", s.tasks_path(name, "cancel"))
+        state = str(response.get("state", ""))
         return f"is already {state}" if waiting.is_final(state) else "is being stopped"
     state = live.get("status", {}).get("state", "")
     if waiting.is_final(state):

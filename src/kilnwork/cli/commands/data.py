@@ -41,7 +41,7 @@ _WAIT_S = 20
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only this file; repeatable.")
 @click.option("--glob", metavar="PATTERN", help="Only files that fit, such as **/*.csv.")
 @click.option("--lease", metavar="NAME", help="Name of the lease; default the source's.")
-@click.option("--release", metavar="NAME", help="Let go of a lease made by --fetch.")
+@click.option("--release", metavar="NAME", help="Release a lease made by --fetch.")
 @options.output("json", "yaml")
 def command(pond: str | None, form: str | None, **asked: Any) -> None:
     """Show what each node of the DataPonds holds and has fetched; with POND of that one.
@@ -77,8 +77,8 @@ async def _show(
 ) -> None:
     names = [pond] if pond is not None else await _ponds(s)
     below = "leases" if acts == ["leases"] else "nodes"
-    answers = await asyncio.gather(*(s.get_json(f"{_path(s, name)}/{below}") for name in names))
-    found = {name: answer["items"] for name, answer in zip(names, answers, strict=True)}
+    responses = await asyncio.gather(*(s.get_json(f"{_path(s, name)}/{below}") for name in names))
+    found = {name: response["items"] for name, response in zip(names, responses, strict=True)}
     if form is not None:
         click.echo(render.document({"ponds": found}, form), nl=False)
         return

@@ -25,7 +25,7 @@ _LOOK_S = 0.05
     type=options.DURATION,
     default=30.0,
     show_default=True,
-    help="Give up waiting after this; the server goes on stopping.",
+    help="Stop waiting after this; the server goes on stopping.",
 )
 @click.option("--force", is_flag=True, help="Do not let it end its Pods in peace: a second signal.")
 def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FBT001

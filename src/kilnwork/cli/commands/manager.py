@@ -84,7 +84,7 @@ _DATA = Path("/var/lib/kilnwork")
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Lead although the Lease names another journal, whose tasks are given up by that.",
+    help="Lead although the Lease names another journal, whose tasks are abandoned by that.",
 )
 @manager_options.allowed_kinds(rights.WORKFLOWS)
 @manager_options.options
@@ -101,7 +101,7 @@ def command(**given: Any) -> int:
 
     One manager leads at a time, by Lease kilnwork-manager; others wait. It is not ready (/readyz)
     until it leads. The Lease names the journal that it leads on: a manager with another one never
-    leads, and says so, unless it is told to (--adopt). SIGTERM or Ctrl-C ends it: workers keep
+    leads, and says so, except with --adopt. SIGTERM or Ctrl-C ends it: workers keep
     their tasks and wait for the next one.
     """
     settings = _settings(**given)

@@ -75,7 +75,7 @@ TAINT = options.Parsed("taint", _taint)
 @click.option(
     "--request-certificate",
     is_flag=True,
-    help="Have the cluster sign the certificate for logs and exec; somebody must approve it.",
+    help="Have the cluster sign the certificate for logs and exec; a user must approve it.",
 )
 @click.option(
     "--keep-pods",

@@ -27,7 +27,7 @@ def command(job: str, **given: Any) -> None:
 
     A part can be read as soon as it is done, and with --partial all of those; a job that failed or
     was cancelled keeps them. --errors gives a JSON object a line: `line` (from 1),
-    `reason` and `raw`, the record as it was.
+    `reason` and `raw`, the record unchanged.
     """
     downloading.check_target(given["output"])
     session.run(lambda s: _results(s, job, given))

@@ -138,7 +138,9 @@ async def _run(
 ) -> int:
     namespace = s.one_namespace()
     if watch:
-        await s.find_manager()  # before the task begins: who may not read its output is told so
+        await (
+            s.find_manager()
+        )  # before the task begins: reports that the user may not read its output
     path = s.path(kinds.TASKS, namespace=namespace)
     try:
         made = await s.ask("POST", path, query={"fieldValidation": "Strict"}, body=body)

@@ -118,7 +118,7 @@ def _check(asked: dict[str, Any]) -> None:
     if asked["enqueue"] and asked["policy"] not in (None, api_job.ConcurrencyPolicy.ENQUEUE):
         raise click.UsageError("--enqueue means --concurrency-policy Enqueue: give one of them")
     if asked["text"] == "@-" and not asked["use_defaults"]:
-        asked["no_interactive"] = True  # nobody is there to be asked
+        asked["no_interactive"] = True  # no user is there to be asked
 
 
 def _schema(config: job_config.JobConfig) -> dict[str, Any]:
@@ -164,7 +164,7 @@ async def _run(s: session.Session, body: dict[str, Any], *, form: str | None, wa
     if (why := validating.find_refusal(api_kinds.JOBS, body)) is not None:
         raise errors.CommandError(why)
     if watch:
-        await s.find_manager()  # before the Job begins: who may not follow it is told so
+        await s.find_manager()  # before the Job begins: reports that the user may not follow it
     path = s.path(api_kinds.JOBS, namespace=s.one_namespace())
     try:
         made = await s.ask("POST", path, query={"fieldValidation": "Strict"}, body=body)

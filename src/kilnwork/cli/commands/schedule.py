@@ -136,5 +136,5 @@ def _print(views: list[schedule_views.View], form: str | None, *, now: float) ->
     for number, view in enumerate(views):
         if number:
             click.echo()
-        for line in schedule_views.told(view, now=now):
+        for line in schedule_views.describe(view, now=now):
             click.echo(line)

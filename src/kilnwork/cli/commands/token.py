@@ -49,8 +49,8 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
 
     async def mint(s: session.Session) -> str:
         path = s.path(resource.SERVICE_ACCOUNTS, account, namespace=s.one_namespace())
-        answer = await s.ask("POST", f"{path}/token", body=body)
-        return str(answer["status"]["token"])
+        response = await s.ask("POST", f"{path}/token", body=body)
+        return str(response["status"]["token"])
 
     click.echo(session.run(mint))
 

@@ -164,8 +164,8 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
         and spec["input"].format is filejobs.Format.JSONL
         and source.is_array()
     ):
-        told = "seems to be one JSON array, but is read as lines: --format json reads its elements"
-        click.echo(f"{file} {told}", err=True)
+        hint = "seems to be one JSON array, but is read as lines: --format json reads its elements"
+        click.echo(f"{file} {hint}", err=True)
     try:
         return session.run(lambda s: _upload(s, source, (mapper, reducer), spec, given))
     finally:

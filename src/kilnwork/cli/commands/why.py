@@ -28,7 +28,7 @@ from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
 
 FIRST_LOOK_S = 3.0
-"""How long an answer may wait for the manager's first look at a new Task."""
+"""How long a response may wait for the manager's first look at a new Task."""
 
 
 @click.command()
@@ -50,16 +50,16 @@ def command(subject: str, form: str | None) -> None:
     A Python function that raised an error shows its traceback as well. KIND/NAME asks about
     something else than a task, such as a Job, file/NAME and the id of a file job about that job.
     """
-    answer = session.run(lambda s: _answer(s, subject))
+    document = session.run(lambda s: _document(s, subject))
     if form == "json":
-        click.echo(render.json_text(answer), nl=False)
+        click.echo(render.json_text(document), nl=False)
     else:
-        click.echo(answer["why"])
-        for line in journal.traceback(answer.get("error")):
+        click.echo(document["why"])
+        for line in journal.traceback(document.get("error")):
             click.echo(line)
 
 
-async def _answer(s: session.Session, word: str) -> dict[str, Any]:
+async def _document(s: session.Session, word: str) -> dict[str, Any]:
     return await job_names.either(
         s, word, task=lambda name: _of_object(s, name), file_job=_of_file_job, job=_of_job
     )
@@ -126,8 +126,8 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
         found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))
         if ref.resource == api_kinds.DATA_PONDS:
             return await _of_pond(s, found)
-        told = _SENTENCES.get(ref.resource.kind)
-        text = sentence(ref.resource, found) if told is None else told(found)
+        describe = _SENTENCES.get(ref.resource.kind)
+        text = sentence(ref.resource, found) if describe is None else describe(found)
         return {"why": text, "status": found.get("status", {})}
     name = ref.name if ref is not None and ref.name is not None else word
     try:
@@ -141,18 +141,18 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
         found = await _looked_at(s, name, found)
     status = found.get("status") or {}
     facts = why.Facts.of_object(found)
-    answer = {
+    document = {
         "why": why.sentence(facts, now=s.clock.wall()),
         "state": status.get("state", ""),
         "reason": status.get("reason", ""),
         "message": status.get("message", ""),
     }
     known = await _in_journal(s, found)
-    if answer["state"] == known.get("state") == task.State.RUNNING:
-        answer["why"] = known["why"]  # has the progress, which no object has
-    elif "used" in known and answer["state"] == known.get("state"):
-        answer["why"] += f" {known['used']}"
-    return {**answer, "error": known["error"]} if "error" in known else answer
+    if document["state"] == known.get("state") == task.State.RUNNING:
+        document["why"] = known["why"]  # has the progress, which no object has
+    elif "used" in known and document["state"] == known.get("state"):
+        document["why"] += f" {known['used']}"
+    return {**document, "error": known["error"]} if "error" in known else document
 
 
 async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:

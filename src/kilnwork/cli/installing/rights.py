@@ -81,7 +81,7 @@ WHERE_SERVED: tuple[Right, ...] = (
             "dataponds/status",
         ),
         verbs=("update",),
-        why="Writes state, reason and counts; nobody else does.",
+        why="Writes state, reason and counts; no other component does.",
     ),
     Right(
         group=_OURS,

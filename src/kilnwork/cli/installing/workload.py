@@ -17,7 +17,7 @@ _GRACE_S = 30
 
 _POLICY = "Parallel"
 """Of one Pod, this says only: replace one that never got ready, too, when the template is mended.
-By default a StatefulSet waits for it until somebody deletes it (kubernetes.io, "Forced rollback").
+By default a StatefulSet waits for it until a user deletes it (kubernetes.io, "Forced rollback").
 """
 
 _SELECTOR = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component": "manager"}

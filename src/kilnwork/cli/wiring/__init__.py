@@ -9,7 +9,7 @@ reverse order, and a part that fails to stop does not keep the others.
 
 `embedded` (`kiln up`):
 
-1. API server: Kubernetes in this process; it answers, but `/readyz` does not pass yet.
+1. API server: Kubernetes in this process; it responds, but `/readyz` does not pass yet.
 2. Dispatcher: the journal is taken over, channel and REST API open. It stops after the node, since
    until then it hears how tasks ended.
 3. Node. Stopping it ends every Pod.
@@ -19,7 +19,7 @@ reverse order, and a part that fails to stop does not keep the others.
 `in_cluster` (`kiln manager`):
 
 1. Data directory: its lock and its certificate authority.
-2. Listener: health is answered, all else is not ready.
+2. Listener: health responds, all else is not ready.
 3. Leadership: waits until no other manager leads. Only the leader is ready, and so behind the
    Service. It is given back after the dispatcher has stopped.
 4. Dispatcher. Workers keep their tasks when it stops, and wait for the next one.

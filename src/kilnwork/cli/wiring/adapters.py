@@ -56,7 +56,7 @@ class EmbeddedAccess:
         self._plane = plane
 
     async def authenticate(self, request: asgi.Request) -> authn.User | None:
-        """The user of a request: by token or certificate, also acting as somebody else."""
+        """The user of a request: by token or certificate, also acting as another user."""
         return await self._plane.authenticate(request)
 
     async def token_user(self, token: str, *, audience: str | None = None) -> authn.User | None:

@@ -131,7 +131,7 @@ class Server:
         elector = self._elector
         if elector is None or self.term is not None:
             return None
-        holding = f"{elector.holder or 'nobody'} holds the Lease"
+        holding = f"{elector.holder or 'no manager'} holds the Lease"
         text = f"{holding}; {elector.objection}" if elector.objection else holding
         return elector.problem or text
 
@@ -250,7 +250,7 @@ class Server:
         return self._manager.dispatcher.term
 
     def _last_term(self) -> int:
-        """The latest with this data directory: whoever deletes the Lease lets none begin anew."""
+        """The latest with this data directory: deleting the Lease lets none begin again."""
         path = self._settings.data_dir / _TERM
         text = path.read_text().strip() if path.exists() else ""
         return int(text) if text.isascii() and text.isdigit() else 0
@@ -291,6 +291,8 @@ class Server:
                 await unserved_namespaces.leave(self._client, name, time=self._clock)
             except kube_errors.KubeError as error:
                 facts = {"namespace": name, "why": str(error)}
-                log.warning("TaskClusters of a namespace that was left were not told", extra=facts)
+                log.warning(
+                    "TaskClusters of a namespace that was left were not updated", extra=facts
+                )
             else:
-                served_namespaces.told(self._settings.data_dir, name)
+                served_namespaces.forget(self._settings.data_dir, name)

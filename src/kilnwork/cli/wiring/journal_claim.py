@@ -2,8 +2,8 @@
 
 Used by `in_cluster`. One manager leads at a time by its Lease, but tasks are in a journal: a
 second manager with a volume of its own would lead with an empty one, and say of every task that
-there is none. Whoever leads records which journal it has; a candidate with another one waits until
-it is told to lead. A backup of a journal is the same journal.
+there is none. The leader records which journal it has; a candidate with another one waits until
+it is asked to lead. A backup of a journal is the same journal.
 """
 
 import re
@@ -16,7 +16,7 @@ ANNOTATION = "kilnwork.dev/journal"
 """On the Lease: UUID of the journal of the manager that leads, or that led last."""
 
 _SPARE = re.compile(r"kilnwork-manager-[1-9][0-9]*")
-"""A Pod that is there only since somebody scaled up the StatefulSet of `kiln install`: its new
+"""A Pod that is there only since a user scaled up the StatefulSet of `kiln install`: its new
 journal is no first start, whether there is a Lease or it has just been deleted."""
 
 EVENT = "AnotherJournal"
@@ -24,7 +24,7 @@ EVENT = "AnotherJournal"
 
 
 class JournalClaim:
-    """What the candidate with this journal may conclude from a Lease. `adopt`: it was told to lead
+    """What the candidate with this journal may conclude from a Lease. `adopt`: it was asked to lead
     in any case. `place`: where the journal is, for people; `namespace`: of the Lease. `machine`:
     its host name, that of its Pod in a cluster."""
 

@@ -43,7 +43,7 @@ def _too_large(size: int) -> str:
 
 def new_run(row: int, submission: model.Submission, cluster: records.Cluster) -> records.Task:
     """Return the record of a run as submitted, with that row in the journal."""
-    task = records.Task(
+    return records.Task(
         row,
         submission.task,
         submission.spec.run,
@@ -55,10 +55,8 @@ def new_run(row: int, submission: model.Submission, cluster: records.Cluster) ->
         inputs=submission.inputs,
         arguments=submission.arguments,
         pending_since=submission.pending_since or 0.0,
+        **{name: getattr(submission, name) for name in _SUBMITTED},
     )
-    for name in _SUBMITTED:
-        setattr(task, name, getattr(submission, name))
-    return task
 
 
 def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:

@@ -196,8 +196,7 @@ class Machine:
         """Let no prune delete a task of which a new run begins: all its rows would go."""
         self.memory.pins.pin((task,))
         if self.memory.pins.is_retiring(task):
-            batch = self.memory.batch
-            batch.forgotten[:] = [name for name in batch.forgotten if name != task]
+            self.memory.batch.forgotten.pop(task, None)
 
     def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
         mem, spec = self.memory, None

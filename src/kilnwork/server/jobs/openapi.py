@@ -59,16 +59,16 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
         model.PartState,
     )
     _, schemas = api_schema.schema_components(kinds, ref_template=_REF)
-    told = {"description": schemas["Mapper"]["description"]}
-    schemas["Mapper"] = {**told, **_ways(parameters.BUILTINS, batches=True)}
+    described = {"description": schemas["Mapper"]["description"]}
+    schemas["Mapper"] = {**described, **_ways(parameters.BUILTINS, batches=True)}
     schemas["Reducer"] = _ways([parameters.IDENTITY], batches=False)
     reducer = [{"$ref": _REF.format(name="Reducer")}, {"type": "null"}]
     if clusters:
-        schemas["JobSpec"]["properties"]["clusterName"]["enum"] = list(clusters)
-    schemas["JobSpec"]["properties"]["reducer"] = {"anyOf": reducer}
-    order = schemas["JobOrder"] = copy.deepcopy(schemas["JobSpec"])
+        schemas["FileJobSpec"]["properties"]["clusterName"]["enum"] = list(clusters)
+    schemas["FileJobSpec"]["properties"]["reducer"] = {"anyOf": reducer}
+    order = schemas["JobOrder"] = copy.deepcopy(schemas["FileJobSpec"])
     order["title"] = "JobOrder"
-    order["description"] = "A JobSpec: `input`, which says how the file is read, may be in it too."
+    order["description"] = "A FileJobSpec with `input`, which says how the file is read."
     del order["properties"]["input"]
     schemas["InputSpec"]["properties"]["maxLineBytes"]["maximum"] = most_line_bytes
     return {
