@@ -15,6 +15,7 @@ knows.
 """
 
 import contextlib
+import errno
 import functools
 import mmap
 import os
@@ -33,6 +34,9 @@ FRESH_S = 60.0
 
 _MAPPED_FROM = 1 << 20
 """Smaller blobs are read, larger ones mapped: a mapping costs a file descriptor and page faults."""
+
+_PIECE_BYTES = 8 << 20
+"""Written between two looks at the room on the disk."""
 
 _MAPPINGS = 256
 """Mappings alive at a time, each with a descriptor; beyond, blobs are read into memory."""
@@ -79,7 +83,8 @@ def parse(name: str) -> bytes:
 class Blobs:
     """The blobs of one namespace in `directory`, which is made with the first one.
 
-    `durable`: a blob is on disk when `put` returns; without, it may be lost when the machine is.
+    `durable`: a blob is on disk when `put` returns, and none is written into the room that is left
+    for the journal (`disks`); without, it may be lost when the machine is, and there is no journal.
     Any number of threads and processes may use one directory.
     """
 
@@ -295,8 +300,17 @@ class Writer(ending.Closes):
 
     def write_unhashed(self, view: memoryview) -> None:
         with _explained(self._blobs.directory):
-            self._file.write(view)
-            self.size += view.nbytes
+            for at in range(0, view.nbytes, _PIECE_BYTES):
+                self._check_room(view.nbytes - at)
+                self.size += self._file.write(view[at : at + _PIECE_BYTES])
+
+    def _check_room(self, count: int) -> None:
+        """Others write meanwhile: what fitted when it was begun may not fit any more."""
+        if self._blobs.durable and disks.usable_bytes(self._blobs.directory) < count:
+            raise OSError(
+                errno.ENOSPC,
+                f"{count:,} bytes do not fit beside the room that is kept for the journal",
+            )
 
     def commit_as(self, digest: bytes) -> None:
         """As `commit`, for a caller that has computed the digest already."""
