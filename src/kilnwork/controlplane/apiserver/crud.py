@@ -28,10 +28,10 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 _TRIES = 10
-"""Rounds against concurrent writers before a write without resourceVersion gives up."""
+"""Rounds against concurrent writers before a write without resourceVersion fails."""
 
 _NAME_TRIES = 8
-"""Names drawn for `generateName` before giving up, as the real server."""
+"""Names drawn for `generateName` before a create fails, as in the real server."""
 
 
 Where = places.Where

@@ -1,7 +1,7 @@
 """Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
 
 Used by `resources` (list, deletecollection) and `watching` (selectors and forms). Objects stay
-encoded wherever nobody has to look inside. All pages of a list show the moment of the first: see
+encoded wherever their content is not needed. All pages of a list show the moment of the first: see
 `continuing`.
 """
 
@@ -201,7 +201,7 @@ def _candidates(
 
 
 def _from_cache(asked: options.ListOptions) -> bool:
-    """True for `resourceVersion=0`: then Kubernetes answers from memory, with all there is."""
+    """True for `resourceVersion=0`: then Kubernetes lists from memory, with all there is."""
     return asked.version == "0" and not asked.continue_
 
 
@@ -258,11 +258,13 @@ def _unreadable(version: str) -> str:
 
 def encode(served: builtin.Served, shown: Page) -> bytes:
     """The list object, made of the stored bytes."""
-    return _encode(served, [served.told(stored.raw) for stored in shown.items], shown.metadata())
+    return _encode(
+        served, [served.as_served(stored.raw) for stored in shown.items], shown.metadata()
+    )
 
 
 def encode_deleted(served: builtin.Served, items: Sequence[bytes], chosen: Page) -> bytes:
-    """The list that answers the deletion of what was on a page."""
+    """The list that is returned for the deletion of what was on a page."""
     return _encode(served, items, chosen.metadata())
 
 

@@ -270,7 +270,7 @@ def updated(
 def _of_same_quality(
     place: places.Where, new: meta.JsonObject, old: meta.JsonObject
 ) -> meta.JsonObject:
-    """The status of a Pod, whose class of service nobody may change."""
+    """The status of a Pod, whose class of service is immutable."""
     before = old.get("qosClass")
     given = new.get("qosClass") or before
     if before and given != before:
