@@ -18,7 +18,7 @@ from kilnwork.controlplane.apiserver import (
     managed,
     metadata,
     patching,
-    places,
+    writes,
     samples,
     statuses,
     typed,
@@ -34,12 +34,12 @@ _NAME_TRIES = 8
 """Names drawn for `generateName` before a create fails, as in the real server."""
 
 
-Where = places.Where
-where = places.where
-Options = places.Options
-Outcome = places.Outcome
-Change = places.Change
-StoredLookup = places.StoredLookup
+Where = writes.Where
+where = writes.where
+Options = writes.Options
+Outcome = writes.Outcome
+Change = writes.Change
+StoredLookup = writes.StoredLookup
 
 
 class Writer:
