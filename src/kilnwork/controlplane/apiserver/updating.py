@@ -10,7 +10,7 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
-    managed,
+    managed_fields,
     metadata,
     writes,
     statuses,
@@ -32,10 +32,10 @@ def manager(
     options: writes.Options,
     subresource: str = "",
     *,
-    operation: str = managed.UPDATE,
-) -> managed.Manager:
+    operation: str = managed_fields.UPDATE,
+) -> managed_fields.Manager:
     below = subresource if subresource in ("status", "scale", "ephemeralcontainers") else ""
-    return managed.Manager(options.manager, place.kind.api_version, below, operation)
+    return managed_fields.Manager(options.manager, place.kind.api_version, below, operation)
 
 
 def type_of(place: writes.Where) -> meta.JsonObject:
