@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import (
     duplicates,
     forms,
     lists,
-    managed,
+    managed_fields,
     namespaces,
     options,
     patching,
@@ -194,7 +194,7 @@ class Resources:
             dry_run=found.dry_run,
             field_validation=found.field_validation,
             oddities=oddities,
-            manager=managed.name_of(found.manager, request.headers.get("user-agent", "")),
+            manager=managed_fields.name_of(found.manager, request.headers.get("user-agent", "")),
         )
 
     async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
