@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.api import resource
-from kilnwork.controlplane.node import node_lease, registration, virtual
+from kilnwork.controlplane.node import node_lease, registration, virtual_node
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
@@ -39,12 +39,12 @@ class World(planes.World):
     async def holder(self) -> str:
         return str((await self.lease())["spec"]["holderIdentity"])
 
-    def virtual(self, directory: str, *, port: int = 0) -> virtual.VirtualNode:
+    def virtual_node(self, directory: str, *, port: int = 0) -> virtual_node.VirtualNode:
         (self.data / directory).mkdir()
-        settings = virtual.Settings(
+        settings = virtual_node.VirtualNodeSettings(
             "n", self.data / directory, self.data, "127.0.0.1", taints=(), port=port
         )
-        return virtual.VirtualNode(
+        return virtual_node.VirtualNode(
             self.plane.admin_config(), settings, on_removed=lambda: self.taken.append(directory)
         )
 
