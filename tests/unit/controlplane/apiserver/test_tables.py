@@ -38,6 +38,7 @@ def test_task_shows_state_and_hides_reason() -> None:
         "Name": "x",
         "State": "Running",
         "Attempts": 2,
+        "Suspend": None,
         "Reason": "Started",
         "Cluster": "counter",
         "Worker": "w-0",
