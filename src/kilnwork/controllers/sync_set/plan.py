@@ -1,4 +1,4 @@
-"""What to do about one SyncSet: pure decisions from what is known to what should happen.
+"""The plan for one SyncSet: pure decisions from the known facts.
 
 Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
 the object gone, is its newest generation admitted, is that over, does its flow run; else pin the
