@@ -6,11 +6,12 @@ directories of mode 0700, files 0600. A blob is written under a name of its own 
 that a reader sees all of it or nothing, however many write it at the same time. Not for files that
 change.
 
-Nobody counts who uses a blob: its modification time is the pin. Whoever puts a blob that exists
-already renews it, whoever holds a reference that no journal row has yet renews it now and then
-(`holding`), and the collector takes only what nothing refers to and nobody has renewed for an hour.
-It sets a blob aside (`<64 hex>.old`) before it looks at the time again; whoever renews the blob
-meanwhile takes it back by renaming, so that one of the two wins and the other one knows.
+Uses of a blob are not counted: its modification time is the pin. A process that puts a blob that
+exists already renews it, a process that holds a reference that no journal row has yet renews it now
+and then (`holding`), and the collector takes only what nothing refers to and no process has renewed
+for an hour. It sets a blob aside (`<64 hex>.old`) before it looks at the time again; a process that
+renews the blob meanwhile takes it back by renaming, so that one of the two wins and the other one
+knows.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ _MAPPINGS = 256
 """Mappings alive at a time, each with a descriptor; beyond, blobs are read into memory."""
 
 _REMEMBERED = 1 << 16
-"""Blobs remembered as checked; then the memory starts anew."""
+"""Blobs remembered as checked; then the memory starts again."""
 
 _UNFINISHED = ".new-"
 _ASIDE = ".old"
@@ -122,7 +123,7 @@ class Blobs:
             if digests.sha256_of((view,)) != digest:
                 raise errors.BlobDamaged(
                     f"blob {text(digest)} is damaged: {self.path(digest)} ({seen.size} bytes) is "
-                    "not what was written. Make the value again: putting it anew replaces the "
+                    "not what was written. Make the value again: putting it again replaces the "
                     "file; and look after that disk"
                 )
             self._remember(digest, seen)
@@ -134,7 +135,7 @@ class Blobs:
         return self.descriptor(digest)
 
     def descriptor(self, digest: bytes) -> int:
-        """As `open`, unchecked: for those who pass the content on to somebody who checks it."""
+        """As `open`, unchecked: for those who pass the content on to a reader that checks it."""
         path = self.path(digest)
         for place in (path, self._aside(digest), path):
             with contextlib.suppress(FileNotFoundError):
@@ -254,7 +255,7 @@ class Blobs:
 
 
 class Writer(ending.Closes):
-    """A blob that is being written; nobody sees any of it before `commit`."""
+    """A blob that is being written; no reader sees any of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -267,7 +268,7 @@ class Writer(ending.Closes):
 
     def close(self) -> None:
         """Leave nothing of what was not committed."""
-        with contextlib.suppress(OSError):  # a full disk is told by write and commit
+        with contextlib.suppress(OSError):  # write and commit report a full disk
             self._file.close()
         self._path.unlink(missing_ok=True)
 

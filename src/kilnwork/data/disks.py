@@ -1,7 +1,7 @@
 """What blobs and stores ask of a disk: that it has room to spare, and that it knows a directory.
 
 Used by `blobs`, `stores.local` and `server.blobs`. Room is left for the journal, which shares the
-disk: nobody's data may stop everybody's tasks.
+disk: no user's data may stop the tasks of all.
 """
 
 import functools

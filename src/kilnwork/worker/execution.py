@@ -152,7 +152,7 @@ class Execution:
             return api_variables.with_values(env, {})
         response = self._ask(level)
         if response.status != api_variables.FOUND:
-            error = errors.KilnError(api_variables.refusal(response.body))
+            error = errors.VariableMissing(api_variables.refusal(response.body))
             raise _Refused(reasons.Reason.VARIABLE_MISSING, error)
         return api_variables.with_values(env, api_variables.decode(response.body))
 
