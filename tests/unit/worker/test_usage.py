@@ -1,5 +1,7 @@
 """What calls have used: of their own, however they run on top of each other."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -53,6 +55,20 @@ def test_shorter_ones_are_not_measured(min_s: float, seconds: float, *, is_measu
 
 def test_one_that_has_not_begun_has_used_nothing() -> None:
     assert usage.Meter().end(level()) is None
+
+
+def test_processes_from_before_count_for_no_call() -> None:
+    subprocess.run(
+        [sys.executable, "-c", "held = b'x' * (200 << 20)\nfor _ in range(10**6): pass"],
+        check=True,
+    )
+    meter, one = usage.Meter(), level()
+    meter.begin(one)
+    used = meter.end(one)
+    assert used is not None
+    assert used.cpu_s < 0.01
+    assert used.peak_bytes is not None
+    assert used.peak_bytes < 200 << 20
 
 
 def test_what_runs_on_top_does_not_count_for_what_waits() -> None:
