@@ -20,7 +20,7 @@ from kilnwork.data.records import kinds, stored
 from kilnwork.data.stores import growing, local_growing
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors
-from kilnwork.server.jobs import body, context, intake, quotas, referring, requests, uploads
+from kilnwork.server.jobs import body, context, intake, quotas, referenced_input, requests, uploads
 
 PARTIAL = "application/partial-upload"
 
@@ -155,7 +155,7 @@ class Files:
 
     async def give(
         self, request: requests.Request, ref: str, target: intake.Input, *, place: str | None
-    ) -> intake.Input | referring.Referred:
+    ) -> intake.Input | referenced_input.Referred:
         """All of a file for a job's input: taken by `target`, or where it lies, if it can have
         `place` (a key; None: it is only measured) for another name.
 
@@ -179,7 +179,7 @@ class Files:
         target: intake.Input,
         *,
         place: str | None,
-    ) -> intake.Input | referring.Referred:
+    ) -> intake.Input | referenced_input.Referred:
         most = self._shared.settings.most_stored_bytes
         if upload.offset > body.INLINE_BYTES and (most is None or upload.offset <= most):
             found = await self._referred(request, upload, target.spec, place=place)
@@ -200,7 +200,7 @@ class Files:
         spec: filejobs.FileJobSpec,
         *,
         place: str | None,
-    ) -> referring.Referred | None:
+    ) -> referenced_input.Referred | None:
         """Indexed where it lies; None if it must be taken as it would come."""
         kept = upload.bytes
         if not isinstance(kept, local_growing.LocalGrowing):
@@ -208,7 +208,7 @@ class Files:
         with contextlib.ExitStack() as opened:
             descriptor = await self._shared.run(kept.open)
             opened.callback(os.close, descriptor)
-            if not referring.as_it_is(os.pread(descriptor, kinds.HEAD_BYTES, 0), spec.input):
+            if not referenced_input.as_it_is(os.pread(descriptor, kinds.HEAD_BYTES, 0), spec.input):
                 return None
             indexing = opened.enter_context(stored.Indexing(descriptor, spec))
             while await self._shared.in_turn(lambda: indexing.go(_STEP_BYTES)):
@@ -216,7 +216,7 @@ class Files:
             manifest = await self._shared.in_turn(indexing.finish)
         if not upload.whole or manifest.bytes != upload.offset:
             raise uploads.lacking(upload)
-        return referring.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
+        return referenced_input.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
 
     def forget(self) -> int:
         """Remove what nothing has come for in a day; returns how many. Blocks."""

@@ -28,7 +28,7 @@ from kilnwork.server.jobs import (
     multipart,
     notices,
     parameters,
-    referring,
+    referenced_input,
     requests,
     source,
 )
@@ -61,7 +61,7 @@ class _Coming:
     user: str
     text: str
     encoded: bool = False
-    target: intake.Input | referring.Referred | None = field(default=None)
+    target: intake.Input | referenced_input.Referred | None = field(default=None)
 
     @property
     def place(self) -> str:
@@ -176,7 +176,7 @@ class Submit:
         return await self._create(coming, coming.target)
 
     async def _create(
-        self, coming: _Coming, target: intake.Input | referring.Referred
+        self, coming: _Coming, target: intake.Input | referenced_input.Referred
     ) -> tuple[model.JobView, bool]:
         """A small input is finished at once; a large one, and its way to the disk, in a thread."""
         small = target.small
