@@ -5,7 +5,7 @@ Made by the composition root; read by every module of this package.
 
 from dataclasses import dataclass
 
-from kilnwork.server.jobs import source as sources
+from kilnwork.server.jobs import source_sizing as sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Settings:
     complete. `files_bytes_per_user`: of all uploads to `/files` that are there; None: three
     quarters of the disk's room.
     `posts_per_second`: of one user, None: any number; `burst`: as many at once.
-    `source`: the environment of the source system, under
+    `source_sizing`: the environment of the source system, under
     `kiln up --source-compat`, else None.
     """
 

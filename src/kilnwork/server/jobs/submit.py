@@ -30,7 +30,7 @@ from kilnwork.server.jobs import (
     parameters,
     referenced_input,
     requests,
-    source,
+    source_sizing,
 )
 
 FILE = "file"
@@ -347,9 +347,9 @@ def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
     """What is ours needs a token; what neither we nor the source know was ignored there, too: here
     with a warning."""
     for name in given:
-        if name in (*parameters.KNOWN, FILE) and name not in source.PARAMETERS:
+        if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
             raise context.unauthorized(name)
-    known = (*source.PARAMETERS, multipart.FILE, "namespace")
+    known = (*source_sizing.PARAMETERS, multipart.FILE, "namespace")
     request.warnings += notices.of_unknown(name for name in given if name not in known)
 
 
