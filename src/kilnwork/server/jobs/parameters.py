@@ -15,7 +15,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import numbers, source_sizing
+from kilnwork.server.jobs import source_sizing, strict_json
 
 SPEC = "spec"
 CALCULATOR, IDENTITY = "calculator", "identity"
@@ -114,7 +114,7 @@ def _whole(text: str | None) -> _Object:
     if not text:
         return {}
     try:
-        found: _Object = numbers.whole(numbers.decoded(text))
+        found: _Object = strict_json.whole(strict_json.decoded(text))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise errors.BadRequest(f"spec: not a JSON object: {error}") from error
     spec = _converted(found)  # also of what a parameter wins over
