@@ -9,7 +9,7 @@ from urllib import parse
 
 import pytest
 
-from kilnwork.server.jobs import notices, parameters, reference, settings, source_sizing
+from kilnwork.server.jobs import ignored_fields, parameters, reference, settings, source_sizing
 from support import jobs_http
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n'
@@ -168,7 +168,7 @@ async def test_a_coding_of_a_field(world: jobs_http.World) -> None:
     refused.assert_problem(415, "Content-Transfer-Encoding: base64")
 
 
-@pytest.mark.parametrize("name", notices.HEADERS)
+@pytest.mark.parametrize("name", ignored_fields.HEADERS)
 async def test_a_header_that_is_not_heeded_is_warned_of(world: jobs_http.World, name: str) -> None:
     given: dict[str, Any] = {name.replace("-", "_"): "1"}
     answers = [await world.ask("GET", "/jobs", **given)]

@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import clock
-from kilnwork.server.jobs import notices, source_sizing
+from kilnwork.server.jobs import ignored_fields, source_sizing
 
 _SUCCEEDED = filejobs.FileJobPhase.SUCCEEDED
 
@@ -198,7 +198,7 @@ def job(view: model.JobView, *, now: float, compat: source_sizing.Source | None)
         failures=view.failures,
         losses=view.losses,
         deleting=view.deleting,
-        warnings=notices.of_spec(view.spec),
+        warnings=ignored_fields.of_spec(view.spec),
         spec=view.spec,
     )
 

@@ -24,9 +24,9 @@ from kilnwork.server.jobs import (
     body,
     context,
     files,
+    ignored_fields,
     intake,
     multipart,
-    notices,
     parameters,
     referenced_input,
     requests,
@@ -249,7 +249,7 @@ class Submit:
         if coming.request.user is None:
             _check_guest(fields, coming.request)
         else:
-            coming.request.warnings += notices.of_parameters(fields)
+            coming.request.warnings += ignored_fields.of_parameters(fields)
             unknown = [name for name in fields if name not in parameters.KNOWN]
             if unknown:
                 raise errors.BadRequest(
@@ -286,7 +286,7 @@ class Submit:
         more = [(b"location", context.location(view)), (b"etag", context.tag(view).encode())]
         if replayed:
             more.append((b"idempotency-replayed", b"true"))
-        found = notices.of_parameters(request.query) + notices.of_spec(view.spec)
+        found = ignored_fields.of_parameters(request.query) + ignored_fields.of_spec(view.spec)
         if found or request.warnings:
             request.warnings = list(dict.fromkeys((*request.warnings, *found)))
         if self._plain(request):
@@ -350,7 +350,7 @@ def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
         if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
             raise context.unauthorized(name)
     known = (*source_sizing.PARAMETERS, multipart.FILE, "namespace")
-    request.warnings += notices.of_unknown(name for name in given if name not in known)
+    request.warnings += ignored_fields.of_unknown(name for name in given if name not in known)
 
 
 async def _spec_body(request: requests.Request) -> dict[str, str]:
