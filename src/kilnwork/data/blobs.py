@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.data import disks, ending, errors
+from kilnwork.data import closing, disks, errors
 from kilnwork.kit import clock, digests
 
 Part = bytes | bytearray | memoryview
@@ -253,7 +253,7 @@ class Blobs:
         self._checked[digest] = seen
 
 
-class Writer(ending.Closes):
+class Writer(closing.Closes):
     """A blob that is being written; nobody sees any of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import ending, parts
+from kilnwork.data import closing, parts
 from kilnwork.data.records import reading
 from kilnwork.data.stores import port
 from kilnwork.jobs.work import commands, encoding, mappers, mapping, outputs, watch
@@ -149,7 +149,7 @@ class _Outputs(outputs.Outputs):
         super().printed(data)
 
 
-class _Kept(ending.Aborts):
+class _Kept(closing.Aborts):
     """A `port.Writer` whose object stays here."""
 
     def __init__(self) -> None:

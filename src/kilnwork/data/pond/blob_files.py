@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import blobs, disks, ending, errors
+from kilnwork.data import blobs, closing, disks, errors
 from kilnwork.kit import digests
 
 STAMP_NS = 1_000_000_000_000_000_000
@@ -204,7 +204,7 @@ class BlobFiles:
             return size
 
 
-class Partial(ending.Closes):
+class Partial(closing.Closes):
     """Content that is on its way; whatever has come is kept when it is closed.
 
     `size`: bytes so far, which may be there from before. `facts`: what they are of, None for

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from kilnwork.data import ending, errors
+from kilnwork.data import closing, errors
 from kilnwork.data.pond import blob_files, globs, manifest
 from kilnwork.kit import digests, snapshot_paths
 
@@ -41,7 +41,7 @@ class Listed(NamedTuple):
     stamp: str
 
 
-class Content(ending.Closes):
+class Content(closing.Closes):
     """Content that is being read: bytes from `start` on. `total`: of all of it, None if unknown."""
 
     start: int

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 from kilnwork.api import filejobs
-from kilnwork.data import ending, errors
+from kilnwork.data import closing, errors
 from kilnwork.data.records import checksums, indexes, kinds, lines, rereading
 
 BLOCK_BYTES = 256 << 10
@@ -33,7 +33,7 @@ def manifest(
         return indexing.finish()
 
 
-class Indexing(ending.Closes):
+class Indexing(closing.Closes):
     """Of a regular file that is open, from its first byte. Use it in a `with` block, `go` until
     there is no more, then `finish`. A byte order mark is left out of the parts.
 

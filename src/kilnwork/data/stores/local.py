@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib import parse
 
-from kilnwork.data import disks, ending, errors
+from kilnwork.data import closing, disks, errors
 from kilnwork.data.stores import directories, filling, port
 from kilnwork.kit import clock as clocks
 
@@ -142,7 +142,7 @@ class LocalStore:
             directory = directory.parent
 
 
-class LocalReading(ending.Closes):
+class LocalReading(closing.Closes):
     """A `port.LogRange`."""
 
     def __init__(
@@ -178,7 +178,7 @@ class LocalReading(ending.Closes):
         self.close()
 
 
-class LocalWriter(ending.Aborts):
+class LocalWriter(closing.Aborts):
     """A `port.Writer`."""
 
     def __init__(

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kilnwork.data import ending, errors
+from kilnwork.data import closing, errors
 from kilnwork.data.stores import directories, filling, local, port
 
 _BYTES, _KEPT = "bytes", "kept"
@@ -159,7 +159,7 @@ class LocalGrowing:
         return f"{self.directory}/{name}"
 
 
-class Stretch(ending.Aborts):
+class Stretch(closing.Aborts):
     """A `port.Writer` of some bytes behind those that are there."""
 
     def __init__(self, growing: LocalGrowing, offset: int, mine: str) -> None:

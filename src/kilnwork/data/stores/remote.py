@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import ending, errors
+from kilnwork.data import closing, errors
 from kilnwork.data.stores import filling, port
 from kilnwork.endpoints import client
 from kilnwork.kit import http1, http_types
@@ -184,7 +184,7 @@ class RemoteStore:
         return self.client.send(request, (_OK,), read)
 
 
-class RemoteReading(ending.Closes):
+class RemoteReading(closing.Closes):
     """A `port.LogRange`: one answer, and when that breaks off another one from there on."""
 
     def __init__(self, store: RemoteStore, key: str, *, start: int, end: int | None) -> None:
@@ -271,7 +271,7 @@ class RemoteReading(ending.Closes):
         self.close()
 
 
-class RemoteWriter(ending.Aborts):
+class RemoteWriter(closing.Aborts):
     """A `port.Writer`: a file without a name, sent at `commit`."""
 
     def __init__(self, store: RemoteStore, key: str, *, create: bool) -> None:
