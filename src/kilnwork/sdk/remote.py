@@ -13,7 +13,7 @@ from types import ModuleType
 from urllib import parse
 
 from kilnwork.channel import client, tunnel
-from kilnwork.data import blobs, cached, holding
+from kilnwork.data import blobs, cached_blobs, holding
 from kilnwork.data import remote as remote_blobs
 from kilnwork.endpoints import connector, endpoint_files, resolve
 from kilnwork.kit import clock, errors, scratch
@@ -146,7 +146,7 @@ def _over_network(
 
     def keep(of: str) -> blobs.Blobs:
         path = to.path(f"/blobs/{parse.quote(of, safe='')}")
-        return cached.CachedBlobs(directory.path / of, remote_blobs.Store(to, path=path))
+        return cached_blobs.CachedBlobs(directory.path / of, remote_blobs.Store(to, path=path))
 
     return driver.Driver(
         connect=lambda: tunnel.open_channel(to),
