@@ -28,7 +28,7 @@ from figures import Figure, Gate
 sys.path.insert(0, str(frame.HERE.parent / "tests"))
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data.records import intake, stored
 from kilnwork.data.stores import local
 from kilnwork.jobs.work import part, reduce
@@ -350,7 +350,7 @@ def _merged(
         began = time.perf_counter()
         reduce.reduced(work, attempt=1, watched=lambda _: _passed, clock=clock.SystemClock())
         rates.append(size / (time.perf_counter() - began))
-        result = commits.find(store, reduce.PART, run)
+        result = commit_records.find(store, reduce.PART, run)
         if result is None or result.output is None or result.output.sha256 != manifest.sha256:
             raise AssertionError("the merged result is not the input")
         store.delete({result.output.key} - {filejobs.OUTPUTS})  # the next one has the same disk

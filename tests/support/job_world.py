@@ -17,7 +17,7 @@ import msgspec
 
 from kilnwork.api import attempts, filejobs
 from kilnwork.api import task as api_task
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data.records import intake
 from kilnwork.data.stores import opening, port
 from kilnwork.dispatch import model as task_model
@@ -529,8 +529,8 @@ class World:
     def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.PartOutcome]:
         directory = self.directory_of(view)
         found = {}
-        for number, run in commits.listed(directory):
-            commit = commits.find(directory, number, run)
+        for number, run in commit_records.listed(directory):
+            commit = commit_records.find(directory, number, run)
             assert commit is not None
             found[number, run] = commit.outcome
         return found

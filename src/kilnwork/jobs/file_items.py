@@ -1,7 +1,7 @@
 """Parts of a file as the items of a job: commit records, bad records, merging, the reducer.
 
 Used by the service, which hands `FileSources` to the engine. A part is closed by its commit record
-(`kilnwork.data.commits`), no matter which attempt wrote it, and by nothing else; the record of part
+(`kilnwork.data.commit_records`), no matter which attempt wrote it, and by nothing else; the record of part
 0 says how the job ended.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, filejobs, job_settings, names
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import manifests
 from kilnwork.data.stores import opening, port
@@ -172,7 +172,7 @@ class FileSources:
         for part, run in wanted:
             found = self.remembered(job.uuid, part, run)
             try:
-                found = found or commits.find(directory, part, run)
+                found = found or commit_records.find(directory, part, run)
             except data_errors.ObjectDamaged as error:
                 log.warning("a commit record cannot be read", extra={"error": str(error)})
             if found is not None:

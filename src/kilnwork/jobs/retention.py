@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import blobs, commits, holding
+from kilnwork.data import blobs, commit_records, holding
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
 from kilnwork.jobs import (
@@ -300,7 +300,7 @@ def _rebuilt(
     job.user, job.ttl_s = file.user, ttl_s
     job.run = job.base_run = file.run
     job.prepared = True
-    latest = commits.latest(sources.directory(file.namespace, job.id))
+    latest = commit_records.latest(sources.directory(file.namespace, job.id))
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:

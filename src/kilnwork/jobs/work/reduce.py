@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data.records import lines, values
 from kilnwork.data.stores import opening, port
 from kilnwork.jobs.work import (
@@ -82,7 +82,7 @@ def reduced(
 ) -> filejobs.Reduced:
     """As `run`."""
     store = opening.open_store(work.store)
-    if commits.find(store, PART, work.run) is not None:
+    if commit_records.find(store, PART, work.run) is not None:
         return filejobs.Reduced()
     try:
         found = part_outputs.outputs_of(store, work.parts)
