@@ -8,7 +8,7 @@ change.
 
 Nobody counts who uses a blob: its modification time is the pin. Whoever puts a blob that exists
 already renews it, whoever holds a reference that no journal row has yet renews it now and then
-(`holding`), and the collector takes only what nothing refers to and nobody has renewed for an hour.
+(`blob_renewal`), and the collector takes only what nothing refers to and nobody has renewed for an hour.
 It sets a blob aside (`<64 hex>.old`) before it looks at the time again; whoever renews the blob
 meanwhile takes it back by renaming, so that one of the two wins and the other one knows.
 """

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import blobs, commit_records, holding
+from kilnwork.data import blob_renewal, blobs, commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
 from kilnwork.jobs import (
@@ -91,7 +91,7 @@ class JobRetention:
     async def run(self) -> None:
         """Expire and sweep at their intervals, for ever."""
         swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
-        renewed = -holding.RENEW_S
+        renewed = -blob_renewal.RENEW_S
         await self.save_time()
         while True:
             await asyncio.sleep(INTERVAL_S)
@@ -99,7 +99,7 @@ class JobRetention:
                 if self._ages.sample():
                     await self.save_time()
                 await self.expire()
-                if self._clock.monotonic() - renewed >= holding.RENEW_S:
+                if self._clock.monotonic() - renewed >= blob_renewal.RENEW_S:
                     renewed = self._clock.monotonic()
                     await self.renew()
                 if self._clock.monotonic() - swept >= SWEEP_S:

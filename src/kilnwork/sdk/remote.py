@@ -13,7 +13,7 @@ from types import ModuleType
 from urllib import parse
 
 from kilnwork.channel import client, tunnel
-from kilnwork.data import blobs, cached_blobs, holding
+from kilnwork.data import blob_renewal, blobs, cached_blobs
 from kilnwork.data import remote as remote_blobs
 from kilnwork.endpoints import connector, endpoint_files, resolve
 from kilnwork.kit import clock, errors, scratch
@@ -81,7 +81,7 @@ def _ship(
         for left_out in shipped.left_out:
             warnings.warn(packing.NOT_SHIPPED.format(left_out), stacklevel=3)
         if shipped.digest is not None:  # until a task refers to it
-            holding.hold(opened, (blobs.parse(shipped.digest),))
+            blob_renewal.hold(opened, (blobs.parse(shipped.digest),))
 
 
 def _to_home(
