@@ -15,7 +15,7 @@ import pytest
 
 from kilnwork.api import attempts, manager
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs, cached_blobs, disks, errors, remote
+from kilnwork.data import blobs, cached_blobs, disks, errors, remote_blobs
 from kilnwork.kit import asgi, http1, serving
 from kilnwork.kit import errors as kit_errors
 from kilnwork.server import blobs as blob_server
@@ -106,7 +106,7 @@ class World:
     ) -> cached_blobs.CachedBlobs:
         caller = caller or Caller()
         caller.port = port or self.port
-        store = remote.Store(caller, path="/blobs/ns", patience_s=3.0)
+        store = remote_blobs.Store(caller, path="/blobs/ns", patience_s=3.0)
         return cached_blobs.CachedBlobs(self.directory / name / "ns", store, most_bytes=most_bytes)
 
     def ask(

@@ -14,7 +14,7 @@ from urllib import parse
 
 from kilnwork.channel import client, tunnel
 from kilnwork.data import blob_renewal, blobs, cached_blobs
-from kilnwork.data import remote as remote_blobs
+from kilnwork.data import remote_blobs as remote_blobs
 from kilnwork.endpoints import connector, endpoint_files, resolve
 from kilnwork.kit import clock, errors, scratch
 from kilnwork.kube import config

@@ -1,6 +1,6 @@
 """`/blobs/NAMESPACE/sha256:DIGEST`: large values, for workers and drivers that share no directory.
 
-Mounted by the composition roots; `data.remote` is the client. GET and HEAD read, PUT keeps what has
+Mounted by the composition roots; `data.remote_blobs` is the client. GET and HEAD read, PUT keeps what has
 that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a blob is its
 pin); POST to the namespace renews all of a JSON list that there are. Who comes is checked here: a
 worker shows its cluster and the token of that, the sidecar of an attempt the token of its Pod, a
