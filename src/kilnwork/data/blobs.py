@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.data import closing, disks, errors
+from kilnwork.data import closing, disk_checks, errors
 from kilnwork.kit import clock, digests
 
 Part = bytes | bytearray | memoryview
@@ -223,7 +223,7 @@ class Blobs:
             if self.get(digest).nbytes != size:
                 return False
             if self.durable:  # its writer may not have come so far yet
-                disks.sync_directory(self.path(digest).parent)
+                disk_checks.sync_directory(self.path(digest).parent)
         except (errors.BlobMissing, errors.BlobDamaged):
             return False
         return True
@@ -308,9 +308,9 @@ class Writer(closing.Closes):
             self._path.rename(path)
             stat = os.fstat(self._file.fileno())
             if self._blobs.durable:
-                disks.sync_directory(path.parent)
+                disk_checks.sync_directory(path.parent)
                 if new_directory:
-                    disks.sync_directory(self._blobs.directory)
+                    disk_checks.sync_directory(self._blobs.directory)
         self._blobs._remember(digest, _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 

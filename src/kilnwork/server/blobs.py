@@ -18,7 +18,7 @@ import msgspec
 
 from kilnwork.api import names
 from kilnwork.channel import ports
-from kilnwork.data import blobs, disks
+from kilnwork.data import blobs, disk_checks
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import asgi
 from kilnwork.server import errors, guard, problems
@@ -147,7 +147,7 @@ async def _write(call: _Call) -> None:
 
 
 def _check_room(directory: Path) -> None:
-    lack = disks.lacking(directory)
+    lack = disk_checks.lacking(directory)
     if lack:
         raise errors.InsufficientStorage(
             f"a value cannot be kept by the manager: {lack}. Free some room there, or keep values "

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib import parse
 
-from kilnwork.data import closing, disks, errors
+from kilnwork.data import closing, disk_checks, errors
 from kilnwork.data.stores import directories, filling, port
 from kilnwork.kit import clock as clocks
 
@@ -83,7 +83,7 @@ class LocalStore:
                 with directories.locked(directory):
                     for path in paths:
                         path.unlink(missing_ok=True)
-                    disks.sync_directory(directory)
+                    disk_checks.sync_directory(directory)
                     gone = directories.remove_empty(directory)
                 if gone:
                     self._remove_parents(directory.parent)
@@ -214,7 +214,7 @@ class LocalWriter(closing.Aborts):
             os.fsync(self._descriptor)
             found = self._created() if self._create else self._replace()
             self.abort()
-            disks.sync_directory(self._target.parent)
+            disk_checks.sync_directory(self._target.parent)
             return _facts(self._key, found)
 
     def abort(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import disks
+from kilnwork.data import disk_checks
 from kilnwork.data.records import gzips, intake, kinds, plain
 from kilnwork.data.stores import local, port
 from kilnwork.server import errors
@@ -32,7 +32,7 @@ class Room:
     def free(self) -> int | None:
         """Bytes that may still be stored; None: unknown."""
         try:
-            return None if self._directory is None else disks.usable_bytes(self._directory)
+            return None if self._directory is None else disk_checks.usable_bytes(self._directory)
         except FileNotFoundError:  # it is made with the first object
             return None
 
