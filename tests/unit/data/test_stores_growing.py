@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.data import errors
-from kilnwork.data.stores import growing, local, local_growing, port
+from kilnwork.data.stores import growing, local, local_resumable, port
 
 Opened = Callable[[local.LocalStore, str], growing.Growing]
 
@@ -110,13 +110,13 @@ def test_what_is_not_told_is_written_over(store: local.LocalStore) -> None:
     assert upload.size() == 0
     with growing.append(upload, 0) as new:
         new.write(b"all")
-    assert isinstance(upload, local_growing.LocalGrowing)
+    assert isinstance(upload, local_resumable.LocalGrowing)
     assert upload.link("job/input")
     assert port.read_all(store, "job/input") == b"all"
 
 
 def test_a_linked_file_has_one_copy_and_two_lives(store: local.LocalStore) -> None:
-    upload = local_growing.LocalGrowing(store, "_uploads/u")
+    upload = local_resumable.LocalGrowing(store, "_uploads/u")
     with growing.append(upload, 0, piece_bytes=4) as new:
         for _ in range(3):
             new.write(b"all of it ")
@@ -173,5 +173,5 @@ def test_a_killed_writer_leaves_what_it_told(store: local.LocalStore, seed: int)
         assert at <= size
         assert b"".join(growing.opened(store, "u").read()) == content[:size], f"seed {seed}"
         at = size
-    assert local_growing.LocalGrowing(store, "u").link("job/input")
+    assert local_resumable.LocalGrowing(store, "u").link("job/input")
     assert port.read_all(store, "job/input") == content

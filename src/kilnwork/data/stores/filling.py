@@ -1,6 +1,6 @@
 """How a file of a local store is filled, and what is said when its disk or file system refuses.
 
-Used by `local` and `local_growing`. Room on the disk is looked for now and then; the disk begins
+Used by `local` and `local_resumable`. Room on the disk is looked for now and then; the disk begins
 with what was written before the fsync that waits for it.
 """
 

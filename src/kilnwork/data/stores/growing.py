@@ -2,7 +2,7 @@
 
 Used by the server for uploads that are resumable by offset (draft-ietf-httpbis-resumable-upload).
 What is told to be there is on disk; of two who append at the same offset one wins. Where a store is
-a directory, that is one file (`local_growing`). No cloud lets an object grow from any process, so
+a directory, that is one file (`local_resumable`). No cloud lets an object grow from any process, so
 there, each stretch that came is an object of its own, `DIRECTORY/OFFSET`, created once: whoever
 completes the upload copies it.
 """
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from kilnwork.data import errors
-from kilnwork.data.stores import local, local_growing, port
+from kilnwork.data.stores import local, local_resumable, port
 
 PIECE_BYTES = 32 << 20
 """Of a stretch; more than this is never lost, whoever is killed. Less costs more syncs."""
@@ -50,7 +50,7 @@ class Growing(Protocol):
 def opened(store: port.Store, directory: str) -> Growing:
     port.check_key(directory)
     if isinstance(store, local.LocalStore):
-        return local_growing.LocalGrowing(store, directory)
+        return local_resumable.LocalGrowing(store, directory)
     return Pieces(store, directory)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import kinds, stored
-from kilnwork.data.stores import growing, local_growing
+from kilnwork.data.stores import growing, local_resumable
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors
 from kilnwork.server.jobs import body, context, intake, quotas, referenced_input, requests, uploads
@@ -203,7 +203,7 @@ class Files:
     ) -> referenced_input.Referred | None:
         """Indexed where it lies; None if it must be taken as it would come."""
         kept = upload.bytes
-        if not isinstance(kept, local_growing.LocalGrowing):
+        if not isinstance(kept, local_resumable.LocalGrowing):
             return None
         with contextlib.ExitStack() as opened:
             descriptor = await self._shared.run(kept.open)

@@ -7,7 +7,7 @@ stays whole.
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import kinds, lines, stored
-from kilnwork.data.stores import local_growing
+from kilnwork.data.stores import local_resumable
 from kilnwork.server import errors
 from kilnwork.server.jobs import uploads
 
@@ -24,7 +24,7 @@ class Referred:
     def __init__(
         self,
         upload: uploads.Kept,
-        kept: local_growing.LocalGrowing,
+        kept: local_resumable.LocalGrowing,
         *,
         spec: filejobs.FileJobSpec,
         manifest: filejobs.Manifest,
