@@ -1,6 +1,6 @@
 """An upload that goes on where it stopped, in a local store: one file that is written on.
 
-Used by `growing`. `DIRECTORY/bytes` is the file, `DIRECTORY/kept` says how many of its bytes are on
+Used by `resumable`. `DIRECTORY/bytes` is the file, `DIRECTORY/kept` says how many of its bytes are on
 disk and told; what is behind them is nobody's, and cut off before more is written. Whoever begins
 to append writes `kept` anew, by which it has another etag: who appended before can write no more,
 since each write looks at that etag under the directory's lock. Once all is there, `link` gives the
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
 
 
 class LocalGrowing:
-    """A `growing.Growing`."""
+    """A `resumable.Growing`."""
 
     def __init__(self, store: local.LocalStore, directory: str) -> None:
         self.store = store

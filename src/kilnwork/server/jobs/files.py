@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import kinds, stored
-from kilnwork.data.stores import growing, local_resumable
+from kilnwork.data.stores import local_resumable, resumable
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors
 from kilnwork.server.jobs import body, context, intake, quotas, referenced_input, requests, uploads
@@ -228,7 +228,7 @@ class Files:
         self, upload: uploads.Kept, incoming: asgi.Body, asked: _Asked
     ) -> uploads.Kept:
         """Add the body; what has come of one that breaks off is kept."""
-        appender = await self._shared.run(lambda: growing.append(upload.bytes, upload.offset))
+        appender = await self._shared.run(lambda: resumable.append(upload.bytes, upload.offset))
         sink = _Appending(appender)
         try:
             await body.pour(incoming, sink, self._shared.pool, inline=False)
@@ -304,7 +304,7 @@ class _Appending:
 
     slow = False
 
-    def __init__(self, appender: growing.Appender) -> None:
+    def __init__(self, appender: resumable.Appender) -> None:
         self._appender = appender
 
     def take(self, piece: bytes) -> None:
