@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kilnwork.data import errors
-from kilnwork.data.stores import directories, filling, local, port, resumable
+from kilnwork.data.stores import directories, file_writing, local, port, resumable
 from kilnwork.kit import clock as clocks
 from support import no_links, small_disks
 
@@ -71,7 +71,7 @@ def test_only_we_can_read_it(store: local.LocalStore) -> None:
 def test_what_the_disk_began_with_early_is_there_whole(
     store: local.LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "BEGIN_BYTES", 5000)
+    monkeypatch.setattr(file_writing, "BEGIN_BYTES", 5000)
     with store.writer("large") as new:
         for number in range(100):
             new.write(bytes([number]) * 1234)

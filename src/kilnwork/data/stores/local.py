@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib import parse
 
 from kilnwork.data import closing, disk_checks, errors
-from kilnwork.data.stores import directories, filling, port
+from kilnwork.data.stores import directories, file_writing, port
 from kilnwork.kit import clock as clocks
 
 _PROBE = "_probe"
@@ -39,13 +39,13 @@ class LocalStore:
 
     def head(self, key: str) -> port.Facts:
         path = self.path(key)
-        with filling.explained(self.directory, key):
+        with file_writing.explained(self.directory, key):
             return _facts(key, _regular(path.stat()))
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> "LocalReading":
         """As `Store.read`."""
         path = self.path(key)
-        with filling.explained(self.directory, key):
+        with file_writing.explained(self.directory, key):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             return LocalReading(descriptor, key, directory=self.directory, start=start, end=end)
 
@@ -62,7 +62,7 @@ class LocalStore:
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
         base, slash, _ = port.check_prefix(prefix).rpartition("/")
-        with filling.explained(self.directory, prefix):
+        with file_writing.explained(self.directory, prefix):
             yield from _walk(self.directory / base, base + slash, prefix=prefix, after=after)
 
     def directories(self, prefix: str = "") -> Iterator[str]:
@@ -77,7 +77,7 @@ class LocalStore:
             by_directory[path.parent].append(path)
         for directory, paths in by_directory.items():
             with (
-                filling.explained(self.directory, str(directory)),
+                file_writing.explained(self.directory, str(directory)),
                 contextlib.suppress(FileNotFoundError),
             ):
                 with directories.locked(directory):
@@ -96,7 +96,10 @@ class LocalStore:
         ):
             directory = Path(place)
             left = [directory / name for name in names if name.startswith(directories.UNFINISHED)]
-            with filling.explained(self.directory, place), contextlib.suppress(FileNotFoundError):
+            with (
+                file_writing.explained(self.directory, place),
+                contextlib.suppress(FileNotFoundError),
+            ):
                 # A writer that is killed may also leave a directory in which it has made nothing.
                 empty = directories.is_empty(directory) and directory.stat().st_mtime < before
                 gone = sum(_discard(path, before=before) for path in left)
@@ -159,7 +162,7 @@ class LocalReading(closing.Closes):
     def __iter__(self) -> Iterator[bytes]:
         at = self.start
         while at < self.end:
-            with filling.explained(self._directory, self.facts.key):
+            with file_writing.explained(self._directory, self.facts.key):
                 piece = os.pread(self._descriptor, min(self.piece_bytes, self.end - at), at)
             if not piece:
                 raise errors.StoreRefused(
@@ -196,11 +199,11 @@ class LocalWriter(closing.Aborts):
         self._create = create
         self._if_match = if_match
         self._target = store.path(key)
-        with filling.explained(store.directory, key):
+        with file_writing.explained(store.directory, key):
             self._new, self._descriptor = directories.open_new(
                 self._target.parent, above=store.directory
             )
-        self._filling = filling.Filling(store.directory, key, self._descriptor, looks=looks)
+        self._filling = file_writing.Filling(store.directory, key, self._descriptor, looks=looks)
 
     @property
     def bytes(self) -> int:
@@ -210,7 +213,7 @@ class LocalWriter(closing.Aborts):
         self._filling.write(piece)
 
     def commit(self) -> port.Facts:
-        with filling.explained(self._store.directory, self._key):
+        with file_writing.explained(self._store.directory, self._key):
             os.fsync(self._descriptor)
             found = self._created() if self._create else self._replace()
             self.abort()

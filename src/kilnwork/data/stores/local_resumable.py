@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kilnwork.data import closing, errors
-from kilnwork.data.stores import directories, filling, local, port
+from kilnwork.data.stores import directories, file_writing, local, port
 
 _BYTES, _KEPT = "bytes", "kept"
 _SEALED = "sealed"
@@ -69,7 +69,7 @@ class LocalGrowing:
 
     def open(self) -> int:
         """A descriptor of the file, to read all of it. Raises `StoreError`."""
-        with filling.explained(self.store.directory, self._key(_BYTES)):
+        with file_writing.explained(self.store.directory, self._key(_BYTES)):
             return os.open(self.store.path(self._key(_BYTES)), os.O_RDONLY | os.O_CLOEXEC)
 
     def link(self, key: str) -> bool:
@@ -84,7 +84,7 @@ class LocalGrowing:
         if not kept.sealed:
             self._say(kept.bytes, last=kept.etag, sealed=True)
         source = self.store.path(self._key(_BYTES))
-        with filling.explained(self.store.directory, key):
+        with file_writing.explained(self.store.directory, key):
             if source.stat().st_size != kept.bytes:
                 with self._locked():
                     os.truncate(
@@ -166,10 +166,10 @@ class Stretch(closing.Aborts):
         self._descriptor = -1
         self._growing, self._offset, self._mine = growing, offset, mine
         store, key = growing.store, growing.directory
-        with filling.explained(store.directory, key), growing.writing(mine):
+        with file_writing.explained(store.directory, key), growing.writing(mine):
             self._descriptor = growing.open_to_write()
             os.ftruncate(self._descriptor, offset)  # what somebody else wrote and never told
-        self._filling = filling.Filling(store.directory, key, self._descriptor, at=offset)
+        self._filling = file_writing.Filling(store.directory, key, self._descriptor, at=offset)
 
     @property
     def bytes(self) -> int:
@@ -182,7 +182,7 @@ class Stretch(closing.Aborts):
     def commit(self) -> port.Facts:
         """As `Writer.commit`: it is on disk, and told."""
         key, size = self._growing.directory, self._filling.at
-        with filling.explained(self._growing.store.directory, key):
+        with file_writing.explained(self._growing.store.directory, key):
             os.fsync(self._descriptor)
         self._growing.keep(size, mine=self._mine)
         self._close()

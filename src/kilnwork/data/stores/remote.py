@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from kilnwork.data import closing, errors
-from kilnwork.data.stores import filling, port
+from kilnwork.data.stores import file_writing, port
 from kilnwork.endpoints import client
 from kilnwork.kit import http1, http_types
 
@@ -307,7 +307,7 @@ class RemoteWriter(closing.Aborts):
         try:
             yield
         except OSError as error:
-            kind = errors.StoreFull if error.errno in filling.NO_ROOM else errors.StoreRefused
+            kind = errors.StoreFull if error.errno in file_writing.NO_ROOM else errors.StoreRefused
             raise kind(
                 f"{self._key} cannot be kept in {self._store.spool or 'a temporary file'} until it "
                 f"is whole: {error.strerror or error}. Set the worker's TMPDIR to a directory with "
