@@ -19,7 +19,7 @@ from kilnwork.api import attempts, filejobs
 from kilnwork.api import task as api_task
 from kilnwork.data import commit_records
 from kilnwork.data.records import intake
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits as hub_commits
 from kilnwork.dispatch.hub import subscriptions
@@ -424,7 +424,7 @@ class World:
         self.dispatcher.start()
 
         def opened(url: str) -> port.Store:
-            return FusedStore(opening.open_store(url), fuse)
+            return FusedStore(store_urls.open_store(url), fuse)
 
         options = service.FileJobOptions(opened=opened, **self.options)
         self.services = assembly.JobServices(
@@ -468,7 +468,7 @@ class World:
         data += rest
         new = self.jobs.new_id()
         if not inline:
-            opening.open_store(self.jobs.store.url).put(f"{NS}/{new.dashed}/input", data)
+            store_urls.open_store(self.jobs.store.url).put(f"{NS}/{new.dashed}/input", data)
         view, _ = await self.jobs.create(
             model.NewJob(
                 id=new,
@@ -519,7 +519,7 @@ class World:
         await self.until(lambda: self.view(job).parts.succeeded >= number)
 
     def directory_of(self, view: model.JobView) -> port.Store:
-        return opening.open_store(opening.inside(self.jobs.store.url, NS, view.dashed))
+        return store_urls.open_store(store_urls.inside(self.jobs.store.url, NS, view.dashed))
 
     def result(self, view: model.JobView) -> bytes:
         if view.progress.output is None:

@@ -19,7 +19,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import blob_renewal, blobs, commit_records
 from kilnwork.data import errors as data_errors
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
     errors,
     file_items,
@@ -247,7 +247,7 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
 
 
 def _opened(store: port.Store, prefix: str) -> port.Store:
-    return opening.open_store(opening.inside(store.url, *prefix.strip("/").split("/")))
+    return store_urls.open_store(store_urls.inside(store.url, *prefix.strip("/").split("/")))
 
 
 def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:

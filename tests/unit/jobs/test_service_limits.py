@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.data import blobs, commit_records
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import engine, errors, model, prepare_queue
 from support.job_world import NS, Entry, World
 
@@ -318,7 +318,7 @@ async def test_a_shared_input_stays_when_a_job_is_deleted(tmp_path: Path) -> Non
         assert world.result(await world.finished(view.id)) == lines(20)
         await world.jobs.delete(NS, view.id)
         await world.until(lambda: not list(world.jobs.store.list(f"{NS}/{view.dashed}/")))
-        assert port.read_all(opening.open_store(world.jobs.store.url), "_files/one") == lines(20)
+        assert port.read_all(store_urls.open_store(world.jobs.store.url), "_files/one") == lines(20)
 
 
 async def test_watching_hears_of_each_change_and_of_the_end(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A store that is a directory on this machine: `file:///DIRECTORY`.
 
-Opened by `opening`. An object is a file of its key's path, mode 0600. It is written under a name of
+Opened by `store_urls`. An object is a file of its key's path, mode 0600. It is written under a name of
 its own beside its place (`.new-…`, locked by its writer) and synced, then linked there if it is to
 be created, else renamed there; then the directory is synced. So a reader sees all of it or nothing,
 whoever is killed when. Replacing and deleting happen under a lock of the directory (`.lock`,

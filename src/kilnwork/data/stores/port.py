@@ -90,7 +90,7 @@ class Store(Protocol):
     """
 
     url: str
-    """Opens this store in another process (`opening.open`)."""
+    """Opens this store in another process (`store_urls.open`)."""
 
     def head(self, key: str) -> Facts:
         """Raises `ObjectMissing`."""

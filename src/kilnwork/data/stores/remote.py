@@ -1,7 +1,7 @@
 """The store of a manager that shares no directory with us: `kiln:NAMESPACE` or
 `kiln:NAMESPACE/JOB`.
 
-Opened by `opening`, in slots whose link goes over the network; `server.objects` is the other end
+Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other end
 and says what who may. Requests are repeated while the manager is away (`endpoints.client`); a
 create that had to be repeated is ours if the object that is there is what we sent. Objects that
 come in pieces wait in a temporary file until they are whole, so that sending them can be repeated

@@ -16,7 +16,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import reading
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs.work import commands, errors, mappers, mapping, outputs, watch
 from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context
@@ -53,7 +53,7 @@ def mapped(
     work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
 ) -> filejobs.Commit:
     """As `run`. `passed`: as of `mapping.MapperSettings`."""
-    store = opening.open_store(work.store)
+    store = store_urls.open_store(work.store)
     known = commit_records.find(store, work.part.number, work.run)
     if known is not None:
         return known
@@ -101,7 +101,7 @@ class _Input:
 
     def __call__(self) -> Generator[list[bytes], None, None]:
         work = self._work
-        store = opening.open_store(work.input_store or work.store)
+        store = store_urls.open_store(work.input_store or work.store)
         with store.read(work.input, start=work.part.start, end=work.part.end) as pieces:
             yield from reading.batches(_cut(pieces), work.part, work.format)
 

@@ -18,7 +18,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.data.records import lines, values
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs.work import (
     commands,
     encoding,
@@ -81,7 +81,7 @@ def reduced(
     work: filejobs.ReduceWork, *, attempt: int, watched: Watched, clock: clocks.Clock
 ) -> filejobs.Reduced:
     """As `run`."""
-    store = opening.open_store(work.store)
+    store = store_urls.open_store(work.store)
     if commit_records.find(store, PART, work.run) is not None:
         return filejobs.Reduced()
     try:
