@@ -8,7 +8,7 @@ import bisect
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import cutting, held, line_index, lines, rows
+from kilnwork.data.records import byte_buffer, cutting, line_index, lines, rows
 
 MAX_HEADER_BYTES = 256 << 10
 """Of the row that names the columns: with 10,000 parts that is 2.5 GiB of arguments."""
@@ -20,7 +20,7 @@ class RowIndex:
     def __init__(self, cutter: cutting.Cutter, dialect: rows.Rows, *, most_bytes: int) -> None:
         self._cutter, self._dialect, self._most_bytes = cutter, dialect, most_bytes
         self._lines = line_index.LineIndex(cutter, most_bytes=most_bytes)
-        self._held = held.Held()
+        self._held = byte_buffer.Held()
         self._needed = 0
         self.header: tuple[str, ...] | None = None
 
