@@ -29,7 +29,7 @@ sys.path.insert(0, str(frame.HERE.parent / "tests"))
 
 from kilnwork.api import filejobs
 from kilnwork.data import commit_records
-from kilnwork.data.records import intake, stored
+from kilnwork.data.records import intake, stored_index
 from kilnwork.data.stores import local
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock
@@ -175,7 +175,7 @@ def indexes(directory: Path, repeat: int) -> Iterator[Figure]:
 
     def indexed(*, digest: bool) -> filejobs.Manifest:
         with file.open("rb", buffering=0) as source:
-            return stored.manifest(source.fileno(), spec, digest=digest)
+            return stored_index.manifest(source.fileno(), spec, digest=digest)
 
     floor, sums, digest, coming = [], [], [], []
     for _ in range(repeat):

@@ -24,7 +24,7 @@ from kilnwork.data.records import (
     reading,
     rereading,
     rows,
-    stored,
+    stored_index,
     values,
 )
 
@@ -324,7 +324,7 @@ def test_a_file_that_is_there_has_the_same_parts(
     file = there(content)
 
     def indexed(spec: filejobs.FileJobSpec, *, digest: bool) -> filejobs.Manifest:
-        with stored.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
+        with stored_index.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
             while indexing.go(100):
                 pass
             return manifests.checked(indexing.finish())
@@ -358,8 +358,8 @@ def test_a_long_file_is_gone_through_twice_at_once(there: Callable[[bytes], int]
     )
     _, sent = taken_in(spec, pieces(content, list(range(0, len(content), 100_000))))
     assert len(content) > 2 * rereading.TOGETHER_BYTES
-    assert stored.manifest(there(content), spec) == sent
-    assert stored.manifest(there(content), spec, digest=False).parts == sent.parts
+    assert stored_index.manifest(there(content), spec) == sent
+    assert stored_index.manifest(there(content), spec, digest=False).parts == sent.parts
 
 
 def test_a_file_that_must_be_rewritten_is_not_indexed_where_it_is(
@@ -367,26 +367,26 @@ def test_a_file_that_must_be_rewritten_is_not_indexed_where_it_is(
 ) -> None:
     array = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
     packed = gzip.compress(b"one\n")
-    assert stored.needs_rewriting(packed, filejobs.InputSpec())
-    assert stored.needs_rewriting(b"[]", array.input)
-    assert not stored.needs_rewriting(b"one\n", filejobs.InputSpec())
+    assert stored_index.needs_rewriting(packed, filejobs.InputSpec())
+    assert stored_index.needs_rewriting(b"[]", array.input)
+    assert not stored_index.needs_rewriting(b"one\n", filejobs.InputSpec())
     for content, spec in ((b"[]", array), (packed, filejobs.FileJobSpec())):
         with pytest.raises(errors.InputRefused):
-            stored.manifest(there(content), spec)
+            stored_index.manifest(there(content), spec)
 
 
 def test_a_file_is_gone_through_by_and_by(there: Callable[[bytes], int]) -> None:
     file = there(b"line\n" * 20)
-    with stored.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
+    with stored_index.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
         assert [indexing.go(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
-        assert indexing.finish() == stored.manifest(file, filejobs.FileJobSpec())
+        assert indexing.finish() == stored_index.manifest(file, filejobs.FileJobSpec())
 
 
 @pytest.mark.parametrize("digest", [True, False])
 def test_a_file_that_is_cut_short_meanwhile_is_told(
     there: Callable[[bytes], int], *, digest: bool
 ) -> None:
-    with stored.Indexing(
+    with stored_index.Indexing(
         there(b"line\n" * 20), filejobs.FileJobSpec(), digest=digest, block_bytes=50
     ) as indexing:
         assert indexing.go(50) == 50

@@ -1,4 +1,4 @@
-"""Which index a format has. Used by `intake` and `stored`."""
+"""Which index a format has. Used by `intake` and `stored_index`."""
 
 from typing import Protocol
 
