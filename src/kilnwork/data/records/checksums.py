@@ -1,4 +1,4 @@
-"""The crc32 of one part after the other, and of two together from those of each. Used by `cutting`.
+"""The crc32 of one part after the other, and of two together from those of each. Used by `part_cutter`.
 
 As zlib's crc32_combine: appending n bytes multiplies by x to the power of 8 n, modulo the
 polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from kilnwork.api import filejobs
-from kilnwork.data.records import checksums, cutting, line_index, row_index, rows
+from kilnwork.data.records import checksums, line_index, part_cutter, row_index, rows
 
 
 class Index(Protocol):
@@ -27,7 +27,7 @@ def index_of(
 ) -> Index:
     """A new one. `start`: the byte of the file at which it is to begin. `sums`: what adds up
     the parts' checksums; None: as it goes. Raises `InputRefused`."""
-    cutter = cutting.Cutter(
+    cutter = part_cutter.Cutter(
         lines=spec.items_per_part,
         bytes_=spec.bytes_per_part,
         most=spec.max_parts,
