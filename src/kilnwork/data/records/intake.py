@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import arrays, gzips, indexes, kinds, lines
+from kilnwork.data.records import arrays, gzip_unpacker, indexes, kinds, lines
 
 _SLOW = (filejobs.Format.CSV, filejobs.Format.JSON)
 
@@ -26,13 +26,13 @@ class Intake:
         spec: filejobs.FileJobSpec,
         *,
         most_bytes: int | None = None,
-        unpacking: gzips.Limits = gzips.UNLIMITED,
+        unpacking: gzip_unpacker.Limits = gzip_unpacker.UNLIMITED,
     ) -> None:
         self._unpacking = unpacking
         self._spec = spec.input
         self._most_bytes = most_bytes
         self._head: bytes | None = b""
-        self._gzip: gzips.Unpacker | None = None
+        self._gzip: gzip_unpacker.Unpacker | None = None
         self._start: bytes | None = b""
         """The first bytes, unpacked, as long as they may be half a byte order mark."""
         self._elements: arrays.Elements | None = None
@@ -105,7 +105,7 @@ class Intake:
         if found is not None:
             raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
         if gzip and head:
-            self._gzip = gzips.Unpacker(self._unpacking)
+            self._gzip = gzip_unpacker.Unpacker(self._unpacking)
 
     def _unpacked(self, data: bytes) -> Iterator[bytes]:
         if self._start is not None:

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import disk_checks
-from kilnwork.data.records import gzips, intake, kinds, plain
+from kilnwork.data.records import gzip_unpacker, intake, kinds, plain
 from kilnwork.data.stores import local, port
 from kilnwork.server import errors
 from kilnwork.server.jobs import body, settings
@@ -64,7 +64,7 @@ class Input:
     ) -> None:
         self.spec = spec
         self._most_bytes = chosen.most_stored_bytes
-        self._unpacking = gzips.Limits(chosen.unpacked_bytes, chosen.unpack_ratio)
+        self._unpacking = gzip_unpacker.Limits(chosen.unpacked_bytes, chosen.unpack_ratio)
         self._opened = opened
         self._writer: port.Writer | None = None
         self._small: bytearray | None = bytearray()
