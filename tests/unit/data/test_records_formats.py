@@ -22,7 +22,7 @@ from kilnwork.data.records import (
     kinds,
     manifests,
     reading,
-    rereading,
+    rereader,
     rows,
     stored_index,
     values,
@@ -357,7 +357,7 @@ def test_a_long_file_is_gone_through_twice_at_once(there: Callable[[bytes], int]
         input=filejobs.InputSpec(format=filejobs.Format.TEXT), items_per_part=100, max_parts=900
     )
     _, sent = taken_in(spec, pieces(content, list(range(0, len(content), 100_000))))
-    assert len(content) > 2 * rereading.TOGETHER_BYTES
+    assert len(content) > 2 * rereader.TOGETHER_BYTES
     assert stored_index.manifest(there(content), spec) == sent
     assert stored_index.manifest(there(content), spec, digest=False).parts == sent.parts
 

@@ -7,7 +7,7 @@ polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.
 import functools
 import zlib
 
-from kilnwork.data.records import rereading
+from kilnwork.data.records import rereader
 
 _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
@@ -39,7 +39,7 @@ class Sums:
 class SumsBehind(Sums):
     """The same, read from the file again in a thread: of what is added only the length counts."""
 
-    def __init__(self, thread: rereading.Thread, again: rereading.Rereader) -> None:
+    def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
         super().__init__()
         self._thread, self._again = thread, again
         self._load, self._bytes = [0], 0
@@ -48,7 +48,7 @@ class SumsBehind(Sums):
     def add(self, content: bytes | memoryview) -> None:
         self._load[-1] += len(content)
         self._bytes += len(content)
-        if self._bytes >= rereading.TOGETHER_BYTES:
+        if self._bytes >= rereader.TOGETHER_BYTES:
             self._send()
 
     def end(self) -> None:

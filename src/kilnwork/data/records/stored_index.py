@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from kilnwork.api import filejobs
 from kilnwork.data import closing, errors
-from kilnwork.data.records import checksums, indexes, kinds, lines, rereading
+from kilnwork.data.records import checksums, indexes, kinds, lines, rereader
 
 BLOCK_BYTES = 256 << 10
 """Counted at once: fits into a core's own cache."""
@@ -51,9 +51,9 @@ class Indexing(closing.Closes):
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self._descriptor, self._spec, self._digest = descriptor, spec, digest
-        self._thread = rereading.Thread()
+        self._thread = rereader.Thread()
         # the thread gets the heavier half: one more than two cores would only switch
-        self._whole = _Hash(self._thread, rereading.Rereader(descriptor, 0)) if digest else None
+        self._whole = _Hash(self._thread, rereader.Rereader(descriptor, 0)) if digest else None
         self._blocks = _blocks(descriptor, block_bytes)
         self._index: indexes.Index | None = None
         self.bytes = 0
@@ -85,7 +85,7 @@ class Indexing(closing.Closes):
         if self._index is None:
             block = _checked(bytes(block), self._spec.input)
             start = self.bytes - len(block)
-            again = rereading.Rereader(self._descriptor, start)
+            again = rereader.Rereader(self._descriptor, start)
             sums = None if self._digest else checksums.SumsBehind(self._thread, again)
             self._index = indexes.index_of(self._spec, start=start, sums=sums)
         self._index.add(block)
@@ -97,7 +97,7 @@ class Indexing(closing.Closes):
 class _Hash:
     """sha256 in `thread`."""
 
-    def __init__(self, thread: rereading.Thread, again: rereading.Rereader) -> None:
+    def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
         self._thread, self._again = thread, again
         self._sha256 = hashlib.sha256()
         self._bytes = 0
@@ -105,7 +105,7 @@ class _Hash:
     def add(self, count: int) -> None:
         """So many bytes follow."""
         self._bytes += count
-        if self._bytes >= rereading.TOGETHER_BYTES:
+        if self._bytes >= rereader.TOGETHER_BYTES:
             self._send()
 
     def hex(self) -> str:
