@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import closing, parts
-from kilnwork.data.records import reading
+from kilnwork.data.records import part_reader
 from kilnwork.data.stores import port
 from kilnwork.jobs.work import commands, encoding, mappers, mapping, outputs, watch
 from kilnwork.kit import clock as clocks
@@ -81,7 +81,7 @@ def _place(lines: parts.Part, work: Work) -> mappers.MapperContext:
     def read() -> Generator[list[bytes], None, None]:
         with lines.open() as file:
             pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
-            yield from reading.batches(pieces, work.part, work.spec)
+            yield from part_reader.batches(pieces, work.part, work.spec)
 
     passed = watch.Watch(here, first=first, count=count, clock=clock)
     return mappers.MapperContext(

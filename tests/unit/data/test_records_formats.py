@@ -21,7 +21,7 @@ from kilnwork.data.records import (
     intake,
     kinds,
     manifests,
-    reading,
+    part_reader,
     rereader,
     rows,
     stored_index,
@@ -56,7 +56,9 @@ def read(
     found: list[bytes] = []
     for part in manifest.parts:
         assert part.first_line == len(found) + 1
-        for some in reading.batches(pieces(kept[part.start : part.end], cuts), part, spec.input):
+        for some in part_reader.batches(
+            pieces(kept[part.start : part.end], cuts), part, spec.input
+        ):
             found += some
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import checksums, indexes, intake, kinds, plain, reading
+from kilnwork.data.records import checksums, indexes, intake, kinds, part_reader, plain
 
 LINES = st.lists(
     st.one_of(
@@ -87,7 +87,7 @@ def check(content: bytes, spec: filejobs.FileJobSpec, cuts: list[int]) -> filejo
     for part in manifest.parts:
         assert part.first_line == len(read) + 1
         given = pieces(stored[part.start : part.end], cuts)
-        read += [record for some in reading.batches(given, part, spec.input) for record in some]
+        read += [record for some in part_reader.batches(given, part, spec.input) for record in some]
     assert read == expected
     return manifest
 
@@ -145,7 +145,7 @@ def test_a_changed_part_is_not_taken_for_what_was_indexed() -> None:
     spec = filejobs.InputSpec()
     for other in (b"one\ntwo\nthrEe\n", stored[:-1], stored + b"\n", b""):
         with pytest.raises(errors.InputChanged, match="part 1 of the stored input"):
-            list(reading.batches([other], part, spec))
+            list(part_reader.batches([other], part, spec))
 
 
 @pytest.mark.parametrize("pieces_of", [1, 700, 5000])

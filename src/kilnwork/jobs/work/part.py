@@ -15,7 +15,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
-from kilnwork.data.records import reading
+from kilnwork.data.records import part_reader
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs.work import commands, errors, mappers, mapping, outputs, watch
 from kilnwork.kit import clock as clocks
@@ -103,7 +103,7 @@ class _Input:
         work = self._work
         store = store_urls.open_store(work.input_store or work.store)
         with store.read(work.input, start=work.part.start, end=work.part.end) as pieces:
-            yield from reading.batches(_cut(pieces), work.part, work.format)
+            yield from part_reader.batches(_cut(pieces), work.part, work.format)
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
