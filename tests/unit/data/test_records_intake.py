@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import checksums, indexes, intake, kinds, part_reader, plain
+from kilnwork.data.records import checksums, indexes, intake, kinds, part_reader, small_files
 
 LINES = st.lists(
     st.one_of(
@@ -241,7 +241,7 @@ def test_what_is_measured_at_once_is_what_an_intake_finds(
         bytes_per_part=size,
         input=filejobs.InputSpec(format=filejobs.Format(given), gzip=gzip, max_line_bytes=1024),
     )
-    found = plain.manifest(data, spec)
+    found = small_files.manifest(data, spec)
     if found is not None:
         assert taken_in(spec, [data]) == (data, found)
     elif given in ("jsonl", "text") and data and not kinds.foreign(data) and data[0] != 0xEF:

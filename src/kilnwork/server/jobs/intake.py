@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import disk_checks
-from kilnwork.data.records import gzip_unpacker, intake, kinds, plain
+from kilnwork.data.records import gzip_unpacker, intake, kinds, small_files
 from kilnwork.data.stores import local, port
 from kilnwork.server import errors
 from kilnwork.server.jobs import body, settings
@@ -71,7 +71,7 @@ class Input:
         self._only: bytes | None = None
         """All that has come, while that may be a whole file that is plain."""
         self._intake: intake.Intake | None = None
-        if not plain.likely(spec):
+        if not small_files.likely(spec):
             self._begin()
 
     @property
@@ -118,7 +118,7 @@ class Input:
         Raises as `take`, and BadRequest for an empty file.
         """
         if self._only is not None and len(self._only) <= (self._most_bytes or body.INLINE_BYTES):
-            found = plain.manifest(self._only, self.spec)
+            found = small_files.manifest(self._only, self.spec)
             if found is not None:
                 return found, self._only
         taker = self._intake or self._begin()
