@@ -18,8 +18,8 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import (
     arrays,
+    foreign_formats,
     intake,
-    kinds,
     manifests,
     part_reader,
     rereader,
@@ -317,7 +317,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes]
     st.binary(max_size=300),
     st.sampled_from([b"", b"\xef\xbb\xbf"]),
     CUTS,
-    st.integers(kinds.HEAD_BYTES, 90),
+    st.integers(foreign_formats.HEAD_BYTES, 90),
 )
 def test_a_file_that_is_there_has_the_same_parts(
     there: Callable[[bytes], int], rest: bytes, mark: bytes, cuts: list[int], block: int

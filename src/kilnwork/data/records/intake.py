@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import arrays, gzip_unpacker, indexes, kinds, lines
+from kilnwork.data.records import arrays, foreign_formats, gzip_unpacker, indexes, lines
 
 _SLOW = (filejobs.Format.CSV, filejobs.Format.JSON)
 
@@ -55,7 +55,7 @@ class Intake:
         """
         if self._head is not None:
             data = self._head + data
-            if len(data) < kinds.HEAD_BYTES:
+            if len(data) < foreign_formats.HEAD_BYTES:
                 self._head = data
                 return
             self._begin(data)
@@ -96,12 +96,12 @@ class Intake:
         self._head = None
         gzip = self._spec.gzip
         if gzip is None:
-            gzip = head.startswith(kinds.GZIP)
-        elif gzip and head and not head.startswith(kinds.GZIP):
+            gzip = head.startswith(foreign_formats.GZIP)
+        elif gzip and head and not head.startswith(foreign_formats.GZIP):
             raise errors.InputRefused(
                 "the file is not compressed with gzip, though input.gzip is true: leave that out"
             )
-        found = kinds.foreign(head, gzip=True)
+        found = foreign_formats.foreign(head, gzip=True)
         if found is not None:
             raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
         if gzip and head:

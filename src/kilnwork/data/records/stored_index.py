@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from kilnwork.api import filejobs
 from kilnwork.data import closing, errors
-from kilnwork.data.records import checksums, indexes, kinds, lines, rereader
+from kilnwork.data.records import checksums, foreign_formats, indexes, lines, rereader
 
 BLOCK_BYTES = 256 << 10
 """Counted at once: fits into a core's own cache."""
@@ -19,7 +19,7 @@ BLOCK_BYTES = 256 << 10
 
 def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
     """True for a file that begins with `head` and is to go through an `Intake` into the store."""
-    gzip = head.startswith(kinds.GZIP) if spec.gzip is None else spec.gzip
+    gzip = head.startswith(foreign_formats.GZIP) if spec.gzip is None else spec.gzip
     return gzip or spec.format == filejobs.Format.JSON
 
 
@@ -143,7 +143,7 @@ def _checked(head: bytes, spec: filejobs.InputSpec) -> bytes:
             "a JSON array cannot be mapped where it is: upload it, or rewrite it to one value on "
             "each line (jq -c '.[]')"
         )
-    found = kinds.foreign(head, gzip=spec.gzip is False)
+    found = foreign_formats.foreign(head, gzip=spec.gzip is False)
     if found is not None:
         raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
     return head.removeprefix(lines.BOM)

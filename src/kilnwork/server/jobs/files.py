@@ -16,7 +16,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
-from kilnwork.data.records import kinds, stored_index
+from kilnwork.data.records import foreign_formats, stored_index
 from kilnwork.data.stores import local_resumable, resumable
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors
@@ -208,7 +208,9 @@ class Files:
         with contextlib.ExitStack() as opened:
             descriptor = await self._shared.run(kept.open)
             opened.callback(os.close, descriptor)
-            if not referenced_input.as_it_is(os.pread(descriptor, kinds.HEAD_BYTES, 0), spec.input):
+            if not referenced_input.as_it_is(
+                os.pread(descriptor, foreign_formats.HEAD_BYTES, 0), spec.input
+            ):
                 return None
             indexing = opened.enter_context(stored_index.Indexing(descriptor, spec))
             while await self._shared.in_turn(lambda: indexing.go(_STEP_BYTES)):

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import disk_checks
-from kilnwork.data.records import gzip_unpacker, intake, kinds, small_files
+from kilnwork.data.records import foreign_formats, gzip_unpacker, intake, small_files
 from kilnwork.data.stores import local, port
 from kilnwork.server import errors
 from kilnwork.server.jobs import body, settings
@@ -93,7 +93,7 @@ class Input:
         """The next bytes. Raises `InputRefused`, `StoreError`."""
         taker = self._intake
         if taker is None:
-            fits = len(piece) <= body.INLINE_BYTES and kinds.GZIP not in piece
+            fits = len(piece) <= body.INLINE_BYTES and foreign_formats.GZIP not in piece
             if fits and self._only is None:
                 self._only = piece
                 return
