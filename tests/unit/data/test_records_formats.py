@@ -17,9 +17,9 @@ import pytest
 from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import (
-    arrays,
     foreign_formats,
     intake,
+    json_arrays,
     manifests,
     part_reader,
     rereader,
@@ -183,7 +183,7 @@ LAYOUTS = st.sampled_from(
 @pytest.fixture(params=[1, 40, 1 << 17])
 def tried_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The faster way is tried whenever there are so many bytes."""
-    monkeypatch.setattr(arrays, "_ALIKE_BYTES", request.param)
+    monkeypatch.setattr(json_arrays, "_ALIKE_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("tried_at")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import arrays, foreign_formats, gzip_unpacker, indexes, lines
+from kilnwork.data.records import foreign_formats, gzip_unpacker, indexes, json_arrays, lines
 
 _SLOW = (filejobs.Format.CSV, filejobs.Format.JSON)
 
@@ -35,9 +35,9 @@ class Intake:
         self._gzip: gzip_unpacker.Unpacker | None = None
         self._start: bytes | None = b""
         """The first bytes, unpacked, as long as they may be half a byte order mark."""
-        self._elements: arrays.Elements | None = None
+        self._elements: json_arrays.Elements | None = None
         if spec.input.format == filejobs.Format.JSON:
-            self._elements = arrays.Elements(most_bytes=spec.input.max_line_bytes)
+            self._elements = json_arrays.Elements(most_bytes=spec.input.max_line_bytes)
         self._index = indexes.index_of(spec)
         self._sha256 = hashlib.sha256()
         self._bytes = 0
