@@ -17,13 +17,13 @@ import pytest
 from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import (
+    csv_rows,
     foreign_formats,
     intake,
     json_arrays,
     manifests,
     part_reader,
     rereader,
-    rows,
     stored_index,
     values,
 )
@@ -113,7 +113,7 @@ def test_any_text_has_the_rows_that_python_finds(text: str, cuts: list[int]) -> 
         expected = list(csv.reader(io.StringIO(text, newline=""), strict=False))
     except csv.Error:
         expected = []
-    dialect = rows.Rows(",")
+    dialect = csv_rows.Rows(",")
     try:
         kept, manifest = taken_in(spec, pieces(content, cuts))
     except errors.InputRefused as refused:
@@ -159,7 +159,7 @@ def test_csv_that_cannot_be_read_is_refused_with_its_row(
 def test_a_delimiter_is_one_ascii_character() -> None:
     for delimiter in ('"', "\n", "\r", "§"):
         with pytest.raises(errors.InputRefused, match=r"input\.delimiter is"):
-            rows.Rows(delimiter)
+            csv_rows.Rows(delimiter)
 
 
 JSON = st.recursive(

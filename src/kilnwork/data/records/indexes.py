@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from kilnwork.api import filejobs
-from kilnwork.data.records import checksums, line_index, part_cutter, row_index, rows
+from kilnwork.data.records import checksums, csv_rows, line_index, part_cutter, row_index
 
 
 class Index(Protocol):
@@ -36,6 +36,6 @@ def index_of(
     )
     most_bytes = spec.input.max_line_bytes
     if spec.input.format == filejobs.Format.CSV:
-        dialect = rows.Rows(spec.input.delimiter)
+        dialect = csv_rows.Rows(spec.input.delimiter)
         return row_index.RowIndex(cutter, dialect, most_bytes=most_bytes)
     return line_index.LineIndex(cutter, most_bytes=most_bytes)
