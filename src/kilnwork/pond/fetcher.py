@@ -13,7 +13,7 @@ from urllib import parse
 
 from kilnwork.api import job_files, pond_messages
 from kilnwork.data import blobs, errors
-from kilnwork.data.pond import fetching, manifest, origins, output_source, pinning, store
+from kilnwork.data.pond import blob_fetch, manifest, origins, output_source, pinning, store
 from kilnwork.pond import http_source, job_source, lanes, peers, settings
 
 _AHEAD = 2
@@ -62,9 +62,9 @@ class Fetcher:
         *,
         digest: str,
         source: pond_messages.SourceOrder | None,
-        progress: fetching.Progress,
+        progress: blob_fetch.Progress,
     ) -> None:
-        """Have the blobs of these files of a snapshot. Raises what `fetching.fetch` does."""
+        """Have the blobs of these files of a snapshot. Raises what `blob_fetch.fetch` does."""
         todo = iter(files)
 
         async def work() -> None:
@@ -84,12 +84,12 @@ class Fetcher:
         digest: str,
         *,
         source: pond_messages.SourceOrder | None,
-        progress: fetching.Progress,
+        progress: blob_fetch.Progress,
     ) -> None:
         """A blob that is being fetched for another run is waited for; if that run is cancelled
         meanwhile, it is fetched for this one."""
         while (running := self._running.get(file.digest)) is not None:
-            with contextlib.suppress(fetching.Stopped):
+            with contextlib.suppress(blob_fetch.Stopped):
                 await asyncio.shield(running)
         if self._store.blobs.knows(blobs.parse(file.digest), file.size):
             return
@@ -111,11 +111,11 @@ class Fetcher:
         file: manifest.File,
         snapshot: str,
         source: origins.Source | None,
-        progress: fetching.Progress,
+        progress: blob_fetch.Progress,
     ) -> None:
         where = self._origins(file, snapshot, source)  # by what is known of peers by now
         digest = blobs.parse(file.digest)
-        fetching.fetch(self._store, digest, file.size, where=where, progress=progress)
+        blob_fetch.fetch(self._store, digest, file.size, where=where, progress=progress)
 
     def _origins(
         self, file: manifest.File, digest: str, source: origins.Source | None
@@ -203,10 +203,10 @@ class Fetcher:
 
     def read_several(
         self, lane: str, read: pinning.Read, listed: Sequence[origins.Listed]
-    ) -> Iterator[tuple[origins.Listed, tuple[fetching.Fetched, str]]]:
+    ) -> Iterator[tuple[origins.Listed, tuple[blob_fetch.Fetched, str]]]:
         """`pinning.Map` in the threads of a lane; to be called in another one."""
         todo = iter(listed)
-        running: dict[futures.Future[tuple[fetching.Fetched, str]], origins.Listed] = {}
+        running: dict[futures.Future[tuple[blob_fetch.Fetched, str]], origins.Listed] = {}
         try:
             while True:
                 while len(running) < self._parallel * _AHEAD and (one := next(todo, None)):

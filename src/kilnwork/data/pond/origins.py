@@ -1,6 +1,6 @@
 """Where content comes from: what a source and a peer must be able to do, and files of this machine.
 
-Used by `fetching` and `pinning`. HTTP is the agent's (`kilnwork.pond`). A *stamp* is a text that is
+Used by `blob_fetch` and `pinning`. HTTP is the agent's (`kilnwork.pond`). A *stamp* is a text that is
 another one when the content is another one: an ETag, or size and times of a file; "" when the
 origin has none. All raise `SourceMissing`, `SourceRefused`, `SourceChanged`, or
 `SourceUnreachable`, after which it may be tried again.
