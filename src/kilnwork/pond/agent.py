@@ -21,12 +21,12 @@ from kilnwork.pond import (
     deliveries,
     exchange,
     fetcher,
-    lanes,
     peers,
     pins,
     reports,
     scrubber,
     settings,
+    source_threads,
 )
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Agent:
         pair = given.certificates
         self._peers = None if pair is None else peers.Peers(pair, time=time)
         self._fetcher = fetcher.Fetcher(self._store, self._peers, given=given)
-        self._pin_threads = lanes.Lanes("pin", _PINS)
+        self._pin_threads = source_threads.Lanes("pin", _PINS)
         self._place = deliveries.Place(
             self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy
         )

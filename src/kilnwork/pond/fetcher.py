@@ -14,7 +14,7 @@ from urllib import parse
 from kilnwork.api import job_files, pond_messages
 from kilnwork.data import blobs, errors
 from kilnwork.data.pond import blob_fetch, manifest, origins, output_source, pinning, store
-from kilnwork.pond import http_source, job_source, lanes, peers, settings
+from kilnwork.pond import http_source, job_source, peers, settings, source_threads
 
 _AHEAD = 2
 """Files handed to each thread ahead, so that none waits for the next."""
@@ -32,7 +32,7 @@ class Fetcher:
         self._given = given
         self._jobs: dict[job_files.JobDirectory, job_source.FileJobSource] = {}
         self._parallel = 8
-        self._lanes = lanes.Lanes("fetch", self._parallel)
+        self._lanes = source_threads.Lanes("fetch", self._parallel)
         self._order = pond_messages.NodeOrder(revision=0)
         self._running: dict[str, asyncio.Future[None]] = {}
         self._sources: dict[tuple[str, str, tuple[str, ...]], http_source.HttpSource] = {}
@@ -95,7 +95,7 @@ class Fetcher:
             return
         opened = None if source is None else self.source(source)
         loop = asyncio.get_running_loop()
-        pool = self._lanes.pool(lanes.PEERS if source is None else source.name)
+        pool = self._lanes.pool(source_threads.PEERS if source is None else source.name)
         work = loop.run_in_executor(pool, self._fetch, file, digest, opened, progress)
         self._running[file.digest] = work
         work.add_done_callback(lambda done: self._ended(file.digest, done))
@@ -144,7 +144,7 @@ class Fetcher:
         """Return what a peer has under that digest. Raises as `origins`."""
         if self._peers is None:
             raise errors.SourceUnreachable("this agent has no certificate to show to others")
-        loop, pool = asyncio.get_running_loop(), self._lanes.pool(lanes.PEERS)
+        loop, pool = asyncio.get_running_loop(), self._lanes.pool(source_threads.PEERS)
         return await loop.run_in_executor(pool, self._peers.manifest, address, digest)
 
     def _counted(self, origin: origins.Origin) -> origins.Origin:
