@@ -19,8 +19,8 @@ from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
 from kilnwork.pond import (
     deliveries,
-    exchange,
     fetcher,
+    manager_link,
     peers,
     pins,
     reports,
@@ -66,7 +66,7 @@ class Agent:
         pond = f"{given.namespace}/{given.pond}"
         self._store = store.PondStore(given.root, pond=pond, time=time)
         self._shares = False
-        self._link = exchange.ManagerLink(given, time=time)
+        self._link = manager_link.ManagerLink(given, time=time)
         pair = given.certificates
         self._peers = None if pair is None else peers.Peers(pair, time=time)
         self._fetcher = fetcher.Fetcher(self._store, self._peers, given=given)

@@ -14,7 +14,7 @@ from kilnwork.data import errors
 from kilnwork.data.pond import blob_fetch, leases, manifest, store
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import errors as kube_errors
-from kilnwork.pond import exchange, fetcher
+from kilnwork.pond import fetcher, manager_link
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Place:
         self,
         kept: store.PondStore,
         fetches: fetcher.Fetcher,
-        link: exchange.ManagerLink,
+        link: manager_link.ManagerLink,
         *,
         changed: Callable[[], None],
         entropy: ids.Entropy,
