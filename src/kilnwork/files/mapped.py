@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kilnwork.api import filejobs
-from kilnwork.files import bad, work
+from kilnwork.files import bad_records, work
 from kilnwork.sdk import errors, futures, waiting
 
 _SHOWN_BY = "iterate it, .write(path), .errors, .records"
@@ -26,9 +26,9 @@ class Limit(NamedTuple):
 
     def exceeded(self, bad: int, *, of: int) -> bool:
         """True when there are too many."""
-        if self.records is not None and bad > self.records:
+        if self.records is not None and bad_records > self.records:
             return True
-        return self.percent is not None and bad * 100 > self.percent * of
+        return self.percent is not None and bad_records * 100 > self.percent * of
 
 
 class Mapped:
@@ -91,10 +91,10 @@ class Mapped:
             return sum(file.write(done.lines.value()) for done in self._done())
 
     @property
-    def errors(self) -> bad.BadRecords:
+    def errors(self) -> bad_records.BadRecords:
         """The bad records, in order: `line` (from 1), `reason`, `raw`. Waits for parts when it is
         read, and raises what they have failed with; after TooManyFailed those that are known."""
-        return bad.BadRecords(self._mapped)
+        return bad_records.BadRecords(self._mapped)
 
     @property
     def records(self) -> filejobs.Records:
