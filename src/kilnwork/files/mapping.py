@@ -17,7 +17,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data import parts
 from kilnwork.data.records import intake, stored_index
-from kilnwork.files import mapped, work
+from kilnwork.files import mapped_file, work
 from kilnwork.sdk import errors, session
 from kilnwork.sdk import task as sdk_task
 
@@ -41,7 +41,7 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
     max_failed: int | str | None = None,
     retries: int = 2,
     timeout: float | None = None,
-) -> mapped.Mapped:
+) -> mapped_file.Mapped:
     """Call a function with each record of a file, in parallel; `Mapped` has the results.
 
     Goes through the file once (a second for each GB), submits a task for each part and returns. The
@@ -93,7 +93,9 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
         )
         for part in source.manifest.parts
     ]  # fmt: skip
-    return mapped.Mapped(futures, path=os.fspath(path), lines=source.manifest.lines, limit=limit)
+    return mapped_file.Mapped(
+        futures, path=os.fspath(path), lines=source.manifest.lines, limit=limit
+    )
 
 
 def _mapper(function: Callable[..., Any] | Sequence[str], *, batch: int | None) -> Any:
@@ -144,14 +146,14 @@ def _option(where: str) -> str:
     return {"batch_records": "batch"}.get(snake, snake)
 
 
-def _limit(max_failed: int | str | None) -> mapped.Limit:
+def _limit(max_failed: int | str | None) -> mapped_file.Limit:
     try:
         if isinstance(max_failed, str) and max_failed.endswith("%"):
             share = float(max_failed[:-1])
             if 0 <= share <= 100:
-                return mapped.Limit(percent=share)
+                return mapped_file.Limit(percent=share)
         elif max_failed is None or (type(max_failed) is int and max_failed >= 0):
-            return mapped.Limit(records=max_failed)
+            return mapped_file.Limit(records=max_failed)
     except ValueError:
         pass
     raise errors.BadOption(
