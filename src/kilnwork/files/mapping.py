@@ -17,7 +17,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data import parts
 from kilnwork.data.records import intake, stored_index
-from kilnwork.files import mapped_file, work
+from kilnwork.files import mapped_file, part_work
 from kilnwork.sdk import errors, session
 from kilnwork.sdk import task as sdk_task
 
@@ -71,7 +71,7 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
         raise data_errors.InputRefused(f"{os.fspath(path)} is empty: there is nothing to map")
     refuse = spec.bad_records is filejobs.BadRecords.FAIL
     mapper = _mapper(function, batch=batch)
-    task = work.run.options(
+    task = part_work.run.options(
         name=f"map {_shown(mapper)}",
         retries=0 if refuse else retries,
         timeout=timeout,
@@ -83,7 +83,7 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
                 source.file, part.start, part.end, part.number - 1, len(source.manifest.parts),
                 part.first_line, part.lines,
             ),
-            work.Work(
+            part_work.Work(
                 part=part,
                 spec=spec.input,
                 header=source.manifest.header,
