@@ -51,7 +51,7 @@ def answer_to(
     return found
 
 
-def write(store: port.Store, key: str, content: bytes) -> port.Facts:
+def write(store: port.Store, key: str, content: bytes) -> port.ObjectFacts:
     with store.writer(key, create=True) as new:
         new.write(content)
         return new.commit()

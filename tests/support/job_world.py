@@ -69,7 +69,7 @@ class FusedStore:
 
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
-    ) -> port.Facts:
+    ) -> port.ObjectFacts:
         self._fuse.burn(f"before {key}")
         found = self._store.put(key, data, create=create, if_match=if_match)
         self._fuse.burn(f"after {key}")
@@ -80,7 +80,7 @@ class FusedStore:
         self._store.delete(keys)
         self._fuse.burn("after delete")
 
-    def head(self, key: str) -> port.Facts:
+    def head(self, key: str) -> port.ObjectFacts:
         return self._store.head(key)
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> port.Reading:
@@ -89,7 +89,7 @@ class FusedStore:
     def writer(self, key: str, *, create: bool = False) -> port.Writer:
         return self._store.writer(key, create=create)
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.ObjectFacts]:
         return self._store.list(prefix, after=after)
 
     def directories(self, prefix: str = "") -> Iterator[str]:

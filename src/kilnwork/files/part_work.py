@@ -163,8 +163,8 @@ class _Kept(closing.Aborts):
     def write(self, piece: port.Data) -> None:
         self.bytes += self._buffer.write(piece)
 
-    def commit(self) -> port.Facts:
-        return port.Facts("", self.bytes, "", 0.0)
+    def commit(self) -> port.ObjectFacts:
+        return port.ObjectFacts("", self.bytes, "", 0.0)
 
     def abort(self) -> None:
         """Never shown."""

@@ -37,7 +37,7 @@ class LocalStore:
         self.url = "file://" + parse.quote(str(directory.absolute()))
         self.clock = clock or clocks.SystemClock()
 
-    def head(self, key: str) -> port.Facts:
+    def head(self, key: str) -> port.ObjectFacts:
         path = self.path(key)
         with file_writing.explained(self.directory, key):
             return _facts(key, _regular(path.stat()))
@@ -51,7 +51,7 @@ class LocalStore:
 
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
-    ) -> port.Facts:
+    ) -> port.ObjectFacts:
         # records of what is there may take the last room
         with LocalWriter(self, key, create=create, if_match=if_match, looks=False) as new:
             new.write(data)
@@ -60,7 +60,7 @@ class LocalStore:
     def writer(self, key: str, *, create: bool = False) -> "LocalWriter":
         return LocalWriter(self, key, create=create)
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.ObjectFacts]:
         base, slash, _ = port.check_prefix(prefix).rpartition("/")
         with file_writing.explained(self.directory, prefix):
             yield from _walk(self.directory / base, base + slash, prefix=prefix, after=after)
@@ -212,7 +212,7 @@ class LocalWriter(closing.Aborts):
     def write(self, piece: port.Data) -> None:
         self._filling.write(piece)
 
-    def commit(self) -> port.Facts:
+    def commit(self) -> port.ObjectFacts:
         with file_writing.explained(self._store.directory, self._key):
             os.fsync(self._descriptor)
             found = self._created() if self._create else self._replace()
@@ -280,7 +280,7 @@ def _discard(path: Path, *, before: float) -> bool:
     return False
 
 
-def _walk(directory: Path, base: str, *, prefix: str, after: str) -> Iterator[port.Facts]:
+def _walk(directory: Path, base: str, *, prefix: str, after: str) -> Iterator[port.ObjectFacts]:
     for name in directories.names(directory):
         key = base + name
         if name.endswith("/"):
@@ -298,8 +298,8 @@ def _regular(found: os.stat_result) -> os.stat_result:
     return found
 
 
-def _facts(key: str, found: os.stat_result) -> port.Facts:
-    return port.Facts(key, found.st_size, _etag(found), found.st_mtime)
+def _facts(key: str, found: os.stat_result) -> port.ObjectFacts:
+    return port.ObjectFacts(key, found.st_size, _etag(found), found.st_mtime)
 
 
 def _etag(found: os.stat_result) -> str:

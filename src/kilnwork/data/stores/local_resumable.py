@@ -179,14 +179,14 @@ class Stretch(closing.Aborts):
         with self._growing.writing(self._mine):
             self._filling.write(piece)
 
-    def commit(self) -> port.Facts:
+    def commit(self) -> port.ObjectFacts:
         """As `Writer.commit`: it is on disk, and told."""
         key, size = self._growing.directory, self._filling.at
         with file_writing.explained(self._growing.store.directory, key):
             os.fsync(self._descriptor)
         self._growing.keep(size, mine=self._mine)
         self._close()
-        return port.Facts(key, self.bytes, "", 0.0)
+        return port.ObjectFacts(key, self.bytes, "", 0.0)
 
     def abort(self) -> None:
         if self._descriptor >= 0:

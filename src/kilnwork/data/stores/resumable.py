@@ -88,7 +88,7 @@ class Pieces:
     def stretch(self, offset: int) -> port.Writer:
         return self.store.writer(f"{self.directory}/{offset:0{_DIGITS}}", create=True)
 
-    def _pieces(self) -> Iterator[port.Facts]:
+    def _pieces(self) -> Iterator[port.ObjectFacts]:
         """Those that follow each other without a gap."""
         size = 0
         for facts in self.store.list(self.directory + "/"):
