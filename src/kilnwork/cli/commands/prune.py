@@ -10,6 +10,7 @@ from kilnwork.cli import errors, limits, options, session
 
 @click.command()
 @options.list_target
+@options.data
 @click.option(
     "--older-than",
     type=options.DURATION,
@@ -37,6 +38,7 @@ def command(
     kiln prune --older-than 1d --dry-run
     kiln prune --keep 10000
     kiln prune --free 5Gi -A
+    kiln prune --older-than 1d --data runs
 
     Task objects stay (`kiln delete` removes them), and so does what something may look for: tasks
     whose parent or child is not over, whose result an unfinished task takes, calls with a key
