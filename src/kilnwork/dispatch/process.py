@@ -94,7 +94,7 @@ class DispatcherProcess:
         self._why = loop.create_future()
         await self._hub.start(socket.socket(fileno=self._given.listener))
         _tune_collector()
-        loop.add_signal_handler(signal.SIGTERM, self._leave, "the dispatcher was told to end")
+        loop.add_signal_handler(signal.SIGTERM, self._leave, "the dispatcher got SIGTERM")
         loop.add_signal_handler(signal.SIGUSR1, self._leave_soon)
         if self._given.owner is not None:
             loop.add_reader(self._given.owner, self._leave, "the driver is gone")

@@ -3,8 +3,8 @@
 Used by the services (`service`, `index_jobs`). It is a participant of the dispatcher's commits: for
 each batch all jobs to which something has happened are asked for their next steps. What has changed
 of them is written in that batch, together with the tasks that the steps submit, hold back or kill.
-When it is on disk, work on the store goes to threads, views to whoever waits. What comes back is a
-fact, and the next batch. One thread; only the store is waited for elsewhere.
+When it is on disk, work on the store goes to threads, views to callers that wait. What comes back
+is a fact, and the next batch. One thread; only the store is waited for elsewhere.
 """
 
 import asyncio
@@ -461,7 +461,7 @@ class Engine:
         for job, view in joined.shown:
             job.view = view
             self._listeners[job.source.kind].shown(job)
-            self.waiters.tell(job.id.uuid, over=view.phase.final or view.deleting)
+            self.waiters.notify(job.id.uuid, over=view.phase.final or view.deleting)
         for job, step in joined.effects:
             self._effects.begin(job, step)
         if joined.existing:
@@ -472,7 +472,7 @@ class Engine:
             job.view = None
             self._listeners[job.source.kind].shown(job)
             self._release(job)
-            self.waiters.tell(job.id.uuid, over=True)
+            self.waiters.notify(job.id.uuid, over=True)
         for job, _ in joined.shown:
             if not job.busy and job not in self._ready and self._is_idle(job):
                 self._release(job)

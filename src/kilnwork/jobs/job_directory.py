@@ -119,7 +119,7 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
     written = {facts.key for place in (OUT, RESULT) for facts in directory.list(place)}
     raw = port.read_all(directory, JOB, most=MAX_JOB_BYTES)
     if msgspec.json.decode(raw, type=JobFile).run != end.run:
-        return 0  # it has been redriven, of which the store is told before anything runs
+        return 0  # it has been redriven, which is in the store before anything runs
     for part, run in list(commits.listed(directory)):
         commit = commits.find(directory, part, run)
         if commit is not None:

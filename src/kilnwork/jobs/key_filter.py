@@ -15,7 +15,7 @@ BITS = 1 << 23
 
 
 class KeyFilter:
-    """The keys of all jobs. Python's hash of text is a keyed one: nobody can choose keys that
+    """The keys of all jobs. Python's hash of text is a keyed one: no client can choose keys that
     collide."""
 
     def __init__(self) -> None:

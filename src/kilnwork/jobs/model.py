@@ -30,7 +30,7 @@ class JobId(NamedTuple):
 
 class Key(NamedTuple):
     """An idempotency key: `text` as `user` gave it. `fingerprint`: of the request that came with
-    it, to tell a repetition from another request."""
+    it, to distinguish a repetition from another request."""
 
     user: str
     text: str

@@ -320,7 +320,7 @@ class FileJobs:
         return await self._engine.settled(found)
 
     async def redrive(self, namespace: str, job: str) -> model.JobView:
-        """Run those parts anew that have not succeeded, of a job that failed or was cancelled.
+        """Run those parts again that have not succeeded, of a job that failed or was cancelled.
         Raises `NoSuchJob`, `NotNow`."""
         found = self._load(namespace, job)
         try:
@@ -371,7 +371,7 @@ class FileJobs:
             self._views.popitem(last=False)
 
     def shown(self, job: records.Job) -> None:
-        """Do nothing: who waits is told by the engine (`engine.Listener`)."""
+        """Do nothing: the engine notifies who waits (`engine.Listener`)."""
 
     def released(self, job: records.Job) -> None:
         """Keep the view of a job that was dropped from memory (`engine.Listener`)."""

@@ -196,7 +196,7 @@ def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None
 
 
 def concluded(job: records.Job, result: item_source.ItemResult | None, *, now: float) -> None:
-    """The result of the job's run is there; whoever made it."""
+    """The result of the job's run is there, no matter which run made it."""
     done(job, "Settle")
     if result is None or result.run != job.run:
         return
@@ -319,7 +319,7 @@ def _check_over(job: records.Job, changed: set[str]) -> None:
 
 
 def redrive(job: records.Job, *, now: float) -> None:
-    """What has not succeeded is done anew. Raises `NotNow`."""
+    """What has not succeeded is done again. Raises `NotNow`."""
     if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
             f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled "

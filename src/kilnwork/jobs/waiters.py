@@ -1,7 +1,7 @@
-"""Who waits for news of jobs: callers until it is on disk, and people who watch.
+"""Waiters: calls that return when a change of a job is on disk, and calls that watch a job.
 
-Used by the engine and the service. One loop. Decides nothing; whoever waits when file jobs stop is
-told that they did.
+Used by the engine and the service. One loop. Decides nothing. Those who wait when file jobs stop
+get `JobsStopped`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from kilnwork.jobs import errors, records
 
 
 class Waiters:
-    """Of all jobs."""
+    """The waiters of all jobs."""
 
     def __init__(self) -> None:
         self._settling: dict[records.Job, list[asyncio.Future[None]]] = {}
@@ -51,7 +51,7 @@ class Waiters:
             if not watchers and self._watchers.get((job, over)) is watchers:
                 del self._watchers[job, over]
 
-    def tell(self, job: bytes, *, over: bool) -> None:
+    def notify(self, job: bytes, *, over: bool) -> None:
         """People see something new of it. `over`: it has ended, or is deleted."""
         release(self._watchers.pop((job, False), []))
         if over:

@@ -78,7 +78,7 @@ class AttemptLogs:
     def append(self, ref: attempts.AttemptRef, offset: int, data: bytes) -> int:
         """Keep output that begins at `offset`; what is kept already is skipped.
 
-        Returns the new `kept`. When the disk refuses, the output is given up, not the attempt.
+        Returns the new `kept`. When the disk refuses, the output is dropped, not the attempt.
         """
         kept = self.kept(ref)
         end = offset + len(data)
@@ -91,7 +91,7 @@ class AttemptLogs:
                 self._note(ref.task)
                 newer = path(self.logs_dir, ref)
                 if offset > kept:
-                    data = self._told(newer, offset - kept, kept=kept) + data
+                    data = self._note_dropped(newer, offset - kept, kept=kept) + data
                 self._write(self.logs_dir, newer, data)
         except OSError as error:
             log.warning("output was not kept", extra={"attempt": str(ref), "error": str(error)})
@@ -150,7 +150,7 @@ class AttemptLogs:
         rotations = _number(_rotations(newer))
         return rotations * self._file_bytes + size + _number(_skew(newer))
 
-    def _told(self, newer: Path, count: int, *, kept: int) -> bytes:
+    def _note_dropped(self, newer: Path, count: int, *, kept: int) -> bytes:
         """The line for so many bytes that are missing; from now on the file is shorter by them."""
         line = attempts.dropped_line(count)
         if kept:

@@ -25,7 +25,7 @@ MAX_KNOWN_TEMPLATES = 1024
 """Templates that one slot holds; beyond that it forgets all, and gets again what it needs."""
 
 CALLBACK_GRACE_S = 60.0
-"""A callback URL is good for so long after the attempt has given up."""
+"""A callback URL is good for so long after the attempt has ended."""
 
 LINGER_S = 0.005
 """A confirmation goes alone after so long, at most twice that: longer than most calls

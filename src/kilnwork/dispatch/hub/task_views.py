@@ -62,7 +62,7 @@ class TaskViews:
         """A batch is on disk, with these rows of tasks that others follow. A task shows its
         children, too."""
         if not (written or self._stored or self._ended):
-            return  # nobody follows a task: batches of calls are large
+            return  # no task is followed: batches of calls are large
         if batch.forgotten:  # children that are deleted are not named
             self._stored.clear()
             self._ended.clear()

@@ -265,6 +265,10 @@ class MemoryStore(row_reader.RowReader):
         """Nothing: what is old goes by itself."""
         return []
 
+    def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
+        """Nothing: no task is pruned."""
+        return set()
+
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
         """Which of these blobs some task refers to; a look at all of them."""
         used = set[bytes]()

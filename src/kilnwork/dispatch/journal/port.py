@@ -161,6 +161,10 @@ class RetentionReader(Protocol):
         """Which of these blobs some task refers to, in whatever namespace."""
         ...
 
+    def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
+        """The blobs that these tasks refer to: namespace and digest. Called in a thread."""
+        ...
+
 
 class Reader(TaskReader, ListReader, RetentionReader, Protocol):
     """What is read of a store; `row_reader.RowReader` makes all of it from rows."""

@@ -139,7 +139,7 @@ def conclude(
 
 
 def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
-    """What was sent may have had its effect, whoever lost it."""
+    """What was sent may have had its effect, although it was lost."""
     return msgspec.structs.replace(
         outcome,
         ending=attempts.Ending.FAILED,

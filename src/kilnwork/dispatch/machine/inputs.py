@@ -192,7 +192,7 @@ class JoinCall(msgspec.Struct, frozen=True):
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """An executor sees why an attempt is where it is; told again whenever that changes."""
+    """An executor sees why an attempt is where it is; sent again whenever that changes."""
 
     link: int
     ref: attempts.AttemptRef
@@ -213,7 +213,7 @@ class WorkerGone(msgspec.Struct, frozen=True):
     """A Pod is gone, and with it everything that ran in it: proof. `why`: if that is known.
 
     `ended`: it is not, but its container ended at that moment (wall clock of its machine) and has
-    not begun again: proof for whoever began before and is not connected. None: the Pod is gone.
+    not begun again: proof for those that began before and are not connected. None: the Pod is gone.
     """
 
     pod_uid: str

@@ -321,7 +321,7 @@ class Task(model.TaskFacts, eq=False):
     stored: api_task.State | None = None
     """The state that was written to that row last, None while there is no such row."""
     shown: bool = False
-    """Somebody will ask for its view, each time that it is stored."""
+    """A caller will ask for its view, each time that it is stored."""
     state: api_task.State = api_task.State.PENDING
     attempt_state: transitions.AttemptState | None = None
     excused: int = 0

@@ -32,7 +32,7 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
     """A slot is here, for the first time or again."""
     slot = mem.slots.get(item.slot)
     if slot is None:
-        message = "nobody has asked for this slot"
+        message = "the dispatcher has not asked for this slot"
         mem.send(instructions.CloseLink(item.link, "unknown", message))
         return
     if slot.link:

@@ -234,7 +234,7 @@ def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment)
 
 
 def _is_over(worker: records.Worker, ended: float | None) -> bool:
-    """Whether it can be the one that ended. What the API server tells of a container may be old
+    """Whether it can be the one that ended. What the API server says of a container may be old
     news: a worker that began later is another one, whether its link stands or not."""
     if ended is None:
         return True
@@ -293,7 +293,7 @@ def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:
-    """Nothing is left of an attempt that had been given up without proof."""
+    """Nothing is left of an attempt that had been abandoned without proof."""
     task = worker.unproven.pop(ref, None)
     if task is None:
         return

@@ -43,7 +43,7 @@ class InstanceState(StrEnum):
     FAILED = "Failed"
     SKIPPED = "Skipped"
     KILLED = "Killed"
-    """It was stopped, as it was not needed any more."""
+    """It was stopped, since nothing needed it any more."""
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

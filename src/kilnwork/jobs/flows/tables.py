@@ -118,7 +118,7 @@ _ORDER = (
     "delete_flow_run",
 )
 """What is new goes before what changes it, and that before what deletes it; but a step that was
-dropped may begin anew."""
+dropped may begin again."""
 
 
 class FlowWrites:

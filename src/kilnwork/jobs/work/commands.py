@@ -1,9 +1,9 @@
 """Mappers that are commands: records on stdin, one a line; results on stdout, line by line.
 
-Used by `mappers`. What a command may do is docs/reference/mappers.md. The part is the unit: nobody
-can tell which results belong to which record, so a record is bad only if the command says so, on
-descriptor 3, by its number on stdin. Those reports are kept until it has ended; then the part is
-read once more for what the records were.
+Used by `mappers`. What a command may do is docs/reference/mappers.md. The part is the unit: no
+process knows which results belong to which record, so a record is bad only if the command says
+so, on descriptor 3, by its number on stdin. Those reports are kept until it has ended; then the
+part is read once more for what the records were.
 """
 
 import bisect

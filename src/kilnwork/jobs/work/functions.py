@@ -175,7 +175,7 @@ class PerBatch:
 
     def _tried(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
         """A result or an exception for each. A batch that raises is taken apart; its records are
-        read anew, lest the function has changed them."""
+        read again, lest the function has changed them."""
         if not values:
             return []
         try:

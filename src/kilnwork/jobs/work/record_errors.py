@@ -34,7 +34,7 @@ def reason(error: Exception) -> str:
         return str(error)
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - anybody's __str__
+    except Exception:  # noqa: BLE001 - a user's __str__
         text = ""
     name = type(error).__name__
     return (f"{name}: {text}" if text else name) + _place(error.__traceback__)
