@@ -8,7 +8,6 @@ import click
 from kilnwork.api import field_effects, meta, resource, task_fields
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
-    completing,
     errors,
     manifests,
     merging,
@@ -17,6 +16,7 @@ from kilnwork.cli import (
     render,
     samples,
     session,
+    shell_completion,
     validating,
 )
 from kilnwork.kit import http_types
@@ -34,7 +34,7 @@ _STRICT = "Strict"
     required=True,
     metavar="FILE|DIR|-",
     help="YAML or JSON file, directory of them, or - for standard input; may be repeated.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @options.target
 @click.option("--dry-run", is_flag=True, help="Let the server check everything and keep nothing.")

@@ -7,7 +7,6 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     file_names,
@@ -19,6 +18,7 @@ from kilnwork.cli import (
     options,
     session,
     set_objects,
+    shell_completion,
     waiting,
 )
 from kilnwork.kit import clock, http_types
@@ -31,7 +31,7 @@ from kilnwork.kube import errors as kube_errors
     nargs=-1,
     required=True,
     metavar="NAME|ID|job/NAME…",
-    shell_complete=completing.subjects,
+    shell_complete=shell_completion.subjects,
 )
 @options.target
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")

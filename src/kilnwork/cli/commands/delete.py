@@ -9,7 +9,6 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     file_names,
@@ -19,6 +18,7 @@ from kilnwork.cli import (
     render,
     selector_types,
     session,
+    shell_completion,
     task_names,
     waiting,
 )
@@ -42,7 +42,7 @@ class _Victim:
 
 @click.command()
 @click.argument(
-    "words", nargs=-1, metavar="[KIND NAME… | KIND/NAME…]", shell_complete=completing.objects
+    "words", nargs=-1, metavar="[KIND NAME… | KIND/NAME…]", shell_complete=shell_completion.objects
 )
 @click.option(
     "-f",
@@ -51,7 +51,7 @@ class _Victim:
     multiple=True,
     metavar="FILE|DIR|-",
     help="What is in these files.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @options.list_target
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind.")

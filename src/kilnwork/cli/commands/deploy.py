@@ -8,7 +8,6 @@ import click
 
 from kilnwork.api import kinds, meta, names
 from kilnwork.cli import (
-    completing,
     deploying,
     errors,
     exits,
@@ -18,6 +17,7 @@ from kilnwork.cli import (
     progress,
     render,
     session,
+    shell_completion,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -25,7 +25,7 @@ from kilnwork.sdk import job_manifests
 
 
 @click.command()
-@click.argument("module", metavar="MODULE|FILE", shell_complete=completing.files)
+@click.argument("module", metavar="MODULE|FILE", shell_complete=shell_completion.files)
 @options.target
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option(

@@ -3,7 +3,7 @@
 import click
 
 from kilnwork.api import kinds
-from kilnwork.cli import completing, job_switch, options, session
+from kilnwork.cli import job_switch, options, session, shell_completion
 
 
 @click.command()
@@ -12,7 +12,7 @@ from kilnwork.cli import completing, job_switch, options, session
     nargs=-1,
     required=True,
     metavar="CONFIG…",
-    shell_complete=completing.of_kind(kinds.JOB_CONFIGS),
+    shell_complete=shell_completion.of_kind(kinds.JOB_CONFIGS),
 )
 @options.target
 def command(configs: tuple[str, ...]) -> None:

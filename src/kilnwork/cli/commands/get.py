@@ -10,7 +10,6 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     file_lists,
@@ -23,6 +22,7 @@ from kilnwork.cli import (
     render,
     selector_types,
     session,
+    shell_completion,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -48,7 +48,7 @@ class Wanted:
     nargs=-1,
     required=True,
     metavar="KIND[,KIND…] [NAME…] | KIND/NAME…",
-    shell_complete=completing.objects,
+    shell_complete=shell_completion.objects,
 )
 @options.list_target
 @options.output("wide", "json", "yaml", "name")

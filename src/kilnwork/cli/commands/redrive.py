@@ -2,11 +2,11 @@
 
 import click
 
-from kilnwork.cli import completing, downloading, file_jobs, following, options, session
+from kilnwork.cli import downloading, file_jobs, following, options, session, shell_completion
 
 
 @click.command()
-@click.argument("job", metavar="ID|NAME", shell_complete=completing.file_jobs)
+@click.argument("job", metavar="ID|NAME", shell_complete=shell_completion.file_jobs)
 @options.target
 @click.option("--watch", is_flag=True, help="Show progress, and end as the job ends.")
 @click.option("-o", "--output", metavar="RESULT", help="Write the result there (-: to standard"

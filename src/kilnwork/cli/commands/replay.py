@@ -3,11 +3,11 @@
 import click
 
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import completing, job_names, options, session, set_objects, waiting
+from kilnwork.cli import job_names, options, session, set_objects, shell_completion, waiting
 
 
 @click.command()
-@click.argument("name", metavar="SYNCSET", shell_complete=completing.subjects)
+@click.argument("name", metavar="SYNCSET", shell_complete=shell_completion.subjects)
 @options.target
 @click.option(
     "--generation", type=click.IntRange(min=1), help="Which one; default the newest that is kept."

@@ -17,7 +17,6 @@ from kilnwork.api import attempts
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
-    completing,
     directories,
     downloading,
     errors,
@@ -29,6 +28,7 @@ from kilnwork.cli import (
     options,
     session,
     set_objects,
+    shell_completion,
 )
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
@@ -52,7 +52,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     """Names and ids, of the directory if one is given before."""
     directory = ctx.params.get("directory")
     if directory is None:
-        return completing.tasks(ctx, param, incomplete)
+        return shell_completion.tasks(ctx, param, incomplete)
     journal = Path(directory) / "journal.db"
     if not journal.exists():
         return []

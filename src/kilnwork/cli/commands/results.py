@@ -4,12 +4,20 @@ from typing import Any
 
 import click
 
-from kilnwork.cli import completing, downloading, errors, file_jobs, following, options, session
+from kilnwork.cli import (
+    downloading,
+    errors,
+    file_jobs,
+    following,
+    options,
+    session,
+    shell_completion,
+)
 from kilnwork.kube import errors as kube_errors
 
 
 @click.command()
-@click.argument("job", metavar="ID|NAME", shell_complete=completing.file_jobs)
+@click.argument("job", metavar="ID|NAME", shell_complete=shell_completion.file_jobs)
 @options.target
 @click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip

@@ -2,7 +2,7 @@
 
 import click
 
-from kilnwork.cli import completing, job_switch, options, session
+from kilnwork.cli import job_switch, options, session, shell_completion
 
 
 @click.command()
@@ -11,7 +11,7 @@ from kilnwork.cli import completing, job_switch, options, session
     nargs=-1,
     required=True,
     metavar="NAME|ID|job/NAME…",
-    shell_complete=completing.subjects,
+    shell_complete=shell_completion.subjects,
 )
 @options.target
 def command(names: tuple[str, ...]) -> None:

@@ -6,7 +6,6 @@ import click
 
 from kilnwork.api import job as api_job
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     file_names,
@@ -16,6 +15,7 @@ from kilnwork.cli import (
     retrying,
     session,
     set_objects,
+    shell_completion,
     task_names,
 )
 
@@ -26,7 +26,7 @@ from kilnwork.cli import (
     nargs=-1,
     required=True,
     metavar="NAME|ID|job/NAME|syncset/NAME…",
-    shell_complete=completing.subjects,
+    shell_complete=shell_completion.subjects,
 )
 @options.target
 @options.data

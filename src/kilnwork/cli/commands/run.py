@@ -12,13 +12,13 @@ import click
 
 from kilnwork.api import kinds, meta
 from kilnwork.cli import (
-    completing,
     errors,
     exits,
     manifests,
     options,
     render,
     session,
+    shell_completion,
     task_following,
     task_logs,
     waiting,
@@ -49,7 +49,7 @@ class _Input:
 @click.option(
     "--cluster",
     help="TaskCluster to run on; default `default`.",
-    shell_complete=completing.of_kind(kinds.TASK_CLUSTERS),
+    shell_complete=shell_completion.of_kind(kinds.TASK_CLUSTERS),
 )
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
@@ -57,7 +57,7 @@ class _Input:
     "source",
     metavar="FILE|OBJECT",
     help="JSON or YAML file, - for standard input, or a TaskObject.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @click.option("--retries", type=click.IntRange(min=0), help="Tries after the first one failed.")
 @click.option("--timeout", type=options.DURATION, help="How long an attempt may run.")

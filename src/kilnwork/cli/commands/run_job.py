@@ -10,7 +10,6 @@ from kilnwork.api import job_config, job_expansion, option_forms
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import options as api_options
 from kilnwork.cli import (
-    completing,
     errors,
     exits,
     job_following,
@@ -20,6 +19,7 @@ from kilnwork.cli import (
     options,
     render,
     session,
+    shell_completion,
     validating,
 )
 from kilnwork.kit import clock
@@ -28,7 +28,7 @@ from kilnwork.kube import errors as kube_errors
 
 @click.command()
 @click.argument(
-    "config", metavar="CONFIG", shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS)
+    "config", metavar="CONFIG", shell_complete=shell_completion.of_kind(api_kinds.JOB_CONFIGS)
 )
 @options.target
 @click.option(
@@ -37,7 +37,7 @@ from kilnwork.kube import errors as kube_errors
     "text",
     metavar="JSON|YAML|@FILE",
     help="Values of options by name, as one text, or as a file; @- is standard input.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @click.option(
     "--option",
@@ -45,7 +45,7 @@ from kilnwork.kube import errors as kube_errors
     multiple=True,
     metavar="NAME=VALUE",
     help="A value of one option; may be repeated.",
-    shell_complete=completing.job_options,
+    shell_complete=shell_completion.job_options,
 )
 @click.option("--use-defaults", is_flag=True, help="Ask only for options that have no default.")
 @click.option("--no-interactive", is_flag=True, help="Ask for nothing, also in a terminal.")

@@ -4,7 +4,7 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta
-from kilnwork.cli import completing, errors, kinds, options, session, waiting
+from kilnwork.cli import errors, kinds, options, session, shell_completion, waiting
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
@@ -15,7 +15,7 @@ MAX_NAMED = 10
 
 @click.command()
 @click.argument(
-    "name", metavar="NAME", shell_complete=completing.of_kind(_CLUSTERS), default="default"
+    "name", metavar="NAME", shell_complete=shell_completion.of_kind(_CLUSTERS), default="default"
 )
 @options.target
 @click.option("--replicas", type=click.IntRange(min=0), required=True, help="How many workers.")

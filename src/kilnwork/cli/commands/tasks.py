@@ -6,7 +6,7 @@ from typing import Any, get_args
 import click
 
 from kilnwork.api import task as api_task
-from kilnwork.cli import completing, journal, kinds, options, session, task_totals
+from kilnwork.cli import journal, kinds, options, session, shell_completion, task_totals
 
 
 @click.command()
@@ -21,7 +21,7 @@ from kilnwork.cli import completing, journal, kinds, options, session, task_tota
     "--parent",
     metavar="NAME|ID",
     help="Only children of this task.",
-    shell_complete=completing.tasks,
+    shell_complete=shell_completion.tasks,
 )
 @click.option("--function", metavar="MODULE:NAME", help="Only calls of this Python function.")
 @click.option("--spawned", is_flag=True, help="Only tasks that are no objects.")

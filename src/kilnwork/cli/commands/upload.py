@@ -9,7 +9,6 @@ import msgspec
 from kilnwork.api import filejobs, kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
-    completing,
     directories,
     downloading,
     errors,
@@ -21,6 +20,7 @@ from kilnwork.cli import (
     progress,
     render,
     session,
+    shell_completion,
     uploading,
 )
 from kilnwork.kit import ids
@@ -54,7 +54,7 @@ _PROGRAM = "kilnwork.program"
 
 
 @click.command(cls=_WithProgram)
-@click.argument("file", metavar="FILE|-", shell_complete=completing.files)
+@click.argument("file", metavar="FILE|-", shell_complete=shell_completion.files)
 @options.target
 @click.option("--mapper", metavar="MAPPER", help="What is done to records, see above.")
 @click.option("--command", "program", metavar="TEXT", help="The same as a program after --.")
@@ -108,7 +108,7 @@ _PROGRAM = "kilnwork.program"
     default="default",
     show_default=True,
     help="TaskCluster to run on.",
-    shell_complete=completing.of_kind(kinds.TASK_CLUSTERS),
+    shell_complete=shell_completion.of_kind(kinds.TASK_CLUSTERS),
 )
 @click.option("--name", default="", help="A name to find it by; need not be unique.")
 @click.option("--priority", type=click.IntRange(-1_000_000, 1_000_000), default=0,

@@ -11,7 +11,6 @@ from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource, sync_set, task
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     file_names,
@@ -22,6 +21,7 @@ from kilnwork.cli import (
     render,
     session,
     set_objects,
+    shell_completion,
     task_names,
     waiting,
 )
@@ -61,7 +61,7 @@ _DEFAULTS = {api_kinds.DATA_PONDS.kind: "condition=Ready"}
     nargs=-1,
     required=True,
     metavar="NAME… | KIND/NAME…",
-    shell_complete=completing.subjects,
+    shell_complete=shell_completion.subjects,
 )
 @options.target
 @click.option(

@@ -10,7 +10,6 @@ from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource, task
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     job_names,
@@ -21,6 +20,7 @@ from kilnwork.cli import (
     render,
     session,
     set_objects,
+    shell_completion,
     task_clusters,
     waiting,
 )
@@ -32,7 +32,7 @@ FIRST_LOOK_S = 3.0
 
 
 @click.command()
-@click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=completing.subjects)
+@click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=shell_completion.subjects)
 @options.target
 @options.data
 @options.output("json")
