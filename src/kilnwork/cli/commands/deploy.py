@@ -8,7 +8,7 @@ import click
 
 from kilnwork.api import kinds, meta, names
 from kilnwork.cli import (
-    deploying,
+    config_changes,
     errors,
     exits,
     job_modules,
@@ -146,7 +146,7 @@ class _Deployment:
         if live is None:
             live = await self._read(name)
         wanted = await self._apply(name, body, dry=True)
-        changed = None if live is None else deploying.changes(live, wanted)
+        changed = None if live is None else config_changes.changes(live, wanted)
         result = wanted
         if changed != [] and not self._dry:
             result = await self._apply(name, body, dry=False)
@@ -163,7 +163,7 @@ class _Deployment:
             return None
 
     async def _apply(self, name: str, body: meta.JsonObject, *, dry: bool) -> meta.JsonObject:
-        query = {"fieldManager": deploying.FIELD_MANAGER, "fieldValidation": "Strict"}
+        query = {"fieldManager": config_changes.FIELD_MANAGER, "fieldValidation": "Strict"}
         if self._force:
             query["force"] = "true"
         if dry:
@@ -172,7 +172,7 @@ class _Deployment:
             "PATCH",
             f"{self._collection}/{session.quoted(name)}",
             query=query,
-            body=deploying.with_defaults(body),
+            body=config_changes.with_defaults(body),
             content_type=http_types.APPLY,
         )
 
