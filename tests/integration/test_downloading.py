@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from kilnwork.api import manager
-from kilnwork.cli import downloading, errors, options, progress, session, uploading
+from kilnwork.cli import downloads, errors, options, progress, session, uploading
 from kilnwork.kube import config
 from kilnwork.kube import errors as kube_errors
 
@@ -102,7 +102,7 @@ async def test_a_download_goes_on_where_it_broke_off(
     served, opened = flaky
     served.cuts = [100_000, 0, 300_000]
     target = tmp_path / "out"
-    assert await downloading.fetch(opened, JOB, str(target)) == len(CONTENT)
+    assert await downloads.fetch(opened, JOB, str(target)) == len(CONTENT)
     assert target.read_bytes() == CONTENT
     assert served.ranges[0] is None
     assert [each is not None for each in served.ranges[1:]] == [True, True, True]
@@ -125,7 +125,7 @@ async def test_a_result_that_changed_meanwhile_is_not_put_together(
     async with asyncio.TaskGroup() as group:
         group.create_task(change())
         with pytest.raises(errors.CommandError, match="has changed while it was read"):
-            await downloading.fetch(opened, JOB, str(tmp_path / "out"))
+            await downloads.fetch(opened, JOB, str(tmp_path / "out"))
     assert changed.is_set()
     assert list(tmp_path.iterdir()) == []
 

@@ -13,8 +13,8 @@ from kilnwork.api import task as api_task
 from kilnwork.cli import (
     errors,
     failed_objects,
+    file_job_progress,
     file_jobs,
-    following,
     job_names,
     job_objects,
     session,
@@ -192,7 +192,7 @@ async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
     document = await file_jobs.tell(s, job_id, "retry")
 
     async def end(timeout_s: float | None) -> str:
-        last = await following.until_over(s, job_id, timeout_s=timeout_s)
+        last = await file_job_progress.until_over(s, job_id, timeout_s=timeout_s)
         return str(file_jobs.phase(last))
 
     return Started(job_id, file_jobs.sentence(document), end)

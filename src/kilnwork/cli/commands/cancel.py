@@ -8,9 +8,9 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
+    file_job_progress,
     file_jobs,
     file_names,
-    following,
     job_names,
     job_objects,
     kinds,
@@ -102,7 +102,7 @@ async def _all(
         over = file_jobs.phase(found).final
         how = f"is already {file_jobs.phase(found)}" if over else "is being stopped"
         click.echo(f"job {job['id']} {how}")
-        ends.append(lambda: following.until_over(s, job["id"], timeout_s=timeout_s))
+        ends.append(lambda: file_job_progress.until_over(s, job["id"], timeout_s=timeout_s))
 
     try:
         await file_names.each(words, stop)

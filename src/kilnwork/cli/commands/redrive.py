@@ -2,7 +2,7 @@
 
 import click
 
-from kilnwork.cli import downloading, file_jobs, following, options, session, shell_completion
+from kilnwork.cli import downloads, file_job_progress, file_jobs, options, session, shell_completion
 
 
 @click.command()
@@ -19,12 +19,12 @@ def command(job: str, watch: bool, output: str | None) -> None:  # noqa: FBT001
 
     The job keeps its id, input and mapper. With --watch it ends with 6 if the job fails again.
     """
-    downloading.check_target(output)
+    downloads.check_target(output)
 
     async def work(s: session.Session) -> None:
         found = await file_jobs.tell(s, job, "retry")
         click.echo(file_jobs.sentence(found), err=True)
         if watch or output:
-            await following.follow(s, found["id"], output=output)
+            await file_job_progress.follow(s, found["id"], output=output)
 
     session.run(work)

@@ -10,11 +10,11 @@ from kilnwork.api import filejobs, kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
     directories,
-    downloading,
+    downloads,
     errors,
     exits,
+    file_job_progress,
     file_jobs,
-    following,
     mappers,
     options,
     progress,
@@ -143,7 +143,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     Prints the job's id. Ctrl-C during the upload says how to go on with it; afterwards it leaves
     the job running. With --watch the command ends with 6 if the job fails.
     """
-    downloading.check_target(given["output"], source=None if file == "-" else file)
+    downloads.check_target(given["output"], source=None if file == "-" else file)
     program = ctx.meta[_PROGRAM]
     if given["program"] and program:
         raise click.UsageError("--command and a program after -- exclude each other")
@@ -232,9 +232,9 @@ async def _upload(
         mapper=sent[0], reducer=sent[1] if reducer is not None else None, **_only_set(rest)
     )
     made = await _make(s, source, spec, given)
-    click.echo(made["id"], err=given["output"] == downloading.STDOUT)
+    click.echo(made["id"], err=given["output"] == downloads.STDOUT)
     if given["watch"] or given["output"]:
-        await following.follow(s, made["id"], output=given["output"])
+        await file_job_progress.follow(s, made["id"], output=given["output"])
     else:
         click.echo(
             f"{file_jobs.many(file_jobs.lines(made), 'record')} in "

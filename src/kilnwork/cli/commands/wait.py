@@ -12,9 +12,9 @@ from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource, sync_set, task
 from kilnwork.cli import (
     errors,
+    file_job_progress,
     file_jobs,
     file_names,
-    following,
     job_names,
     job_objects,
     options,
@@ -150,8 +150,8 @@ async def _file_job(
 ) -> None:
     if wanted not in (None, _FINAL):
         raise errors.Unusable(f"{job} is a file job: only its end can be waited for, without --for")
-    found = await following.until_over(s, job, timeout_s=timeout_s)
-    await following.tell_bad(s, found)
+    found = await file_job_progress.until_over(s, job, timeout_s=timeout_s)
+    await file_job_progress.tell_bad(s, found)
     if wanted is None:
         file_jobs.check_end(found)
     click.echo(file_jobs.sentence(found))
