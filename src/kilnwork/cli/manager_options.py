@@ -10,7 +10,7 @@ from urllib import parse
 import click
 
 from kilnwork.api import manager, names
-from kilnwork.cli import keeping, limits
+from kilnwork.cli import limits, retention_options
 from kilnwork.cli import options as common
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -127,7 +127,7 @@ def options(function: Function) -> Function:
         help="Serve DataPonds, whose agents run as root on nodes, and look for room on nodes before"
         " the workers of a SyncSet start. The manager then reads Nodes.",
     )
-    return lease(callback_url(ponds(limits.options(keeping.options(function)))))
+    return lease(callback_url(ponds(limits.options(retention_options.options(function)))))
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:

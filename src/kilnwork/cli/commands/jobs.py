@@ -6,9 +6,9 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
-    job_following,
     job_lists,
     job_names,
+    job_progress,
     options,
     session,
     shell_completion,
@@ -84,4 +84,4 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
 
 async def _watch(s: session.Session, name: str) -> None:
     await job_names.get(s, name)
-    await job_following.follow(s, name)
+    await job_progress.follow(s, name)

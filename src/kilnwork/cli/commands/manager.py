@@ -17,10 +17,10 @@ from kilnwork.api import manager
 from kilnwork.cli import (
     directories,
     foreground,
-    keeping,
     limits,
     manager_options,
     options,
+    retention_options,
     session,
 )
 from kilnwork.cli.installing import rights
@@ -132,7 +132,7 @@ def _settings(**given: Any) -> in_cluster.Settings:
         adopt=given["adopt"],
         ponds=given["ponds"],
         files=limits.chosen(given),
-        keep=keeping.chosen(given),
+        keep=retention_options.chosen(given),
     )
 
 

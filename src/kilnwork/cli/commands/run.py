@@ -19,8 +19,8 @@ from kilnwork.cli import (
     render,
     session,
     shell_completion,
-    task_following,
     task_logs,
+    task_progress,
     waiting,
 )
 from kilnwork.kit import coroutines, ids
@@ -210,7 +210,7 @@ class _Follower:
         self._namespace: str = made["metadata"]["namespace"]
         self._uid: str = made["metadata"]["uid"]
         self._last = ""
-        self._children = task_following.children(s, self._name)
+        self._children = task_progress.children(s, self._name)
         self._say_at = 0.0
         self._output: asyncio.Task[None] | None = None
         self._unread: errors.CommandError | None = None
@@ -259,7 +259,7 @@ class _Follower:
         line, now_s = await self._children.look(found), self._session.clock.monotonic()
         if line and now_s >= self._say_at and not waiting.final(found):
             click.echo(line, err=True)
-            self._say_at = now_s + task_following.SAY_S
+            self._say_at = now_s + task_progress.SAY_S
 
     async def _copy(self) -> None:
         copy = task_logs.Copy(self._session, self._name, {"follow": "true"})

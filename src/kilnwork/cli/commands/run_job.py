@@ -12,9 +12,9 @@ from kilnwork.api import options as api_options
 from kilnwork.cli import (
     errors,
     exits,
-    job_following,
     job_names,
     job_options,
+    job_progress,
     moments,
     options,
     render,
@@ -180,4 +180,4 @@ async def _run(s: session.Session, body: dict[str, Any], *, form: str | None, wa
         text += " created"
     click.echo(text, err=watch and form is None)
     if watch:
-        await job_following.follow(s, made["metadata"]["name"])
+        await job_progress.follow(s, made["metadata"]["name"])

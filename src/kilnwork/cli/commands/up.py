@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import directories, foreground, keeping, limits, manager_options
+from kilnwork.cli import directories, foreground, limits, manager_options, retention_options
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
 from kilnwork.server.jobs import source
@@ -50,7 +50,7 @@ from kilnwork.server.jobs import source
 )
 @manager_options.allowed_kinds("*")
 @limits.options
-@keeping.options
+@retention_options.options
 @foreground.logged
 def command(
     *,
@@ -67,7 +67,7 @@ def command(
     Listens on 127.0.0.1 only. Ctrl-C or `kiln down` ends it and everything it started; a second
     Ctrl-C does not wait. Objects, results, files and logs stay in the data directory.
     """
-    keep = keeping.chosen(limited)
+    keep = retention_options.chosen(limited)
     settings = embedded.Settings(
         data_dir=(data or paths.data_dir()).absolute(),
         port=port,
