@@ -17,7 +17,7 @@ from kilnwork.api import manager
 from kilnwork.cli import (
     directories,
     foreground,
-    limits,
+    jobs_api_options,
     manager_options,
     options,
     retention_options,
@@ -131,7 +131,7 @@ def _settings(**given: Any) -> in_cluster.Settings:
         absence_s=given["lease"],
         adopt=given["adopt"],
         ponds=given["ponds"],
-        files=limits.chosen(given),
+        files=jobs_api_options.chosen(given),
         keep=retention_options.chosen(given),
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 import msgspec
 
-from kilnwork.cli import errors, limits, options, session
+from kilnwork.cli import errors, jobs_api_options, options, session
 
 
 @click.command()
@@ -22,7 +22,9 @@ from kilnwork.cli import errors, limits, options, session
     metavar="N",
     help="Not the newest N tasks that are over.",
 )
-@click.option("--free", type=limits.SIZE, metavar="SIZE", help="No more than frees so much.")
+@click.option(
+    "--free", type=jobs_api_options.SIZE, metavar="SIZE", help="No more than frees so much."
+)
 @click.option("--keyed", is_flag=True, help="Also calls with a key, which programs find again.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
 def command(

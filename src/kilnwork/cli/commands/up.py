@@ -13,7 +13,13 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import directories, foreground, limits, manager_options, retention_options
+from kilnwork.cli import (
+    directories,
+    foreground,
+    jobs_api_options,
+    manager_options,
+    retention_options,
+)
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
 from kilnwork.server.jobs import source
@@ -49,7 +55,7 @@ from kilnwork.server.jobs import source
     " token over plain http.",
 )
 @manager_options.allowed_kinds("*")
-@limits.options
+@jobs_api_options.options
 @retention_options.options
 @foreground.logged
 def command(
@@ -75,7 +81,9 @@ def command(
         slots=slots or len(os.sched_getaffinity(0)),
         allowed_kinds=allowed_kinds,
         keep=keep,
-        files=limits.chosen(limited, source=source.read(os.environ) if source_compat else None),
+        files=jobs_api_options.chosen(
+            limited, source=source.read(os.environ) if source_compat else None
+        ),
     )
     return foreground.serve(
         lambda fail: embedded.Server(settings, on_failure=fail),
