@@ -13,12 +13,12 @@ from kilnwork.cli import (
     errors,
     job_names,
     job_options,
-    moments,
     options,
     render,
     schedule_views,
     session,
     shell_completion,
+    time_types,
 )
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
@@ -32,12 +32,12 @@ _LIMIT = 100
 )
 @options.target
 @click.option(
-    "--from", "start", type=moments.MOMENT, required=True, metavar="TIME", help="First tick."
+    "--from", "start", type=time_types.MOMENT, required=True, metavar="TIME", help="First tick."
 )
 @click.option(
     "--to",
     "end",
-    type=moments.MOMENT,
+    type=time_types.MOMENT,
     required=True,
     metavar="TIME",
     help="Last tick; not later than now.",

@@ -14,11 +14,11 @@ from kilnwork.cli import (
     job_names,
     job_objects,
     kinds,
-    moments,
     options,
     session,
     set_objects,
     shell_completion,
+    time_types,
     waiting,
 )
 from kilnwork.kit import clock, http_types
@@ -38,7 +38,7 @@ from kilnwork.kube import errors as kube_errors
 @click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
 @click.option(
     "--at",
-    type=moments.MOMENT,
+    type=time_types.MOMENT,
     metavar="TIME",
     help="Of Jobs: stop them then; default at once.",
 )

@@ -15,11 +15,11 @@ from kilnwork.cli import (
     job_names,
     job_options,
     job_progress,
-    moments,
     options,
     render,
     session,
     shell_completion,
+    time_types,
     validating,
 )
 from kilnwork.kit import clock
@@ -52,7 +52,7 @@ from kilnwork.kube import errors as kube_errors
 @click.option("--name", help="Name of the Job; default that of the JobConfig and something random.")
 @click.option(
     "--at",
-    type=moments.MOMENT,
+    type=time_types.MOMENT,
     metavar="TIME",
     help="Start no sooner: 2026-01-02T03:04, or with Z.",
 )
