@@ -11,10 +11,10 @@ from kilnwork.cli import (
     errors,
     manifests,
     merging,
+    object_checks,
     options,
     progress,
     render,
-    samples,
     session,
     shell_completion,
     validating,
@@ -169,8 +169,8 @@ async def _one(
 ) -> meta.JsonObject:
     served, namespace, body, path = await _object(s, manifest.body)
     collection = s.path(served, namespace=namespace)
-    if samples.is_object_task(served, body):
-        await samples.check(s, body, namespace)
+    if object_checks.is_object_task(served, body):
+        await object_checks.check(s, body, namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
         for found in task_fields.findings(served.kind, body):
