@@ -21,7 +21,7 @@ from kilnwork.cli import (
     render,
     session,
     shell_completion,
-    uploading,
+    uploads,
 )
 from kilnwork.kit import ids
 
@@ -158,7 +158,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     spec = _spec(file, given)
     if file == "-" and sys.stdin.isatty():
         click.echo("reading standard input, to its end: Ctrl-D", err=True)
-    source = uploading.Source(file)
+    source = uploads.Source(file)
     if (
         given["form"] is None
         and spec["input"].format is filejobs.Format.JSONL
@@ -211,7 +211,7 @@ _BY_NAME = {".csv": "csv", ".tsv": "csv", ".txt": "text", ".log": "text"}
 
 async def _upload(
     s: session.Session,
-    source: uploading.Source,
+    source: uploads.Source,
     wanted: tuple[mappers.Wanted, mappers.Wanted | None],
     rest: dict[str, Any],
     given: dict[str, Any],
@@ -251,7 +251,7 @@ def _only_set(values: dict[str, Any]) -> dict[str, Any]:
 
 async def _make(
     s: session.Session,
-    source: uploading.Source,
+    source: uploads.Source,
     spec: filejobs.FileJobSpec,
     given: dict[str, Any],
 ) -> file_jobs.Job:
@@ -260,7 +260,7 @@ async def _make(
     small = source.size is not None and source.size <= ONE_REQUEST_BYTES
     if small and not given["resume"]:
         return await _post(s, query, key, source.read(ONE_REQUEST_BYTES), source.name)
-    upload = uploading.Upload(s, source, known=given["resume"])
+    upload = uploads.Upload(s, source, known=given["resume"])
     try:
         query["file"] = await upload.run()
     except BaseException:
