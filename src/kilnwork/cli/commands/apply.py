@@ -17,7 +17,7 @@ from kilnwork.cli import (
     render,
     session,
     shell_completion,
-    validating,
+    validation,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -104,7 +104,7 @@ async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | Non
         one = await _object(s, given)
         live = await s.ask("GET", one.path)
     except kube_errors.NotFound:
-        return validating.find_refusal(one.kind, merging.annotated(one.body))
+        return validation.find_refusal(one.kind, merging.annotated(one.body))
     except errors.Unusable as error:
         return str(error)
     except kube_errors.Unavailable:
@@ -112,7 +112,7 @@ async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | Non
     except errors.SERVER_ERRORS:
         return None
     change = merging.patch(live, one.body)
-    return validating.find_refusal_of_patch(one.kind, live, change) if change else None
+    return validation.find_refusal_of_patch(one.kind, live, change) if change else None
 
 
 _OUR_KINDS = frozenset((kind.api_version, kind.kind) for kind in api_kinds.OURS)

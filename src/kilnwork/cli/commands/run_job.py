@@ -20,7 +20,7 @@ from kilnwork.cli import (
     session,
     shell_completion,
     time_types,
-    validating,
+    validation,
 )
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
@@ -161,7 +161,7 @@ def _start(asked: dict[str, Any]) -> str | None:
 
 
 async def _run(s: session.Session, body: dict[str, Any], *, form: str | None, watch: bool) -> None:
-    if (why := validating.find_refusal(api_kinds.JOBS, body)) is not None:
+    if (why := validation.find_refusal(api_kinds.JOBS, body)) is not None:
         raise errors.CommandError(why)
     if watch:
         await s.find_manager()  # before the Job begins: reports that the user may not follow it
