@@ -15,9 +15,9 @@ from kilnwork.cli import (
     job_names,
     job_objects,
     kinds,
+    object_waits,
     session,
     set_objects,
-    waiting,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -77,10 +77,10 @@ async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> No
         state = str(found["state"])
     else:
         state = str((live.get("status") or {}).get("state", ""))
-        if not waiting.is_final(state):
+        if not object_waits.is_final(state):
             change = {"spec": {"suspend": suspended}}
             await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
-    if waiting.is_final(state):
+    if object_waits.is_final(state):
         raise errors.CommandError(f"task {name} is already {state}")
     click.echo(f"{name} {'is suspended' if suspended else 'goes on'}")
 

@@ -17,9 +17,9 @@ from kilnwork.cli import (
     file_jobs,
     job_names,
     job_objects,
+    object_waits,
     session,
     set_objects,
-    waiting,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -101,7 +101,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
     return Started(
         name,
         f"{above} starts again: {name} runs again when that asks for it",
-        lambda timeout_s: waiting.for_final(
+        lambda timeout_s: object_waits.for_final(
             s, name, timeout_s=timeout_s, run=int(response["run"]) + 1
         ),
     )
@@ -119,12 +119,12 @@ def _of_task(
     return Started(
         name,
         f"{name} starts again as run {run}{more}",
-        lambda timeout_s: waiting.for_final(s, name, timeout_s=timeout_s, run=run),
+        lambda timeout_s: object_waits.for_final(s, name, timeout_s=timeout_s, run=run),
     )
 
 
 def _check(name: str, state: str) -> None:
-    if not waiting.is_final(state):
+    if not object_waits.is_final(state):
         raise errors.CommandError(
             f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
         )
@@ -132,13 +132,13 @@ def _check(name: str, state: str) -> None:
 
 async def _over(
     s: session.Session,
-    subject: waiting.Subject,
+    subject: object_waits.Subject,
     is_over: Callable[[dict[str, Any]], bool],
     *,
     timeout_s: float | None,
 ) -> dict[str, Any] | None:
     """Wait until an object is over: as it is then, None once it is gone."""
-    return await waiting.until(
+    return await object_waits.until(
         s,
         subject,
         lambda seen: seen is None or is_over(seen),
@@ -152,7 +152,7 @@ async def sync_set(s: session.Session, name: str) -> Started:
     run = await set_objects.retry(s, name)
 
     async def end(timeout_s: float | None) -> str:
-        subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+        subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
         over = await _over(s, subject, set_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else set_objects.phase(over)
 
@@ -179,7 +179,7 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
     more = f", with {len(raised) - 1} more around it" if len(raised) > 1 else ""
 
     async def end(timeout_s: float | None) -> str:
-        subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+        subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
         over = await _over(s, subject, job_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else job_objects.phase(over)
 

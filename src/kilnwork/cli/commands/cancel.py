@@ -14,12 +14,12 @@ from kilnwork.cli import (
     job_names,
     job_objects,
     kinds,
+    object_waits,
     options,
     session,
     set_objects,
     shell_completion,
     time_types,
-    waiting,
 )
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
@@ -78,7 +78,7 @@ async def _all(
         name = kinds.task_name(word)
         _check_at(name, at)
         click.echo(f"{name} {await _cancel(s, name)}")
-        ends.append(lambda: waiting.for_final(s, name, timeout_s=timeout_s))
+        ends.append(lambda: object_waits.for_final(s, name, timeout_s=timeout_s))
 
     async def stop_job(found: job_names.Item) -> None:
         name = found["metadata"]["name"]
@@ -120,9 +120,9 @@ async def _cancel(s: session.Session, name: str) -> str:
     except kube_errors.NotFound:
         response = await s.ask("POST", s.tasks_path(name, "cancel"))
         state = str(response.get("state", ""))
-        return f"is already {state}" if waiting.is_final(state) else "is being stopped"
+        return f"is already {state}" if object_waits.is_final(state) else "is being stopped"
     state = live.get("status", {}).get("state", "")
-    if waiting.is_final(state):
+    if object_waits.is_final(state):
         return f"is already {state}"
     if live.get("spec", {}).get("killTimestamp"):
         return "is being stopped already"
@@ -145,9 +145,9 @@ async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None)
 
 
 async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+    subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
     text = f"waiting for Job {name} to stop"
-    await waiting.until(
+    await object_waits.until(
         s,
         subject,
         lambda found: found is None or job_objects.is_over(found),
@@ -157,8 +157,8 @@ async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) ->
 
 
 async def _set_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
-    await waiting.until(
+    subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+    await object_waits.until(
         s,
         subject,
         lambda found: found is None or set_objects.is_over(found),

@@ -15,13 +15,13 @@ from kilnwork.cli import (
     errors,
     exits,
     manifests,
+    object_waits,
     options,
     render,
     session,
     shell_completion,
     task_logs,
     task_progress,
-    waiting,
 )
 from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
@@ -218,8 +218,8 @@ class _Follower:
     async def follow(self) -> int:
         """Until the task is over: its exit code."""
         background = coroutines.BackgroundWork("run")
-        subject = waiting.Subject(kinds.TASKS, self._name, self._namespace)
-        versions = waiting.versions(self._session, subject)
+        subject = object_waits.Subject(kinds.TASKS, self._name, self._namespace)
+        versions = object_waits.versions(self._session, subject)
         try:
             async with contextlib.aclosing(versions):
                 async for version in versions:
@@ -227,10 +227,10 @@ class _Follower:
                     status = found.get("status") or {}
                     if status.get("attempts") and self._output is None:
                         self._output = background.start("output", self._copy())
-                    if waiting.final(found):
+                    if object_waits.final(found):
                         await self._rest()
                     await self._say(found)
-                    if waiting.final(found):
+                    if object_waits.final(found):
                         return self._end(status)
         except asyncio.CancelledError:
             click.echo(
@@ -250,14 +250,14 @@ class _Follower:
 
     async def _say(self, found: meta.JsonObject) -> None:
         """The state when it changes; in a terminal also how far its children are, now and then."""
-        text, status = waiting.described(found), found.get("status") or {}
+        text, status = object_waits.described(found), found.get("status") or {}
         if status.get("state") and text != self._last:
             click.echo(f"{self._name}: {text}", err=True)
             self._last = text
         if self._children is None:
             return
         line, now_s = await self._children.look(found), self._session.clock.monotonic()
-        if line and now_s >= self._say_at and not waiting.final(found):
+        if line and now_s >= self._say_at and not object_waits.final(found):
             click.echo(line, err=True)
             self._say_at = now_s + task_progress.SAY_S
 
