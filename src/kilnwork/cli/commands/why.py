@@ -14,7 +14,6 @@ from kilnwork.cli import (
     file_jobs,
     job_names,
     job_objects,
-    journal,
     object_waits,
     options,
     pond_objects,
@@ -23,6 +22,7 @@ from kilnwork.cli import (
     set_objects,
     shell_completion,
     task_clusters,
+    task_lists,
 )
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
@@ -55,7 +55,7 @@ def command(subject: str, form: str | None) -> None:
         click.echo(render.json_text(document), nl=False)
     else:
         click.echo(document["why"])
-        for line in journal.traceback(document.get("error")):
+        for line in task_lists.traceback(document.get("error")):
             click.echo(line)
 
 
