@@ -10,7 +10,7 @@ from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
     manifests,
-    merging,
+    merge_patch,
     object_checks,
     options,
     progress,
@@ -104,14 +104,14 @@ async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | Non
         one = await _object(s, given)
         live = await s.ask("GET", one.path)
     except kube_errors.NotFound:
-        return validation.find_refusal(one.kind, merging.annotated(one.body))
+        return validation.find_refusal(one.kind, merge_patch.annotated(one.body))
     except errors.Unusable as error:
         return str(error)
     except kube_errors.Unavailable:
         raise
     except errors.SERVER_ERRORS:
         return None
-    change = merging.patch(live, one.body)
+    change = merge_patch.patch(live, one.body)
     return validation.find_refusal_of_patch(one.kind, live, change) if change else None
 
 
@@ -204,12 +204,12 @@ async def _create_or_patch(
     try:
         live = await s.ask("GET", path)
     except kube_errors.NotFound:
-        wanted = merging.annotated(body)
+        wanted = merge_patch.annotated(body)
         try:
             return "created", await s.ask("POST", collection, query=query, body=wanted)
         except kube_errors.AlreadyExists:
             live = await s.ask("GET", path)
-    change = merging.patch(live, body)
+    change = merge_patch.patch(live, body)
     if not change:
         return "unchanged", live
     result = await s.ask(

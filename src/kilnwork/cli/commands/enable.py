@@ -3,7 +3,7 @@
 import click
 
 from kilnwork.api import kinds
-from kilnwork.cli import job_switch, options, session, shell_completion
+from kilnwork.cli import options, session, shell_completion, suspension
 
 
 @click.command()
@@ -23,4 +23,4 @@ def command(configs: tuple[str, ...]) -> None:
 
     Ticks that have passed meanwhile are not made up for: `kiln backfill` makes Jobs for them.
     """
-    session.run(lambda s: job_switch.switch(s, configs, disabled=False))
+    session.run(lambda s: suspension.switch(s, configs, disabled=False))

@@ -2,7 +2,7 @@
 
 import click
 
-from kilnwork.cli import job_switch, options, session, shell_completion
+from kilnwork.cli import options, session, shell_completion, suspension
 
 
 @click.command()
@@ -24,4 +24,4 @@ def command(names: tuple[str, ...]) -> None:
 
     What has failed runs again by `kiln retry --failed`.
     """
-    session.run(lambda s: job_switch.suspend(s, names, suspended=False))
+    session.run(lambda s: suspension.suspend(s, names, suspended=False))

@@ -2,7 +2,7 @@
 
 import click
 
-from kilnwork.cli import job_switch, options, session, shell_completion
+from kilnwork.cli import options, session, shell_completion, suspension
 
 
 @click.command()
@@ -25,4 +25,4 @@ def command(names: tuple[str, ...]) -> None:
     Of a task no attempt is started any more, of a file job no part, of job/NAME no index, of
     syncset/NAME no task. `kiln resume` lets them go on.
     """
-    session.run(lambda s: job_switch.suspend(s, names, suspended=True))
+    session.run(lambda s: suspension.suspend(s, names, suspended=True))
