@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from kilnwork.api import manager
-from kilnwork.cli import downloads, errors, options, progress, session, uploads
+from kilnwork.cli import downloads, errors, options, session, uploads, wait_notice
 from kilnwork.kube import config
 from kilnwork.kube import errors as kube_errors
 
@@ -165,7 +165,7 @@ async def test_while_the_server_is_away_it_says_so(
 ) -> None:
     served, opened = flaky
     said: list[str] = []
-    monkeypatch.setattr(progress.Waiting, "say", lambda _, text: said.append(text))
+    monkeypatch.setattr(wait_notice.Waiting, "say", lambda _, text: said.append(text))
     served.refusals = [503]
     (tmp_path / "in").write_bytes(CONTENT)
     with contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.cli import downloads, errors, file_jobs, progress, session
+from kilnwork.cli import downloads, errors, file_jobs, session, wait_notice
 from kilnwork.kit import progress_meter
 
 
@@ -87,7 +87,7 @@ async def until_over(
     try:
         async with (
             asyncio.timeout(timeout_s),
-            progress.waiting(f"job {job} is accepted", every_s=5.0) as waiting,
+            wait_notice.waiting(f"job {job} is accepted", every_s=5.0) as waiting,
             contextlib.aclosing(file_jobs.versions(s, job)) as found,
         ):
             async for last in found:

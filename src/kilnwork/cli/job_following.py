@@ -19,8 +19,8 @@ from kilnwork.cli import (
     job_names,
     job_objects,
     object_waits,
-    progress,
     session,
+    wait_notice,
 )
 from kilnwork.kit import progress_meter
 
@@ -75,12 +75,12 @@ async def _until_over(s: session.Session, name: str, failures: "_Failures") -> j
 
 
 @contextlib.asynccontextmanager
-async def _bar(text: str) -> AsyncIterator[progress.Waiting | None]:
+async def _bar(text: str) -> AsyncIterator[wait_notice.Waiting | None]:
     """In a terminal what is said there; None without one."""
     if not sys.stderr.isatty():
         yield None
         return
-    async with progress.waiting(text) as bar:
+    async with wait_notice.waiting(text) as bar:
         yield bar
 
 

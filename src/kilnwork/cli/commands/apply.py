@@ -13,11 +13,11 @@ from kilnwork.cli import (
     merge_patch,
     object_checks,
     options,
-    progress,
     render,
     session,
     shell_completion,
     validation,
+    wait_notice,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -83,7 +83,7 @@ async def _run(
 async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> None:
     """Say which of the objects must be refused. Raises CommandError if any must."""
     refused = 0
-    async with progress.waiting("checking") as waiting:
+    async with wait_notice.waiting("checking") as waiting:
         for manifest in found:
             waiting.say(f"checking {manifest.place}")
             if (why := await _find_refusal(s, manifest.body)) is not None:
@@ -128,7 +128,7 @@ async def _apply(
     """How many failed."""
     done: list[meta.JsonObject] = []
     failed = 0
-    async with progress.waiting("applying") as waiting:
+    async with wait_notice.waiting("applying") as waiting:
         for manifest in found:
             waiting.say(f"applying {manifest.place}")
             try:

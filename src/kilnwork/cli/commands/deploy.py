@@ -14,10 +14,10 @@ from kilnwork.cli import (
     job_modules,
     options,
     packed_code,
-    progress,
     render,
     session,
     shell_completion,
+    wait_notice,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -112,7 +112,7 @@ class _Deployment:
     async def run(self) -> int:
         """Return how many failed."""
         failed, done = 0, []
-        async with progress.waiting("deploying") as waiting:
+        async with wait_notice.waiting("deploying") as waiting:
             deployed = await self._deployed()
             if self._found.code is not None and self._found.bodies and not self._dry:
                 await packed_code.send(self._session, self._found.code)

@@ -15,7 +15,7 @@ import click
 import uvloop
 
 from kilnwork.api import names
-from kilnwork.cli import directories, exits, foreground, options, progress
+from kilnwork.cli import directories, exits, foreground, options, wait_notice
 from kilnwork.controlplane.node import registration, removal, virtual
 from kilnwork.kit import clock, paths
 from kilnwork.kube import config
@@ -143,7 +143,7 @@ def _say_ready(node: virtual.VirtualNode) -> None:
 
 
 async def _remove(kube: config.Config, settings: virtual.Settings) -> int:
-    async with progress.waiting(f"removing node {settings.name}") as waiting:
+    async with wait_notice.waiting(f"removing node {settings.name}") as waiting:
         await removal.remove(kube, settings, say=waiting.say, time=clock.SystemClock())
     click.echo(f"node {settings.name} is removed")
     return exits.Exit.OK

@@ -17,11 +17,11 @@ from kilnwork.cli import (
     file_jobs,
     mappers,
     options,
-    progress,
     render,
     session,
     shell_completion,
     uploads,
+    wait_notice,
 )
 from kilnwork.kit import ids
 
@@ -287,7 +287,7 @@ async def _post(
 ) -> file_jobs.Job:
     """Make the job; again while the server is away, which its key makes safe."""
     headers = {"Idempotency-Key": key}
-    async with progress.waiting(f"the server takes {name} apart") as waiting:
+    async with wait_notice.waiting(f"the server takes {name} apart") as waiting:
         return await file_jobs.patiently(
             s,
             waiting.say,
