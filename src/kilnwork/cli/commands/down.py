@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kilnwork.cli import directories, errors, options, wait_notice
+from kilnwork.cli import directory_type, errors, options, wait_notice
 from kilnwork.controlplane import lock
 from kilnwork.kit import paths, processes
 
@@ -17,7 +17,7 @@ _LOOK_S = 0.05
 @click.command()
 @click.option(
     "--data",
-    type=directories.Directory(),
+    type=directory_type.Directory(),
     help="Data directory of the server; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(

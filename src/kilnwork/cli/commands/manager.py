@@ -15,7 +15,7 @@ import click
 from kilnwork import version
 from kilnwork.api import manager
 from kilnwork.cli import (
-    directories,
+    directory_type,
     foreground,
     jobs_api_options,
     manager_options,
@@ -49,7 +49,7 @@ _DATA = Path("/var/lib/kilnwork")
 )
 @click.option(
     "--data",
-    type=directories.Directory(),
+    type=directory_type.Directory(),
     default=_DATA,
     show_default=True,
     help="Journal, blobs, logs and the certificate authority; must outlive the process.",

@@ -15,7 +15,7 @@ import click
 import uvloop
 
 from kilnwork.api import names
-from kilnwork.cli import directories, exits, foreground, options, wait_notice
+from kilnwork.cli import directory_type, exits, foreground, options, wait_notice
 from kilnwork.controlplane.node import registration, removal, virtual
 from kilnwork.kit import clock, paths
 from kilnwork.kube import config
@@ -50,11 +50,13 @@ TAINT = options.Parsed("taint", _taint)
     help="Port for logs and exec; default a free one.",
 )
 @click.option(
-    "--data", type=directories.Directory(), help="Data directory; default one for each node's name."
+    "--data",
+    type=directory_type.Directory(),
+    help="Data directory; default one for each node's name.",
 )
 @click.option(
     "--workdir",
-    type=directories.Directory(exists=True),
+    type=directory_type.Directory(exists=True),
     help="Where containers run that name no directory; default the current directory.",
 )
 @click.option(

@@ -17,7 +17,7 @@ from kilnwork.api import attempts
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
-    directories,
+    directory_type,
     downloads,
     errors,
     file_names,
@@ -74,7 +74,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @options.target
 @click.option("-o", "--output", default=downloads.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip
-@click.option("--data", "--from", "directory", type=directories.Directory(), metavar="DIRECTORY",
+@click.option("--data", "--from", "directory", type=directory_type.Directory(), metavar="DIRECTORY",
               help="Of a kiln.start(DIRECTORY), whether that runs or not.")  # fmt: skip
 def command(name: str, output: str, directory: Path | None) -> None:
     """Bring the result of a task that has succeeded, as the bytes that it is.

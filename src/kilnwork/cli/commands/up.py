@@ -14,7 +14,7 @@ import click
 
 from kilnwork import version
 from kilnwork.cli import (
-    directories,
+    directory_type,
     foreground,
     jobs_api_options,
     manager_options,
@@ -35,12 +35,12 @@ from kilnwork.server.jobs import source
 )
 @click.option(
     "--data",
-    type=directories.Directory(),
+    type=directory_type.Directory(),
     help="Data directory; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
     "--workdir",
-    type=directories.Directory(exists=True),
+    type=directory_type.Directory(exists=True),
     help="Where tasks run; default the current directory.",
 )
 @click.option(

@@ -9,7 +9,7 @@ import msgspec
 from kilnwork.api import filejobs, kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
-    directories,
+    directory_type,
     downloads,
     errors,
     exits,
@@ -64,7 +64,7 @@ _PROGRAM = "kilnwork.program"
 @click.option("--reducer", metavar="MAPPER", help="Gets the merged results; default keeps them.")
 @click.option("--reducer-command", metavar="TEXT", help="The same as a program.")
 @click.option(
-    "--working-dir", type=directories.Directory(exists=True), help="Workers get this directory."
+    "--working-dir", type=directory_type.Directory(exists=True), help="Workers get this directory."
 )
 @click.option(
     "--format",
