@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.cli.installing import rights
+from kilnwork.cli.installation import rights
 from kilnwork.cli.wiring import embedded, in_cluster
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client

@@ -1,7 +1,7 @@
 """`kiln manager`: dispatcher, controllers and REST API for a Kubernetes cluster, in the foreground.
 
-Only options and what is printed; the process around it is in `foreground`, what starts and stops,
-and in which order, in `wiring.in_cluster`.
+Only options and what is printed; the process around it is in `foreground_server`, what starts and
+stops, and in which order, in `wiring.in_cluster`.
 """
 
 import os
@@ -16,14 +16,14 @@ from kilnwork import version
 from kilnwork.api import manager
 from kilnwork.cli import (
     directory_type,
-    foreground,
+    foreground_server,
     jobs_api_options,
     manager_options,
     options,
     retention_options,
     session,
 )
-from kilnwork.cli.installing import rights
+from kilnwork.cli.installation import rights
 from kilnwork.cli.wiring import in_cluster
 from kilnwork.kit import container_mounts
 
@@ -88,7 +88,7 @@ _DATA = Path("/var/lib/kilnwork")
 )
 @manager_options.allowed_kinds(rights.WORKFLOWS)
 @manager_options.options
-@foreground.logged
+@foreground_server.logged
 def command(**given: Any) -> int:
     """Run the manager of a Kubernetes cluster: dispatcher, controllers and REST API.
 
@@ -105,7 +105,7 @@ def command(**given: Any) -> int:
     their tasks and wait for the next one.
     """
     settings = _settings(**given)
-    return foreground.serve(
+    return foreground_server.serve(
         lambda fail: in_cluster.Server(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )

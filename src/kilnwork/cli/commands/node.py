@@ -15,7 +15,7 @@ import click
 import uvloop
 
 from kilnwork.api import names
-from kilnwork.cli import directory_type, exits, foreground, options, wait_notice
+from kilnwork.cli import directory_type, exits, foreground_server, options, wait_notice
 from kilnwork.controlplane.node import registration, removal, virtual
 from kilnwork.kit import clock, paths
 from kilnwork.kube import config
@@ -87,7 +87,7 @@ TAINT = options.Parsed("taint", _taint)
 @click.option(
     "--remove", is_flag=True, help="End the node's Pods and delete it, wherever it runs; then end."
 )
-@foreground.logged
+@foreground_server.logged
 @options.target
 def command(  # noqa: PLR0913 - one for each option
     *,
@@ -130,7 +130,7 @@ def command(  # noqa: PLR0913 - one for each option
     if remove:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_remove(kube, settings))
-    return foreground.serve(lambda _: _make(kube, settings), ready=_say_ready)
+    return foreground_server.serve(lambda _: _make(kube, settings), ready=_say_ready)
 
 
 def _make(kube: config.Config, settings: virtual.Settings) -> virtual.VirtualNode:

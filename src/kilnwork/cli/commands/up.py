@@ -1,7 +1,7 @@
 """`kiln up`: everything on this machine in one process tree, in the foreground.
 
-Only options and what is printed; the process around it is in `foreground`, what starts and stops,
-and in which order, in `wiring.embedded`.
+Only options and what is printed; the process around it is in `foreground_server`, what starts and
+stops, and in which order, in `wiring.embedded`.
 """
 
 import os
@@ -15,7 +15,7 @@ import click
 from kilnwork import version
 from kilnwork.cli import (
     directory_type,
-    foreground,
+    foreground_server,
     jobs_api_options,
     manager_options,
     retention_options,
@@ -57,7 +57,7 @@ from kilnwork.server.jobs import source
 @manager_options.allowed_kinds("*")
 @jobs_api_options.options
 @retention_options.options
-@foreground.logged
+@foreground_server.logged
 def command(
     *,
     port: int,
@@ -85,7 +85,7 @@ def command(
             limited, source=source.read(os.environ) if source_compat else None
         ),
     )
-    return foreground.serve(
+    return foreground_server.serve(
         lambda fail: embedded.Server(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )

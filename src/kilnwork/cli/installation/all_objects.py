@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import yaml
 
 from kilnwork.api import admission, crd, kinds, meta, reasons
-from kilnwork.cli.installing import rights, settings, workload
+from kilnwork.cli.installation import rights, settings, workload
 
 _ENFORCED = "pod-security.kubernetes.io/enforce"
 _ADMISSION = "admissionregistration.k8s.io/v1"

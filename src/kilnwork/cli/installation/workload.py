@@ -7,7 +7,7 @@ the Pod Security Standard `restricted`, except for a hostPath volume.
 from typing import Any
 
 from kilnwork.api import manager, meta
-from kilnwork.cli.installing import rights, settings
+from kilnwork.cli.installation import rights, settings
 
 DATA = "/var/lib/kilnwork"
 _VOLUME = "data"
