@@ -1,7 +1,7 @@
 """The composition root of servers: the one manager, and the two places where it runs.
 
 The only package that knows all of `controlplane`, `dispatch`, `controllers` and `server`. The
-commands `up` and `manager` choose a root; `foreground_server` owns the process around it: signals and
+commands `up` and `manager` choose a root; `foreground_server` owns the process around it: signals,
 output.
 
 `manager.Manager` is the same in both: controllers, dispatcher with its journal, jobs, and the REST
