@@ -176,7 +176,7 @@ class World:
         self.commit(batch)
         for task in batch.dirty:
             if task.run > self.runs.get(task.id, 1):
-                self.begin_anew(task)
+                self.begin_again(task)
         self.found |= {
             send.number: send.task
             for send in batch.sends
@@ -200,7 +200,7 @@ class World:
             for result in results:
                 self._deliver(link, result)
 
-    def begin_anew(self, task: records.Task) -> None:
+    def begin_again(self, task: records.Task) -> None:
         """A new run of a task is on disk."""
         assert self.finals.pop(task.id) is not api_task.State.SUCCESS, "a success is reused"
         self.runs[task.id] = task.run

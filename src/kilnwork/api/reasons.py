@@ -202,7 +202,7 @@ class Reason(_Explained):
     )
     RESULT_LOST = (
         "ResultLost",
-        "Its Pod has succeeded, and its result could not be handed over; this counts as a loss.",
+        "It has succeeded, and its result could not be kept or handed over; this counts as a loss.",
     )
     POD_LOST = "PodLost", "Its Pod was deleted before it ended; this counts as a loss."
     OBJECT_LOST = (

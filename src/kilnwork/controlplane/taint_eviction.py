@@ -2,7 +2,7 @@
 
 Follows the store inside the server, as the binder does; the counterpart of the taint eviction
 controller (k8s.io/kubernetes pkg/controller/tainteviction). Time runs from when a taint is seen,
-anew after a restart.
+again after a restart.
 """
 
 import asyncio

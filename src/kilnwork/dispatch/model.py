@@ -271,7 +271,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def serving(self) -> bool:
-        """It gets tasks, or would if it were not drained."""
+        """Return whether it gets tasks, or would if it were not drained."""
         return self.ready or (self.draining and self.connected)
 
 

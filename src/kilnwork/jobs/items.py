@@ -19,7 +19,7 @@ _SWAP = sys.byteorder == "big"
 
 
 class ItemState(IntEnum):
-    """Of an item; the journal has the numbers. The last three are final."""
+    """The state of an item; the journal has the numbers. The last three are final."""
 
     OPEN = 0
     """It waits for a task."""

@@ -24,7 +24,7 @@ _O = filejobs.PartOutcome
 
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """`job.json`: what a job is, for when the journal is lost. `run`: its newest."""
+    """The file `job.json`: what a job is, for when the journal is lost. `run`: its newest."""
 
     id: str
     uuid: str
@@ -38,7 +38,7 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def store(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
-    """Input first: where there is a `job.json`, there is an input."""
+    """Write the input, then `job.json`: where there is that, there is an input."""
     if inline is not None:
         directory.put(model.DIRECTORY_INPUT, inline)
     directory.put(JOB, msgspec.json.encode(file))
@@ -56,7 +56,7 @@ def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejo
     if step.outcome is None:
         return commits.find(directory, step.item, step.run)
     message = step.message[:2000]
-    return commits.give_up(
+    return commits.fail_part(
         directory, step.item, step.run, outcome=step.outcome, message=message, at=at
     )
 
@@ -72,7 +72,7 @@ def reduced(
         return found
     if returned is None or not returned.damaged:
         message = "the task that reduces succeeded without a commit record"
-        return commits.give_up(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
+        return commits.fail_part(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
     return returned.damaged
 
 

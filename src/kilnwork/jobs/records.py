@@ -223,7 +223,7 @@ class Job:
 
     @property
     def phase(self) -> filejobs.FileJobPhase:
-        """What users see."""
+        """Return the phase that users see."""
         if self.stage is FINISHED:
             return _PHASES[self.verdict or _O.SUCCEEDED]
         if self.stage is STOPPING:

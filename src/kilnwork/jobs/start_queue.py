@@ -22,7 +22,7 @@ _Key = tuple[int, int]
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job does not start, although nothing of ours is in its way."""
+    """Says why a job does not start, although nothing of ours is in its way."""
 
     reason: str
     message: str = ""
@@ -64,7 +64,7 @@ class Start(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """It is not accepted."""
+    """A job is not accepted."""
 
     row: int
     reason: str
@@ -72,14 +72,14 @@ class Refuse(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """It is to make room for another of its group."""
+    """A job is to make room for another of its group."""
 
     row: int
     message: str
 
 
 class Wait(NamedTuple):
-    """It waits for something else than before."""
+    """A job waits for something else than before."""
 
     row: int
 

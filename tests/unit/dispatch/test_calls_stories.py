@@ -140,7 +140,7 @@ class CallStories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.order)
     @rule(seed=SEEDS, suspended=st.booleans())
-    def hold_back_or_let_go(self, *, seed: int, suspended: bool) -> None:
+    def suspend_or_resume(self, *, seed: int, suspended: bool) -> None:
         task = random.Random(seed).choice(self.world.order)
         self.world.apply(inputs.Suspend(task, suspended))
 
@@ -230,7 +230,7 @@ class CallStories(RuleBasedStateMachine):
     def it_holds(self) -> None:
         mem = self.world.memory
         call_checks.every_task_is_somewhere(mem)
-        call_checks.seats_are_counted_right(mem)
+        call_checks.reservations_are_counted_right(mem)
         call_checks.nothing_waits_beside_an_idle_slot(mem)
         call_checks.slots_open_where_calls_wait(mem)
         call_checks.who_is_served_in_place_waits_there(mem)
@@ -289,7 +289,7 @@ class JournalWorld(call_world.World):
 
 
 class CallCrashStories(CallStories):
-    """The same with a real journal, from which the dispatcher starts anew after a SIGKILL."""
+    """The same with a real journal, from which the dispatcher starts again after a SIGKILL."""
 
     def make_world(self) -> call_world.World:
         self.directory = tempfile.TemporaryDirectory()

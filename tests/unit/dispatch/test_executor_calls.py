@@ -50,7 +50,7 @@ class World(scripted_calls.World):
         """Its executor sees that an attempt is over."""
         self.apply(inputs.Finished(EXECUTOR, 0, ref, attempts.Outcome(ending, reason)))
 
-    def told(self, kind: type[Any]) -> list[attempts.AttemptRef]:
+    def asked(self, kind: type[Any]) -> list[attempts.AttemptRef]:
         return [send.ref for send in self.sent_of(kind) if send.link == EXECUTOR]
 
 
@@ -65,7 +65,7 @@ def world() -> World:
 
 def test_its_executor_gets_it_and_no_worker(world: World) -> None:
     task = world.call()
-    assert world.told(RUN) == [task.ref]
+    assert world.asked(RUN) == [task.ref]
     assert (task.state, task.cluster.is_executor) == (S.STAGING, True)
     assert not world.sent_of(instructions.OpenSlot)
 
@@ -102,7 +102,7 @@ def test_another_attempt_follows_a_failure_as_the_call_says() -> None:
     world.report(task, E.FAILED)
     assert (task.attempt, task.state) == (2, S.STAGING)
     first = attempts.AttemptRef(task.id, 1, 1)
-    assert world.told(RUN) == [first, task.ref]
+    assert world.asked(RUN) == [first, task.ref]
     world.over(first, E.FAILED)  # the Pod of the first one
     assert (task.attempt, task.state) == (2, S.STAGING)
     world.process(task, NEXT_LINK)
@@ -128,7 +128,7 @@ def test_one_that_is_killed_is_killed_when_its_pod_is_over(world: World) -> None
     task = world.call()
     world.process(task)
     world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (task.id,), recursive=True))
-    assert world.told(STOP) == [task.ref]
+    assert world.asked(STOP) == [task.ref]
     world.report(task, E.STOPPED)  # says nothing about the rest of the Pod
     assert state(task) is S.KILLING
     world.over(task.ref, E.STOPPED, R.KILLED)
@@ -148,7 +148,7 @@ def test_a_timeout_stops_its_pod() -> None:
     task = world.call()
     world.process(task)
     world.after(6)
-    assert world.told(STOP) == [task.ref]
+    assert world.asked(STOP) == [task.ref]
     world.over(task.ref, E.STOPPED, R.TIMED_OUT)
     assert (task.state, task.reason) == (S.FAILED, R.TIMED_OUT)
 
@@ -182,7 +182,7 @@ def test_it_may_return_the_future_of_a_child(world: World) -> None:
     assert (task.state, task.result) == (S.SUCCESS, scripted_calls.RESULT)
 
 
-def test_nobody_submits_or_reports_for_another_attempt(world: World) -> None:
+def test_no_process_submits_or_reports_for_another_attempt(world: World) -> None:
     mine, other = world.call(), world.call()
     world.process(mine)
     world.define(scripted_calls.spec("m:child"), link=LINK)
@@ -241,7 +241,7 @@ def test_results_of_others_go_along_with_it(world: World) -> None:
 def test_one_that_is_declared_runs_in_the_same_way(world: World) -> None:
     name = world.declare(900, scripted_calls.spec("m:f", args=(1,), kwargs={"b": 2}, pod=POD))
     task = world.task(name)
-    assert world.told(RUN) == [task.ref]
+    assert world.asked(RUN) == [task.ref]
     world.process(task)
     assert task.arguments == attempts.Payload(attempts.JSON, b'[[1],{"b":2}]')
     world.report(task, E.SUCCEEDED)

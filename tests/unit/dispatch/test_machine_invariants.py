@@ -1,6 +1,6 @@
 """Random stories: whatever happens in whatever order, the invariants of the design hold.
 
-The model is a world of workers that run what they are given, answer, forget, restart and vanish,
+The model is a world of workers that run what they are given, respond, forget, restart and vanish,
 and of people who submit and kill. Time jumps. After every step the machine is checked from outside:
 by what it sends and what it would write.
 """
@@ -246,7 +246,7 @@ class Stories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.submitted)
     @rule(data=st.data(), suspended=st.booleans())
-    def hold_back_or_let_go(self, data: st.DataObject, *, suspended: bool) -> None:
+    def suspend_or_resume(self, data: st.DataObject, *, suspended: bool) -> None:
         task = data.draw(st.sampled_from(self.submitted)).task
         self.apply(inputs.Suspend(task, suspended))
 
@@ -287,7 +287,7 @@ class Stories(RuleBasedStateMachine):
     def every_task_is_somewhere(self) -> None:
         for task in self.memory.tasks.values():
             assert not task.state.final, "finals are forgotten after their commit"
-            assert task.reason, "whoever waits says why"
+            assert task.reason, "what waits says why"
             holders = [w for w in self.memory.workers.values() if task.id in w.held]
             assert len(holders) <= 1
             if task.state is api_task.State.PENDING:
@@ -327,7 +327,7 @@ class Stories(RuleBasedStateMachine):
 
 
 class CrashStories(Stories):
-    """The same with a real journal, from which the dispatcher starts anew after a SIGKILL."""
+    """The same with a real journal, from which the dispatcher starts again after a SIGKILL."""
 
     def __init__(self) -> None:
         super().__init__()

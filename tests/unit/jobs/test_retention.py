@@ -1,4 +1,4 @@
-"""Jobs whose time is over go a few at a time, however slowly the disk lets go of them."""
+"""Jobs whose time is over go a few at a time, however slowly the disk releases them."""
 
 import asyncio
 import threading

@@ -201,7 +201,7 @@ def test_what_is_refused_says_why() -> None:
     assert started(known.decide()) == [3]
 
 
-def test_one_that_is_not_due_counts_as_waiting_and_is_in_nobodys_way() -> None:
+def test_one_that_is_not_due_counts_as_waiting_and_holds_up_no_other() -> None:
     known = start_queue.StartQueue()
     known.add(1, SPACE, start_queue.Claim(group=group("g", queued=1)), due=False)
     known.add(2, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)

@@ -1,4 +1,4 @@
-"""The ASGI app: who asks, may they, what do they want, and the answer.
+"""The ASGI app: authenticates, authorizes, finds the resource, and responds.
 
 `build` makes it from the parts; `serving` listens with it. Requests for mounted paths (the REST
 API of room `server`) go to their app as they are, which may `authenticate` them as this one does.
@@ -14,7 +14,6 @@ import msgspec
 from kilnwork.api import resource
 from kilnwork.controlplane import errors, store
 from kilnwork.controlplane.apiserver import (
-    answers,
     authn,
     authz,
     bodies,
@@ -26,6 +25,7 @@ from kilnwork.controlplane.apiserver import (
     reading,
     requests,
     resources,
+    responses,
     reviews,
     statuses,
 )
@@ -35,7 +35,7 @@ from kilnwork.kit import asgi
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
-"""What is answered without a credential."""
+"""Paths that are served without a credential."""
 
 
 class Mount(NamedTuple):
@@ -74,7 +74,7 @@ class _App:
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         app = self._mounted(scope["path"])
         encoder = send if app else encoding.Encoder(send, scope)
-        response = asgi.Response(encoder, headers=answers.HEADERS)
+        response = asgi.Response(encoder, headers=responses.HEADERS)
         try:
             if app is not None:
                 await app(scope, receive, response)
@@ -85,7 +85,7 @@ class _App:
         except Exception as error:  # noqa: BLE001  the last place that can respond
             refusal = _refusal(scope, error)
             if not response.started:
-                await answers.refusal(response, refusal)
+                await responses.refusal(response, refusal)
 
     async def _serve(self, sent: asgi.Request, response: asgi.Response) -> None:
         if _is_open(sent.path):
@@ -104,7 +104,7 @@ class _App:
         ):
             await self._review(request, response)
         else:
-            await resources.Resources(self._parts, request, response).answer()
+            await resources.Resources(self._parts, request, response).respond()
 
     def _find(self, group: str, version: str, plural: str) -> resource.Resource | None:
         served = self._parts.writer.kinds.find(group, version, plural)
@@ -154,7 +154,7 @@ class _App:
         if media == asgi.JSON:
             await response.send(200, media, body)
         else:
-            await answers.cacheable(response, request, body, content_type=media)
+            await responses.cacheable(response, request, body, content_type=media)
 
     async def _describe(
         self, path: str, request: requests.ApiRequest, response: asgi.Response
@@ -168,7 +168,7 @@ class _App:
             location = f"{path}?hash={page.digest}".encode()
             await response.empty(301, ((b"location", location), (b"content-length", b"0")))
             return
-        await answers.cacheable(
+        await responses.cacheable(
             response,
             request,
             page.body,
@@ -189,8 +189,8 @@ class _App:
         warnings = reading.judge_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
-        shown = msgspec.json.encode(self._reviewer.answer(request, body))
-        await response.send(201, asgi.JSON, shown, headers=answers.warnings(warnings))
+        shown = msgspec.json.encode(self._reviewer.review(request, body))
+        await response.send(201, asgi.JSON, shown, headers=responses.warnings(warnings))
 
 
 def _refusal(scope: asgi.Scope, error: Exception) -> statuses.StatusError:
@@ -240,6 +240,6 @@ def _is_below(path: str, prefix: str) -> bool:
 
 async def _open_path(request: asgi.Request, response: asgi.Response) -> None:
     if request.path == "/version":
-        await answers.document(response, discovery.version())
+        await responses.document(response, discovery.version())
     else:
         await response.text(200, "ok")

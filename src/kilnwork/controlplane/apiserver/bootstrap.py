@@ -4,7 +4,7 @@ Made by `cluster` at each start where they are missing, and given the rules that
 bind `view`, `edit` and `admin` in their namespaces and may add to them. As in Kubernetes
 (k8s.io/component-helpers/auth/rbac/reconciliation) one with the annotation `autoupdate: "false"`
 stays as it is. What every authenticated user and every node may do is not here but in `authz`, so
-that nobody can take it away by mistake.
+that no user can remove it by mistake.
 """
 
 from kilnwork.api import meta, resource

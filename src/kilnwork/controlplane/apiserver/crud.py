@@ -15,10 +15,10 @@ from kilnwork.controlplane.apiserver import (
     admission,
     catalog,
     fieldtypes,
-    managed,
+    managed_fields,
     metadata,
     patching,
-    places,
+    writes,
     samples,
     statuses,
     typed,
@@ -28,18 +28,18 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 _TRIES = 10
-"""Rounds against concurrent writers before a write without resourceVersion gives up."""
+"""Rounds against concurrent writers before a write without resourceVersion fails."""
 
 _NAME_TRIES = 8
-"""Names drawn for `generateName` before giving up, as the real server."""
+"""Names drawn for `generateName` before a create fails, as in the real server."""
 
 
-Where = places.Where
-where = places.where
-Options = places.Options
-Outcome = places.Outcome
-Change = places.Change
-StoredLookup = places.StoredLookup
+Where = writes.Where
+where = writes.where
+Options = writes.Options
+Outcome = writes.Outcome
+Change = writes.Change
+StoredLookup = writes.StoredLookup
 
 
 class Writer:
@@ -214,7 +214,7 @@ class Writer:
     ) -> Outcome:
         """Server-side apply: make the object as `config` says, or make it so."""
         updating.check_applied(place, config)
-        manager = updating.manager(place, options, subresource, operation=managed.APPLY)
+        manager = updating.manager(place, options, subresource, operation=managed_fields.APPLY)
         wanted = updating.owned_part(place, config, subresource)
         type_ = fieldtypes.of(place.served)
 
@@ -223,8 +223,8 @@ class Writer:
             try:
                 typed.check(type_, config)
                 version, custom = place.kind.api_version, place.served.custom
-                managed.adopt(type_, base, version, now=self.now(), custom=custom)
-                return managed.apply(type_, base, wanted, manager, force=force, now=self.now())
+                managed_fields.adopt(type_, base, version, now=self.now(), custom=custom)
+                return managed_fields.apply(type_, base, wanted, manager, force=force, now=self.now())
             except typed.NotOfType as error:
                 raise updating.no_patch_object(place, config, error) from error
 
@@ -254,7 +254,7 @@ class Writer:
         old: meta.JsonObject | None,
         *,
         given: Any,
-        manager: managed.Manager | None,
+        manager: managed_fields.Manager | None,
         sent: frozenset[str] = frozenset(),
     ) -> None:
         """Write down who manages what; `manager` None: `given` says it. `sent`: see `updating`."""
@@ -264,7 +264,7 @@ class Writer:
             if given:
                 new["metadata"]["managedFields"] = given
         elif old is None:
-            managed.created(
+            managed_fields.created(
                 type_,
                 new,
                 manager,
@@ -273,8 +273,8 @@ class Writer:
                 filled_in=updating.filled_in(place.kind, sent, new),
             )
         else:
-            managed.updated(type_, old, new, manager, given=given, now=self.now())
-        if old is not None and managed.same_but_times(old, new):
+            managed_fields.updated(type_, old, new, manager, given=given, now=self.now())
+        if old is not None and managed_fields.same_but_times(old, new):
             entries = old["metadata"].get("managedFields")
             if entries:
                 new["metadata"]["managedFields"] = entries

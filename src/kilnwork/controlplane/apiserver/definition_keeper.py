@@ -62,7 +62,7 @@ class DefinitionKeeper(store_keeper.StoreKeeper[str]):
             if definitions.is_established(definition):
                 self._serve(definition)
             self._add(stored.key.name)
-        for name in self._installed:  # before anybody comes
+        for name in self._installed:  # before the first request
             await self._look(name)
         self._begin()
 

@@ -168,7 +168,7 @@ def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s:
 
 
 def _without_grace(place: crud.Where, obj: meta.JsonObject, now_s: float) -> meta.JsonObject | None:
-    """A Pod as the answer to its removal shows it; None for what knows no grace."""
+    """The Pod as the response to its removal shows it; None for kinds without a grace period."""
     if place.kind != resource.PODS:
         return None
     found = obj["metadata"]

@@ -85,7 +85,7 @@ def _has_any(raw: bytes) -> bool:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as its pairs, to be told from a list."""
+    """An object as its pairs; a class of its own distinguishes it from a list."""
 
 
 def _merged(value: Any, path: str, found: list[str]) -> Any:

@@ -1,8 +1,8 @@
 """Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
 
 Used by `resources` (list, deletecollection) and `watching` (selectors and forms). Objects stay
-encoded wherever nobody has to look inside. All pages of a list show the moment of the first: see
-`continuing`.
+encoded wherever their content is not needed. All pages of a list show the moment of the first: see
+`continue_tokens`.
 """
 
 import functools
@@ -13,7 +13,7 @@ import msgspec
 
 from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import errors, objects, store
-from kilnwork.controlplane.apiserver import builtin, continuing, forms, options, requests, statuses
+from kilnwork.controlplane.apiserver import builtin, continue_tokens, forms, options, requests, statuses
 
 _FIELD_PATHS = {"source": "source.component"}
 """Field selectors whose name is not the path in the object."""
@@ -154,7 +154,7 @@ def page(
 ) -> Page:
     """The objects that a list request asks for, by namespace and name."""
     if asked.continue_:
-        place = continuing.decode(asked.continue_)
+        place = continue_tokens.decode(asked.continue_)
         if asked.version not in ("", "0"):
             raise statuses.bad_request(
                 "specifying resource version is not allowed when using continue"
@@ -170,7 +170,7 @@ def page(
             continue
         if limit and len(found) == limit:
             remaining = len(candidates) - position if chosen.everything else None
-            token = continuing.encode(sequence, found[-1].key)
+            token = continue_tokens.encode(sequence, found[-1].key)
             return Page(found, sequence, token, remaining)
         found.append(stored)
     return Page(found, sequence)
@@ -192,7 +192,7 @@ def _candidates(
         former = held.select_at(qualified, sequence, chosen.namespace)
     except errors.TooOld as error:
         if after is not None:
-            raise continuing.expired(after) from error
+            raise continue_tokens.expired(after) from error
         message = "The resourceVersion for the provided list is too old."
         raise statuses.expired(message) from error
     if after is None:
@@ -201,7 +201,7 @@ def _candidates(
 
 
 def _from_cache(asked: options.ListOptions) -> bool:
-    """True for `resourceVersion=0`: then Kubernetes answers from memory, with all there is."""
+    """True for `resourceVersion=0`: then Kubernetes lists from memory, with all there is."""
     return asked.version == "0" and not asked.continue_
 
 
@@ -258,11 +258,13 @@ def _unreadable(version: str) -> str:
 
 def encode(served: builtin.Served, shown: Page) -> bytes:
     """The list object, made of the stored bytes."""
-    return _encode(served, [served.told(stored.raw) for stored in shown.items], shown.metadata())
+    return _encode(
+        served, [served.as_served(stored.raw) for stored in shown.items], shown.metadata()
+    )
 
 
 def encode_deleted(served: builtin.Served, items: Sequence[bytes], chosen: Page) -> bytes:
-    """The list that answers the deletion of what was on a page."""
+    """The list that is returned for the deletion of what was on a page."""
     return _encode(served, items, chosen.metadata())
 
 

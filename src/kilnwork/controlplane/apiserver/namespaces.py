@@ -1,8 +1,8 @@
 """Namespaces: what each one must hold, and their slow end.
 
 Used by `cluster` and `resources`. A new namespace gets ServiceAccount `default` and ConfigMap
-`kube-root-ca.crt` before its creation is answered; a deleted one is emptied, and goes when nothing
-is left in it. Refusing new content meanwhile is admission's part.
+`kube-root-ca.crt` before the response to its creation; a deleted one is emptied, and goes when
+nothing is left in it. Refusing new content meanwhile is admission's part.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ class Keeper(store_keeper.StoreKeeper[str]):
         place = crud.where(resource.NAMESPACES, "", name)
         stored = self._store.get(place.key)
         if stored is None or not _spec_finalizers(stored.decode()):
-            return  # somebody has decided that nothing is to be waited for
+            return  # a client has removed the finalizer: nothing is to be waited for
         await self._store.settle_all()  # what was let in before it began to end
         remaining = namespace_conditions.Remaining()
         kinds = [served for served in self._writer.kinds.kept() if served.resource.namespaced]
@@ -163,13 +163,13 @@ class Keeper(store_keeper.StoreKeeper[str]):
     async def _tell(self, place: crud.Where, remaining: namespace_conditions.Remaining) -> None:
         """Write the conditions; not when they are as before."""
 
-        def told(obj: meta.JsonObject) -> meta.JsonObject:
+        def with_conditions(obj: meta.JsonObject) -> meta.JsonObject:
             status = obj.get("status") or {}
             before = status.get("conditions") or ()
             conditions = namespace_conditions.updated(before, remaining, now=self._writer.now())
             return obj | {"status": {**status, "conditions": conditions}}
 
-        await self._writer.change_here(place, told, crud.Options(), subresource="status")
+        await self._writer.change_here(place, with_conditions, crud.Options(), subresource="status")
 
     def _look_again(self, name: str) -> None:
         """Once more in a while, whatever happens meanwhile."""

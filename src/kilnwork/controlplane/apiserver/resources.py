@@ -1,4 +1,4 @@
-"""One request for a resource: routed by verb and subresource, done, answered.
+"""Handles one request for a resource: routes it by verb and subresource, and responds.
 
 Used by `app`, which has found out who asks and that they may. What is done is in `crud`,
 `deletion`, `lists`, `watching` and `subresources`.
@@ -11,7 +11,6 @@ import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
-    answers,
     authn,
     authz,
     bodies,
@@ -20,7 +19,7 @@ from kilnwork.controlplane.apiserver import (
     duplicates,
     forms,
     lists,
-    managed,
+    managed_fields,
     namespaces,
     options,
     patching,
@@ -28,6 +27,7 @@ from kilnwork.controlplane.apiserver import (
     podlogs,
     reading,
     requests,
+    responses,
     scaling,
     statuses,
     subresources,
@@ -76,7 +76,7 @@ class Resources:
         self._place = crud.Where(self._served, namespace, request.name)
         self._now = parts.writer.clock.wall()
 
-    async def answer(self) -> None:
+    async def respond(self) -> None:
         request = self._request
         if request.subresource:
             await self._subresource()
@@ -131,7 +131,7 @@ class Resources:
             if found is None:
                 raise statuses.not_found(self._place.kind, self._place.name)
             scale = scaling.of(self._served, found.decode())
-            await answers.document(self._response, scale)
+            await responses.document(self._response, scale)
             return
         oddities: tuple[str, ...] = ()
         body: meta.JsonObject = {}
@@ -194,7 +194,7 @@ class Resources:
             dry_run=found.dry_run,
             field_validation=found.field_validation,
             oddities=oddities,
-            manager=managed.name_of(found.manager, request.headers.get("user-agent", "")),
+            manager=managed_fields.name_of(found.manager, request.headers.get("user-agent", "")),
         )
 
     async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
@@ -206,16 +206,16 @@ class Resources:
         self, kind: resource.Resource, body: meta.JsonObject, how: crud.Options
     ) -> asgi.Headers:
         """Warnings of a body that is not kept itself."""
-        return answers.warnings(
+        return responses.warnings(
             reading.judge_body(
                 kind, body, field_validation=how.field_validation, oddities=how.oddities
             )
         )
 
     async def _send_one(self, raw: bytes, *, code: int = 200, warnings: Sequence[str] = ()) -> None:
-        raw = self._served.told(raw)
-        shown = answers.one(self._served, raw, self._request, now=self._now)
-        headers = answers.warnings(warnings)
+        raw = self._served.as_served(raw)
+        shown = responses.one(self._served, raw, self._request, now=self._now)
+        headers = responses.warnings(warnings)
         await self._response.send(code, asgi.JSON, shown, headers=headers)
 
     async def _get(self) -> None:
@@ -231,7 +231,7 @@ class Resources:
         chosen = lists.selection(self._request, self._served)
         asked = options.ListOptions.parse(self._request.query, watch=False)
         page = lists.page(self._parts.writer.store, self._served, chosen, asked)
-        shown = answers.many(self._served, page, self._request, now=self._now)
+        shown = responses.many(self._served, page, self._request, now=self._now)
         await self._response.send(200, asgi.JSON, shown)
 
     async def _watch(self) -> None:
@@ -253,7 +253,7 @@ class Resources:
 
     def _form(self, form: str) -> watch_stream.Form | None:
         if form == "object":
-            return self._served.told if self._served.storage_version else None
+            return self._served.as_served if self._served.storage_version else None
         if form == "table":
             include = self._request.query.text("includeObject", "Metadata")
             clock, served = self._parts.writer.clock, self._served
@@ -339,7 +339,7 @@ class Resources:
             await self._send_one(outcome.raw)
             return
         uid = msgspec.json.decode(outcome.raw)["metadata"]["uid"]
-        await answers.document(self._response, statuses.success(kind, self._place.name, uid=uid))
+        await responses.document(self._response, statuses.success(kind, self._place.name, uid=uid))
 
     async def _delete_collection(self) -> None:
         request = self._request

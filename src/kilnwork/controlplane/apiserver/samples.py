@@ -12,7 +12,7 @@ from kilnwork.controlplane.apiserver import (
     catalog,
     causes,
     lookup,
-    places,
+    writes,
     statuses,
 )
 
@@ -22,7 +22,7 @@ _REFUSALS = (400, 422)
 
 async def check(
     kinds: catalog.Catalog,
-    place: places.Where,
+    place: writes.Where,
     obj: meta.JsonObject,
     *,
     user: authn.User,
@@ -52,7 +52,7 @@ async def check(
 async def _admit(
     served: builtin.Served,
     body: meta.JsonObject,
-    place: places.Where,
+    place: writes.Where,
     *,
     user: authn.User,
     reader: lookup.Lookup,

@@ -103,7 +103,7 @@ async def token(
     account = writer.lookup.get(resource.SERVICE_ACCOUNTS, place.namespace, place.name)
     if account is None:
         raise statuses.not_found(place.kind, place.name)
-    answer = tokenrequests.answer(
+    issued = tokenrequests.issue(
         body, account=account, minter=minter, reader=writer.lookup, user=options.user
     )
-    return msgspec.json.encode(answer)
+    return msgspec.json.encode(issued)

@@ -1,6 +1,6 @@
 """Objects with the types of their fields: which fields there are, what changed, merged, pruned.
 
-Used by `managed`. Pure; what goes in stays as it is. Follows sigs.k8s.io/structured-merge-diff
+Used by `managed_fields`. Pure; what goes in stays as it is. Follows sigs.k8s.io/structured-merge-diff
 (typed/tofieldset.go, compare.go, merge.go, remove.go) for what Kubernetes uses of it: structs and
 maps merge field by field, lists as sets, by keys, or as a whole.
 """
@@ -63,12 +63,12 @@ def merge(type_: Type, old: Any, new: Any) -> Any:
 
 
 def prune(type_: Type, merged: Any, last: fieldsets.Set, kept: fieldsets.Set) -> Any:
-    """Return an object without what its applier has owned (`last`), and neither it nor anybody else
-    owns now (`kept`).
+    """Return an object without what its applier has owned (`last`), and neither it nor any other
+    manager owns now (`kept`).
 
     As prune of merge/update.go, whose order matters: a field goes with all that is below it, also
-    defaults that nobody owns; what is kept below keeps what is above it, if that is a field of a
-    struct, and no item of a list or map.
+    defaults that no manager owns; what is kept below keeps what is above it, if that is a field of
+    a struct, and no item of a list or map.
     """
     last, kept = _with_structs(type_, last), _with_structs(type_, kept)
     if not fieldsets.difference(last, kept):
@@ -136,7 +136,7 @@ def _is_list(type_: Type) -> bool:
     return type_.form is Form.LIST and type_.merging in (Merging.SET, Merging.KEYED)
 
 
-_MOST_NAMED = 64
+_MAX_NAME = 64
 """Characters of a name by which an item is remembered."""
 
 
@@ -144,7 +144,7 @@ def _elements(type_: Type, items: list[Any]) -> Iterator[tuple[str, Any]]:
     key = type_.keys[0] if type_.merging is Merging.KEYED and len(type_.keys) == 1 else None
     for item in items:
         name = item.get(key) if key is not None and isinstance(item, dict) else None
-        if key is not None and type(name) is str and len(name) <= _MOST_NAMED:
+        if key is not None and type(name) is str and len(name) <= _MAX_NAME:
             yield fieldsets.by_name(key, name), item
             continue
         if type_.merging is Merging.KEYED and isinstance(item, dict):

@@ -1,7 +1,7 @@
 """One Pod that has something on this node: where it keeps things, its containers, what was written.
 
-Used by `reconciler` and `preparing`. Mutable, and nobody else's: what is decided from it is in
-`lifecycle`, what is said about it in `statuses`.
+Used by `reconciler` and `preparing`. Mutable, and used by no other module: what is decided from it
+is in `lifecycle`, what is said about it in `statuses`.
 """
 
 from dataclasses import dataclass, field
@@ -18,10 +18,11 @@ class Held:
 
     `written`: the status that was written last, None before the first; `seen` and `version` are the
     resource versions of the object before and after that. `refusal`: why it can never
-    run here. `renew_at` (monotonic): when the files of its volumes are to be made anew, None while
-    there are none. `waits`: tries in a row to start that came to nothing. `recalled`: what its
-    status says of former starts has been taken over. `ignored_told`: a kube event has named the
-    fields that have no effect. `write_at` (monotonic): when starts are told that wait for more.
+    run here. `renew_at` (monotonic): when the files of its volumes are to be written again, None
+    while there are none. `waits`: tries in a row to start that came to nothing. `recalled`: what
+    its status says of former starts has been taken over. `reported_ignored`: a kube event has named
+    the fields that have no effect. `write_at` (monotonic): when starts are written that wait for
+    more.
     """
 
     uid: str
@@ -35,7 +36,7 @@ class Held:
     renew_at: float | None = None
     waits: int = 0
     recalled: bool = False
-    ignored_told: bool = False
+    reported_ignored: bool = False
     write_at: float | None = None
 
     @property

@@ -154,7 +154,7 @@ class Server:
         self._listener = serving.Listener(app, listening, tls=self._tls)
 
     def reload(self) -> None:
-        """Show the certificate that is in the files now to whoever comes next."""
+        """Use the certificate that is in the files now for new connections."""
         self._tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
 
     async def start(self) -> None:

@@ -1,7 +1,7 @@
 """The local node as a whole: shim, kubelet paths, Node and Lease, and the loop over its Pods.
 
-Started by `controlplane.cluster` (or by anybody with a client and certificates): the API server is
-reached over HTTP only. Containers outlive a SIGKILL of the process that this runs in; the next
+Started by `controlplane.cluster` (or by any caller with a client and certificates): the API server
+is reached over HTTP only. Containers outlive a SIGKILL of the process that this runs in; the next
 `LocalNode` on the same directory takes them over. Linux only.
 """
 
@@ -53,7 +53,7 @@ STATUS_S = 1.0
 
 AWAY_S = 4.0
 """How long it then tries to say that it is away and to give its name back: in three requests, to an
-API server that may be busy. Whoever wants the name waits much longer if it fails."""
+API server that may be busy. A process that wants the name waits much longer if it fails."""
 
 _LOOK_S = 0.01
 
@@ -61,13 +61,13 @@ _LOOK_S = 0.01
 class Settings(NamedTuple):
     """Where and as whom the node runs.
 
-    `directory` (DIR) gets `pods` and `shim`; `run_dir` is the short private directory for
-    `shim.sock`. `workdir` is where containers run that name no directory. `path`: PATH of
-    containers, None for the bin directory of this Python before our own PATH. `patience_s`: how
-    long containers go on without a server. `labels` and `taints`: of the Node. `mounts_accounts`:
-    see `inputs.Facts`. `on_remove` is called when the Node is marked with `registration.REMOVE`,
-    `on_taken` when another process runs it: call `end_untold` then. `seizes`: take the name from
-    whoever has it.
+        `directory` (DIR) gets `pods` and `shim`; `run_dir` is the short private directory for
+        `shim.sock`. `workdir` is where containers run that name no directory. `path`: PATH of
+        containers, None for the bin directory of this Python before our own PATH. `patience_s`: how
+        long containers go on without a server. `labels` and `taints`: of the Node. `mounts_accounts`:
+        see `inputs.Facts`. `on_remove` is called when the Node is marked with `registration.REMOVE`,
+        `on_taken` when another process runs it: call `end_untold` then. `seizes`: take the name from
+    its holder.
     """
 
     name: str
@@ -243,7 +243,9 @@ class LocalNode:
         await self._reconciler.stop()
         await self._streaming.stop()
         await self._shim.stop(grace_s=0)
-        shutil.rmtree(self._links, ignore_errors=True)  # who starts a container makes them anew
+        shutil.rmtree(
+            self._links, ignore_errors=True
+        )  # the start of a container creates them again
         await self._server.stop()
 
     async def abandon(self) -> None:

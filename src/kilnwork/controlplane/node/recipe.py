@@ -56,7 +56,7 @@ class Recipe(NamedTuple):
     env: dict[str, str]
     cwd: str
     links: tuple[Link, ...]
-    given_up: privileges.Privileges = privileges.Privileges()
+    dropped_privileges: privileges.Privileges = privileges.Privileges()
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
@@ -158,7 +158,7 @@ def make(
             "name its program in command or args",
             reason="CreateContainerError",
         )
-    given_up = _privileges(pod, container, facts)
+    dropped_privileges = _privileges(pod, container, facts)
     # With Kubernetes too an ephemeral container has only the mounts that it names.
     implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
     return Recipe(
@@ -166,7 +166,7 @@ def make(
         env=env,
         cwd=container.working_dir or facts.workdir,
         links=tuple(_links(pod, container, env, implicit=implicit)),
-        given_up=given_up,
+        dropped_privileges=dropped_privileges,
     )
 
 
@@ -206,7 +206,7 @@ def _environment(
     facts: inputs.Facts,
     root: Path,
 ) -> dict[str, str]:
-    """Its variables; that of the mounts is known to all of them, and set by nobody else."""
+    """Its variables; that of the mounts is known to all of them, and set nowhere else."""
     env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)

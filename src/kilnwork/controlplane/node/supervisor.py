@@ -45,7 +45,7 @@ class Supervisor:
         self._link: shim_link.Link | None = None
         self._pids: set[int] = set()
         self._shim: processes.ProcessId | None = None
-        """Whoever has started it: one that a server before us has left is no child of ours."""
+        """The shim if this process started it: one left by a former server is no child of ours."""
 
     @property
     def link(self) -> shim_link.Link:

@@ -32,7 +32,7 @@ CHANNELS = (streams.STDIN, streams.STDOUT, streams.STDERR, streams.ERROR, stream
 
 
 class Agreed(NamedTuple):
-    """`head` is the answer to send; `version` of the streams says how errors look."""
+    """`head` is the head of the response; `version` of the streams says how errors look."""
 
     head: bytes
     codec: streams.Codec

@@ -51,7 +51,7 @@ LEASE_S, RENEW_S = 10.0, 3.0
 
 @dataclass(frozen=True, slots=True)
 class HubOptions:
-    """What a hub may be given beyond what it needs."""
+    """Optional settings of a hub."""
 
     lease_s: float = LEASE_S
     """How long a worker may be silent."""
@@ -159,7 +159,7 @@ class Hub:
 
     @property
     def epoch(self) -> int:
-        """Of this leadership; 0 before `start`."""
+        """Return the epoch of this leadership; 0 before `start`."""
         return self._core.store.epoch
 
     @property
@@ -411,7 +411,7 @@ class Hub:
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
-        """`commits.Observer`: a batch is stored; publish what changed."""
+        """Publish what a stored batch has changed (`commits.Observer`)."""
         self._views.committed(batch, written)
         self._peers.committed(batch)
         if batch.dirty or batch.published:
@@ -424,7 +424,7 @@ class Hub:
             self._clusters.publish(c.key for c in own)
 
     def failed(self, error: BaseException) -> None:
-        """`commits.Observer`: the store cannot go on."""
+        """End all waits: the store cannot go on (`commits.Observer`)."""
         self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._on_failure(error)
 

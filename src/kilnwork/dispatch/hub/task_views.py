@@ -20,7 +20,7 @@ of Jobs of one task so many may end in one batch. A kilobyte each."""
 
 
 class TaskViews:
-    """`numbers`: of changes, which views carry."""
+    """Makes views of tasks. `numbers`: of changes, which views carry."""
 
     def __init__(self, core: commits.Core, numbers: feed.Feed[ids.TaskId]) -> None:
         self._core = core

@@ -60,7 +60,7 @@ class Move(NamedTuple):
 
 @dataclass(slots=True)
 class Rows:
-    """What one transaction writes, by statement.
+    """Holds what one transaction writes, by statement.
 
     `calls`, `arguments`, `outputs`, `reserved` and `finished` are flat: the values of all rows, one
     row after the other, for statements that write many rows in one step.

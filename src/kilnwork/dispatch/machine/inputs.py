@@ -262,7 +262,7 @@ class StoredChild(msgspec.Struct, frozen=True):
 
     @property
     def to_be_retried(self) -> bool:
-        """It failed under an earlier run of its parent, and runs again now."""
+        """Return whether it failed under an earlier run of its parent and runs again now."""
         return to_be_retried(self.state, self.requested_by)
 
 
@@ -325,7 +325,7 @@ class Undefine(msgspec.Struct, frozen=True):
 
 
 class Lookups(msgspec.Struct):
-    """What is looked up in the journal before an input is applied; by the call's number.
+    """Names what is looked up in the journal before an input is applied; by the call's number.
 
     `calls`: is there a task of that id; `children`: parent, its run and a child key; `keys`: a
     driver's key (as a child key). `values`: tasks whose end is needed. `cached`: is there a result

@@ -102,13 +102,13 @@ def _give_again(
 
 
 def expect(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
-    """It is to connect within a lease."""
+    """Expect a slot to connect within a lease."""
     slot.terms += 1
     mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
 def overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
-    """It did not connect in time: it is of no use."""
+    """Drop a slot that did not connect in time."""
     if slot.terms == terms and not slot.link and mem.slots.get(slot.id) is slot:
         assignment.kill(mem, slot)
 

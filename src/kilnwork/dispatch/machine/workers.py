@@ -134,7 +134,7 @@ def _resume_slots(
 
 
 def expect(worker: records.Worker, task: records.Task) -> None:
-    """After a start: this worker, or one of its slots, has the newest attempt of a task."""
+    """Note after a start that this worker, or a slot of it, has the newest attempt of a task."""
     task.worker = worker
     if task.template is None or worker.cluster.is_executor:
         worker.held[task.id] = task
@@ -168,7 +168,7 @@ def link_closed(mem: memory.Memory, item: inputs.LinkClosed) -> None:
 
 
 def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
-    """Another full term. The alarm stays where it is and looks again when it goes off."""
+    """Grant another full term. The alarm stays where it is and looks again when it goes off."""
     worker = mem.links.get(item.link)
     if worker is not None:
         worker.lease_until = now.mono + mem.lease_s

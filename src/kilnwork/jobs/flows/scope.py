@@ -22,7 +22,7 @@ class SkippedStep(Exception):
 
 
 class Scope:
-    """Names in sight. `steps`: keys of instances by the name of their step."""
+    """Looks up the names in sight. `steps`: keys of instances by the name of their step."""
 
     def __init__(self, run: records.Run, steps: Mapping[str, str]) -> None:
         self._run, self.steps = run, dict(steps)

@@ -31,7 +31,8 @@ MAX_DEFINITION_BYTES = 16 << 20
 
 
 class StepJobs:
-    """Of all runs. `heard`: called when the plan has something new to look at in a run."""
+    """Makes and follows the jobs of steps of all runs. `heard`: called when the plan has something
+    new to look at in a run."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class FlowRow(NamedTuple):
 
     @property
     def key(self) -> model.FlowKey:
-        """Which run."""
+        """Return which run it is."""
         return model.FlowKey(str(uuids.UUID(bytes=self.uid)), self.generation)
 
 

@@ -23,7 +23,7 @@ _loaded: dict[tuple[str, str | None], Function] = {}
 
 
 def import_function(mapper: filejobs.Mapper) -> Function:
-    """The function, without the decorator of a task. Raises `MapperUnusable`."""
+    """Return the function, without the decorator of a task. Raises `MapperUnusable`."""
     name = mapper.function or ""
     try:
         found = _import(name) if mapper.code is None else _load(mapper.code, mapper.environment)

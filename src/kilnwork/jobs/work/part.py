@@ -52,7 +52,7 @@ def as_json(value: msgspec.Struct) -> dict[str, Any]:
 def mapped(
     work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
 ) -> filejobs.Commit:
-    """As `run`. `passed`: as of `mapping.MapperSettings`."""
+    """Map a part, as `run`. `passed`: as of `mapping.MapperSettings`."""
     store = opening.open_store(work.store)
     known = commits.find(store, work.part.number, work.run)
     if known is not None:

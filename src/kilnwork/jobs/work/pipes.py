@@ -51,14 +51,14 @@ _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class Receiver(Protocol):
-    """Who wants what the command says."""
+    """Takes in what the command prints and reports."""
 
     def printed(self, data: bytes) -> None:
-        """Some of its stdout."""
+        """Take in some of its stdout."""
         ...
 
     def reported(self, data: bytes) -> None:
-        """Some of what it wrote to descriptor 3."""
+        """Take in some of what it wrote to descriptor 3."""
         ...
 
 

@@ -29,7 +29,7 @@ class RecordErrors:
 
 
 def reason(error: Exception) -> str:
-    """What an exception says: `KeyError: 'price' (prices.py:12)`."""
+    """Return what an exception says: `KeyError: 'price' (prices.py:12)`."""
     if isinstance(error, data_errors.BadRecord | errors.BadResult):
         return str(error)
     try:

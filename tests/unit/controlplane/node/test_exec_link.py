@@ -133,15 +133,15 @@ async def test_a_shim_that_says_nothing_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(exec_link, "ANSWER_S", 0.05)
+    monkeypatch.setattr(exec_link, "REPLY_S", 0.05)
     path = Path("s")
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(path))
         silent.listen()
         before = descriptors.opened()
-        with pytest.raises(errors.ShimAway, match="does not answer"):
+        with pytest.raises(errors.ShimAway, match="does not respond"):
             await exec_link.run(path, "c", ["true"], timeout_s=5)
-        with pytest.raises(errors.ShimAway, match="does not answer"):
+        with pytest.raises(errors.ShimAway, match="does not respond"):
             await exec_link.attach(path, "c", [1, 2])
         assert descriptors.opened() == before
 

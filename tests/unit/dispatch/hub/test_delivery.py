@@ -89,7 +89,7 @@ async def test_only_the_newest_of_each_kind_is_confirmed(
     assert wire.said() == [[messages.Accepted(3), messages.Acknowledged(13)]]
 
 
-async def test_what_somebody_waits_for_goes_at_once(sending: delivery.Delivery, wire: Wire) -> None:
+async def test_what_a_client_waits_for_goes_at_once(sending: delivery.Delivery, wire: Wire) -> None:
     send(sending, instructions.Batch(accepted={PEER: 1}, awaited={PEER}))
     assert wire.said() == [[messages.Accepted(1)]]
 

@@ -1,4 +1,4 @@
-"""Changes by key: the newest of each, in order, for whoever asks from where."""
+"""Changes by key: the newest of each, in order, from the number that a reader asks for."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from kilnwork.dispatch.hub import feed
 
 
-def test_only_the_newest_change_of_a_key_is_told() -> None:
+def test_only_the_newest_change_of_a_key_is_published() -> None:
     changes: feed.Feed[str] = feed.Feed()
     start = changes.last
     changes.publish(["a", "b"])
@@ -50,12 +50,12 @@ async def test_what_changes_all_the_time_is_told_at_once_and_then_now_and_then()
     start = changes.last
     changes.publish(["a"])
     assert changes.since(start) == ["a"]
-    told = changes.last
+    seen = changes.last
     for _ in range(3):
         changes.publish(["a", "b"])
-    assert changes.since(told) == []
-    await changes.newer(told)
-    assert sorted(changes.since(told)) == ["a", "b"]
+    assert changes.since(seen) == []
+    await changes.newer(seen)
+    assert sorted(changes.since(seen)) == ["a", "b"]
     changes.publish(["c"])
     changes.fail(RuntimeError("over"))
     assert changes.number("c") == 0

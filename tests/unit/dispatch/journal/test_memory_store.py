@@ -31,10 +31,10 @@ def a_call(number: int, parent: records.Task | None = None) -> records.Task:
 
 def write(kept: memory_store.MemoryStore, *tasks: records.Task) -> None:
     finals = [task for task in tasks if task.state.final]
-    told: list[None] = []
+    committed: list[None] = []
     batch = instructions.Batch(dirty=dict.fromkeys(tasks), finals=finals)
-    kept.write(batch, lambda _: told.append(None))
-    assert told
+    kept.write(batch, lambda _: committed.append(None))
+    assert committed
 
 
 def ended(task: records.Task) -> records.Task:

@@ -1,4 +1,4 @@
-"""Where calls run: seats, slots that open and end, sent ahead, taken back, in turns."""
+"""Where calls run: reservations, slots that open and end, sent ahead, taken back, in turns."""
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
@@ -85,7 +85,7 @@ def test_what_is_taken_back_keeps_its_order_before_the_others() -> None:
     assert [task.id for task in order if task is not None] == tasks[10:60]
 
 
-def test_a_slot_is_asked_back_once_until_it_answers() -> None:
+def test_a_slot_is_asked_back_once_until_it_responds() -> None:
     world = short_world(slots=2)
     tasks = world.submit(40)
     first, second = world.slots.values()
@@ -93,14 +93,14 @@ def test_a_slot_is_asked_back_once_until_it_answers() -> None:
         world.end(task, seconds=0.001)
     assert len(world.sent_of(instructions.TakeBack)) == 1
     world.end(second.has[0].task)
-    assert len(world.sent_of(instructions.TakeBack)) == 1, "it has not answered"
+    assert len(world.sent_of(instructions.TakeBack)) == 1, "it has not responded"
     world.give_back(second, [])
     assert len(world.sent_of(instructions.TakeBack)) == 1, "nothing has changed"
     world.end(second.has[0].task)
     assert len(world.sent_of(instructions.TakeBack)) == 2
 
 
-def test_nobody_is_asked_for_calls_that_run_in_place() -> None:
+def test_no_slot_is_asked_for_calls_that_run_in_place() -> None:
     world = world_of(slots=2)
     (parent, other) = world.submit(2)
     player = world.holder(parent)
@@ -141,7 +141,7 @@ def test_calls_go_first_to_a_slot_that_is_about_to_open() -> None:
     assert held(world) == [2]
 
 
-def test_commands_and_calls_share_the_seats() -> None:
+def test_commands_and_calls_share_the_reservations() -> None:
     world = world_of(slots=2)
     command = world.declare(900, api_task.TaskSpec(command=("true",)))
     first, second = world.submit(2)
@@ -229,7 +229,7 @@ def test_a_slot_that_never_joins_is_ended_and_replaced() -> None:
     assert world.holds(task)
 
 
-def test_idle_slots_beyond_the_seats_end_after_a_while() -> None:
+def test_idle_slots_beyond_the_reservations_end_after_a_while() -> None:
     world, parent = with_call()
     world.wait(parent, scripted_calls.task_id(77))
     (other,) = world.submit()
@@ -258,7 +258,7 @@ def busy_of(worker: records.Worker) -> int:
     return len(worker.held) + len(worker.unproven) + taken
 
 
-def test_seats_are_counted_right_after_everything() -> None:
+def test_reservations_are_counted_right_after_everything() -> None:
     world = short_world(slots=2)
     tasks = world.submit(9)
     world.wait(tasks[0], tasks[8])
@@ -322,7 +322,7 @@ def test_commands_do_not_wait_behind_calls_that_have_no_slot() -> None:
     world = world_of(slots=2, opens=False)
     calls = world.submit(3)
     command = world.declare(900, api_task.TaskSpec(command=("true",)))
-    assert said(world.task(command)) == ("Pending", "NoFreeSlot"), "slots open in both seats"
+    assert said(world.task(command)) == ("Pending", "NoFreeSlot"), "slots open in both reservations"
     for asked in world.sent_of(instructions.OpenSlot):
         world.gone(scripted_calls.SlotPlayer(asked.slot), code=None)
     assert said(world.task(command)) == ("Staging", "Starting")

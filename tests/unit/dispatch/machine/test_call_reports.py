@@ -44,7 +44,7 @@ def test_a_call_waits_for_a_worker_and_says_so() -> None:
     assert world.holds(task)
 
 
-def test_one_slot_opens_for_each_seat_and_no_more_than_calls_wait() -> None:
+def test_one_slot_opens_for_each_reservation_and_no_more_than_calls_wait() -> None:
     world = World(slots=4, opens=False)
     world.driver()
     world.define(spec())
@@ -108,7 +108,7 @@ def test_a_template_that_is_forgotten_is_no_more_and_its_tasks_go_on() -> None:
     assert "names template 1, which is not defined" in closed.message
 
 
-def test_templates_that_nobody_uses_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_templates_that_no_call_uses_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "RECENT_TEMPLATES", 10)
     world = world_of()
     for number in range(2, 100):

@@ -206,7 +206,7 @@ def test_a_run_that_takes_too_long_in_all_ends_wherever_it_is() -> None:
     assert said(world.task(running)) == ("Failed", "TotalTimedOut")
 
 
-def test_a_call_that_nobody_could_start_in_time_fails() -> None:
+def test_a_call_that_could_not_start_in_time_fails() -> None:
     template = spec(timeouts=api_task.Timeouts(pending_seconds=3))
     world = world_of(template)
     (running, queued) = world.submit(2)
@@ -231,7 +231,7 @@ def test_a_failed_call_is_tried_again_after_its_delay() -> None:
 
 
 def test_a_call_that_never_says_that_it_runs_is_timed_out_all_the_same() -> None:
-    """It stops itself, or keeps the interpreter to itself, before its slot has told of it."""
+    """It stops itself, or keeps the interpreter to itself, before its slot has reported it."""
     limits = api_task.Timeouts(running_seconds=10, kill_grace_seconds=5)
     world, task = with_call(spec(timeouts=limits))
     world.after(10.5)

@@ -157,7 +157,7 @@ def test_a_need_in_another_namespace_is_unknown() -> None:
     assert said(world.task(task)) == ("Failed", "InputFailed")
 
 
-def test_a_call_that_waits_for_inputs_can_be_held_back_and_let_go() -> None:
+def test_a_call_that_waits_for_inputs_can_be_suspended_and_resumed() -> None:
     world, first = with_call()
     (task,) = world.submit(needs=(first,))
     world.apply(inputs.Suspend(task, True))

@@ -17,7 +17,7 @@ E = attempts.Ending
 POD = api_task.PodTemplate(spec={"containers": [{"name": "main"}]})
 LINK, NEXT_LINK = 11, 12
 SUCCEEDED = attempts.Outcome(E.SUCCEEDED, R.SUCCEEDED, exit_code=0)
-LOST = attempts.Outcome(E.LOST, R.POD_LOST, "somebody deleted it")
+LOST = attempts.Outcome(E.LOST, R.POD_LOST, "a user deleted it")
 STOPPED = attempts.Outcome(E.STOPPED, R.KILLED)
 
 
@@ -62,8 +62,8 @@ class World(scripted_machine.World):
     def kill(self, task: records.Task) -> None:
         self.apply(inputs.Kill(task.id, R.KILLED, ""))
 
-    def told(self, kind: type[Any], link: int = LINK) -> list[attempts.AttemptRef]:
-        """Attempts of which an executor was told so, in order."""
+    def asked(self, kind: type[Any], link: int = LINK) -> list[attempts.AttemptRef]:
+        """Attempts that an executor was asked for, in order."""
         return [s.ref for s in self.sent if isinstance(s, kind) and s.link == link]
 
 
@@ -79,7 +79,7 @@ RUN, STOP = instructions.RunAttempt, instructions.StopAttempt
 
 def test_it_gets_attempts_of_all_namespaces(world: World) -> None:
     tasks = [world.pod(1, "a"), world.pod(2, "b")]
-    assert world.told(RUN) == [task.ref for task in tasks]
+    assert world.asked(RUN) == [task.ref for task in tasks]
     assert {task.state for task in tasks} == {S.STAGING}
     assert len({task.cluster.key for task in tasks}) == 1
 
@@ -117,7 +117,7 @@ def test_before_it_has_joined_its_tasks_wait_and_say_so() -> None:
         R.EXECUTOR_UNAVAILABLE, "this manager has no executor pod",
     )  # fmt: skip
     world.executor()
-    assert world.told(RUN) == [task.ref]
+    assert world.asked(RUN) == [task.ref]
 
 
 def test_what_it_sees_is_shown_until_the_next_state(world: World) -> None:
@@ -155,8 +155,8 @@ def test_it_is_told_again_of_all_that_it_had(world: World) -> None:
     world.started(runs)
     world.kill(dies)
     world.executor(NEXT_LINK)
-    assert world.told(RUN, NEXT_LINK) == [waits.ref, runs.ref, dies.ref]
-    assert world.told(STOP, NEXT_LINK) == [dies.ref]
+    assert world.asked(RUN, NEXT_LINK) == [waits.ref, runs.ref, dies.ref]
+    assert world.asked(STOP, NEXT_LINK) == [dies.ref]
 
 
 def test_a_restart_neither_loses_nor_repeats_what_it_has(world: World) -> None:
@@ -190,9 +190,9 @@ def test_the_pending_timeout_covers_staging_and_says_what_it_waited_for(world: W
     task = world.pod(timeouts=api_task.Timeouts(pending_seconds=60))
     world.observed(task, R.IMAGE_PULL)
     world.after(59)
-    assert world.told(STOP) == []
+    assert world.asked(STOP) == []
     world.after(2)
-    assert world.told(STOP) == [task.ref]
+    assert world.asked(STOP) == [task.ref]
     world.over(task, STOPPED)
     assert (task.state, task.reason) == (S.FAILED, R.PENDING_TIMED_OUT)
     assert task.message == "not started within 60 s: ImagePull: because"
@@ -203,7 +203,7 @@ def test_the_pending_timeout_is_over_with_the_first_start(world: World) -> None:
     world.started(task)
     world.over(task, LOST)  # the next attempt waits again, but the run has started
     world.after(61)
-    assert world.told(STOP) == []
+    assert world.asked(STOP) == []
 
 
 def test_a_success_that_was_there_before_the_timeout_was_read_counts(world: World) -> None:
@@ -233,10 +233,10 @@ def test_what_ran_too_long_and_may_still_run_is_not_tried_again(world: World) ->
     )
     world.started(task)
     world.after(61)
-    assert world.told(STOP) == [task.ref]
+    assert world.asked(STOP) == [task.ref]
     world.after(6 + world.memory.lease_s)
     assert (task.state, task.reason, task.stopped) == (S.FAILED, R.TIMED_OUT, False)
-    assert world.told(RUN) == [task.ref]
+    assert world.asked(RUN) == [task.ref]
 
 
 def test_what_is_unproven_is_stopped_again_by_the_next_life(world: World) -> None:
@@ -245,7 +245,7 @@ def test_what_is_unproven_is_stopped_again_by_the_next_life(world: World) -> Non
     world.after(10 + world.memory.lease_s)
     assert task.stopped is False
     world.executor(NEXT_LINK)
-    assert world.told(RUN, NEXT_LINK) == world.told(STOP, NEXT_LINK) == [task.ref]
+    assert world.asked(RUN, NEXT_LINK) == world.asked(STOP, NEXT_LINK) == [task.ref]
     world.over(task, STOPPED, link=NEXT_LINK)
     assert task.stopped is True
 

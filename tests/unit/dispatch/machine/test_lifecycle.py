@@ -1,4 +1,4 @@
-"""A task that is held back, or whose server stops, does not start; it says so and waits anew."""
+"""A task that is held back, or whose server stops, does not start; it says so and waits again."""
 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
@@ -13,7 +13,7 @@ def said(task: records.Task) -> tuple[str, str]:
     return task.state.value, str(task.reason)
 
 
-def test_a_queued_task_is_held_back_and_let_go() -> None:
+def test_a_queued_task_is_suspended_and_resumed() -> None:
     world = scripted_machine.World()
     task = world.submit()
     world.apply(inputs.Suspend(scripted_machine.TASK, True))
@@ -76,7 +76,7 @@ def test_a_task_that_is_held_back_can_be_killed() -> None:
     assert task.attempt_state is not transitions.AttemptState.STARTED
 
 
-def test_timeouts_stand_still_while_it_is_held_back_and_begin_anew() -> None:
+def test_timeouts_stand_still_while_it_is_suspended_and_begin_again() -> None:
     world = scripted_machine.World()
     limits = api_task.Timeouts(pending_seconds=10, total_seconds=12)
     task = world.submit(timeouts=limits)

@@ -32,7 +32,7 @@ def end(world: scripted_calls.World, task: ids.TaskId) -> None:
     world.machine.handle(inputs.CallsEnded(player.link, 1, (over,)), world.now)
 
 
-def test_an_end_that_nobody_needs_is_not_written() -> None:
+def test_an_end_that_nothing_needs_is_not_written() -> None:
     world, task = with_call()
     record = world.task(task)
     end(world, task)

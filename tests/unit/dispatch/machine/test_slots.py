@@ -193,7 +193,7 @@ def test_a_slot_that_does_not_come_back_is_ended() -> None:
     assert world.task(task).attempt == 2
 
 
-def test_a_slot_nobody_asked_for_is_turned_away() -> None:
+def test_a_slot_that_was_not_asked_for_is_turned_away() -> None:
     world = world_of()
     world.apply(inputs.SlotJoined(55, b"x" * 16, ()))
     (closed,) = world.sent_of(instructions.CloseLink)

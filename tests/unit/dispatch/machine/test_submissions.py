@@ -312,7 +312,7 @@ def test_a_watcher_of_what_is_over_gets_it_at_once() -> None:
     assert result.payload == scripted_calls.RESULT
 
 
-def test_a_watcher_of_an_unknown_task_is_told() -> None:
+def test_a_watcher_of_an_unknown_task_is_notified() -> None:
     world = world_of()
     world.apply(inputs.WatchTasks(DRIVER, (calls.Watched(7, task_id(99)),)))
     result = world.result(7)

@@ -1,4 +1,4 @@
-"""Attempts that wait for other tasks: their seats are free, what they wait for runs in place."""
+"""Attempts that wait for other tasks: what they reserve is free, and may run those in place."""
 
 from kilnwork.api import attempts, reasons
 from kilnwork.dispatch.machine import inputs, instructions, views
@@ -17,7 +17,7 @@ def test_a_child_says_that_its_parent_has_started() -> None:
     assert said(world.task(parent)) == ("Running", "Started")
 
 
-def test_a_parent_that_waits_frees_its_seat() -> None:
+def test_a_parent_that_waits_frees_its_reservation() -> None:
     world = world_of()
     (parent, other) = world.submit(2)
     assert not world.holds(other)
@@ -134,7 +134,7 @@ def test_a_retried_child_runs_in_place_again() -> None:
     assert runs_in_place(world, child)
 
 
-def test_what_becomes_ready_waits_for_a_seat_even_in_place() -> None:
+def test_what_becomes_ready_waits_for_a_reservation_even_in_place() -> None:
     world, parent = with_call()
     (blocker,) = world.submit()
     child = spawn(world, parent, needs=(blocker,))
@@ -168,7 +168,7 @@ def test_a_parent_that_goes_on_may_be_one_too_many_for_a_while() -> None:
     assert world.holds(queued)
 
 
-def test_no_more_than_eight_slots_for_each_seat_unless_all_of_them_wait() -> None:
+def test_no_more_than_eight_slots_for_each_reservation_unless_all_of_them_wait() -> None:
     world = world_of()
     tasks = world.submit(9)
     for task in tasks[:7]:
@@ -209,7 +209,7 @@ def test_a_slot_that_joins_again_has_nothing_that_waits_until_it_says_so() -> No
     assert world.memory.links[1].busy == 0
 
 
-def test_a_parent_keeps_its_seat_between_two_children_in_place() -> None:
+def test_a_parent_keeps_its_reservation_between_two_children_in_place() -> None:
     world, parent = with_call()
     (other,) = world.submit()
     first, second = (spawn(world, parent, ordinal=number) for number in (1, 2))
@@ -249,7 +249,7 @@ def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
     assert len(world.sent_of(instructions.OpenSlot)) == 2, "the other one gets a slot of its own"
 
 
-def test_a_wait_for_what_is_over_keeps_the_seat() -> None:
+def test_a_wait_for_what_is_over_keeps_the_reservation() -> None:
     world, parent = with_call()
     world.wait(parent, scripted_calls.task_id(77), in_place=True)
     assert world.memory.links[1].busy == 1

@@ -44,7 +44,7 @@ def test_a_worker_that_was_not_there_yet_is_drained_when_it_comes() -> None:
     assert view(world).draining == {"pod1"}
 
 
-def test_a_parent_that_waits_without_a_seat_is_held() -> None:
+def test_a_parent_that_waits_without_a_reservation_is_held() -> None:
     """Its worker is not busy, and deleting it would lose the parent."""
     world, parent = with_call()
     world.wait(parent, spawn(world, parent))

@@ -292,7 +292,7 @@ async def test_shards_may_change_until_a_step_reads_them(tmp_path: Path) -> None
     assert (found.steps["price"].total, found.steps["again"].total) == (3, 3)
 
 
-async def test_shards_that_were_divided_anew_outlive_the_dispatcher(tmp_path: Path) -> None:
+async def test_shards_that_were_divided_again_outlive_the_dispatcher(tmp_path: Path) -> None:
     new = flow_world.new(LATE, data={"trades": [1, 2]})
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         await world.flows.start(new)

@@ -216,11 +216,11 @@ def test_everything_it_started_is_gone_when_the_attempt_ends(tmp_path: Path) -> 
 @pytest.mark.usefixtures("subreaper")
 def test_a_daemon_that_hides_where_it_comes_from_is_gone_too(tmp_path: Path) -> None:
     """Without its environment, out of its session, its parents dead."""
-    told = tmp_path / "pid"
-    text = f"cat; env -i setsid sh -c 'sleep 1000 >/dev/null 2>&1 3>&1 & echo $! >{told}'"
+    pid_file = tmp_path / "pid"
+    text = f"cat; env -i setsid sh -c 'sleep 1000 >/dev/null 2>&1 3>&1 & echo $! >{pid_file}'"
     here = world(tmp_path, LINES, **shell(text))
     assert here.content(here.map().output) == LINES
-    assert processes.identify(int(told.read_text())) is None
+    assert processes.identify(int(pid_file.read_text())) is None
 
 
 def test_it_is_killed_when_the_task_is_asked_to_stop(tmp_path: Path) -> None:

@@ -135,11 +135,11 @@ def test_text_is_written_as_it_is(tmp_path: Path) -> None:
     content = "\n".join([*words, "decimal", "unknown"]).encode()
     found, bad = mapped(tmp_path, content, input={"format": "text"}, **function("lines"))
     assert found == "a é\na\n".encode() + b'\xff\n{"a":"\xc3\xa9"}\n1\n"1.50"\n'
-    told = reasons(bad)
-    assert list(told) == [3, 7, 9, 11]
-    assert told[3].startswith("the result is 2 lines: yield")
-    assert told[9].startswith("the result is 2 lines: yield")
-    assert told[11].startswith("KeyError: 'unknown' (mapper_functions.py:")
+    why = reasons(bad)
+    assert list(why) == [3, 7, 9, 11]
+    assert why[3].startswith("the result is 2 lines: yield")
+    assert why[9].startswith("the result is 2 lines: yield")
+    assert why[11].startswith("KeyError: 'unknown' (mapper_functions.py:")
 
 
 def test_text_that_is_no_utf8_is_a_bad_record(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_cancelled_part_commits_nothing_more(tmp_path: Path) -> None:
     world = part_works.World(tmp_path, numbers(1))
-    cancelled = commits.give_up(
+    cancelled = commits.fail_part(
         world.store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="by you", at=1.0
     )
     assert world.map() == cancelled

@@ -114,7 +114,7 @@ def test_who_loses_leaves_large_outputs_alone(tmp_path: Path) -> None:
     before = here.stored()
 
     def passed(_: int) -> None:
-        commits.give_up(
+        commits.fail_part(
             here.store, reduce.PART, 1, outcome=filejobs.PartOutcome.CANCELLED, message="no", at=1.0
         )
 
@@ -147,7 +147,7 @@ def test_it_is_published_once(tmp_path: Path) -> None:
 
 
 def damaged(here: part_works.World, *parts: int) -> None:
-    """It is refused, nothing is published, and exactly these parts are to be mapped anew."""
+    """It is refused, nothing is published, and exactly these parts are to be mapped again."""
     found = reduced(here).damaged
     assert [(each.part, each.run) for each in found] == [(part, 1) for part in parts]
     assert all(f"part {each.part}, run 1" in each.message for each in found)
@@ -194,13 +194,13 @@ def test_all_missing_parts_are_told_at_once(tmp_path: Path) -> None:
 def test_a_commit_that_is_no_success_is_refused(tmp_path: Path) -> None:
     here = part_works.World(tmp_path / "job", CONTENT, itemsPerPart=60)
     here.map(1)
-    commits.give_up(here.store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="no", at=1.0)
+    commits.fail_part(here.store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="no", at=1.0)
     damaged(here, 2)
     (here.store.directory / "commits/2-1").write_bytes(b"{")
     damaged(here, 2)
 
 
-def test_a_part_that_was_mapped_anew_takes_its_place(tmp_path: Path) -> None:
+def test_a_part_that_was_mapped_again_takes_its_place(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.store.delete([output_key(here, 3)])
     damaged(here, 3)

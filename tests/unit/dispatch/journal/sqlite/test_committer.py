@@ -22,22 +22,22 @@ class Written:
         self.connection = apsw.Connection(str(path))
         self.connection.pragma("journal_mode", "wal")
         self.connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, filling BLOB)")
-        self.told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.committed: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.failures: list[BaseException] = []
         self.committer = committer.Committer(
             self.connection, path, retry_s=retry_s, log_pages=log_pages
         )
-        self.committer.start(self.told.put, on_failure=self.failures.append)
+        self.committer.start(self.committed.put, on_failure=self.failures.append)
 
     def insert(self, n: int) -> None:
         with connections.transaction(self.connection) as cursor:
             cursor.execute("INSERT INTO t VALUES (?, zeroblob(9000))", (n,))
 
     def put(self, commit: Callable[[], None]) -> None:
-        """Hand over, and wait until it is told."""
+        """Hand over, and wait until that is reported."""
         done: list[bool] = []
         self.committer.put(commit, lambda: done.append(True))
-        self.told.get(timeout=10)()
+        self.committed.get(timeout=10)()
         assert done or self.failures
 
     def close(self) -> int:
@@ -51,7 +51,7 @@ class Written:
             reader.close()
 
 
-def test_the_log_begins_anew_while_commits_go_on(tmp_path: Path) -> None:
+def test_the_log_begins_again_while_commits_go_on(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db")
     longest = 0
     for n in range(1500):
@@ -99,7 +99,7 @@ def test_closing_waits_for_no_disk_that_refuses(tmp_path: Path) -> None:
     assert written.close() == 0
 
 
-def test_what_no_repetition_mends_is_told(tmp_path: Path) -> None:
+def test_what_no_repetition_mends_is_reported(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db")
 
     def commit() -> None:

@@ -2,8 +2,8 @@
 
 Used by `crud`. Pure; the time is handed in. Follows k8s.io/apimachinery/pkg/util/managedfields and
 merge/update.go of structured-merge-diff: a write owns what it changes, an apply owns what it names,
-what another owns is a conflict unless forced, and what an applier names no more goes if nobody else
-wants it.
+what another owns is a conflict unless forced, and what an applier no longer names is removed unless
+another manager owns it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_APPLY = "before-first-apply"
 
 _METADATA: fieldsets.Set = {"f:metadata": {}}
-"""An object has it, also when nobody owns anything in it."""
+"""An object has it, also when no manager owns anything in it."""
 
 _NOT_TRACKED: fieldsets.Set = {
     "f:apiVersion": {},
@@ -66,7 +66,7 @@ class Manager(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """By which entries are told apart; an applier is the same in every version."""
+        """What distinguishes entries; an applier is the same in every version."""
         version = "" if self.operation == APPLY else self.api_version
         return (self.name, self.operation, version, self.subresource)
 
@@ -95,7 +95,7 @@ def created(
     custom: bool,
     filled_in: meta.JsonObject | None = None,
 ) -> None:
-    """Note in a new object who made what; `filled_in`: what is nobody's, by parts of the object."""
+    """Note in a new object who made what; `filled_in`: parts that no manager owns."""
     nothing: meta.JsonObject = {"metadata": {}}
     if not custom:
         nothing |= _ALWAYS_THERE | (filled_in or {})
@@ -114,7 +114,7 @@ def updated(
 ) -> None:
     """Note in a changed object who changed what; `given`: managedFields as the client sent them.
 
-    Objects without any entry are not followed until somebody applies.
+    Objects without any entry are not tracked until the first apply.
     """
     if given == [{}]:
         _write(new, {})
@@ -139,7 +139,7 @@ def _timeless(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adopt(type_: Type, live: meta.JsonObject, api_version: str, *, now: str, custom: bool) -> None:
-    """Before a first apply: what nobody manages belongs to `before-first-apply`."""
+    """Before a first apply: what has no manager belongs to `before-first-apply`."""
     if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
         created(type_, live, Manager(_BEFORE_APPLY, api_version), now=now, custom=custom)
 
@@ -216,7 +216,7 @@ def _settle(
 
 
 def _last_applied(type_: Type, live: meta.JsonObject) -> fieldsets.Set:
-    """What client-side apply has set and is as it was: kubectl may go over to server-side apply."""
+    """What client-side apply has set and is unchanged: kubectl may switch to server-side apply."""
     annotations = live["metadata"].get("annotations") or {}
     try:
         last = msgspec.json.decode(annotations.get(_LAST_APPLIED, ""), type=dict)
@@ -229,7 +229,7 @@ def _last_applied(type_: Type, live: meta.JsonObject) -> fieldsets.Set:
 
 
 def _take(entries: _Entries, changed: typed.Comparison, manager: Manager, now: str) -> None:
-    """A write owns what it changes; nobody owns that any more otherwise, or what is gone."""
+    """Give a write what it changes, and take that, and what is gone, from all other entries."""
     taken = changed.taken
     lost = fieldsets.union(taken, changed.removed)
     ours = manager.identity
@@ -237,7 +237,7 @@ def _take(entries: _Entries, changed: typed.Comparison, manager: Manager, now: s
     kept = before.fields if before is not None else {}
     for key in list(entries):
         if taken and key == ours:
-            continue  # made anew below
+            continue  # written again below
         entries[key].fields = fieldsets.difference(entries[key].fields, lost)
         if not entries[key].fields:
             del entries[key]
@@ -292,7 +292,7 @@ def _read(wire: Sequence[Mapping[str, Any]] | None) -> _Entries:
 
 
 def _is_readable(wire: Any) -> bool:
-    """True for entries that somebody may have made of ours; anything else is passed over."""
+    """True for entries in the form that we write; anything else is skipped."""
     if not isinstance(wire, list) or not wire:
         return False
     return all(

@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
 Change = Callable[[meta.JsonObject], meta.JsonObject]
 """From the object as it is, which it leaves alone, to what it should be.
 
-With a resourceVersion in the answer, the write is refused unless that is the stored one."""
+With a resourceVersion in the result, the write is refused unless that is the stored one."""
 
 
 class StoredLookup:

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from kilnwork.controlplane import objects
-from kilnwork.controlplane.apiserver import continuing, statuses
+from kilnwork.controlplane.apiserver import continue_tokens, statuses
 
 
 def token(document: str) -> str:
@@ -14,16 +14,16 @@ def token(document: str) -> str:
 
 @pytest.mark.parametrize(("namespace", "name"), [("ns", "a.b-c"), ("", "node")])
 def test_a_token_names_moment_and_place(namespace: str, name: str) -> None:
-    made = continuing.encode(17, objects.Key("pods", namespace, name))
+    made = continue_tokens.encode(17, objects.Key("pods", namespace, name))
     assert "=" not in made
-    assert continuing.decode(made) == continuing.Place(17, (namespace, name))
+    assert continue_tokens.decode(made) == continue_tokens.Place(17, (namespace, name))
 
 
 def test_an_expired_token_brings_one_that_goes_on() -> None:
-    error = continuing.expired(("ns", "a"))
+    error = continue_tokens.expired(("ns", "a"))
     assert (error.code, error.reason) == (410, "Expired")
     fresh = error.document()["metadata"]["continue"]
-    assert continuing.decode(fresh) == continuing.Place(None, ("ns", "a"))
+    assert continue_tokens.decode(fresh) == continue_tokens.Place(None, ("ns", "a"))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_an_expired_token_brings_one_that_goes_on() -> None:
 )
 def test_what_is_no_token(given: str, why: str) -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        continuing.decode(given)
+        continue_tokens.decode(given)
     assert caught.value.code == 400
     assert caught.value.message.startswith("invalid continue token: continue key is not valid: ")
     assert why in caught.value.message

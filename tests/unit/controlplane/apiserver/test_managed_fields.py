@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import fieldsets, fieldtypes, managed, typed
+from kilnwork.controlplane.apiserver import fieldsets, fieldtypes, managed_fields, typed
 from support import our_kinds
 
 CM = fieldtypes.of(our_kinds.of(resource.CONFIG_MAPS))
@@ -71,8 +71,8 @@ def test_managers_that_cannot_be_read_are_passed_over(given: Any) -> None:
     }
     old = {"metadata": {"name": "a", "managedFields": [entry]}, "data": {"a": "1"}}
     new: dict[str, Any] = {"metadata": {"name": "a"}, "data": {"a": "1", "b": "2"}}
-    two = managed.Manager("two", "v1")
-    managed.updated(CM, old, new, two, given=given, now="u")
+    two = managed_fields.Manager("two", "v1")
+    managed_fields.updated(CM, old, new, two, given=given, now="u")
     found = {e["manager"]: e["fieldsV1"] for e in new["metadata"]["managedFields"]}
     assert found == {"one": A, "two": {"f:data": {"f:b": {}}}}
 
@@ -80,14 +80,14 @@ def test_managers_that_cannot_be_read_are_passed_over(given: Any) -> None:
 def test_old_updaters_are_joined() -> None:
     old: dict[str, Any] = {"metadata": {"name": "a"}, "data": {}}
     new = {**old, "metadata": {"name": "a"}, "data": {"k0": "x"}}
-    managed.created(CM, new, managed.Manager("m0", "v1"), now="t00", custom=False)
+    managed_fields.created(CM, new, managed_fields.Manager("m0", "v1"), now="t00", custom=False)
     for number in range(1, 15):
         old, new = new, {"metadata": {"name": "a"}, "data": {**new["data"], f"k{number}": "x"}}
-        manager = managed.Manager(f"m{number}", "v1")
+        manager = managed_fields.Manager(f"m{number}", "v1")
         given = old["metadata"]["managedFields"]
-        managed.updated(CM, old, new, manager, given=given, now=f"t{number:02}")
+        managed_fields.updated(CM, old, new, manager, given=given, now=f"t{number:02}")
     entries = new["metadata"]["managedFields"]
-    assert len(entries) == managed.MAX_UPDATERS
+    assert len(entries) == managed_fields.MAX_UPDATERS
     assert entries[0]["manager"] == "ancient-changes"
     names = {key for e in entries for key in e["fieldsV1"]["f:data"] if key != "."}
     assert names == {f"f:k{n}" for n in range(15)}
