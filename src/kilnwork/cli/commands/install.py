@@ -258,7 +258,7 @@ def _named_kinds(allowed: tuple[str, ...]) -> tuple[str, ...]:
     return allowed
 
 
-def _settings(given: dict[str, Any]) -> settings.Settings:
+def _settings(given: dict[str, Any]) -> settings.InstallSettings:
     if (given["storage"] == "hostPath") != bool(given["host_path"]):
         raise click.UsageError("--storage hostPath and --host-path DIR belong together")
     if given["host_path"] and not given["host_path"].startswith("/"):
@@ -270,7 +270,7 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
     if given["drivers_in"] and given["parts"] and "drivers" not in given["parts"]:
         raise click.UsageError("--drivers-in: what it makes is left out; add --only drivers")
     parts = tuple(part for part in settings.PARTS if part in (given["parts"] or settings.PARTS))
-    return settings.Settings(
+    return settings.InstallSettings(
         namespace=given["namespace"],
         image=given["image"],
         worker_image=given["worker_image"],

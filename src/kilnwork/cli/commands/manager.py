@@ -106,16 +106,16 @@ def command(**given: Any) -> int:
     """
     settings = _settings(**given)
     return foreground_server.serve(
-        lambda fail: in_cluster.Server(settings, on_failure=fail),
+        lambda fail: in_cluster.InClusterServer(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )
 
 
-def _settings(**given: Any) -> in_cluster.Settings:
+def _settings(**given: Any) -> in_cluster.InClusterSettings:
     target = options.Target(kubeconfig=given["kubeconfig"], context=given["context"])
     service = f"{manager.SERVICE}.{given['namespace']}.svc:{manager.PORT}"
     host, port = given["listen"]
-    return in_cluster.Settings(
+    return in_cluster.InClusterSettings(
         data_dir=_mounted(given["data"].absolute()),
         kube=session.settings_of(target),
         namespace=given["namespace"],
@@ -142,7 +142,7 @@ def _mounted(data: Path) -> Path:
     return inside if inside.is_dir() else data
 
 
-def _say_ready(server: in_cluster.Server, settings: in_cluster.Settings) -> None:
+def _say_ready(server: in_cluster.InClusterServer, settings: in_cluster.InClusterSettings) -> None:
     click.echo(
         f"kiln manager {version.__version__} leads on {settings.kube.server}, "
         f"term {server.term}, port {server.port} (data: {settings.data_dir})"

@@ -74,7 +74,7 @@ def command(
     Ctrl-C does not wait. Objects, results, files and logs stay in the data directory.
     """
     keep = retention_options.chosen(limited)
-    settings = embedded.Settings(
+    settings = embedded.EmbeddedSettings(
         data_dir=(data or paths.data_dir()).absolute(),
         port=port,
         workdir=(workdir or Path.cwd()).absolute(),
@@ -86,12 +86,12 @@ def command(
         ),
     )
     return foreground_server.serve(
-        lambda fail: embedded.Server(settings, on_failure=fail),
+        lambda fail: embedded.EmbeddedServer(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )
 
 
-def _say_ready(server: embedded.Server, settings: embedded.Settings) -> None:
+def _say_ready(server: embedded.EmbeddedServer, settings: embedded.EmbeddedSettings) -> None:
     state = "is ready" if server.trouble is None else "is not ready, but can be mended,"
     click.echo(f"kiln {version.__version__} {state} at {server.url} (data: {settings.data_dir})")
     if server.trouble is not None:

@@ -224,7 +224,9 @@ class Writer:
                 typed.check(type_, config)
                 version, custom = place.kind.api_version, place.served.custom
                 managed_fields.adopt(type_, base, version, now=self.now(), custom=custom)
-                return managed_fields.apply(type_, base, wanted, manager, force=force, now=self.now())
+                return managed_fields.apply(
+                    type_, base, wanted, manager, force=force, now=self.now()
+                )
             except typed.NotOfType as error:
                 raise updating.no_patch_object(place, config, error) from error
 
