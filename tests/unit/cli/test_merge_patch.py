@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.cli import merging
+from kilnwork.cli import merge_patch
 
 
 def merged(live: Any, change: Any) -> Any:
@@ -25,40 +25,40 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 
 def test_what_was_created_is_unchanged_by_the_same_manifest() -> None:
-    live = merging.annotated(manifest(args=["1"], slots=1))
+    live = merge_patch.annotated(manifest(args=["1"], slots=1))
     live["metadata"]["uid"] = "u"
     live["spec"]["retry"] = {"maxAttempts": 1}
-    assert merging.patch(live, manifest(args=["1"], slots=1.0)) == {}
+    assert merge_patch.patch(live, manifest(args=["1"], slots=1.0)) == {}
 
 
 def test_a_field_left_out_is_removed_but_not_what_others_set() -> None:
-    live = merging.annotated(manifest(args=["1"], suspend=True))
+    live = merge_patch.annotated(manifest(args=["1"], suspend=True))
     live["spec"]["priority"] = 5
-    after = merged(live, merging.patch(live, manifest(args=["2"])))
+    after = merged(live, merge_patch.patch(live, manifest(args=["2"])))
     assert after["spec"] == {"args": ["2"], "priority": 5}
-    assert merging.patch(after, manifest(args=["2"])) == {}
+    assert merge_patch.patch(after, manifest(args=["2"])) == {}
 
 
 def test_an_object_without_the_annotation_only_gains() -> None:
     live = manifest(args=["1"], suspend=True)
-    after = merged(live, merging.patch(live, manifest(args=["2"])))
+    after = merged(live, merge_patch.patch(live, manifest(args=["2"])))
     assert after["spec"] == {"args": ["2"], "suspend": True}
-    assert merging.LAST_APPLIED in after["metadata"]["annotations"]
+    assert merge_patch.LAST_APPLIED in after["metadata"]["annotations"]
 
 
 def test_the_annotation_alone_is_no_change() -> None:
-    assert merging.patch(manifest(args=["1"]), manifest(args=["1"])) == {}
+    assert merge_patch.patch(manifest(args=["1"]), manifest(args=["1"])) == {}
 
 
 def test_true_is_not_one_and_null_removes() -> None:
     live = manifest(suspend=True, priority=1)
-    assert merging.patch(live, manifest(suspend=1))["spec"] == {"suspend": 1}
-    assert merging.patch(live, manifest(priority=None))["spec"] == {"priority": None}
+    assert merge_patch.patch(live, manifest(suspend=1))["spec"] == {"suspend": 1}
+    assert merge_patch.patch(live, manifest(priority=None))["spec"] == {"priority": None}
 
 
 def test_the_annotation_is_what_kubectl_reads() -> None:
-    body = merging.annotated(manifest(args=["ü"]))
-    text = body["metadata"]["annotations"][merging.LAST_APPLIED]
+    body = merge_patch.annotated(manifest(args=["ü"]))
+    text = body["metadata"]["annotations"][merge_patch.LAST_APPLIED]
     assert msgspec.json.decode(text) == {
         "kind": "Task",
         "metadata": {"name": "a", "annotations": {}},
@@ -67,5 +67,5 @@ def test_the_annotation_is_what_kubectl_reads() -> None:
 
 
 def test_an_unreadable_annotation_counts_as_none() -> None:
-    assert merging.last_applied("{") == {}
-    assert merging.last_applied("[1]") == {}
+    assert merge_patch.last_applied("{") == {}
+    assert merge_patch.last_applied("[1]") == {}

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kilnwork.cli import moments
+from kilnwork.cli import time_types
 
 ZURICH = ZoneInfo("Europe/Zurich")
 
@@ -15,19 +15,19 @@ def utc(*parts: int) -> float:
 
 
 def test_a_zone_is_kept_and_a_missing_one_is_that_of_the_schedule() -> None:
-    assert moments.parse("2026-01-02T03:04:05Z").first(ZURICH) == utc(2026, 1, 2, 3, 4, 5)
-    assert moments.parse("2026-01-02T03:04").first(ZURICH) == utc(2026, 1, 2, 2, 4)
+    assert time_types.parse("2026-01-02T03:04:05Z").first(ZURICH) == utc(2026, 1, 2, 3, 4, 5)
+    assert time_types.parse("2026-01-02T03:04").first(ZURICH) == utc(2026, 1, 2, 2, 4)
 
 
 def test_a_date_is_all_of_that_day_also_when_clocks_change() -> None:
-    day = moments.parse("2026-03-29")
+    day = time_types.parse("2026-03-29")
     assert day.first(ZURICH) == utc(2026, 3, 28, 23)
     assert day.last(ZURICH) == utc(2026, 3, 29, 22) - 1
-    assert moments.parse("20260329") == day
-    assert moments.parse("2026-01-02T00:00").last(ZURICH) == utc(2026, 1, 1, 23)
+    assert time_types.parse("20260329") == day
+    assert time_types.parse("2026-01-02T00:00").last(ZURICH) == utc(2026, 1, 1, 23)
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-01", "12:00"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no time: write it as"):
-        moments.parse(text)
+        time_types.parse(text)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kilnwork.cli import errors, journal, session
+from kilnwork.cli import errors, session, task_lists
 from kilnwork.kit import progress_meter
 
 MAX_SHOWN = 20
@@ -59,11 +59,11 @@ class Children:
         self._failed = failed
         wanted = {"parent": self._ref, "state": "Failed"}
         with contextlib.suppress(*errors.SERVER_ERRORS):  # the end of the task says it again
-            found = journal.listed(self._session, wanted=wanted, limit=MAX_SHOWN)
+            found = task_lists.listed(self._session, wanted=wanted, limit=MAX_SHOWN)
             for item in reversed([each async for each in found]):
                 self._tell(item)
 
-    def _tell(self, item: journal.Item) -> None:
+    def _tell(self, item: task_lists.Item) -> None:
         if item["id"] in self._shown or len(self._shown) >= MAX_SHOWN:
             return
         self._shown.add(item["id"])
@@ -73,11 +73,11 @@ class Children:
             click.echo(f"more failures are counted and not shown: {more}", err=True)
 
 
-def failure(item: journal.Item) -> str:
+def failure(item: task_lists.Item) -> str:
     """One line about a task that has failed."""
     why = item.get("message") or item.get("reason") or "no reason is known"
-    name = journal.name(item) or "task"
-    return f"{name} ({journal.short_id(item['id'])}) failed: {str(why).splitlines()[0]}"
+    name = task_lists.name(item) or "task"
+    return f"{name} ({task_lists.short_id(item['id'])}) failed: {str(why).splitlines()[0]}"
 
 
 def children(s: session.Session, ref: str) -> Children | None:

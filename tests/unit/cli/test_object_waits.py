@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilnwork.cli import waiting
+from kilnwork.cli import object_waits
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,9 @@ from kilnwork.cli import waiting
 def test_a_task_is_over_when_no_later_run_is_asked_for(
     state: str, run: int, asked: int, *, over: bool
 ) -> None:
-    assert waiting.final({"spec": {"run": asked}, "status": {"state": state, "run": run}}) is over
+    assert (
+        object_waits.final({"spec": {"run": asked}, "status": {"state": state, "run": run}}) is over
+    )
 
 
 def test_a_success_that_is_forced_to_run_again_is_not_over() -> None:
@@ -28,11 +30,11 @@ def test_a_success_that_is_forced_to_run_again_is_not_over() -> None:
         "spec": {"run": 2},
         "status": {"state": "Success", "run": 1},
     }
-    assert not waiting.final(found)
-    assert waiting.final({**found, "spec": {"run": 3}})
+    assert not object_waits.final(found)
+    assert object_waits.final({**found, "spec": {"run": 3}})
 
 
 def test_fields_that_are_missing_are_those_of_a_first_run() -> None:
-    assert waiting.final({"spec": {}, "status": {"state": "Failed"}})
-    assert not waiting.final({"spec": {}})
-    assert not waiting.final(None)
+    assert object_waits.final({"spec": {}, "status": {"state": "Failed"}})
+    assert not object_waits.final({"spec": {}})
+    assert not object_waits.final(None)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kilnwork.cli import limits
+from kilnwork.cli import jobs_api_options
 from kilnwork.cli import options as common
 from kilnwork.dispatch.hub import retention
 
@@ -44,7 +44,7 @@ _OPTIONS = (
     ),
     click.option(
         "--keep-size",
-        type=limits.SIZE,
+        type=jobs_api_options.SIZE,
         metavar="SIZE",
         help="Forget the oldest earlier when journal, output and results take more than this.",
     ),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.cli import journal
+from kilnwork.cli import task_lists
 from kilnwork.kit import clock, ids
 
 PARENT = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10"
@@ -19,7 +19,7 @@ def at(seconds: float) -> str:
     return clock.rfc3339_micro(NOW - seconds)
 
 
-def item(**facts: Any) -> journal.Item:
+def item(**facts: Any) -> task_lists.Item:
     made = {
         "id": CHILD,
         "namespace": "default",
@@ -51,7 +51,7 @@ def test_a_table_for_people() -> None:
         item(id=PARENT, name="all", state="Running", reason="Started", startTime=at(185.0)),
         item(id=str(PARENT).replace("10", "12"), state="Pending", reason="NoFreeSlot", attempts=0),
     ]
-    header, *rows = (cells(line) for line in journal.table(items, now=NOW))
+    header, *rows = (cells(line) for line in task_lists.table(items, now=NOW))
     assert header == ["ID", "NAME", "STATE", "ATTEMPTS", "AGE", "TOOK", "PARENT"]
     assert rows == [
         ["5c1f2b11", "words:count", "Failed (Raised)", "2", "3m", "50ms", "all"],
@@ -62,18 +62,18 @@ def test_a_table_for_people() -> None:
 
 def test_what_is_suspended_says_so_although_it_runs() -> None:
     running = item(state="Running", reason="Started", suspended=True)
-    assert journal.state(running) == "Running (Suspended)"
-    assert journal.state(item(state="Pending", reason="Suspended")) == "Pending (Suspended)"
+    assert task_lists.state(running) == "Running (Suspended)"
+    assert task_lists.state(item(state="Pending", reason="Suspended")) == "Pending (Suspended)"
 
 
 def test_a_wide_table_has_whole_ids_and_functions() -> None:
-    header, row = journal.table([item(function="m:f", message="x")], now=NOW, wide=True)
+    header, row = task_lists.table([item(function="m:f", message="x")], now=NOW, wide=True)
     assert row.startswith(f"{CHILD}   m:f ")
     assert header.split()[7:9] == ["FUNCTION", "CLUSTER"]
 
 
 def test_namespaces_come_first() -> None:
-    header, row = journal.table([item(namespace="far")], now=NOW, namespaces=True)
+    header, row = task_lists.table([item(namespace="far")], now=NOW, namespaces=True)
     assert (header.split()[0], row.split()[0]) == ("NAMESPACE", "far")
 
 
@@ -89,33 +89,33 @@ def test_a_table_fits_into_its_width(facts: list[tuple[str, str, str, float]]) -
         )
         for name, reason, parent, age in facts
     ]  # fmt: skip
-    lines = journal.table(items, now=NOW)
-    assert max(len(line) for line in lines) <= journal.WIDTH
+    lines = task_lists.table(items, now=NOW)
+    assert max(len(line) for line in lines) <= task_lists.WIDTH
     for one, line in zip(items, lines[1:], strict=True):
-        assert line.startswith(journal.short_id(one["id"]))
+        assert line.startswith(task_lists.short_id(one["id"]))
 
 
 def test_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
     first, second = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10", "0199a0d2-7c1e-7d35-8a51-1d4c5c1f2a10"
     other = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2b10"
-    assert journal.short_ids([first, second, other]) == {
+    assert task_lists.short_ids([first, second, other]) == {
         first: "0d4c5c1f2a10",
         second: "1d4c5c1f2a10",
         other: "5c1f2b10",
     }
-    assert journal.short_ids([]) == {}
-    assert journal.short_ids([first, first]) == {first: "5c1f2a10"}
+    assert task_lists.short_ids([]) == {}
+    assert task_lists.short_ids([first, first]) == {first: "5c1f2a10"}
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16), unique=True, max_size=20))
 def test_short_ids_are_ends_of_one_id_each(raw: list[bytes]) -> None:
     known = [ids.task_text(ids.TaskId(one)) for one in raw]
-    for whole, short in journal.short_ids(known).items():
+    for whole, short in task_lists.short_ids(known).items():
         assert [one for one in known if one.replace("-", "").endswith(short)] == [whole]
-        assert len(short) >= journal.SHORT_ID
+        assert len(short) >= task_lists.SHORT_ID
 
 
-async def as_pages(items: list[journal.Item]) -> AsyncIterator[journal.Item]:
+async def as_pages(items: list[task_lists.Item]) -> AsyncIterator[task_lists.Item]:
     for one in items:
         yield one
 
@@ -124,40 +124,40 @@ async def as_pages(items: list[journal.Item]) -> AsyncIterator[journal.Item]:
     ("by", "wanted"),
     [("took", ["b", "a", "c"]), ("cpu", ["c", "a", "b"]), ("peak", ["a", "b", "c"])],
 )
-async def test_the_greatest_come_first(by: journal.Measure, wanted: list[str]) -> None:
+async def test_the_greatest_come_first(by: task_lists.Measure, wanted: list[str]) -> None:
     items = [
         item(name="a", startTime=at(90), finishTime=at(80), cpuSeconds=2.0, peakMemoryBytes=9),
         item(name="b", startTime=at(50), cpuSeconds=0.5, peakMemoryBytes=8),  # still runs
         item(name="c", startTime=at(90), finishTime=at(89), cpuSeconds=8.0, peakMemoryBytes=7),
         item(name="not started"),
     ]
-    found = await journal.greatest(as_pages(items), by=by, limit=3, now=NOW)
+    found = await task_lists.greatest(as_pages(items), by=by, limit=3, now=NOW)
     assert ([one["name"] for one in found.items], found.more) == (wanted, 1)
-    found = await journal.greatest(as_pages(items), by=by, limit=0, now=NOW)
+    found = await task_lists.greatest(as_pages(items), by=by, limit=0, now=NOW)
     assert ([one["name"] for one in found.items], found.more) == ([*wanted, "not started"], 0)
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 12))
 async def test_the_greatest_are_those_of_the_sorted_list(values: list[int], limit: int) -> None:
     items = [item(name=str(n), peakMemoryBytes=value) for n, value in enumerate(values)]
-    found = await journal.greatest(as_pages(items), by="peak", limit=limit, now=NOW)
+    found = await task_lists.greatest(as_pages(items), by="peak", limit=limit, now=NOW)
     assert found.items == sorted(items, key=lambda one: -one["peakMemoryBytes"])[:limit]
     assert found.more == max(0, len(values) - limit)
 
 
 def test_parents_by_name_or_function_or_short_id() -> None:
     of = f"{PARENT}/1/2"
-    assert journal.parent({"parent": of, "parentName": "all", "parentFunction": "m:f"}) == "all"
+    assert task_lists.parent({"parent": of, "parentName": "all", "parentFunction": "m:f"}) == "all"
     unnamed = {"parent": of, "parentName": PARENT, "parentFunction": "m:total"}
-    assert journal.parent(unnamed) == "total (5c1f2a10)"
-    assert journal.parent({"parent": of}) == "5c1f2a10"
-    assert journal.parent({}) is None
+    assert task_lists.parent(unnamed) == "total (5c1f2a10)"
+    assert task_lists.parent({"parent": of}) == "5c1f2a10"
+    assert task_lists.parent({}) is None
 
 
 def test_an_error_is_printed_after_what_caused_it() -> None:
     cause = {"type": "OSError", "text": "gone", "traceback": "Traceback\nOSError: gone\n"}
     error = {"type": "ValueError", "text": "bad", "notes": ["in part 7"], "cause": cause}
-    assert list(journal.traceback(error)) == [
+    assert list(task_lists.traceback(error)) == [
         "Traceback",
         "OSError: gone",
         "",
@@ -166,4 +166,4 @@ def test_an_error_is_printed_after_what_caused_it() -> None:
         "ValueError: bad",
         "in part 7",
     ]
-    assert list(journal.traceback(None)) == []
+    assert list(task_lists.traceback(None)) == []

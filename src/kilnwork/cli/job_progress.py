@@ -18,9 +18,9 @@ from kilnwork.cli import (
     job_lists,
     job_names,
     job_objects,
-    progress,
+    object_waits,
     session,
-    waiting,
+    wait_notice,
 )
 from kilnwork.kit import progress_meter
 
@@ -55,9 +55,9 @@ async def follow(s: session.Session, name: str) -> None:
 
 async def _until_over(s: session.Session, name: str, failures: "_Failures") -> job_names.Item:
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
-    subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+    subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
     seen, said, shown = "", "", _bar(f"Job {name} is accepted")
-    async with shown as bar, contextlib.aclosing(waiting.versions(s, subject)) as versions:
+    async with shown as bar, contextlib.aclosing(object_waits.versions(s, subject)) as versions:
         async for found in versions:
             uid = found["metadata"]["uid"] if found is not None else ""
             if found is None or (seen and uid != seen):
@@ -75,12 +75,12 @@ async def _until_over(s: session.Session, name: str, failures: "_Failures") -> j
 
 
 @contextlib.asynccontextmanager
-async def _bar(text: str) -> AsyncIterator[progress.Waiting | None]:
+async def _bar(text: str) -> AsyncIterator[wait_notice.Waiting | None]:
     """In a terminal what is said there; None without one."""
     if not sys.stderr.isatty():
         yield None
         return
-    async with progress.waiting(text) as bar:
+    async with wait_notice.waiting(text) as bar:
         yield bar
 
 

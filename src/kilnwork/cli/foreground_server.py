@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 import click
 import uvloop
 
-from kilnwork.cli import errors, exits, progress
+from kilnwork.cli import errors, exits, wait_notice
 from kilnwork.kit import coroutines, logs, processes
 from kilnwork.kit import errors as kit_errors
 
@@ -82,7 +82,7 @@ async def _serve(make: Callable[[Say], S], ready: Callable[[S], None]) -> int:
     background = coroutines.BackgroundWork("foreground")
     failure: kit_errors.KilnError | None = None
     try:
-        async with progress.waiting("starting") as waiting:
+        async with wait_notice.waiting("starting") as waiting:
             starting = background.start("start", _outcome(server.start(say=waiting.say)))
             await _either(starting, endings.first)
         failure = starting.result() if starting.done() else None
@@ -164,7 +164,7 @@ class _Endings:
 async def _stop(server: Server, endings: _Endings) -> None:
     """Stop in order; cut it short after `_STOP_S` or at the second signal."""
     background = coroutines.BackgroundWork("stop")
-    async with progress.waiting("stopping") as waiting:
+    async with wait_notice.waiting("stopping") as waiting:
         stopping = background.start("stop", server.stop(say=waiting.say))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S):

@@ -5,18 +5,18 @@ from collections.abc import Iterator
 import yaml
 
 from kilnwork.api import admission, crd, kinds, meta, reasons
-from kilnwork.cli.installing import rights, settings, workload
+from kilnwork.cli.installation import rights, settings, workload
 
 _ENFORCED = "pod-security.kubernetes.io/enforce"
 _ADMISSION = "admissionregistration.k8s.io/v1"
 
 
-def objects(chosen: settings.Settings) -> list[meta.JsonObject]:
+def objects(chosen: settings.InstallSettings) -> list[meta.JsonObject]:
     """Namespace first, the manager last."""
     return list(_objects(chosen))
 
 
-def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
+def _objects(chosen: settings.InstallSettings) -> Iterator[meta.JsonObject]:
     if {"namespace", "rights", "manager"} & set(chosen.parts):
         yield _namespace(chosen)
     if "crds" in chosen.parts:
@@ -44,7 +44,7 @@ def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
             yield workload.http_executors(chosen)
 
 
-def _namespace(chosen: settings.Settings) -> meta.JsonObject:
+def _namespace(chosen: settings.InstallSettings) -> meta.JsonObject:
     labels = rights.labels()
     if chosen.volume.storage != "hostPath":  # the standards below `privileged` forbid that
         # `restricted` wants Pods to say that they are not root's, and one of `--run-as node` cannot

@@ -6,13 +6,13 @@ import click
 import pytest
 from click import testing
 
-from kilnwork.cli import limits
+from kilnwork.cli import jobs_api_options
 
 
 @click.command()
-@limits.options
+@jobs_api_options.options
 def _command(**given: Any) -> None:
-    click.echo(repr(limits.chosen(given)))
+    click.echo(repr(jobs_api_options.chosen(given)))
     assert not given
 
 
@@ -20,7 +20,7 @@ def _command(**given: Any) -> None:
     ("text", "size"), [("1", 1), ("500Mi", 500 << 20), ("3Gi", 3 << 30), (" 2Ti ", 2 << 40)]
 )
 def test_a_size_has_binary_units(text: str, size: int) -> None:
-    assert limits.SIZE.convert(text, None, None) == size
+    assert jobs_api_options.SIZE.convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5Gi", "10GB", "Gi", "1 Gi", "1e9"])

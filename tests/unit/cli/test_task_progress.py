@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from kilnwork.cli import options, session, task_following
+from kilnwork.cli import options, session, task_progress
 from kilnwork.kit import clock
 
 
@@ -30,8 +30,8 @@ def server() -> Server:
 
 
 @pytest.fixture
-def children(server: Server) -> task_following.Children:
-    return task_following.Children(cast(session.Session, server), "total")
+def children(server: Server) -> task_progress.Children:
+    return task_progress.Children(cast(session.Session, server), "total")
 
 
 def failed(number: int, **facts: Any) -> dict[str, Any]:
@@ -39,9 +39,7 @@ def failed(number: int, **facts: Any) -> dict[str, Any]:
     return {"id": task, "name": task, "function": "m:leaf", "message": "ValueError: no", **facts}
 
 
-def test_a_line_has_bar_rate_and_failures(
-    server: Server, children: task_following.Children
-) -> None:
+def test_a_line_has_bar_rate_and_failures(server: Server, children: task_progress.Children) -> None:
     assert children.line(None) == ""
     assert children.line({"total": 0}) == ""
     assert children.line({"total": 4}) == "[..........]   0%  0 of 4 tasks"
@@ -51,7 +49,7 @@ def test_a_line_has_bar_rate_and_failures(
 
 
 async def test_each_failure_is_printed_once(
-    server: Server, children: task_following.Children, capsys: pytest.CaptureFixture[str]
+    server: Server, children: task_progress.Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await children.tell({"total": 3, "failed": 0})
     assert server.asked == []
@@ -68,16 +66,16 @@ async def test_each_failure_is_printed_once(
 
 
 async def test_of_many_failures_the_first_are_printed(
-    server: Server, children: task_following.Children, capsys: pytest.CaptureFixture[str]
+    server: Server, children: task_progress.Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.items = [failed(number) for number in range(task_following.MAX_SHOWN + 5)]
+    server.items = [failed(number) for number in range(task_progress.MAX_SHOWN + 5)]
     await children.tell({"total": 100, "failed": len(server.items)})
     await children.tell({"total": 100, "failed": len(server.items) + 1})
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == task_following.MAX_SHOWN + 1
+    assert len(lines) == task_progress.MAX_SHOWN + 1
     assert lines[-1].endswith("`kiln tasks --parent total --state Failed` lists them")
     assert len(server.asked) == 1
 
 
 def test_without_a_terminal_there_is_none(server: Server) -> None:
-    assert task_following.children(cast(session.Session, server), "total") is None
+    assert task_progress.children(cast(session.Session, server), "total") is None

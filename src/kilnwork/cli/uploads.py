@@ -15,7 +15,7 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.cli import errors, file_jobs, progress, session
+from kilnwork.cli import errors, file_jobs, session, wait_notice
 from kilnwork.kit import progress_meter
 from kilnwork.kube import errors as kube_errors
 
@@ -134,7 +134,7 @@ class Upload:
     async def run(self) -> str:
         """Send all of it: the id under which the server has it."""
         text = "uploading"
-        async with progress.waiting(text, every_s=5.0) as waiting:
+        async with wait_notice.waiting(text, every_s=5.0) as waiting:
             over = await self._begin()
             while not over:
                 piece = await self._read()
@@ -194,7 +194,7 @@ class Upload:
         size, end = self._source.size, self.sent + len(data)
         return _Piece(self.sent, data, len(data) < PIECE_BYTES if size is None else end >= size)
 
-    async def _append(self, piece: _Piece, waiting: progress.Waiting) -> None:
+    async def _append(self, piece: _Piece, waiting: wait_notice.Waiting) -> None:
         """Until the server has it; raises what cannot be helped."""
         away_s = 0.0
         while True:

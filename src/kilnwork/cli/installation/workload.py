@@ -7,7 +7,7 @@ the Pod Security Standard `restricted`, except for a hostPath volume.
 from typing import Any
 
 from kilnwork.api import manager, meta
-from kilnwork.cli.installing import rights, settings
+from kilnwork.cli.installation import rights, settings
 
 DATA = "/var/lib/kilnwork"
 _VOLUME = "data"
@@ -25,7 +25,7 @@ _EXECUTORS = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component
 _TMP: meta.JsonObject = {"name": "tmp", "emptyDir": {}}
 
 
-def service(chosen: settings.Settings) -> meta.JsonObject:
+def service(chosen: settings.InstallSettings) -> meta.JsonObject:
     """Where workers, drivers and commands find the leader: only that one is ready."""
     port = {"name": manager.PORT_NAME, "port": manager.PORT, "targetPort": manager.PORT_NAME}
     return {
@@ -36,7 +36,7 @@ def service(chosen: settings.Settings) -> meta.JsonObject:
     }
 
 
-def stateful_set(chosen: settings.Settings) -> meta.JsonObject:
+def stateful_set(chosen: settings.InstallSettings) -> meta.JsonObject:
     """The manager's Pod and its volume."""
     made = _pod(chosen, rights.MANAGER, _container(chosen), _volumes(chosen))
     pod = {"metadata": {"labels": {**rights.labels(), **_SELECTOR}}, "spec": made}
@@ -57,7 +57,7 @@ def stateful_set(chosen: settings.Settings) -> meta.JsonObject:
     }
 
 
-def http_executors(chosen: settings.Settings) -> meta.JsonObject:
+def http_executors(chosen: settings.InstallSettings) -> meta.JsonObject:
     """Processes that send the HTTP requests of tasks: as many as one likes, none has a state."""
     environment = [
         {"name": manager.NAMESPACE_VARIABLE, "value": chosen.namespace},
@@ -94,7 +94,7 @@ def _metadata(name: str, namespace: str) -> meta.JsonObject:
     return {"name": name, "namespace": namespace, "labels": {**rights.labels(), **_SELECTOR}}
 
 
-def _volumes(chosen: settings.Settings) -> list[meta.JsonObject]:
+def _volumes(chosen: settings.InstallSettings) -> list[meta.JsonObject]:
     volumes: list[meta.JsonObject] = [_TMP]
     if chosen.volume.storage == "emptyDir":
         volumes.append({"name": _VOLUME, "emptyDir": {}})
@@ -105,7 +105,7 @@ def _volumes(chosen: settings.Settings) -> list[meta.JsonObject]:
 
 
 def _pod(
-    chosen: settings.Settings,
+    chosen: settings.InstallSettings,
     account: str,
     container: meta.JsonObject,
     volumes: list[meta.JsonObject],
@@ -153,7 +153,7 @@ def _toleration(given: settings.Toleration) -> meta.JsonObject:
     return found
 
 
-def _container(chosen: settings.Settings) -> meta.JsonObject:
+def _container(chosen: settings.InstallSettings) -> meta.JsonObject:
     container = {
         "name": "manager",
         "image": chosen.image,
@@ -168,7 +168,7 @@ def _container(chosen: settings.Settings) -> meta.JsonObject:
 
 
 def _hardened(
-    chosen: settings.Settings, container: meta.JsonObject, *mounts: meta.JsonObject
+    chosen: settings.InstallSettings, container: meta.JsonObject, *mounts: meta.JsonObject
 ) -> meta.JsonObject:
     """Add what the Pod Security Standard `restricted` wants, and a place for temporary files."""
     container["securityContext"] = {
@@ -183,7 +183,7 @@ def _hardened(
     return container
 
 
-def _arguments(chosen: settings.Settings) -> list[str]:
+def _arguments(chosen: settings.InstallSettings) -> list[str]:
     arguments = [f"--namespace={chosen.namespace}", f"--data={DATA}"]
     arguments += [f"--only-in={name}" for name in chosen.only_in]
     arguments += [f"--allow-kind={name}" for name in chosen.objects.kinds]
@@ -197,7 +197,7 @@ def _arguments(chosen: settings.Settings) -> list[str]:
     return arguments + _logging(chosen)
 
 
-def _logging(chosen: settings.Settings) -> list[str]:
+def _logging(chosen: settings.InstallSettings) -> list[str]:
     arguments = ["--verbose"] * settings.LOG_LEVELS.index(chosen.log_level)
     return [*arguments, "--log-json"] if chosen.log_json else arguments
 

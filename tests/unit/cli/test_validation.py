@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.cli import validating
+from kilnwork.cli import validation
 
 NOON, NEVER = "0 12 * * *", "61 2 * * *"
 
@@ -34,8 +34,8 @@ def schedule(expression: str) -> dict[str, Any]:
 
 
 def test_new_object() -> None:
-    assert validating.find_refusal(kinds.JOB_CONFIGS, config()) is None
-    said = validating.find_refusal(kinds.JOB_CONFIGS, config(NEVER))
+    assert validation.find_refusal(kinds.JOB_CONFIGS, config()) is None
+    said = validation.find_refusal(kinds.JOB_CONFIGS, config(NEVER))
     start = (
         'JobConfig.kilnwork.dev "report" is invalid: '
         'spec.schedule.cron.expression: Invalid value: "61 2 * * *": '
@@ -47,7 +47,7 @@ def test_new_object() -> None:
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     given = config(NEVER, name="Report", labels={"a": "b c"})
     given["spec"]["template"]["spec"]["taskTemplate"]["command"] = ["${job.nmae}"]
-    said = validating.find_refusal(kinds.JOB_CONFIGS, given) or ""
+    said = validation.find_refusal(kinds.JOB_CONFIGS, given) or ""
     for field in ("metadata.name", "metadata.labels", "cron.expression", "taskTemplate.command"):
         assert field in said
 
@@ -56,8 +56,8 @@ def test_name_that_the_server_generates() -> None:
     def job(prefix: str) -> dict[str, Any]:
         return {"metadata": {"generateName": prefix}, "spec": {"configName": "report"}}
 
-    assert validating.find_refusal(kinds.JOBS, job("report-")) is None
-    assert "metadata.generateName" in (validating.find_refusal(kinds.JOBS, job("Report-")) or "")
+    assert validation.find_refusal(kinds.JOBS, job("report-")) is None
+    assert "metadata.generateName" in (validation.find_refusal(kinds.JOBS, job("Report-")) or "")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_name_that_the_server_generates() -> None:
     ],
 )
 def test_patch_may_leave_what_was_wrong(before: str, patch: dict[str, Any], refused: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    said = validating.find_refusal_of_patch(kinds.JOB_CONFIGS, live(before), patch)
+    said = validation.find_refusal_of_patch(kinds.JOB_CONFIGS, live(before), patch)
     assert (said is not None) == refused
 
 
@@ -83,7 +83,7 @@ def test_patch_of_what_cannot_change() -> None:
         "spec": {"template": {"taskTemplate": {"command": ["true"]}}, "optionValues": {"a": 1}},
     }
     patch = {"spec": {"optionValues": {"a": 2}}}
-    said = validating.find_refusal_of_patch(kinds.JOBS, job, patch)
+    said = validation.find_refusal_of_patch(kinds.JOBS, job, patch)
     assert said is not None
     assert "spec.optionValues" in said
 
@@ -97,4 +97,4 @@ def test_patch_of_what_cannot_change() -> None:
     ],
 )
 def test_what_is_left_to_the_server(kind: resource.Resource, given: dict[str, Any]) -> None:
-    assert validating.find_refusal(kind, given) is None
+    assert validation.find_refusal(kind, given) is None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import job_config, meta
-from kilnwork.cli import merging
+from kilnwork.cli import merge_patch
 
 FIELD_MANAGER = "kiln-deploy"
 """Owner of the fields that are deployed, as server-side apply has it."""
@@ -102,7 +102,7 @@ def _differences(field: str, before: Any, after: Any) -> Iterator[Change]:
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for position, pair in enumerate(zip(before, after, strict=True)):
             yield from _differences(f"{field}[{position}]", *pair)
-    elif not merging.same(before, after):
+    elif not merge_patch.same(before, after):
         yield Change(field, before, after)
 
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from kilnwork.cli import progress
+from kilnwork.cli import wait_notice
 from support import waiting
 
 
 async def test_nothing_is_said_when_it_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
-    async with progress.waiting("waiting for x"):
+    async with wait_notice.waiting("waiting for x"):
         pass
     assert capsys.readouterr().err == ""
 
@@ -17,7 +17,7 @@ async def test_nothing_is_said_when_it_is_quick(capsys: pytest.CaptureFixture[st
 async def test_each_text_is_said_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(wait_notice, "PATIENCE_S", 0.01)
     said = ""
 
     def heard() -> str:
@@ -25,7 +25,7 @@ async def test_each_text_is_said_once(
         said += capsys.readouterr().err
         return said
 
-    async with progress.waiting("one") as shown:
+    async with wait_notice.waiting("one") as shown:
         await waiting.wait_until_async(lambda: heard() == "one\n", what="the first text")
         shown.say("two")
         await waiting.wait_until_async(lambda: heard() == "one\ntwo\n", what="the second")

@@ -15,9 +15,9 @@ from kilnwork.cli import (
     job_names,
     job_objects,
     kinds,
+    object_waits,
     session,
     set_objects,
-    waiting,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -78,13 +78,13 @@ async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> No
     else:
         state = str((live.get("status") or {}).get("state", ""))
         was_suspended = bool(live["spec"].get("suspend"))
-        if not waiting.is_final(state) or (was_suspended and not suspended):
+        if not object_waits.is_final(state) or (was_suspended and not suspended):
             change = {"spec": {"suspend": suspended}}
             await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
-        if waiting.is_final(state) and was_suspended and not suspended:
+        if object_waits.is_final(state) and was_suspended and not suspended:
             click.echo(set_objects.resumed_ended(f"task {name}", state, retry=name))
             return
-    if waiting.is_final(state):
+    if object_waits.is_final(state):
         raise errors.CommandError(f"task {name} is already {state}")
     click.echo(f"{name} {'is suspended' if suspended else 'goes on'}")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.cli import uploading
+from kilnwork.cli import uploads
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from kilnwork.cli import uploading
 )
 def test_a_json_array_is_told_from_lines(tmp_path: Path, content: bytes, array: bool) -> None:  # noqa: FBT001
     (tmp_path / "file").write_bytes(content)
-    source = uploading.Source(str(tmp_path / "file"))
+    source = uploads.Source(str(tmp_path / "file"))
     assert source.is_array() is array
     assert source.read(1 << 20) == content
     source.close()
@@ -33,7 +33,7 @@ def test_a_pipe_is_not_looked_at(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     held = os.open(tmp_path / "pipe", os.O_RDWR)
     os.write(held, b"[")
-    source = uploading.Source(str(tmp_path / "pipe"))
+    source = uploads.Source(str(tmp_path / "pipe"))
     assert not source.is_array()
     source.close()
     os.close(held)
@@ -41,11 +41,11 @@ def test_a_pipe_is_not_looked_at(tmp_path: Path) -> None:
 
 def test_of_an_upload_that_broke_off_it_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1\n")
-    with contextlib.closing(uploading.Source(str(tmp_path / "file"))) as source:
+    with contextlib.closing(uploads.Source(str(tmp_path / "file"))) as source:
         assert source.going_on("u-1") == "the same command with --resume u-1 goes on where it is"
     os.mkfifo(tmp_path / "pipe")
     held = os.open(tmp_path / "pipe", os.O_RDWR)
-    with contextlib.closing(uploading.Source(str(tmp_path / "pipe"))) as source:
+    with contextlib.closing(uploads.Source(str(tmp_path / "pipe"))) as source:
         said = source.going_on("u-1")
     os.close(held)
     assert said.startswith(f"{tmp_path}/pipe cannot be read again, so start again. ")

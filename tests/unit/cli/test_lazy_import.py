@@ -10,9 +10,9 @@ from support import certificates
 
 PROGRAM = """
 import json, os
-from kilnwork.cli import lazy
+from kilnwork.cli import lazy_import
 before = dict(os.environ)
-lazy.load("kilnwork.kube.transport", "Transport")
+lazy_import.load("kilnwork.kube.transport", "Transport")
 import aiohttp.connector, ssl
 trusted = aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"]
 own = ssl.create_default_context().cert_store_stats()["x509_ca"]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import click
 
-from kilnwork.cli import lazy
+from kilnwork.cli import lazy_import
 from kilnwork.kit import coroutines
 
 PATIENCE_S = 1.0
@@ -43,14 +43,14 @@ class _Spinner:
     """One line that rich keeps moving and takes away at the end."""
 
     def __init__(self) -> None:
-        self._console: Any = lazy.load("rich.console", "Console")(stderr=True)
-        self._status: Any = lazy.load("rich.status", "Status")("", console=self._console)
+        self._console: Any = lazy_import.load("rich.console", "Console")(stderr=True)
+        self._status: Any = lazy_import.load("rich.status", "Status")("", console=self._console)
         self._status.start()
 
     def show(self, text: str) -> None:
         room = max(20, self._console.width - 4)
         line = text if len(text) <= room else f"{text[: room - 1]}…"
-        self._status.update(lazy.load("rich.text", "Text")(line))
+        self._status.update(lazy_import.load("rich.text", "Text")(line))
 
     def close(self) -> None:
         self._status.stop()

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.cli import deploying
+from kilnwork.cli import config_changes
 
 
 def config(**spec: Any) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def config(**spec: Any) -> dict[str, Any]:
 
 
 def lines(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [str(change) for change in deploying.changes(before, after)]
+    return [str(change) for change in config_changes.changes(before, after)]
 
 
 def test_each_field_that_differs_has_a_line() -> None:
@@ -75,7 +75,7 @@ def test_defaults_of_optional_parts_are_written_out() -> None:
         },
     }
     before = copy.deepcopy(body)
-    spec = deploying.with_defaults(body)["spec"]
+    spec = config_changes.with_defaults(body)["spec"]
     assert body == before
     assert spec["schedule"] == {"cron": {"expression": "@daily", "format": "standard"}}
     assert spec["concurrency"] == {"policy": "Allow"}, "what others set there stays"
@@ -116,4 +116,4 @@ JSON = st.recursive(
 @given(JSON, JSON)
 def test_nothing_differs_exactly_if_they_are_equal(before: Any, after: Any) -> None:
     same = msgspec.json.encode(before, order="sorted") == msgspec.json.encode(after, order="sorted")
-    assert (deploying.changes(config(x=before), config(x=after)) == []) is same
+    assert (config_changes.changes(config(x=before), config(x=after)) == []) is same

@@ -61,7 +61,7 @@ class Objects:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class InstallSettings:
     """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`;
     `only_in`: those that are served, empty: all. `http_executors`: how many Pods send HTTP
     requests. `manager_arguments`: more for `kiln manager`; `ponds`: it serves DataPonds."""

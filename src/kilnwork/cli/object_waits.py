@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kilnwork.api import kinds, meta, resource, task
-from kilnwork.cli import errors, progress, session, task_following
+from kilnwork.cli import errors, session, task_progress, wait_notice
 from kilnwork.kube import errors as kube_errors
 
 _PAUSE_S = 0.5
@@ -71,11 +71,11 @@ async def until(
     """
     last = ""
     is_task = subject.resource == kinds.TASKS
-    children = task_following.children(s, subject.name) if is_task else None
+    children = task_progress.children(s, subject.name) if is_task else None
     try:
         async with (
             asyncio.timeout(None) as limit,
-            progress.waiting(text) as waiting,
+            wait_notice.waiting(text) as waiting,
             contextlib.aclosing(versions(s, subject)) as found_ones,
         ):
             async for found in found_ones:
@@ -171,10 +171,10 @@ def _standing(found: Mapping[str, Any]) -> str:
 async def _journal(
     s: session.Session, name: str, *, text: str, timeout_s: float | None, run: int
 ) -> str:
-    children = task_following.children(s, name)
-    query = {"wait": "20" if children is None else f"{task_following.LOOK_S:.0f}"}
+    children = task_progress.children(s, name)
+    query = {"wait": "20" if children is None else f"{task_progress.LOOK_S:.0f}"}
     try:
-        async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
+        async with asyncio.timeout(timeout_s), wait_notice.waiting(text) as waiting:
             while True:
                 found = await s.ask("GET", s.tasks_path(name), query=query)
                 if is_final(found["state"]) and found["run"] >= run:

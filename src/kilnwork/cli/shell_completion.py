@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from kilnwork.api import filejobs, resource
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import journal, kinds, options, quick_reads
+from kilnwork.cli import kinds, options, quick_reads, task_lists
 from kilnwork.endpoints import client
 from kilnwork.kit import errors
 
@@ -44,7 +44,7 @@ def _tasks(reader: Reader, incomplete: str) -> list[str]:
     """Also whole ids to who has typed something."""
     path = f"/v1/namespaces/{reader.namespace}/tasks"
     found = (reader.of_manager(path, {"limit": _NEWEST}) or {}).get("items") or []
-    shown = journal.short_ids([item["id"] for item in found])
+    shown = task_lists.short_ids([item["id"] for item in found])
     known = [
         shown[item["id"]] if item["name"] == item["id"] else str(item["name"]) for item in found
     ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from kilnwork.api import kinds, manager, meta
-from kilnwork.cli.installing import settings
+from kilnwork.cli.installation import settings
 
 RBAC = "rbac.authorization.k8s.io"
 MANAGER = "kilnwork-manager"
@@ -569,7 +569,7 @@ def _account(name: str, namespace: str) -> meta.JsonObject:
 _INTRODUCTION = """\
 # Rights
 
-<!-- Written by `make docs` from kilnwork.cli.installing.rights. -->
+<!-- Written by `make docs` from kilnwork.cli.installation.rights. -->
 
 What the roles of [`kiln install`](commands.md#kiln-install) allow, and why. The manager runs under
 exactly these; a test on a real API server fails if it is ever refused.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from kilnwork.cli import errors, file_jobs, progress, session
+from kilnwork.cli import errors, file_jobs, session, wait_notice
 from kilnwork.kit import http_types, progress_meter
 from kilnwork.kube import errors as kube_errors
 
@@ -116,10 +116,10 @@ class _Download:
         if not text:  # the output itself shows that something comes
             return await self._all(None, text)
         text = f"writing {text}"
-        async with progress.waiting(text, every_s=5.0) as waiting:
+        async with wait_notice.waiting(text, every_s=5.0) as waiting:
             return await self._all(waiting, text)
 
-    async def _all(self, waiting: progress.Waiting | None, text: str) -> int:
+    async def _all(self, waiting: wait_notice.Waiting | None, text: str) -> int:
         away_s = 0.0
         while True:
             before = self._got
@@ -133,7 +133,7 @@ class _Download:
             else:
                 return self._got
 
-    async def _rest(self, waiting: progress.Waiting | None, text: str) -> None:
+    async def _rest(self, waiting: wait_notice.Waiting | None, text: str) -> None:
         headers = {}
         if self._got:
             headers = {"Range": f"bytes={self._got}-", "If-Range": self._etag}

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.cli import downloading, errors, file_jobs, progress, session
+from kilnwork.cli import downloads, errors, file_jobs, session, wait_notice
 from kilnwork.kit import progress_meter
 
 
@@ -40,11 +40,11 @@ async def follow(s: session.Session, job: str, *, output: str | None) -> None:
 
 async def _bring(s: session.Session, job: str, output: str) -> None:
     try:
-        count = await downloading.fetch(s, job, output)
+        count = await downloads.fetch(s, job, output)
     except errors.CommandError as error:
         again = f"the result stays where it is: `kiln results {job} -o FILE` brings it"
         raise errors.CommandError(f"{error}; {again}") from error
-    if output != downloading.STDOUT:
+    if output != downloads.STDOUT:
         click.echo(f"{output}: {file_jobs.size_text(count)}", err=True)
 
 
@@ -87,7 +87,7 @@ async def until_over(
     try:
         async with (
             asyncio.timeout(timeout_s),
-            progress.waiting(f"job {job} is accepted", every_s=5.0) as waiting,
+            wait_notice.waiting(f"job {job} is accepted", every_s=5.0) as waiting,
             contextlib.aclosing(file_jobs.versions(s, job)) as found,
         ):
             async for last in found:

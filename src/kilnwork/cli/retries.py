@@ -13,13 +13,13 @@ from kilnwork.api import task as api_task
 from kilnwork.cli import (
     errors,
     failed_objects,
+    file_job_progress,
     file_jobs,
-    following,
     job_names,
     job_objects,
+    object_waits,
     session,
     set_objects,
-    waiting,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -114,7 +114,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
     return Started(
         name,
         f"{above} starts again: {name} runs again when that asks for it",
-        lambda timeout_s: waiting.for_final(
+        lambda timeout_s: object_waits.for_final(
             s, name, timeout_s=timeout_s, run=int(response["run"]) + 1
         ),
     )
@@ -139,17 +139,17 @@ def _of_task(
     return Started(
         name,
         f"{name} {verb} as run {run}{more}",
-        lambda timeout_s: waiting.for_final(s, name, timeout_s=timeout_s, run=run),
+        lambda timeout_s: object_waits.for_final(s, name, timeout_s=timeout_s, run=run),
     )
 
 
 def _runs_again(state: str, run: int) -> bool:
     """Return whether another retry was first: that one is followed."""
-    return run > 1 and not waiting.is_final(state)
+    return run > 1 and not object_waits.is_final(state)
 
 
 def _check(name: str, spec: dict[str, Any], state: str) -> None:
-    if not waiting.is_final(state):
+    if not object_waits.is_final(state):
         raise errors.CommandError(
             f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
         )
@@ -159,13 +159,13 @@ def _check(name: str, spec: dict[str, Any], state: str) -> None:
 
 async def _over(
     s: session.Session,
-    subject: waiting.Subject,
+    subject: object_waits.Subject,
     is_over: Callable[[dict[str, Any]], bool],
     *,
     timeout_s: float | None,
 ) -> dict[str, Any] | None:
     """Wait until an object is over: as it is then, None once it is gone."""
-    return await waiting.until(
+    return await object_waits.until(
         s,
         subject,
         lambda seen: seen is None or is_over(seen),
@@ -179,7 +179,7 @@ async def sync_set(s: session.Session, name: str) -> Started:
     run = await set_objects.retry(s, name)
 
     async def end(timeout_s: float | None) -> str:
-        subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+        subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
         over = await _over(s, subject, set_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else set_objects.phase(over)
 
@@ -215,7 +215,7 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
 
 def _of_job(s: session.Session, name: str, sentence: str) -> Started:
     async def end(timeout_s: float | None) -> str:
-        subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+        subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
         over = await _over(s, subject, job_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else job_objects.phase(over)
 
@@ -228,7 +228,7 @@ async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
     document = await file_jobs.tell(s, job_id, "retry")
 
     async def end(timeout_s: float | None) -> str:
-        last = await following.until_over(s, job_id, timeout_s=timeout_s)
+        last = await file_job_progress.until_over(s, job_id, timeout_s=timeout_s)
         return str(file_jobs.phase(last))
 
     return Started(job_id, file_jobs.sentence(document), end)
