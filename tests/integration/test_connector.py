@@ -232,5 +232,5 @@ async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
         (await away(lambda: tunnel.open_channel(to))).close()
         assert set(proxy.asked) == {to.server.removeprefix("https://")}
         proxy.status = 403
-        with pytest.raises(errors.ConfigurationError, match="answers 403"):
+        with pytest.raises(errors.ConfigurationError, match="responds with 403"):
             await away(to.find)

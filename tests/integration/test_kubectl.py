@@ -74,7 +74,7 @@ class Kubectl:
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
-    settings = cluster.Settings(
+    settings = cluster.ControlPlaneSettings(
         data_dir=tmp_path / "data",
         port=0,
         workdir=tmp_path,

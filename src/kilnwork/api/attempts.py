@@ -133,3 +133,9 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 def dropped_line(count: int) -> bytes:
     """Return the log line that replaces `count` dropped bytes of output."""
     return b"[kilnwork: %d bytes of output dropped here]\n" % count
+
+
+def lost_line(count: int, why: str = "the disk was full") -> bytes:
+    """Return the line that stands in a log for so many bytes that the disk did not take."""
+    text = f"part of this output was lost: {why}; {count} bytes are missing here"
+    return f"[kilnwork: {text}]\n".encode()

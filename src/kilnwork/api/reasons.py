@@ -202,7 +202,7 @@ class Reason(_Explained):
     )
     RESULT_LOST = (
         "ResultLost",
-        "Its Pod has succeeded, and its result could not be handed over; this counts as a loss.",
+        "It has succeeded, and its result could not be kept or handed over; this counts as a loss.",
     )
     POD_LOST = "PodLost", "Its Pod was deleted before it ended; this counts as a loss."
     OBJECT_LOST = (
@@ -275,7 +275,8 @@ NO_FAILURES = frozenset(Reason(name) for name in (
     "NamespaceEnding", "ClusterDeleted", "Killed", "Deleted", "ParentKilled", "Replaced",
     "Unconfirmed",
 ))  # fmt: skip
-"""What the manager says of waiting, running, lost and killed tasks: no reasons of a program."""
+"""Reasons of the manager for waiting, running, lost and killed tasks, which no program may
+report."""
 
 
 class ClusterReason(_Explained):

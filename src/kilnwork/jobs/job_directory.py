@@ -56,7 +56,7 @@ def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejo
     if step.outcome is None:
         return commits.find(directory, step.item, step.run)
     message = step.message[:2000]
-    return commits.give_up(
+    return commits.fail_part(
         directory, step.item, step.run, outcome=step.outcome, message=message, at=at
     )
 
@@ -72,7 +72,7 @@ def reduced(
         return found
     if returned is None or not returned.damaged:
         message = "the task that reduces succeeded without a commit record"
-        return commits.give_up(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
+        return commits.fail_part(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
     return returned.damaged
 
 

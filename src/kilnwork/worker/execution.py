@@ -204,6 +204,8 @@ class Execution:
             ending, reason = STOPPED, level.stop
         elif level.raised:
             ending, reason = LOST, str(reasons.Reason.TAKEN_BACK)
+        elif isinstance(error, data_errors.BlobNotWritten):  # not the function's fault
+            ending, reason, message = LOST, str(reasons.Reason.RESULT_LOST), _sentence(error)
         else:
             if isinstance(error, _Refused):
                 reason, error = str(error.reason), error.error

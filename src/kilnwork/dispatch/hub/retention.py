@@ -83,6 +83,7 @@ class Retention:
             await asyncio.sleep(retention_clock.SAMPLE_S)
             if self._ages.sample():
                 await self.save_time()
+            self._logs.mark()
             if self._collector is not None:
                 self._collector.sample()
                 if self._collector.is_due:

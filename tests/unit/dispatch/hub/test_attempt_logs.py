@@ -1,5 +1,6 @@
 """Output of attempts: every byte once, whatever is sent twice, and never more than two files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from kilnwork.api import attempts
 from kilnwork.dispatch.hub import attempt_logs
 from kilnwork.kit import ids
+from support import small_disks
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 2, 3)
 
@@ -91,3 +93,44 @@ def test_what_is_dropped_first_is_told_too(tmp_path: Path) -> None:
     text = attempt_logs.path(tmp_path, REF).read_bytes()
     assert text == b"[kilnwork: 7 bytes of output dropped here]\nx\n"
     assert attempt_logs.AttemptLogs(tmp_path).kept(REF) == 9
+
+
+def test_a_full_disk_is_told_in_the_log_once_there_is_room(tmp_path: Path) -> None:
+    with small_disks.mounted(tmp_path, mib=8) as disk:
+        (disk / "logs").mkdir()
+        logs = attempt_logs.AttemptLogs(disk / "logs")
+        assert logs.append(REF, 0, b"one\n") == 4
+        small_disks.fill(disk / "filler")
+        for number in range(1000):
+            assert logs.append(REF, 4 + 4 * number, b"two\n") == 8 + 4 * number
+        (disk / "filler").unlink()
+        assert logs.append(REF, 4004, b"three\n") == 4010
+        text = read(disk / "logs")
+        line = b"part of this output was lost: the disk was full; 4000 bytes are missing here"
+        assert text == b"one\n\n[kilnwork: " + line + b"]\nthree\n"
+        assert attempt_logs.AttemptLogs(disk / "logs").kept(REF) == 4010
+
+
+def test_an_attempt_that_ended_on_a_full_disk_is_marked(tmp_path: Path) -> None:
+    with small_disks.mounted(tmp_path, mib=8) as disk:
+        (disk / "logs").mkdir()
+        logs = attempt_logs.AttemptLogs(disk / "logs")
+        small_disks.fill(disk / "filler")
+        assert logs.append(REF, 0, b"all of it\n") == 10
+        logs.forget(REF)
+        assert read(disk / "logs") == b""
+        (disk / "filler").unlink()
+        logs.mark()
+        assert b"the disk was full; 10 bytes are missing here" in read(disk / "logs")
+
+
+def test_output_leaves_the_room_of_the_journal(tmp_path: Path) -> None:
+    with small_disks.mounted(tmp_path, mib=8) as disk:
+        (disk / "logs").mkdir()
+        logs = attempt_logs.AttemptLogs(disk / "logs")
+        for number in range(256):
+            logs.append(REF, number << 16, b"x" * (1 << 16))
+        logs.forget(REF)
+        found = os.statvfs(disk)
+        assert found.f_bavail * found.f_frsize > (8 << 20) // 40
+        assert b"the disk was full" in read(disk / "logs")

@@ -279,7 +279,7 @@ def test_a_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_cancelled_part_commits_nothing_more(tmp_path: Path) -> None:
     world = part_works.World(tmp_path, numbers(1))
-    cancelled = commits.give_up(
+    cancelled = commits.fail_part(
         world.store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="by you", at=1.0
     )
     assert world.map() == cancelled

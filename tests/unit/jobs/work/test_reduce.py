@@ -114,7 +114,7 @@ def test_who_loses_leaves_large_outputs_alone(tmp_path: Path) -> None:
     before = here.stored()
 
     def passed(_: int) -> None:
-        commits.give_up(
+        commits.fail_part(
             here.store, reduce.PART, 1, outcome=filejobs.PartOutcome.CANCELLED, message="no", at=1.0
         )
 
@@ -194,7 +194,7 @@ def test_all_missing_parts_are_told_at_once(tmp_path: Path) -> None:
 def test_a_commit_that_is_no_success_is_refused(tmp_path: Path) -> None:
     here = part_works.World(tmp_path / "job", CONTENT, itemsPerPart=60)
     here.map(1)
-    commits.give_up(here.store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="no", at=1.0)
+    commits.fail_part(here.store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="no", at=1.0)
     damaged(here, 2)
     (here.store.directory / "commits/2-1").write_bytes(b"{")
     damaged(here, 2)
