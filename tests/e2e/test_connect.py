@@ -141,7 +141,7 @@ def test_a_server_that_does_not_answer_is_named(server: up_support.Up, tmp_path:
         kiln.connect(tmp_path)
     (tmp_path / "token").write_text("x")
     with pytest.raises(
-        errors.ConfigurationError, match=r"127.0.0.1:1 does not answer \(.*running, and"
+        errors.ConfigurationError, match=r"127.0.0.1:1 does not respond \(.*running, and"
     ):
         kiln.connect(tmp_path)
 
@@ -211,8 +211,9 @@ def test_the_commands_know_calls(server: up_support.Up, tmp_path: Path) -> None:
 def test_cancel_ends_a_call(server: up_support.Up, tmp_path: Path) -> None:
     note = tmp_path / "note"
     with kiln.connect(server.data):
-        future = sleep.submit(str(note))
+        future = sleep.options(name="sleeper").submit(str(note))
         waiting.wait_until(note.exists, what="it runs")
+        assert server.kiln("delete", "task", "sleeper", check=False).returncode == 1
         assert "not over" in server.kiln("retry", future.id, check=False).stderr
         server.kiln("cancel", "--wait", future.id)
         over = server.kiln("wait", future.id, "--for=final").stdout
@@ -221,6 +222,9 @@ def test_cancel_ends_a_call(server: up_support.Up, tmp_path: Path) -> None:
         assert server.kiln("wait", future.id, "--for=state=Success", check=False).returncode == 6
         assert server.kiln("wait", future.id, "--for=delete", check=False).returncode == 2
         assert isinstance(future.exception(20), kiln.Cancelled)
+        gone = server.kiln("delete", "task", "sleeper").stdout
+        assert gone == "task sleeper deleted, with its result and output\n"
+        assert server.kiln("delete", "task", "sleeper", check=False).returncode == 4
 
 
 def test_filters_reach_far_into_the_list(server: up_support.Up) -> None:

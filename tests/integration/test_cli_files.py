@@ -176,6 +176,8 @@ def test_stopping_and_deleting_by_name(kiln: inner_kiln.Kiln) -> None:
     assert kiln("resume", f"file/{short}").out.startswith(f"job {second} is ")
     stopped = kiln("cancel", short, "--wait")
     assert stopped.out == f"job {second} is being stopped\n"
+    assert kiln("wait", short, "--for=final").code == exits.Exit.OK
+    assert kiln("wait", short).code == exits.Exit.TASK_FAILED
     assert kiln("delete", f"file/{second}").out.startswith(f"job {second} deleted")
     bare = kiln("delete", "twice")
     assert (bare.code, "`kiln delete file/twice`" in bare.err) == (4, True), bare.err

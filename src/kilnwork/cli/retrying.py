@@ -106,7 +106,9 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
     raised = await _failed_objects(s, *objects) if objects else {}
     others = len(retried["tasks"]) + len(raised) - 1
     if response["id"] in retried["tasks"]:
-        return _of_task(s, name, int(response["run"]), others=others)
+        return _of_task(
+            s, name, int(response["run"]), others=others, children=int(retried["waiting"])
+        )
     # it runs again when the object above it asks for it
     above = ", ".join(one for _, one in objects)
     return Started(
@@ -119,9 +121,20 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
 
 
 def _of_task(
-    s: session.Session, name: str, run: int, *, others: int = 0, already: bool = False
+    s: session.Session,
+    name: str,
+    run: int,
+    *,
+    others: int = 0,
+    children: int = 0,
+    already: bool = False,
 ) -> Started:
+    """`others`: tasks that start again with it. `children`: failed children of all of these, which
+    run again when their parents ask for them. `already`: another caller has started the run."""
     more = f", with {others} more around it" if others > 0 else ""
+    if children > 0:
+        number = "1 failed child" if children == 1 else f"{children} failed children"
+        more += f" and {number}" if more else f", with {number}"
     verb = "is running again already," if already else "starts again"
     return Started(
         name,

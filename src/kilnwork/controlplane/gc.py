@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, owners, store_keeper
+from kilnwork.controlplane import objects, owners, store_controller
 from kilnwork.controlplane.apiserver import crud, deletion, statuses
 from kilnwork.kit import clock as clocks
 
@@ -39,10 +39,10 @@ class _Owners(msgspec.Struct):
     """It does not exist."""
 
 
-class Collector(store_keeper.StoreKeeper[objects.Key]):
+class Collector(store_controller.StoreController[objects.Key]):
     """The garbage collector of one store."""
 
-    def __init__(self, writer: crud.Writer, deleter: deletion.Deleter) -> None:
+    def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter) -> None:
         super().__init__("garbage collector", writer)
         self._deleter = deleter
         self._kinds = writer.kinds
@@ -136,7 +136,7 @@ class Collector(store_keeper.StoreKeeper[objects.Key]):
     ) -> _Owners | None:
         """Owner references by the state of the owner; None when one of them decides nothing.
 
-        A dependent is left alone as long as nobody serves the kind of one of its owners, and
+        A dependent is left alone as long as the kind is not served of one of its owners, and
         for good when it is cluster-scoped and names an owner in a namespace.
         """
         sorted_ = _Owners()
@@ -222,7 +222,7 @@ class Collector(store_keeper.StoreKeeper[objects.Key]):
             await asyncio.sleep(_SWEEP_EVERY_S)
 
     async def sweep_events(self) -> None:
-        """Delete kube events that nobody has seen for an hour."""
+        """Delete kube events that have not recurred for an hour."""
         oldest = self._writer.clock.wall() - EVENT_TTL_S
         over = [
             crud.where(resource.EVENTS, s.key.namespace, s.key.name)

@@ -6,11 +6,12 @@ directories of mode 0700, files 0600. A blob is written under a name of its own 
 that a reader sees all of it or nothing, however many write it at the same time. Not for files that
 change.
 
-Nobody counts who uses a blob: its modification time is the pin. Whoever puts a blob that exists
-already renews it, whoever holds a reference that no journal row has yet renews it now and then
-(`holding`), and the collector takes only what nothing refers to and nobody has renewed for an hour.
-It sets a blob aside (`<64 hex>.old`) before it looks at the time again; whoever renews the blob
-meanwhile takes it back by renaming, so that one of the two wins and the other one knows.
+Uses of a blob are not counted: its modification time is the pin. A process that puts a blob that
+exists already renews it, a process that holds a reference that no journal row has yet renews it now
+and then (`blob_renewal`), and the collector takes only what nothing refers to and no process has
+renewed for an hour. It sets a blob aside (`<64 hex>.old`) before it looks at the time again; a
+process that renews the blob meanwhile takes it back by renaming, so that one of the two wins and
+the other one knows.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.data import disks, ending, errors
+from kilnwork.data import closing, disk_checks, errors
 from kilnwork.kit import clock, digests
 
 Part = bytes | bytearray | memoryview
@@ -41,7 +42,7 @@ _MAPPINGS = 256
 """Mappings alive at a time, each with a descriptor; beyond, blobs are read into memory."""
 
 _REMEMBERED = 1 << 16
-"""Blobs remembered as checked; then the memory starts anew."""
+"""Blobs remembered as checked; then the memory starts again."""
 
 _UNFINISHED = ".new-"
 _ASIDE = ".old"
@@ -127,7 +128,7 @@ class Blobs:
             if digests.sha256_of((view,)) != digest:
                 raise errors.BlobDamaged(
                     f"blob {text(digest)} is damaged: {self.path(digest)} ({seen.size} bytes) is "
-                    "not what was written. Make the value again: putting it anew replaces the "
+                    "not what was written. Make the value again: putting it again replaces the "
                     "file; and look after that disk"
                 )
             self._remember(digest, seen)
@@ -139,7 +140,7 @@ class Blobs:
         return self.descriptor(digest)
 
     def descriptor(self, digest: bytes) -> int:
-        """As `open`, unchecked: for those who pass the content on to somebody who checks it."""
+        """As `open`, unchecked: for those who pass the content on to a reader that checks it."""
         path = self.path(digest)
         for place in (path, self._aside(digest), path):
             with contextlib.suppress(FileNotFoundError):
@@ -228,7 +229,7 @@ class Blobs:
             if self.get(digest).nbytes != size:
                 return False
             if self.durable:  # its writer may not have come so far yet
-                disks.sync_directory(self.path(digest).parent)
+                disk_checks.sync_directory(self.path(digest).parent)
         except (errors.BlobMissing, errors.BlobDamaged):
             return False
         return True
@@ -258,8 +259,8 @@ class Blobs:
         self._checked[digest] = seen
 
 
-class Writer(ending.Closes):
-    """A blob that is being written; nobody sees any of it before `commit`."""
+class Writer(closing.Closes):
+    """A blob that is being written; no reader sees any of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -272,7 +273,7 @@ class Writer(ending.Closes):
 
     def close(self) -> None:
         """Leave nothing of what was not committed."""
-        with contextlib.suppress(OSError):  # a full disk is told by write and commit
+        with contextlib.suppress(OSError):  # write and commit report a full disk
             self._file.close()
         self._path.unlink(missing_ok=True)
 
@@ -305,7 +306,7 @@ class Writer(ending.Closes):
 
     def _check_room(self, count: int) -> None:
         """Others write meanwhile: what fitted when it was begun may not fit any more."""
-        if self._blobs.durable and disks.usable_bytes(self._blobs.directory) < count:
+        if self._blobs.durable and disk_checks.usable_bytes(self._blobs.directory) < count:
             raise OSError(
                 errno.ENOSPC,
                 f"{count:,} bytes do not fit beside the room that is kept for the journal",
@@ -322,9 +323,9 @@ class Writer(ending.Closes):
             self._path.rename(path)
             stat = os.fstat(self._file.fileno())
             if self._blobs.durable:
-                disks.sync_directory(path.parent)
+                disk_checks.sync_directory(path.parent)
                 if new_directory:
-                    disks.sync_directory(self._blobs.directory)
+                    disk_checks.sync_directory(self._blobs.directory)
         self._blobs._remember(digest, _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kilnwork.data import blobs, parts
 from kilnwork.data import errors as data_errors
-from kilnwork.data.records import kinds
+from kilnwork.data.records import foreign_formats
 
 
 class _Cut(NamedTuple):
@@ -44,7 +44,7 @@ def split(
     if n < 1:
         raise ValueError(f"a file has at least one part: n is {n}")
     encoding = _checked_encoding(encoding)
-    full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay as they were given
+    full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay unresolved
     with io.FileIO(full, opener=_open) as file:
         found = os.fstat(file.fileno())
         _check(full, file, found)
@@ -143,7 +143,7 @@ def _check(path: str, file: io.FileIO, found: os.stat_result) -> None:
         raise data_errors.NotSplittable(
             f"{path} is no regular file: it cannot be read from the middle. Write it to one first"
         )
-    kind = kinds.foreign(os.pread(file.fileno(), kinds.HEAD_BYTES, 0))
+    kind = foreign_formats.foreign(os.pread(file.fileno(), foreign_formats.HEAD_BYTES, 0))
     if kind is not None:
         raise data_errors.NotSplittable(
             f"{path} {kind.what}: it cannot be read from the middle. Please {kind.remedy} {path}"
@@ -164,5 +164,5 @@ def _checked_encoding(name: str) -> str:
 
 def _shorter(file: io.FileIO) -> data_errors.FileChanged:
     return data_errors.FileChanged(
-        f"{file.name} became shorter while it was split: split it when nobody writes it"
+        f"{file.name} became shorter while it was split: split it when no process writes it"
     )

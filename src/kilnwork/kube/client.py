@@ -15,7 +15,7 @@ import msgspec
 from kilnwork.api import meta
 from kilnwork.api import resource as resources
 from kilnwork.kit import asgi, clock, http_types
-from kilnwork.kube import config, decoding, errors, objects, transport, watching
+from kilnwork.kube import config, decoding, errors, objects, transport, watch_stream
 
 T = TypeVar("T")
 
@@ -97,8 +97,8 @@ class Client:
         type: Any = dict,  # noqa: A002
     ) -> Any:
         """One object, as the server has it now."""
-        answer = await self.raw("GET", self._path(resource, name, namespace))
-        return decoding.whole(answer.body, type)
+        response = await self.raw("GET", self._path(resource, name, namespace))
+        return decoding.whole(response.body, type)
 
     async def list(
         self,
@@ -277,7 +277,7 @@ class Client:
         type: type[T],  # noqa: A002
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncGenerator[watching.Change[T], None]:
+    ) -> AsyncGenerator[watch_stream.Change[T], None]:
         """Changes after `resource_version`, until the server ends the stream (which is no error).
 
         Raises Expired when the server no longer has the changes since then. Close it
@@ -299,9 +299,9 @@ class Client:
             head_timeout_s=self._timeout_s,
         )
         async with self._http.watch(request) as content:
-            async for lines in watching.batches(self._http, content):
+            async for lines in watch_stream.batches(self._http, content):
                 for line in lines:
-                    yield watching.change(line, type)
+                    yield watch_stream.change(line, type)
 
     async def raw(  # noqa: PLR0913 - what a request has
         self,
@@ -343,7 +343,7 @@ class Client:
         )
         async with self._http.open(request) as response:
             transport.keep_alive(response)
-            async for piece in watching.pieces(self._http, response.content):
+            async for piece in watch_stream.pieces(self._http, response.content):
                 yield piece
 
     async def _send(
@@ -356,7 +356,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> meta.JsonObject:
-        answer = await self.raw(
+        response = await self.raw(
             method,
             path,
             query=query,
@@ -364,7 +364,7 @@ class Client:
             content_type=content_type,
             headers=headers,
         )
-        return decoding.whole(answer.body, dict)
+        return decoding.whole(response.body, dict)
 
     async def _page(
         self,
@@ -374,8 +374,8 @@ class Client:
         *,
         query: Mapping[str, str],
     ) -> Listed[T]:
-        answer = await self.raw("GET", _base(resource, namespace), query=query)
-        items, metadata = decoding.items(answer.body, as_type)
+        response = await self.raw("GET", _base(resource, namespace), query=query)
+        items, metadata = decoding.items(response.body, as_type)
         return Listed(items, metadata.resource_version, metadata.continue_)
 
     def _path(

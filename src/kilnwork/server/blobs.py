@@ -1,11 +1,11 @@
 """`/blobs/NAMESPACE/sha256:DIGEST`: large values, for workers and drivers that share no directory.
 
-Mounted by the composition roots; `data.remote` is the client. GET and HEAD read, PUT keeps what has
-that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a blob is its
-pin); POST to the namespace renews all of a JSON list that there are. Who comes is checked here: a
-worker shows its cluster and the token of that, the sidecar of an attempt the token of its Pod, a
-driver a token with which it may submit calls in the namespace; they then read and write that
-namespace, no other.
+Mounted by the composition roots; `data.remote_blobs` is the client. GET and HEAD read, PUT keeps
+what has that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a
+blob is its pin); POST to the namespace renews all of a JSON list that there are. Who comes is
+checked here: a worker shows its cluster and the token of that, the sidecar of an attempt the token
+of its Pod, a driver a token with which it may submit calls in the namespace; they then read and
+write that namespace, no other.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 
 from kilnwork.api import names
 from kilnwork.channel import ports
-from kilnwork.data import blobs, disks
+from kilnwork.data import blobs, disk_checks
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import asgi
 from kilnwork.server import errors, guard, problems
@@ -100,7 +100,7 @@ async def _head(call: _Call) -> None:
 
 
 async def _read(call: _Call) -> None:
-    """The digest is checked by whoever reads it."""
+    """The digest is checked by its reader."""
     await send(_open(call), _TYPE, call.request, call.response)
 
 
@@ -112,7 +112,7 @@ async def send(
     *,
     headers: asgi.Headers = (),
 ) -> None:
-    """Respond with a whole file, which is closed then; cut off whoever reads none of it."""
+    """Respond with a whole file, which is closed then; cut off a client that reads none of it."""
     try:
         size, at = os.fstat(descriptor).st_size, 0
         await response.start(200, content_type, length=size, headers=headers)
@@ -132,7 +132,7 @@ async def send(
 
 
 async def _write(call: _Call) -> None:
-    """Nobody sees anything of it until all is there, is what the path says, and is on disk."""
+    """No client sees any of it until all is there, is what the path says, and is on disk."""
     with call.kept.writer() as new:
         body = call.request.body()
         while piece := await body.batch(asgi.PIECE_BYTES):
@@ -147,7 +147,7 @@ async def _write(call: _Call) -> None:
 
 
 def _check_room(directory: Path) -> None:
-    lack = disks.lacking(directory)
+    lack = disk_checks.lacking(directory)
     if lack:
         raise errors.InsufficientStorage(
             f"a value cannot be kept by the manager: {lack}. Free some room there, or keep values "

@@ -9,7 +9,7 @@ from kilnwork.api import kinds
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model
 from kilnwork.kit import asgi, clock
-from kilnwork.server import errors, ports, reading
+from kilnwork.server import errors, object_rights, ports
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 500
@@ -17,7 +17,7 @@ MAX_NUMBER = 1 << 31
 
 
 class Indexes:
-    """Answers requests for indexes. `jobs`, `rights`: ports."""
+    """Serves requests for indexes. `jobs`, `rights`: ports."""
 
     def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
         self._jobs = jobs
@@ -26,8 +26,8 @@ class Indexes:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Answer with a page. It takes the right to `get` the Job."""
-        await reading.check(
+        """Respond with a page. It takes the right to `get` the Job."""
+        await object_rights.check(
             request, self._rights, resource=kinds.JOBS, namespace=namespace, name=name
         )
         limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT

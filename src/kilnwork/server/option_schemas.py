@@ -8,13 +8,13 @@ import msgspec
 
 from kilnwork.api import kinds, option_forms, options
 from kilnwork.kit import asgi
-from kilnwork.server import errors, ports, reading
+from kilnwork.server import errors, object_rights, ports
 
 JSON_SCHEMA = "application/schema+json"
 
 
 class OptionSchemas:
-    """Answers requests for forms. `jobs`, `rights`: ports."""
+    """Serves requests for forms. `jobs`, `rights`: ports."""
 
     def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
         self._jobs = jobs
@@ -23,8 +23,8 @@ class OptionSchemas:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Answer with a schema. It takes the right to `get` the JobConfig."""
-        await reading.check(
+        """Respond with a schema. It takes the right to `get` the JobConfig."""
+        await object_rights.check(
             request, self._rights, resource=kinds.JOB_CONFIGS, namespace=namespace, name=name
         )
         config = self._jobs.config(namespace, name)

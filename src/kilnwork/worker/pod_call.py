@@ -4,8 +4,8 @@ Started by executor `pod` as the one container of the Pod. It is a session as a 
 single call: it gets function and arguments over its link to the dispatcher, submits children in the
 name of the attempt, and reports how the call ended, which counts when the dispatcher has it on
 disk; until then it waits for one that is away. SIGTERM raises Cancelled in the function, and
-nothing is reported: what that end means says whoever ended the Pod. Exit codes: 0 returned, or the
-attempt was over already; 1 raised; 143 told to stop; 70 the dispatcher will not have it.
+nothing is reported: the executor knows why it has ended the Pod. Exit codes: 0 returned, or the
+attempt was over already; 1 raised; 143 asked to stop; 70 the dispatcher will not have it.
 """
 
 import logging
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 from kilnwork.api import attempts, calls, manager, reasons
 from kilnwork.channel import client, frames, messages, tunnel
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs, cached, remote
+from kilnwork.data import blobs, cached_blobs, remote_blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import container_mounts, http1, ids, logs, scratch
 from kilnwork.sdk import errors, futures, session
@@ -271,7 +271,7 @@ class PodCall(session.Session):
             self._guard.ask()
 
     def gone(self, error: Exception) -> None:
-        """Nobody would hear of anything any more."""
+        """End the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
             super().gone(error)
             return
@@ -294,8 +294,8 @@ def _session(given: PodCallSettings, directory: Path) -> PodCall:
             raise channel_errors.LinkClosed(str(error)) from error
 
     def open_blobs(namespace: str) -> blobs.Blobs:
-        store = remote.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
-        return cached.CachedBlobs(directory / namespace, store)
+        store = remote_blobs.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
+        return cached_blobs.CachedBlobs(directory / namespace, store)
 
     return PodCall(given, connect=connect, open_blobs=None if given.shares_blobs else open_blobs)
 

@@ -22,7 +22,6 @@ from kilnwork.cli import (
     task_names,
     waiting,
 )
-from kilnwork.kit import ids
 from kilnwork.kube import errors as kube_errors
 
 _UPLOAD = "upload/"
@@ -196,15 +195,18 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
 
 
 async def _forget_call(s: session.Session, name: str) -> bool:
-    """Delete a task that is no object; False when the name is no id, or of an object."""
+    """Delete a task that is no object, by id or name; False for an object, and for no task."""
     try:
-        ids.task_id(name)
         found = await s.get_json(s.tasks_path(name))
-    except (ValueError, kube_errors.NotFound):
+        if found["declared"]:
+            return False
+        if found["id"] != name:
+            with contextlib.suppress(kube_errors.NotFound):
+                await s.get_json(s.path(api_kinds.TASKS, name))
+                return False  # an object that the journal has not accepted yet
+    except kube_errors.NotFound:
         return False
-    if found["declared"]:
-        return False
-    await s.ask("DELETE", s.tasks_path(name))
+    await s.ask("DELETE", s.tasks_path(found["id"]))
     click.echo(f"task {name} deleted, with its result and output")
     return True
 

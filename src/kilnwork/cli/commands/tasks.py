@@ -1,11 +1,12 @@
 """`kiln tasks`: tasks of the journal, those that are no objects too."""
 
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import click
 
 from kilnwork.api import task as api_task
-from kilnwork.cli import completing, journal, kinds, options, session
+from kilnwork.cli import completing, journal, kinds, options, session, task_totals
 
 
 @click.command()
@@ -33,8 +34,13 @@ from kilnwork.cli import completing, journal, kinds, options, session
 @click.option("--all", "everything", is_flag=True, help="All of them, as --limit 0.")
 @click.option(
     "--sort",
-    type=click.Choice(get_args(journal.Measure)),
+    type=click.Choice(get_args(journal.Measure), case_sensitive=False),
     help="Those with most first: of time (took), CPU, or memory (peak); default the newest.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["function"]),
+    help="Totals instead of tasks: how many, failed, time, CPU and memory of each function.",
 )
 @click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
 @options.output("wide", "json", "yaml", "name")
@@ -46,10 +52,13 @@ def command(form: str | None, **asked: Any) -> None:
     kiln tasks --function count_words:count -o name
     kiln tasks --parent 5c1f2a10
     kiln tasks --sort peak --limit 10 -o wide
+    kiln tasks --by function
 
     ID is the end of the id; it or the name is what `kiln logs`, `result`, `why`, `wait`, `cancel`,
     `retry` and `delete` take. NAME is the name of a task, or the function that it calls. TOOK is
-    the time from its first start to its end, or until now.
+    the time from its first start to its end, or until now. With --by function TOOK, CPU and TASKS
+    are totals of its calls, MEAN and MAX are of one, PEAK is the highest, and SLOWEST the ID of the
+    call that took longest; --sort says what they are sorted by.
     """
     wanted = {key: str(asked[key]) for key in ("state", "function") if asked[key]}
     if asked["parent"]:
@@ -57,6 +66,17 @@ def command(form: str | None, **asked: Any) -> None:
     if asked["spawned"]:
         wanted["declared"] = "false"
     limit = 0 if asked["everything"] else asked["limit"]
-    headers = not asked["no_headers"]
-    sort = asked["sort"]
+    headers, sort = not asked["no_headers"], asked["sort"]
+    if asked["by"]:
+        _refuse_for_totals(asked, form)
+        by: journal.Measure = sort or "took"
+        session.run(lambda s: task_totals.show(s, wanted, form, by=by, headers=headers))
+        return
     session.run(lambda s: journal.show(s, wanted, form, limit=limit, headers=headers, sort=sort))
+
+
+def _refuse_for_totals(asked: Mapping[str, Any], form: str | None) -> None:
+    if asked["limit"] is not None:
+        raise click.UsageError("--limit is of tasks: --by function counts all of them")
+    if form not in (None, "json", "yaml"):
+        raise click.UsageError(f"-o {form} is of tasks: with --by function use -o json or yaml")

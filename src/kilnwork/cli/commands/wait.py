@@ -100,7 +100,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
             word = said if file_names.said(said) else await task_names.resolved(s, said)
             job, name = await _job_or_task(s, word)
             if job is not None:
-                await _file_job(s, job, wanted or _FINAL, timeout_s=timeout)
+                await _file_job(s, job, wanted, timeout_s=timeout)
                 continue
             if name is not None:
                 await _until_over(s, name, wanted, timeout_s=timeout)
@@ -145,12 +145,15 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
     return (found.job["id"], None) if found.part is None else (None, found.task)
 
 
-async def _file_job(s: session.Session, job: str, wanted: str, *, timeout_s: float | None) -> None:
-    if wanted != _FINAL:
+async def _file_job(
+    s: session.Session, job: str, wanted: str | None, *, timeout_s: float | None
+) -> None:
+    if wanted not in (None, _FINAL):
         raise errors.Unusable(f"{job} is a file job: only its end can be waited for, without --for")
     found = await following.until_over(s, job, timeout_s=timeout_s)
     await following.tell_bad(s, found)
-    file_jobs.check_end(found)
+    if wanted is None:
+        file_jobs.check_end(found)
     click.echo(file_jobs.sentence(found))
 
 

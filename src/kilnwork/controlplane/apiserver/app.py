@@ -1,4 +1,4 @@
-"""The ASGI app: who asks, may they, what do they want, and the answer.
+"""The ASGI app: authenticates, authorizes, finds the resource, and responds.
 
 `build` makes it from the parts; `serving` listens with it. Requests for mounted paths (the REST
 API of room `server`) go to their app as they are, which may `authenticate` them as this one does.
@@ -14,18 +14,18 @@ import msgspec
 from kilnwork.api import resource
 from kilnwork.controlplane import errors, store
 from kilnwork.controlplane.apiserver import (
-    answers,
     authn,
     authz,
     bodies,
+    decoding,
     discovery,
     duplicates,
     encoding,
     impersonation,
     options,
-    reading,
     requests,
     resources,
+    responses,
     reviews,
     statuses,
 )
@@ -35,7 +35,7 @@ from kilnwork.kit import asgi
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
-"""What is answered without a credential."""
+"""Paths that are served without a credential."""
 
 
 class Mount(NamedTuple):
@@ -49,13 +49,15 @@ Mounts = Sequence[Mount]
 """First match wins; read at each request, so that it may grow."""
 
 
-def build(parts: resources.Parts, mounts: Mounts = (), *, kubernetes: bool = True) -> asgi.App:
+def build(
+    parts: resources.ServerParts, mounts: Mounts = (), *, kubernetes: bool = True
+) -> asgi.App:
     """The app. Without `kubernetes` only the mounts and the health paths are served."""
     return _App(parts, mounts, kubernetes=kubernetes)
 
 
 async def authenticate(
-    parts: resources.Parts, request: asgi.Request, named: Mapping[str, str]
+    parts: resources.ServerParts, request: asgi.Request, named: Mapping[str, str]
 ) -> authn.User | None:
     """Return the user of a request with the headers `named`, also one that acts as another; None
     without a good credential. Raises StatusError when they may not act as the other."""
@@ -64,7 +66,7 @@ async def authenticate(
 
 
 class _App:
-    def __init__(self, parts: resources.Parts, mounts: Mounts, *, kubernetes: bool) -> None:
+    def __init__(self, parts: resources.ServerParts, mounts: Mounts, *, kubernetes: bool) -> None:
         self._parts = parts
         self._mounts = mounts
         self._kubernetes = kubernetes
@@ -74,7 +76,7 @@ class _App:
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         app = self._mounted(scope["path"])
         encoder = send if app else encoding.Encoder(send, scope)
-        response = asgi.Response(encoder, headers=answers.HEADERS)
+        response = asgi.Response(encoder, headers=responses.HEADERS)
         try:
             if app is not None:
                 await app(scope, receive, response)
@@ -85,7 +87,7 @@ class _App:
         except Exception as error:  # noqa: BLE001  the last place that can respond
             refusal = _refusal(scope, error)
             if not response.started:
-                await answers.refusal(response, refusal)
+                await responses.refusal(response, refusal)
 
     async def _serve(self, sent: asgi.Request, response: asgi.Response) -> None:
         if _is_open(sent.path):
@@ -104,7 +106,7 @@ class _App:
         ):
             await self._review(request, response)
         else:
-            await resources.Resources(self._parts, request, response).answer()
+            await resources.ResourceHandler(self._parts, request, response).respond()
 
     def _find(self, group: str, version: str, plural: str) -> resource.Resource | None:
         served = self._parts.writer.kinds.find(group, version, plural)
@@ -154,7 +156,7 @@ class _App:
         if media == asgi.JSON:
             await response.send(200, media, body)
         else:
-            await answers.cacheable(response, request, body, content_type=media)
+            await responses.cacheable(response, request, body, content_type=media)
 
     async def _describe(
         self, path: str, request: requests.ApiRequest, response: asgi.Response
@@ -168,7 +170,7 @@ class _App:
             location = f"{path}?hash={page.digest}".encode()
             await response.empty(301, ((b"location", location), (b"content-length", b"0")))
             return
-        await answers.cacheable(
+        await responses.cacheable(
             response,
             request,
             page.body,
@@ -186,11 +188,11 @@ class _App:
         body = bodies.decode_object(raw, request.content_type)
         how = options.WriteOptions.parse(request.query, verb=request.verb)
         twice = duplicates.texts(raw, request.content_type, body, typed=True)
-        warnings = reading.judge_body(
+        warnings = decoding.judge_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
-        shown = msgspec.json.encode(self._reviewer.answer(request, body))
-        await response.send(201, asgi.JSON, shown, headers=answers.warnings(warnings))
+        shown = msgspec.json.encode(self._reviewer.review(request, body))
+        await response.send(201, asgi.JSON, shown, headers=responses.warnings(warnings))
 
 
 def _refusal(scope: asgi.Scope, error: Exception) -> statuses.StatusError:
@@ -240,6 +242,6 @@ def _is_below(path: str, prefix: str) -> bool:
 
 async def _open_path(request: asgi.Request, response: asgi.Response) -> None:
     if request.path == "/version":
-        await answers.document(response, discovery.version())
+        await responses.document(response, discovery.version())
     else:
         await response.text(200, "ok")

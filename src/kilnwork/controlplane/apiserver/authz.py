@@ -89,7 +89,7 @@ _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": 
 
 
 class Authorizer:
-    """Decides from the stored Roles and RoleBindings, read anew each time."""
+    """Decides from the stored Roles and RoleBindings, which it reads for every request."""
 
     def __init__(self, lookup: lookups.Lookup) -> None:
         self._lookup = lookup
@@ -105,7 +105,7 @@ class Authorizer:
 
     def missing(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
         """Return the rights in `rules` that `user` does not hold, and may not grant to others."""
-        return [] if user.is_admin else lacking(self.held(user, namespace), rules, namespace)
+        return [] if user.is_admin else missing_rules(self.held(user, namespace), rules, namespace)
 
     def held(self, user: authn.User, namespace: str) -> list[Rule]:
         return [rule for _, rule in self._rules(user, namespace)]
@@ -163,7 +163,7 @@ class Authorizer:
         yield from ((source, rule) for rule in self.role_rules(namespace, reference) or ())
 
 
-def lacking(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
+def missing_rules(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
     """Return the rights in `wanted` that `held` does not give: one rule for each resource, as
     Covers of k8s.io/component-helpers/auth/rbac/validation."""
     found: dict[tuple[str, ...], Rule] = {}
@@ -209,7 +209,7 @@ def _rules_of(role: meta.JsonObject) -> tuple[Rule, ...]:
 
 
 def _selectors(role: meta.JsonObject) -> list[selectors.LabelSelector]:
-    """Of an aggregationRule; expressions of an operator that nobody knows select nothing."""
+    """Selectors of an aggregationRule; an expression with an unknown operator selects nothing."""
     found = []
     for selector in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
         terms = [
@@ -270,7 +270,7 @@ def _resource_matches(resources: Iterable[str], attributes: Attributes) -> bool:
 
 
 def _single(rule: Rule, namespace: str) -> Iterator[Attributes]:
-    """A rule taken apart into the questions that it answers with yes."""
+    """Split a rule into the single requests that it allows."""
     for verb in rule.get("verbs") or ():
         for url in rule.get("nonResourceURLs") or ():
             yield Attributes(verb=verb, path=url)

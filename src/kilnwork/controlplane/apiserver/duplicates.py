@@ -1,6 +1,6 @@
 """Fields that a body has twice, in the words of Go's decoders: refused by Strict, else warned of.
 
-Used by `resources`, `app` and `patching`, once `bodies` has read and bounded the body.
+Used by `resources`, `app` and `patches`, once `bodies` has read and bounded the body.
 """
 
 import json
@@ -85,7 +85,7 @@ def _has_any(raw: bytes) -> bool:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as its pairs, to be told from a list."""
+    """An object as its pairs; a class of its own distinguishes it from a list."""
 
 
 def _merged(value: Any, path: str, found: list[str]) -> Any:

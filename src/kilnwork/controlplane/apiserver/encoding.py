@@ -1,7 +1,7 @@
-"""How an answer leaves: JSON with a line end, indented for people, as YAML; compressed.
+"""Encodes response bodies: JSON with a line end, indented for people, YAML; compressed.
 
 `app` puts an `Encoder` before the `send` of each Kubernetes request; everything else writes compact
-JSON, or OpenAPI as protobuf, and knows nothing of this. Answers in several pieces (watches, logs)
+JSON, or OpenAPI as protobuf, and knows nothing of this. Responses in several pieces (watches, logs)
 pass as they are.
 """
 
@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.apiserver import forms, openapi_protobuf, requests
+from kilnwork.controlplane.apiserver import openapi_protobuf, requests, response_formats
 from kilnwork.kit import asgi
 
 _COMPRESS_FROM_BYTES = 128 * 1024
-"""Smaller answers cost more to compress than to send; figure of the real API server."""
+"""Smaller responses cost more to compress than to send; figure of the real API server."""
 
 _GZIP_LEVEL = 1
 _JSON_ONLY = "/openapi/"
 """Documents below are never YAML (k8s.io/kube-openapi/pkg/handler)."""
-_ENCODED = (forms.JSON.encode(), openapi_protobuf.MEDIA_TYPE.encode())
+_ENCODED = (response_formats.JSON.encode(), openapi_protobuf.MEDIA_TYPE.encode())
 _PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
 """User agents that get indented JSON unasked (isPrettyPrint of k8s.io/apiserver)."""
 
@@ -34,13 +34,13 @@ class Encoder:
         self._start: asgi.Message | None = None
 
     async def __call__(self, message: asgi.Message) -> None:
-        """Hold the head of a whole answer back until its body is there too."""
+        """Hold back the head of a response that is sent whole until its body is there too."""
         if message["type"] == "http.response.start" and _is_whole(message):
             self._start = message
             return
         start, self._start = self._start, None
         if start is not None:
-            as_json = dict(start["headers"])[b"content-type"] == forms.JSON.encode()
+            as_json = dict(start["headers"])[b"content-type"] == response_formats.JSON.encode()
             body, changed = await self._encoded(message["body"], as_json=as_json)
             kept = [(name, value) for name, value in start["headers"] if name not in changed]
             await self._send({**start, "headers": [*kept, *changed.items()]})
@@ -54,9 +54,11 @@ class Encoder:
         accept = sent.get(b"accept", b"").decode("latin-1")
         if not as_json:
             pass
-        elif forms.media(accept) == forms.YAML and not self._scope["path"].startswith(_JSON_ONLY):
+        elif response_formats.media(accept) == response_formats.YAML and not self._scope[
+            "path"
+        ].startswith(_JSON_ONLY):
             body = await asyncio.to_thread(_yaml, body)
-            headers[b"content-type"] = forms.YAML.encode()
+            headers[b"content-type"] = response_formats.YAML.encode()
         elif self._for_people(sent.get(b"user-agent", b"")):
             body = msgspec.json.format(body, indent=2)
         else:

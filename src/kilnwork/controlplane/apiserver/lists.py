@@ -1,8 +1,8 @@
 """Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
 
-Used by `resources` (list, deletecollection) and `watching` (selectors and forms). Objects stay
+Used by `resources` (list, deletecollection) and `watches` (selectors and forms). Objects stay
 encoded wherever nobody has to look inside. All pages of a list show the moment of the first: see
-`continuing`.
+`continue_tokens`.
 """
 
 import functools
@@ -13,7 +13,14 @@ import msgspec
 
 from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import errors, objects, store
-from kilnwork.controlplane.apiserver import builtin, continuing, forms, options, requests, statuses
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    continue_tokens,
+    options,
+    requests,
+    response_formats,
+    statuses,
+)
 
 _FIELD_PATHS = {"source": "source.component"}
 """Field selectors whose name is not the path in the object."""
@@ -105,7 +112,7 @@ def _type_of(wanted: _Tree) -> Any:
     return msgspec.defstruct("Part", fields, rename=names)
 
 
-def selection(request: requests.ApiRequest, served: builtin.Served) -> Selection:
+def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> Selection:
     """The selection of a list or watch request; 400 for a selector that cannot be read."""
     try:
         labels = selectors.parse_labels(request.query.text("labelSelector"))
@@ -120,7 +127,7 @@ def selection(request: requests.ApiRequest, served: builtin.Served) -> Selection
     return Selection(namespace, labels, fields)
 
 
-def _unknown_field(served: builtin.Served, path: str) -> str:
+def _unknown_field(served: builtin.ServedResource, path: str) -> str:
     """Kinds with fields of their own say it in other words than those with a name only."""
     if served.selectable or served.custom:
         return f"field label not supported: {path}"
@@ -148,13 +155,13 @@ class Page(msgspec.Struct, frozen=True):
 
 def page(
     held: store.Store,
-    served: builtin.Served,
+    served: builtin.ServedResource,
     chosen: Selection,
     asked: options.ListOptions,
 ) -> Page:
     """The objects that a list request asks for, by namespace and name."""
     if asked.continue_:
-        place = continuing.decode(asked.continue_)
+        place = continue_tokens.decode(asked.continue_)
         if asked.version not in ("", "0"):
             raise statuses.bad_request(
                 "specifying resource version is not allowed when using continue"
@@ -170,7 +177,7 @@ def page(
             continue
         if limit and len(found) == limit:
             remaining = len(candidates) - position if chosen.everything else None
-            token = continuing.encode(sequence, found[-1].key)
+            token = continue_tokens.encode(sequence, found[-1].key)
             return Page(found, sequence, token, remaining)
         found.append(stored)
     return Page(found, sequence)
@@ -178,7 +185,7 @@ def page(
 
 def _candidates(
     held: store.Store,
-    served: builtin.Served,
+    served: builtin.ServedResource,
     chosen: Selection,
     sequence: int,
     after: tuple[str, str] | None,
@@ -192,7 +199,7 @@ def _candidates(
         former = held.select_at(qualified, sequence, chosen.namespace)
     except errors.TooOld as error:
         if after is not None:
-            raise continuing.expired(after) from error
+            raise continue_tokens.expired(after) from error
         message = "The resourceVersion for the provided list is too old."
         raise statuses.expired(message) from error
     if after is None:
@@ -201,7 +208,7 @@ def _candidates(
 
 
 def _from_cache(asked: options.ListOptions) -> bool:
-    """True for `resourceVersion=0`: then Kubernetes answers from memory, with all there is."""
+    """True for `resourceVersion=0`: then Kubernetes lists from memory, with all there is."""
     return asked.version == "0" and not asked.continue_
 
 
@@ -256,17 +263,21 @@ def _unreadable(version: str) -> str:
     )
 
 
-def encode(served: builtin.Served, shown: Page) -> bytes:
+def encode(served: builtin.ServedResource, shown: Page) -> bytes:
     """The list object, made of the stored bytes."""
-    return _encode(served, [served.told(stored.raw) for stored in shown.items], shown.metadata())
+    return _encode(
+        served, [served.as_served(stored.raw) for stored in shown.items], shown.metadata()
+    )
 
 
-def encode_deleted(served: builtin.Served, items: Sequence[bytes], chosen: Page) -> bytes:
+def encode_deleted(served: builtin.ServedResource, items: Sequence[bytes], chosen: Page) -> bytes:
     """The list that answers the deletion of what was on a page."""
     return _encode(served, items, chosen.metadata())
 
 
-def _encode(served: builtin.Served, items: Sequence[bytes], metadata: dict[str, Any]) -> bytes:
+def _encode(
+    served: builtin.ServedResource, items: Sequence[bytes], metadata: dict[str, Any]
+) -> bytes:
     """Items of built-in kinds come without their type, those of custom kinds with it."""
     kind = served.resource
     if served.custom:
@@ -293,5 +304,5 @@ def partial_list(shown: Page) -> meta.JsonObject:
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": shown.metadata(),
-        "items": [forms.partial(stored.decode()) for stored in shown.items],
+        "items": [response_formats.partial(stored.decode()) for stored in shown.items],
     }

@@ -1,8 +1,8 @@
 """Namespaces: what each one must hold, and their slow end.
 
 Used by `cluster` and `resources`. A new namespace gets ServiceAccount `default` and ConfigMap
-`kube-root-ca.crt` before its creation is answered; a deleted one is emptied, and goes when nothing
-is left in it. Refusing new content meanwhile is admission's part.
+`kube-root-ca.crt` before the response to its creation; a deleted one is emptied, and goes when
+nothing is left in it. Refusing new content meanwhile is admission's part.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, store_keeper
+from kilnwork.controlplane import objects, store_controller
 from kilnwork.controlplane.apiserver import (
     builtin,
     crud,
@@ -37,10 +37,10 @@ _LOOK_AGAIN_S = 1.0
 """How late the conditions may be with what changes in a namespace and does not go."""
 
 
-class Keeper(store_keeper.StoreKeeper[str]):
+class NamespaceController(store_controller.StoreController[str]):
     """Keeps the namespaces of one store."""
 
-    def __init__(self, writer: crud.Writer, deleter: deletion.Deleter, *, ca: str) -> None:
+    def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter, *, ca: str) -> None:
         super().__init__("namespaces", writer)
         self._deleter = deleter
         self._ca = ca
@@ -121,7 +121,7 @@ class Keeper(store_keeper.StoreKeeper[str]):
         place = crud.where(resource.NAMESPACES, "", name)
         stored = self._store.get(place.key)
         if stored is None or not _spec_finalizers(stored.decode()):
-            return  # somebody has decided that nothing is to be waited for
+            return  # a client has removed the finalizer: nothing is to be waited for
         await self._store.settle_all()  # what was let in before it began to end
         remaining = namespace_conditions.Remaining()
         kinds = [served for served in self._writer.kinds.kept() if served.resource.namespaced]
@@ -140,7 +140,10 @@ class Keeper(store_keeper.StoreKeeper[str]):
             )
 
     async def _delete_all(
-        self, served: builtin.Served, namespace: str, remaining: namespace_conditions.Remaining
+        self,
+        served: builtin.ServedResource,
+        namespace: str,
+        remaining: namespace_conditions.Remaining,
     ) -> None:
         qualified = served.resource.qualified
         places = [
@@ -163,13 +166,13 @@ class Keeper(store_keeper.StoreKeeper[str]):
     async def _tell(self, place: crud.Where, remaining: namespace_conditions.Remaining) -> None:
         """Write the conditions; not when they are as before."""
 
-        def told(obj: meta.JsonObject) -> meta.JsonObject:
+        def with_conditions(obj: meta.JsonObject) -> meta.JsonObject:
             status = obj.get("status") or {}
             before = status.get("conditions") or ()
             conditions = namespace_conditions.updated(before, remaining, now=self._writer.now())
             return obj | {"status": {**status, "conditions": conditions}}
 
-        await self._writer.change_here(place, told, crud.Options(), subresource="status")
+        await self._writer.change_here(place, with_conditions, crud.Options(), subresource="status")
 
     def _look_again(self, name: str) -> None:
         """Once more in a while, whatever happens meanwhile."""

@@ -20,10 +20,10 @@ NAMES = ("exec", "attach", "portforward")
 
 CONNECT_S = 5.0
 HEAD_S = 30.0
-"""How long a node may take to answer the request."""
+"""How long a node may take to respond to the request."""
 
 _MAX_HEAD = 64 * 1024
-_NO_ANSWER = (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError)
+_NO_RESPONSE = (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError)
 _SWITCHING = 101
 _BYTES = "surrogateescape"
 """Words of a command need not be UTF-8."""
@@ -45,7 +45,7 @@ _PASSED_ON = frozenset(
 """Headers for the node. Never the client's credential: the node trusts us, not them."""
 
 
-class Target(NamedTuple):
+class StreamTarget(NamedTuple):
     """Where on which node; `path` with its query."""
 
     host: str
@@ -71,7 +71,7 @@ class PodStreams:
         reader: lookup.Lookup,
         response: asgi.Response,
     ) -> None:
-        """Join client and node; raises StatusError while that can be answered."""
+        """Join client and node; raises StatusError as long as no response has been sent."""
         wanted = target(pod, request, reader)
         hijack = request.http.hijack
         if hijack is None:
@@ -87,13 +87,13 @@ class PodStreams:
                 if _status(head) != _SWITCHING:
                     await _quote(head, node, response)
                     return
-            except _NO_ANSWER as error:
+            except _NO_RESPONSE as error:
                 raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
             client = _take(hijack, head)
             undo.pop_all()
         self._background.start(request.subresource, _tunnel(client, node))
 
-    async def _open(self, wanted: Target) -> "_Side":
+    async def _open(self, wanted: StreamTarget) -> "_Side":
         return _Side(
             *await asyncio.open_connection(wanted.host, wanted.port, ssl=self._tls, limit=_MAX_HEAD)
         )
@@ -112,7 +112,9 @@ class _Side:
         self.writer.close()
 
 
-def target(pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup) -> Target:
+def target(
+    pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup
+) -> StreamTarget:
     """Where the node serves this; 400 when the question or the state of the Pod allows no answer.
 
     As streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
@@ -134,7 +136,7 @@ def target(pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lo
     host, _, port = podlogs.address(reader.get(resource.NODES, None, node), node).rpartition(":")
     path = "/".join(urllib.parse.quote(part, safe="") for part in parts)
     text = urllib.parse.urlencode(asked, errors=_BYTES)
-    return Target(host.strip("[]"), int(port), f"/{path}?{text}")
+    return StreamTarget(host.strip("[]"), int(port), f"/{path}?{text}")
 
 
 def _container(pod: meta.JsonObject, wanted: str) -> str:
@@ -150,7 +152,7 @@ def _container(pod: meta.JsonObject, wanted: str) -> str:
     return str(wanted or main[0])
 
 
-async def _ask(node: _Side, wanted: Target, request: asgi.Request) -> bytes:
+async def _ask(node: _Side, wanted: StreamTarget, request: asgi.Request) -> bytes:
     """Send the request; the head of the answer."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
     lines = [f"{request.method} {wanted.path} HTTP/1.1".encode()]
@@ -173,7 +175,7 @@ def _status(head: bytes) -> int:
 
 
 async def _quote(head: bytes, node: _Side, response: asgi.Response) -> None:
-    """The node's refusal as the client's answer."""
+    """Pass the node's error response on to the client."""
     fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
     if fields.get(b"transfer-encoding") == b"chunked":
         body = await _chunks(node.reader)
@@ -196,7 +198,7 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 def _take(hijack: asgi.Hijack, head: bytes) -> _Side:
-    """The client's connection, with the node's answer sent on it."""
+    """Take over the client's connection after sending the node's response on it."""
     taken = hijack()
     taken.transport.write(head)
     loop = asyncio.get_running_loop()

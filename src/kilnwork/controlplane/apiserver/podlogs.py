@@ -15,7 +15,7 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup, pki, requests, statuses
 from kilnwork.kit import asgi, coroutines, http_types
 from kilnwork.kit import clock as clocks
-from kilnwork.kube import config, errors, transport, watching
+from kilnwork.kube import config, errors, transport, watch_stream
 
 _PASSED_ON = (
     "follow",
@@ -54,7 +54,7 @@ class PodLogs:
         reader: lookup.Lookup,
         response: asgi.Response,
     ) -> None:
-        """Answer with the container's log until it or the client ends.
+        """Respond with the container's log until it or the client ends.
 
         Raises StatusError before anything is sent.
         """
@@ -62,7 +62,7 @@ class PodLogs:
         node = await self._node(server)
         try:
             async with node.open(wanted) as found:
-                await _pass_on(watching.pieces(node, found.content), request.http, response)
+                await _pass_on(watch_stream.pieces(node, found.content), request.http, response)
         except errors.NotFound as error:
             raise statuses.StatusError(404, "NotFound", str(error)) from error
         except errors.Invalid as error:
@@ -93,8 +93,9 @@ class PodLogs:
 def target(
     pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup
 ) -> tuple[str, http_types.ClientRequest]:
-    """URL of the node, and what to ask it; 400 when the question or the state of the Pod allows no
-    answer."""
+    """Return the URL of the node and the request for it.
+
+    Raises 400 when the request or the state of the Pod does not allow it."""
     metadata = pod["metadata"]
     container = _container(pod, query.text("container"))
     name = (pod.get("spec") or {}).get("nodeName")

@@ -1,6 +1,6 @@
 """Rules for Pods: the defaults of Kubernetes, and what would break the user's Pod.
 
-Used by admission, after `reading`. Texts from k8s.io/kubernetes/pkg/apis/core/validation. Light on
+Used by admission, after `decoding`. Texts from k8s.io/kubernetes/pkg/apis/core/validation. Light on
 purpose: fields that no node here reads are kept as they are and not judged.
 """
 
@@ -80,7 +80,7 @@ def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
 
 
 def prefer(pod: meta.JsonObject, *, old: meta.JsonObject | None = None) -> None:
-    """Priority and tolerations that nobody has given; a changed Pod keeps its priority."""
+    """Priority and tolerations that the request does not set; a changed Pod keeps its priority."""
     spec, before = pod["spec"], (old or {}).get("spec") or _NO_PRIORITY
     for field in _NO_PRIORITY:
         if spec.get(field) is None and field in before:

@@ -2,7 +2,7 @@
 
 Used by `shim`. The caller (`exec_link`) connects to the shim's socket and sends one line with three
 descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies
-no bytes. The answer is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the
+no bytes. The reply is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the
 process has ended, `{"event": "ended", "code": …}` follows and the connection closes. A caller
 that closes it first hangs up: the process group gets the signal that `hangup` names, SIGHUP
 for a person, as on a terminal that goes away.
@@ -28,7 +28,7 @@ DESCRIPTORS = 3
 _RECEIVE = 64 * 1024
 
 
-class Guest:
+class ExecConnection:
     """A connection to the shim that has not said yet what it wants, or that has asked for exec."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -76,7 +76,7 @@ class Guest:
             self.connection.send(json.dumps(message).encode() + b"\n")
 
     def close(self) -> None:
-        """Let go of it and of descriptors that nobody took."""
+        """Close it, and its descriptors that no exec has taken."""
         for descriptor in self.take_descriptors():
             os.close(descriptor)
         self.connection.close()
@@ -86,10 +86,10 @@ class Execs:
     """The processes that guests have asked for."""
 
     def __init__(self) -> None:
-        self._running: dict[int, Guest] = {}
+        self._running: dict[int, ExecConnection] = {}
 
     def start(
-        self, guest: Guest, request: dict[str, Any], held: containers.Container | None
+        self, guest: ExecConnection, request: dict[str, Any], held: containers.Container | None
     ) -> bool:
         """Run what the guest asks for in this container; False: nothing to wait for."""
         descriptors = guest.take_descriptors()
@@ -114,7 +114,7 @@ class Execs:
         guest.say({"n": request["n"], "pid": guest.pid})
         return True
 
-    def exited(self, pid: int, status: int) -> Guest | None:
+    def exited(self, pid: int, status: int) -> ExecConnection | None:
         """A child has been waited for: the guest that asked for it, who has been told."""
         guest = self._running.pop(pid, None)
         if guest is not None:
@@ -122,7 +122,7 @@ class Execs:
             guest.say({"event": "ended", "code": code if code >= 0 else 128 - code})
         return guest
 
-    def left(self, guest: Guest) -> None:
+    def left(self, guest: ExecConnection) -> None:
         """The guest is gone: hang up."""
         if self._running.pop(guest.pid, None) is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -143,7 +143,7 @@ def _execute(request: dict[str, Any], held: containers.Container, descriptors: l
     env, cwd = held.surroundings()
     if request.get("tty"):
         env.setdefault("TERM", containers.TERM)
-    prepare = containers.before_exec(held.given_up(), tty=bool(request.get("tty")))
+    prepare = containers.before_exec(held.dropped_privileges(), tty=bool(request.get("tty")))
     child = subprocess.Popen(
         argv,
         stdin=descriptors[0],

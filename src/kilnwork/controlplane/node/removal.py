@@ -1,14 +1,14 @@
 """Takes a virtual node out of its cluster, wherever it runs: `kiln node --remove`.
 
 A process that runs the node is asked to by a mark on the Node (`registration.REMOVE`), which it
-sees within ten seconds. If nobody renews the Node's Lease any more, the node is started here, to
-end what it has left. Used by the command.
+sees within ten seconds. If no process renews the Node's Lease any more, the node is started here,
+to end what it has left. Used by the command.
 """
 
 import asyncio
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.node import node_lease, registration, virtual
+from kilnwork.controlplane.node import node_lease, registration, virtual_node
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client, config
 from kilnwork.kube import errors as kube_errors
@@ -17,14 +17,18 @@ _LOOK_S = 0.5
 
 
 async def remove(
-    kube: config.Config, settings: virtual.Settings, *, say: virtual.Say, time: clock.Clock
+    kube: config.Config,
+    settings: virtual_node.VirtualNodeSettings,
+    *,
+    say: virtual_node.Say,
+    time: clock.Clock,
 ) -> None:
     """Return when the Node is gone. Raises KilnError."""
     async with client.Client(kube, user_agent="kiln-node", time=time) as asked:
         mark = await _mark(asked, settings.name)
         if mark is None:
             raise errors.ConfigurationError(
-                f"there is no node {settings.name}: name it by --name as it was started"
+                f"there is no node {settings.name}: give --name the name it was started with"
             )
         if mark != registration.DRAINED:
             patch: meta.JsonObject = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
@@ -32,7 +36,7 @@ async def remove(
             await asked.merge_patch(resource.NODES, settings.name, patch)
         gone = await _wait(asked, settings.name, say=say, time=time)
     if not gone:
-        node = virtual.VirtualNode(kube, settings._replace(seizes=True), time=time)
+        node = virtual_node.VirtualNode(kube, settings._replace(seizes=True), time=time)
         try:
             await node.start(say=say)
             await node.remove(say=say)
@@ -40,7 +44,9 @@ async def remove(
             await node.stop()
 
 
-async def _wait(asked: client.Client, name: str, *, say: virtual.Say, time: clock.Clock) -> bool:
+async def _wait(
+    asked: client.Client, name: str, *, say: virtual_node.Say, time: clock.Clock
+) -> bool:
     """True once the Node is gone, False when nobody runs it."""
     last, since = "", time.monotonic()
     while (mark := await _mark(asked, name)) is not None:
@@ -58,7 +64,7 @@ async def _wait(asked: client.Client, name: str, *, say: virtual.Say, time: cloc
 
 
 async def _mark(kube: client.Client, name: str) -> str | None:
-    """How far its removal is, empty if nobody has asked; None when the Node is gone.
+    """How far its removal is, empty if no client has asked; None when the Node is gone.
 
     Raises ConfigurationError for the Node of a kubelet.
     """

@@ -3,16 +3,17 @@
 Started by `shim_link.launch` as `python -S -P -m …shim` with the package's directory in PYTHONPATH
 (no site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
 directory, which a lock ensures. It serves one node at a time on a Unix socket: a request is one
-JSON object a line, `{"n": 1, "do": "start", …}`, answered by `{"n": 1, …}`; between answers it says
-`{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`; one
-that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is closed.
+JSON object a line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between replies it
+sends `{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`;
+one that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is
+closed.
 
 Without a node for `patience` seconds it ends all containers and leaves. If it is killed itself, the
-next one adopts what it finds by pid and start time (`container.Record`). Containers receive their
-environment through the socket, never in a command line. Standard library only.
+next one adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
+receive their environment through the socket, never in a command line. Standard library only.
 
-A process that clears its environment *and* leaves its parent cannot be told from others; it is
-ended together with the last container that can have started it.
+A process that clears its environment *and* leaves its parent cannot be distinguished from others;
+it is ended together with the last container that can have started it.
 """
 
 import contextlib
@@ -79,7 +80,7 @@ class Shim:
         }
 
     def run(self) -> None:
-        """Serve until told to leave, or until nobody has asked for longer than the patience."""
+        """Serve until asked to end, or until no request has come for longer than the patience."""
         wakeup = self._catch_signals()
         self._adopt()
         listener = self._listen()
@@ -95,7 +96,7 @@ class Shim:
                     self._talk()
                 elif isinstance(key.data, containers.Container):
                     self._pump(key.fd, key.data)
-                elif isinstance(key.data, exec_shim.Guest):
+                elif isinstance(key.data, exec_shim.ExecConnection):
                     self._hear(key.data)
             self._tick()
         self._flush()
@@ -135,10 +136,10 @@ class Shim:
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        guest = exec_shim.Guest(connection)
+        guest = exec_shim.ExecConnection(connection)
         self._selector.register(connection, selectors.EVENT_READ, guest)
 
-    def _hear(self, guest: exec_shim.Guest) -> None:
+    def _hear(self, guest: exec_shim.ExecConnection) -> None:
         """Whoever connects says first what they are; until then they are nobody."""
         if guest.connection.fileno() < 0:
             return  # its process has ended, which came in before this
@@ -162,7 +163,7 @@ class Shim:
         elif start is None or not start(guest, request, held):
             self._part(guest)
 
-    def _take_over(self, guest: exec_shim.Guest, said: tuple[bytes, bytes]) -> None:
+    def _take_over(self, guest: exec_shim.ExecConnection, said: tuple[bytes, bytes]) -> None:
         """The newest node counts: an older connection is that of a server that is gone."""
         self._disconnect()
         for descriptor in guest.take_descriptors():
@@ -173,7 +174,7 @@ class Shim:
         self._ask(line)
         self._flush()
 
-    def _part(self, guest: exec_shim.Guest) -> None:
+    def _part(self, guest: exec_shim.ExecConnection) -> None:
         self._selector.unregister(guest.connection)
         guest.close()
 
@@ -201,7 +202,7 @@ class Shim:
         self._flush()
 
     def _ask(self, line: bytes) -> bool:
-        """Answer one request; False if it is not even JSON, which ends the connection."""
+        """Handle one request and reply; False if it is not even JSON, which ends the connection."""
         try:
             request = json.loads(line)
             do = self._requests[request["do"]]
@@ -209,10 +210,10 @@ class Shim:
         except (ValueError, KeyError, TypeError):
             return False
         try:
-            answer = do(request)
+            reply = do(request)
         except (ValueError, KeyError, TypeError, OSError) as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        self._say({"n": number, **answer})
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        self._say({"n": number, **reply})
         return True
 
     # Requests
@@ -223,14 +224,16 @@ class Shim:
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a container. One that is known by its id is not run again."""
-        order = containers.Order(*(request[field] for field in containers.Order._fields))
+        order = containers.StartOrder(*(request[field] for field in containers.StartOrder._fields))
         if not containers.valid_id(order.id):
             raise ValueError("not a container id")
         held = self._held.get(order.id)
         if held is None:
             if self._leaving:
                 raise ValueError("the shim is leaving")
-            record = containers.Record(order.id, order.directory, boot=containers.boot_id())
+            record = containers.ContainerRecord(
+                order.id, order.directory, boot=containers.boot_id()
+            )
             self._records.save(record)
             held = self._held[order.id] = containers.Container(record, now=self._now)
             held.start(order)

@@ -22,14 +22,14 @@ _LOOK_S = 0.005
 _LINE = 64 * 1024 * 1024
 _REQUEST_S = 30.0
 
-OnEnded = Callable[[container.Record], None]
+OnEnded = Callable[[container.ContainerRecord], None]
 
 
-class Opened(NamedTuple):
+class OpenedLink(NamedTuple):
     """A fresh link, what the shim knew, and the shim's pid if we started it (then wait for it)."""
 
-    link: "Link"
-    known: list[container.Record]
+    link: "ShimLink"
+    known: list[container.ContainerRecord]
     pid: int | None
 
 
@@ -61,7 +61,7 @@ def reap(pid: int) -> bool:
         return True
 
 
-class Link:
+class ShimLink:
     """A connection to a running shim. `on_ended` is called with each container that ends."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -74,7 +74,7 @@ class Link:
 
     @classmethod
     async def open(cls, socket_path: Path, *, on_ended: OnEnded) -> Self:
-        """Connect; raises `errors.ShimAway` if nobody listens there."""
+        """Connect; raises `errors.ShimAway` if no shim listens there."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(socket_path), limit=_LINE)
         except OSError as error:
@@ -83,17 +83,17 @@ class Link:
         link._background.start("reader", link._read(on_ended))
         return link
 
-    async def hello(self) -> list[container.Record]:
+    async def hello(self) -> list[container.ContainerRecord]:
         """All containers it knows; raises `errors.WrongShim` if it speaks another protocol."""
         answer = await self._ask("hello")
         if answer["version"] != shim.PROTOCOL:
             raise errors.WrongShim(f"the running shim speaks protocol {answer['version']}")
-        return [container.Record(**known) for known in answer["containers"]]
+        return [container.ContainerRecord(**known) for known in answer["containers"]]
 
-    async def start(self, order: container.Order) -> container.Record:
+    async def start(self, order: container.StartOrder) -> container.ContainerRecord:
         """Run a container, or find it running; the record says if the program failed to start."""
         answer = await self._ask("start", **order._asdict())
-        return container.Record(**answer["container"])
+        return container.ContainerRecord(**answer["container"])
 
     async def stop(self, container_id: str, *, grace_s: float) -> None:
         """SIGTERM now, SIGKILL to all of it after the grace; its end is reported as any other."""
@@ -108,7 +108,7 @@ class Link:
         await self._ask("leave", grace_s=grace_s)
 
     async def close(self) -> None:
-        """Let go of the shim, which goes on."""
+        """Close the connection to the shim, which goes on."""
         await self._background.stop()
         self._writer.close()
         with contextlib.suppress(OSError):
@@ -118,14 +118,16 @@ class Link:
         if self.closed.is_set():
             raise errors.ShimAway
         self._number += 1
-        answer = asyncio.get_running_loop().create_future()
-        self._waiting[self._number] = answer
+        reply = asyncio.get_running_loop().create_future()
+        self._waiting[self._number] = reply
         request = {"n": self._number, "do": do, **fields}
         self._writer.write(json.dumps(request).encode() + b"\n")
         try:
-            result: dict[str, Any] = await asyncio.wait_for(answer, _REQUEST_S)
+            result: dict[str, Any] = await asyncio.wait_for(reply, _REQUEST_S)
         except TimeoutError as error:
-            raise errors.ShimAway(f"the shim did not answer {do} within {_REQUEST_S} s") from error
+            raise errors.ShimAway(
+                f"the shim did not reply to {do} within {_REQUEST_S} s"
+            ) from error
         finally:
             self._waiting.pop(request["n"], None)
         if "error" in result:
@@ -137,21 +139,21 @@ class Link:
             while line := await self._reader.readline():
                 message = json.loads(line)
                 if message.get("event") == "ended":
-                    on_ended(container.Record(**message["container"]))
+                    on_ended(container.ContainerRecord(**message["container"]))
                 elif (answer := self._waiting.get(message["n"])) and not answer.done():
                     answer.set_result(message)
         except OSError:
             pass
         finally:
             self.closed.set()
-            for answer in self._waiting.values():
-                if not answer.done():
-                    answer.set_exception(errors.ShimAway())
+            for reply in self._waiting.values():
+                if not reply.done():
+                    reply.set_exception(errors.ShimAway())
 
 
 async def open_or_launch(
     directory: Path, socket_path: Path, *, patience_s: float, on_ended: OnEnded
-) -> Opened:
+) -> OpenedLink:
     """A link to the shim of this directory, which is started if none runs; raises `ShimAway`.
 
     One that is just ending, or of another version, is waited for and replaced.
@@ -162,7 +164,7 @@ async def open_or_launch(
     while True:
         try:
             link, known = await _greet(socket_path, on_ended=on_ended)
-            return Opened(link, known, pid)
+            return OpenedLink(link, known, pid)
         except errors.ShimAway as error:
             if loop.time() > deadline:
                 raise errors.ShimAway(
@@ -173,8 +175,10 @@ async def open_or_launch(
         await asyncio.sleep(_LOOK_S)
 
 
-async def _greet(socket_path: Path, *, on_ended: OnEnded) -> tuple[Link, list[container.Record]]:
-    link = await Link.open(socket_path, on_ended=on_ended)
+async def _greet(
+    socket_path: Path, *, on_ended: OnEnded
+) -> tuple[ShimLink, list[container.ContainerRecord]]:
+    link = await ShimLink.open(socket_path, on_ended=on_ended)
     try:
         return link, await link.hello()
     except errors.WrongShim:

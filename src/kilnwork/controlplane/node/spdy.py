@@ -123,7 +123,7 @@ class HeadersFrame(NamedTuple):
 Frame = SynStream | SynReply | RstStream | Data | Ping | GoAway | HeadersFrame
 
 
-class Reader:
+class FrameReader:
     """Frames of one direction from its bytes."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Reader:
         """(stream, bytes still to come, fin) of the data frame that is being read."""
 
     def feed(self, piece: bytes) -> Iterator[Frame]:
-        """All frames that `piece` completes. Raises `streams.ProtocolError`: give up then."""
+        """Yield the frames that `piece` completes; after `streams.ProtocolError` feed no more."""
         self._buffer += piece
         while True:
             if self._data is not None:
@@ -229,7 +229,7 @@ def _stream_id(word: int) -> int:
     return word & _ID
 
 
-class Writer:
+class FrameWriter:
     """Bytes of one direction from its frames. To be sent in the order they were made."""
 
     def __init__(self) -> None:
@@ -267,7 +267,7 @@ def rst_stream(stream: int, status: int) -> bytes:
 
 
 def ping(number: int) -> bytes:
-    """A ping, or the answer to one."""
+    """A ping, or the reply to one."""
     return _control(PING, struct.pack(">I", number))
 
 

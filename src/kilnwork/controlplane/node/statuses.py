@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kilnwork.api import field_effects
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import lifecycle, pods, recipe
+from kilnwork.controlplane.node import container_plan, lifecycle, pods
 from kilnwork.kit import clock
 
 _ENDED = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
@@ -29,7 +29,7 @@ UNSUPPORTED = "UnsupportedPod"
 """Reason of a Pod that this node can never run."""
 
 
-class Facts(NamedTuple):
+class PodFacts(NamedTuple):
     """What is known besides the containers. `wall`: now. `written`: the status that was written
     last, where known: times of transitions and the start are kept from there, else from the object.
     `leaving`: the node ends all containers, because it goes down itself.
@@ -46,7 +46,7 @@ def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
     return {"phase": "Failed", "reason": UNSUPPORTED, "message": message}
 
 
-def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any]:
+def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, Any]:
     """The whole status that the node writes."""
     before = pod.status if facts.written is None else facts.written
     phase = _phase(pod, views)
@@ -55,7 +55,7 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any
     if failure is not None and not pod.final:
         phase = "Running" if _any_running(views) else "Failed"
     conditions = _conditions(pod, views, phase)
-    answer = {
+    result = {
         "phase": phase,
         "hostIP": facts.address,
         "hostIPs": [{"ip": facts.address}],
@@ -69,21 +69,21 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any
         "containerStatuses": [_container(pod, c, views) for c in pod.spec.containers],
     }
     if pod.init_containers:
-        answer["initContainerStatuses"] = [_container(pod, c, views) for c in pod.init_containers]
+        result["initContainerStatuses"] = [_container(pod, c, views) for c in pod.init_containers]
     if pod.ephemeral_containers:
-        answer[EPHEMERAL] = _ephemeral(pod, views, before)
+        result[EPHEMERAL] = _ephemeral(pod, views, before)
     if failure is not None and phase == "Failed" and not pod.final:
-        answer["reason"], answer["message"] = failure
+        result["reason"], result["message"] = failure
     elif shut_down:
-        answer["reason"], answer["message"] = _SHUT_DOWN
-    return answer
+        result["reason"], result["message"] = _SHUT_DOWN
+    return result
 
 
 def _any_running(views: lifecycle.Views) -> bool:
     return any(view.running for view in views.values())
 
 
-def _view(views: lifecycle.Views, name: str) -> lifecycle.View:
+def _view(views: lifecycle.Views, name: str) -> lifecycle.ContainerView:
     return views.get(name, lifecycle.UNKNOWN)
 
 
@@ -108,7 +108,7 @@ def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
     return "Running" if begun else "Pending"
 
 
-def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.View) -> int | None:
+def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> int | None:
     """The exit code with which a container has ended for good, None while it has not."""
     if view.last is None or view.running:
         return None
@@ -132,7 +132,7 @@ def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
     return True
 
 
-def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.View) -> bool:
+def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> bool:
     """As a container's `ready`: it runs and its probes say so, or it was an init container and
     has succeeded.
     """
@@ -184,7 +184,7 @@ def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
 
 def ignored_message(pod: pods.Pod) -> str:
     """Fields of the Pod that have no effect on this node, and why; empty when there are none."""
-    return sentences(recipe.ignored(pod))
+    return sentences(container_plan.ignored(pod))
 
 
 def sentences(ignored: Sequence[field_effects.Finding]) -> str:
@@ -198,8 +198,8 @@ def _condition(kind: str, holds: bool, why: tuple[str, str] | None) -> dict[str,
     if holds or why is None:
         return {"type": kind, "status": "True" if holds else "False"}
     reason, message = why
-    answer = {"type": kind, "status": "False", "reason": reason}
-    return {**answer, "message": message} if message else answer
+    result = {"type": kind, "status": "False", "reason": reason}
+    return {**result, "message": message} if message else result
 
 
 def _why(phase: str, reason: str, what: str, names: Sequence[str]) -> tuple[str, str]:
@@ -233,7 +233,7 @@ def _dated(
 def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:
     view = _view(views, container.name)
     last = view.last
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "name": container.name,
         "image": container.image,
         "imageID": "",
@@ -244,17 +244,18 @@ def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views)
         "lastState": {},
     }
     if last is not None:
-        answer["containerID"] = f"kiln://{last.id}"
-        older = view.before if "waiting" not in answer["state"] else last
+        result["containerID"] = f"kiln://{last.id}"
+        older = view.before if "waiting" not in result["state"] else last
         if older is not None and older.exit_code is not None:
-            answer["lastState"] = {"terminated": _terminated(older)}
-    return answer
+            result["lastState"] = {"terminated": _terminated(older)}
+    return result
 
 
 def _ephemeral(
     pod: pods.Pod, views: lifecycle.Views, before: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Of each ephemeral container; what has ended is as it was written: a Pod may have hundreds."""
+    """Statuses of ephemeral containers; of those that have ended as written before, as a Pod may
+    have hundreds."""
     written = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
     made = []
     for container in pod.ephemeral_containers:
@@ -293,7 +294,7 @@ def ephemeral_patch(
 
 
 def _ephemeral_status(
-    pod: pods.Pod, container: pods.EphemeralContainer, view: lifecycle.View
+    pod: pods.Pod, container: pods.EphemeralContainer, view: lifecycle.ContainerView
 ) -> dict[str, Any]:
     last = view.last
     state: dict[str, Any] = {
@@ -336,9 +337,9 @@ def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> 
     return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
 
 
-def _terminated(record: containers.Record) -> dict[str, Any]:
+def _terminated(record: containers.ContainerRecord) -> dict[str, Any]:
     reason = record.reason or ("Completed" if record.exit_code == 0 else "Error")
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "exitCode": record.exit_code,
         "reason": reason,
         "startedAt": clock.rfc3339(record.started_at or record.finished_at),
@@ -346,7 +347,7 @@ def _terminated(record: containers.Record) -> dict[str, Any]:
         "containerID": f"kiln://{record.id}",
     }
     if record.signal:
-        answer["signal"] = record.signal
+        result["signal"] = record.signal
     if record.message:
-        answer["message"] = record.message
-    return answer
+        result["message"] = record.message
+    return result

@@ -1,7 +1,7 @@
 """The streams of one SPDY/3.1 connection, from the server's side. Pure: see `streams.Codec`.
 
 As github.com/moby/spdystream (connection.go): the peer opens streams with odd ids that only grow;
-each is answered by SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
+each gets a SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
 since a reset may cross it; pings are sent back. A header of a stream is read in lower case.
 """
 
@@ -23,12 +23,12 @@ class _State:
     receiving: bool = True
 
 
-class Session:
+class SpdySession:
     """All streams of a connection."""
 
     def __init__(self) -> None:
-        self._reader = spdy.Reader()
-        self._writer = spdy.Writer()
+        self._reader = spdy.FrameReader()
+        self._writer = spdy.FrameWriter()
         self._open: dict[int, _State] = {}
         self._newest = 0
         self._out = bytearray()

@@ -1,10 +1,10 @@
 """Volumes of a Pod on disk: directories, files of Secrets and ConfigMaps, and the links to them.
 
-Carries out a `recipe.Recipe` below `DIR/pods/UID` (mode 0700):
-`volumes/NAME` holds each volume, `account` the service account's files, `containers/NAME` the logs
-of a container and `containers/NAME/root` a link for each of its mounts. Files are replaced at once,
-so that a reader sees old or new. A container knows its `root` by a short link elsewhere: paths of
-Unix sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
+Carries out a `container_plan.ContainerPlan` below `DIR/pods/UID` (mode 0700): `volumes/NAME` holds
+each volume, `account_tokens` the service account's files, `containers/NAME` the logs of a container
+and `containers/NAME/root` a link for each of its mounts. Files are replaced at once, so that a
+reader sees old or new. A container knows its `root` by a short link elsewhere: paths of Unix
+sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from kilnwork.controlplane.node import errors, pods, recipe, sources
+from kilnwork.controlplane.node import container_plan, errors, pods, volume_sources
 from kilnwork.kit import paths
 
 _LINK_LENGTH = 12
-_LONGEST_RUN_DIR = 50
+_MAX_RUN_DIR = 50
 """What is left for a socket's path in a container is 40 bytes."""
 
 
@@ -41,11 +41,11 @@ class PodDirectory:
         return self.container(name) / "root"
 
     def mount_point(self, name: str) -> Path:
-        """What a container is told instead of `root`: a link to it."""
+        """The path that a container gets instead of `root`: a link to it."""
         digest = hashlib.sha256(os.fsencode(self.root(name))).hexdigest()
         return self._links / digest[:_LINK_LENGTH]
 
-    def link(self, name: str, links: Iterable[recipe.Link]) -> None:
+    def link(self, name: str, links: Iterable[container_plan.MountLink]) -> None:
         """Make the mounts of a container as they should be; repeatable.
 
         Raises `NotYet` or OSError.
@@ -57,14 +57,14 @@ class PodDirectory:
         for link in links:
             self._link(self.root(name) / link.path, link)
 
-    def fill(self, volumes: Iterable[sources.Volume]) -> None:
+    def fill(self, volumes: Iterable[volume_sources.Volume]) -> None:
         """Make the files of volumes as they should be; repeatable. Raises OSError."""
         for directory in (self.path, self._volumes):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in volumes:
             self._fill(volume)
 
-    def _directory_of(self, link: recipe.Link) -> Path:
+    def _directory_of(self, link: container_plan.MountLink) -> Path:
         if link.host:
             return Path(link.host)
         return self._volumes / link.volume if link.volume else self.account
@@ -81,10 +81,10 @@ class PodDirectory:
         with contextlib.suppress(OSError):
             for container in (self.path / "containers").iterdir():
                 self.mount_point(container.name).unlink(missing_ok=True)
-            self._links.rmdir()  # if it is empty; whoever starts a container makes it anew
+            self._links.rmdir()  # if it is empty; the start of a container creates it again
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _fill(self, volume: sources.Volume) -> None:
+    def _fill(self, volume: volume_sources.Volume) -> None:
         directory = self._volumes / volume.name
         directory.mkdir(mode=0o777, exist_ok=True)
         if volume.files is None:
@@ -99,7 +99,7 @@ class PodDirectory:
             paths.write_private(path, file.content)
             path.chmod(file.mode)
 
-    def _link(self, path: Path, link: recipe.Link) -> None:
+    def _link(self, path: Path, link: container_plan.MountLink) -> None:
         directory = self._directory_of(link)
         target = directory / link.sub if link.sub else directory
         if link.sub:
@@ -115,7 +115,7 @@ class PodDirectory:
 
 def links_directory(run_dir: Path, pods_directory: Path) -> Path:
     """Where the short links of a node are: in its directory for sockets unless that is long."""
-    if len(os.fsencode(run_dir)) <= _LONGEST_RUN_DIR:
+    if len(os.fsencode(run_dir)) <= _MAX_RUN_DIR:
         return run_dir / "m"
     digest = hashlib.sha256(os.fsencode(pods_directory.resolve())).hexdigest()[:16]
     return Path("/tmp") / f"kiln-m-{digest}"  # noqa: S108  0700, owner checked, name is no secret

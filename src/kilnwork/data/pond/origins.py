@@ -1,7 +1,7 @@
 """Where content comes from: what a source and a peer must be able to do, and files of this machine.
 
-Used by `fetching` and `pinning`. HTTP is the agent's (`kilnwork.pond`). A *stamp* is a text that is
-another one when the content is another one: an ETag, or size and times of a file; "" when the
+Used by `blob_fetch` and `pinning`. HTTP is the agent's (`kilnwork.pond`). A *stamp* is a text that
+is another one when the content is another one: an ETag, or size and times of a file; "" when the
 origin has none. All raise `SourceMissing`, `SourceRefused`, `SourceChanged`, or
 `SourceUnreachable`, after which it may be tried again.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from kilnwork.data import ending, errors
+from kilnwork.data import closing, errors
 from kilnwork.data.pond import blob_files, globs, manifest
 from kilnwork.kit import digests, snapshot_paths
 
@@ -41,7 +41,7 @@ class Listed(NamedTuple):
     stamp: str
 
 
-class Content(ending.Closes):
+class Content(closing.Closes):
     """Content that is being read: bytes from `start` on. `total`: of all of it, None if unknown."""
 
     start: int
@@ -79,7 +79,7 @@ class Origin(NamedTuple):
 
 class FileSource:
     """A directory or file of this machine. `below`: so many of the last components of `root` come
-    from whoever wants a snapshot; none of them may be a link, which could lead elsewhere."""
+    from the user who wants a snapshot; none of them may be a link, which could lead elsewhere."""
 
     def __init__(self, name: str, root: Path, *, below: int = 0) -> None:
         self.name = name
@@ -145,7 +145,7 @@ class FileSource:
         return Listed(path, found.st_size, manifest.mode_of(found.st_mode), _stamp(found))
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
-        """Reading ends with SourceChanged if somebody writes to the file meanwhile."""
+        """Reading ends with SourceChanged if the file is written to meanwhile."""
         self._refuse_links(self._below)
         at = self.root if self.root.is_file() else self._inside(path)
         with explained(at):

@@ -2,8 +2,8 @@
 
 Used by the agent that was chosen for it. Every file is read once, into the pond, unless it was seen
 with its stamp before. When all are read the source is listed again: if anything is another one,
-that is read anew, and a source that keeps changing is refused. So a snapshot is what the source had
-at one moment, as far as its stamps tell; a file alone is consistent in itself.
+that is read again, and a source that keeps changing is refused. So a snapshot is what the source
+had at one moment, as far as its stamps tell; a file alone is consistent in itself.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from kilnwork.data import blobs, errors
-from kilnwork.data.pond import fetching, manifest, origins, pin_journal, store
+from kilnwork.data.pond import blob_fetch, manifest, origins, pin_journal, store
 from kilnwork.kit import clock
 
 ROUNDS = 3
 """How often a source may change while it is pinned."""
 
-Read = Callable[[origins.Listed], tuple[fetching.Fetched, str]]
+Read = Callable[[origins.Listed], tuple[blob_fetch.Fetched, str]]
 
 
 class Map(Protocol):
@@ -27,7 +27,7 @@ class Map(Protocol):
 
     def __call__(
         self, read: Read, listed: Sequence[origins.Listed]
-    ) -> Iterable[tuple[origins.Listed, tuple[fetching.Fetched, str]]]: ...
+    ) -> Iterable[tuple[origins.Listed, tuple[blob_fetch.Fetched, str]]]: ...
 
 
 class Target(NamedTuple):
@@ -51,12 +51,13 @@ def pin(
     target: Target,
     *,
     run: Map,
-    progress: fetching.Progress,
+    progress: blob_fetch.Progress,
     time: clock.Clock,
 ) -> Pinned:
     """Return the snapshot, which is in the pond with all its blobs.
 
-    Raises SourceChanged and what `fetching.fetch_new` does; what was read until then is remembered.
+    Raises SourceChanged and what `blob_fetch.fetch_new` does; what was read until then is
+    remembered.
     """
     return _Pinning(kept, target, progress=progress, time=time).run(run)
 
@@ -67,7 +68,7 @@ class _Pinning:
         kept: store.PondStore,
         target: Target,
         *,
-        progress: fetching.Progress,
+        progress: blob_fetch.Progress,
         time: clock.Clock,
     ) -> None:
         self._store, self._source, self._selection = kept, target.source, target.selection
@@ -81,7 +82,7 @@ class _Pinning:
         try:
             return self._rounds(run)
         finally:
-            self._store.let_go(self._held)
+            self._store.release_bytes(self._held)
 
     def _rounds(self, run: Map) -> Pinned:
         listed = self._source.list(self._selection)
@@ -90,14 +91,14 @@ class _Pinning:
                 try:
                     found = self._read_all(listed, run)
                 except errors.SourceChanged:
-                    found = None  # a file was written to as it was read
+                    found = None  # a file was written to while it was read
                 again = listed if len(listed) == 1 else self._source.list(self._selection)
             if found is not None and again == listed:
                 return self._finish(listed, found)
             listed = self._source.list(self._selection) if again is listed else again
         raise errors.SourceChanged(
             f"source {self._source.name} has changed {ROUNDS} times while it was read: pin it when "
-            "nobody writes to it, or pin a copy"
+            "no process writes to it, or pin a copy"
         )
 
     def _read_all(
@@ -131,10 +132,10 @@ class _Pinning:
         self._held.add(digest)
         return self._store.blobs.has(digest, seen.size)
 
-    def _read(self, listed: origins.Listed) -> tuple[fetching.Fetched, str]:
+    def _read(self, listed: origins.Listed) -> tuple[blob_fetch.Fetched, str]:
         facts = msgspec.json.encode([self._key, listed.path, listed.stamp])
         name = f"new-{hashlib.sha256(facts).hexdigest()}"
-        return fetching.fetch_new(
+        return blob_fetch.fetch_new(
             self._store, name, listed, source=self._source, progress=self._progress
         )
 

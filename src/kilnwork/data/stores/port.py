@@ -1,10 +1,11 @@
 """What a store of files promises; every implementation passes tests/contract/test_object_stores.py.
 
-Used by whoever reads or writes objects. The promises are those that S3, Azure Blob Storage, Google
-Cloud Storage and a directory can all keep: conditional writes as of RFC 9110 §13 (`If-None-Match:
-*`, `If-Match`), ranges, uploads in pieces that nobody sees before they are complete, and listing in
-the order of names. There is no rename, no append and no locking. All methods block, may be called
-from any thread, and raise `errors.StoreError` and nothing else.
+Used by code that reads or writes objects. The promises are those that S3, Azure Blob Storage,
+Google Cloud Storage and a directory can all keep: conditional writes as of RFC 9110 §13
+(`If-None-Match:
+*`, `If-Match`), ranges, uploads in pieces that are not visible before they are complete, and
+listing in the order of names. There is no rename, no append and no locking. All methods block, may
+be called from any thread, and raise `errors.StoreError` and nothing else.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from kilnwork.data import errors
 
 Data = bytes | bytearray | memoryview
 
-MOST_KEY_BYTES = 1024
+MAX_KEY_BYTES = 1024
 """As in S3, the shortest of the clouds' limits."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+@~-]{0,199}")
@@ -24,7 +25,7 @@ _BATCH = 1000
 """Objects deleted at once: S3's DeleteObjects takes no more."""
 
 
-class Facts(NamedTuple):
+class ObjectFacts(NamedTuple):
     """An object. `etag`: other than that of any other content this key ever had, without quotes.
     `modified`: when it was written, wall clock of the store, seconds."""
 
@@ -35,13 +36,14 @@ class Facts(NamedTuple):
 
 
 class Reading(contextlib.AbstractContextManager["Reading", None], Protocol):
-    """Some of an object as it was when it was opened, even if it is replaced or deleted meanwhile.
+    """A part of an object in its state when it was opened, even if it is replaced or deleted
+    meanwhile.
 
     Iterate once for the bytes from `start` to `end` (exclusive), in pieces of at most 1 MiB; close
     it, or use it in a `with` block. Raises StoreError rather than end early.
     """
 
-    facts: Facts
+    facts: ObjectFacts
     start: int
     end: int
 
@@ -61,8 +63,8 @@ def read_in_pieces(reading: Reading, size: int) -> Reading:
 
 
 class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
-    """An object that comes in pieces. Nobody sees any of it before `commit`; leave the `with` block
-    without, or call `abort`, and it never was. For one thread at a time."""
+    """An object that comes in pieces. No reader sees any of it before `commit`; leave the `with`
+    block without, or call `abort`, and it never was. For one thread at a time."""
 
     @property
     def bytes(self) -> int:
@@ -73,7 +75,7 @@ class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
         """Append; `piece` may be used again afterwards. Raises `StoreFull`."""
         ...
 
-    def commit(self) -> Facts:
+    def commit(self) -> ObjectFacts:
         """The object is there now and stays. Raises `ObjectExists`, `StoreFull`."""
         ...
 
@@ -90,9 +92,9 @@ class Store(Protocol):
     """
 
     url: str
-    """Opens this store in another process (`opening.open`)."""
+    """Opens this store in another process (`store_urls.open`)."""
 
-    def head(self, key: str) -> Facts:
+    def head(self, key: str) -> ObjectFacts:
         """Raises `ObjectMissing`."""
         ...
 
@@ -103,7 +105,7 @@ class Store(Protocol):
 
     def put(
         self, key: str, data: Data, *, create: bool = False, if_match: str | None = None
-    ) -> Facts:
+    ) -> ObjectFacts:
         """Write a small object (up to a few MiB), all of it at once.
 
         `create`: only if there is none, else `ObjectExists`; of several at the same time one wins.
@@ -115,7 +117,7 @@ class Store(Protocol):
         """For an object of any size. `create`: as with `put`, decided at `commit`."""
         ...
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[Facts]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectFacts]:
         """Objects whose key begins with `prefix` and is greater than `after`, in ascending order of
         keys. Those written or deleted meanwhile may be among them or not."""
         ...
@@ -164,10 +166,10 @@ def probe(store: Store) -> None:
 def check_key(key: str) -> str:
     """`key`, if every store takes it: names of ASCII letters, digits and `._=+@~-`, of at most 200
     characters, beginning with a letter, digit or `_`, joined by slashes. Raises `BadKey`."""
-    if len(key) > MOST_KEY_BYTES or not all(_NAME.fullmatch(name) for name in key.split("/")):
+    if len(key) > MAX_KEY_BYTES or not all(_NAME.fullmatch(name) for name in key.split("/")):
         raise errors.BadKey(
             f"{key[:200]!r} cannot be a key: use names of letters, digits and ._=+@~- that begin "
-            f"with a letter or digit, joined by slashes, {MOST_KEY_BYTES} characters at most"
+            f"with a letter or digit, joined by slashes, {MAX_KEY_BYTES} characters at most"
         )
     return key
 

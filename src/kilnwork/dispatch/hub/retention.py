@@ -44,8 +44,8 @@ _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
 
 class RetentionLimits(NamedTuple):
-    """How much is kept of what is over: until so many seconds after its end; the newest so many
-    tasks; so many bytes of journal, output and blobs together. None: any number."""
+    """Says how much is kept of what is over: until so many seconds after its end; the newest so
+    many tasks; so many bytes of journal, output and blobs together. None: any number."""
 
     keep_s: float = KEEP_S
     tasks: int | None = None
@@ -53,7 +53,7 @@ class RetentionLimits(NamedTuple):
 
 
 class Retention:
-    """Forgets, until cancelled."""
+    """Forgets old tasks, their output and blobs, until cancelled."""
 
     def __init__(
         self,

@@ -178,8 +178,8 @@ class RowReader(abc.ABC):
         )
 
     def _newest(self, child: task_rows.TaskRow) -> task_rows.TaskRow:
-        """The newest run of a child that failed under an earlier run of its parent: somebody may
-        have started it anew by hand."""
+        """The newest run of a child that failed under an earlier run of its parent: a user may
+        have started it again by hand."""
         if child.parent_attempt or child.state == api_task.State.SUCCESS:
             return child
         return self.task_row(child.task) or child

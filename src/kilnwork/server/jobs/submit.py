@@ -1,7 +1,7 @@
 """POST /jobs: a file comes in, and is a job when its last byte is on disk.
 
 Used by `app`. The file is a multipart field `file`, the raw body, or one that was uploaded to
-/files before (`file=ID`). Nobody sees anything of it before it is complete; a client that goes
+/files before (`file=ID`). No client sees any of it before it is complete; a client that goes
 away, a full disk or a refusal leave nothing. An `Idempotency-Key`
 (draft-ietf-httpapi-idempotency-key-header) makes one job however often the request comes.
 """
@@ -24,18 +24,18 @@ from kilnwork.server.jobs import (
     body,
     context,
     files,
+    ignored_fields,
     intake,
     multipart,
-    notices,
     parameters,
-    referring,
+    referenced_input,
     requests,
-    source,
+    source_sizing,
 )
 
 FILE = "file"
 KEY_HEADER = b"idempotency-key"
-MOST_KEY = 255
+MAX_KEY_CHARS = 255
 SPEC_BYTES = 1 << 20
 TEXT = "text/plain; charset=utf-8"
 
@@ -61,7 +61,7 @@ class _Coming:
     user: str
     text: str
     encoded: bool = False
-    target: intake.Input | referring.Referred | None = field(default=None)
+    target: intake.Input | referenced_input.Referred | None = field(default=None)
 
     @property
     def place(self) -> str:
@@ -176,7 +176,7 @@ class Submit:
         return await self._create(coming, coming.target)
 
     async def _create(
-        self, coming: _Coming, target: intake.Input | referring.Referred
+        self, coming: _Coming, target: intake.Input | referenced_input.Referred
     ) -> tuple[model.JobView, bool]:
         """A small input is finished at once; a large one, and its way to the disk, in a thread."""
         small = target.small
@@ -249,7 +249,7 @@ class Submit:
         if coming.request.user is None:
             _check_guest(fields, coming.request)
         else:
-            coming.request.warnings += notices.of_parameters(fields)
+            coming.request.warnings += ignored_fields.of_parameters(fields)
             unknown = [name for name in fields if name not in parameters.KNOWN]
             if unknown:
                 raise errors.BadRequest(
@@ -272,7 +272,7 @@ class Submit:
         if wanted > most:
             raise errors.UnprocessableContent(
                 f"input.maxLineBytes: {wanted:,}: records of {most:,} bytes are the longest that "
-                "this server takes (--max-line): ask for less, or have whoever runs it raise that"
+                "this server takes (--max-line): ask for less, or have its operator raise that"
             )
 
     async def _respond(
@@ -286,7 +286,7 @@ class Submit:
         more = [(b"location", context.location(view)), (b"etag", context.tag(view).encode())]
         if replayed:
             more.append((b"idempotency-replayed", b"true"))
-        found = notices.of_parameters(request.query) + notices.of_spec(view.spec)
+        found = ignored_fields.of_parameters(request.query) + ignored_fields.of_spec(view.spec)
         if found or request.warnings:
             request.warnings = list(dict.fromkeys((*request.warnings, *found)))
         if self._plain(request):
@@ -296,7 +296,7 @@ class Submit:
             await response.send(202, asgi.JSON, document, headers=more)
 
     def _plain(self, request: requests.Request) -> bool:
-        """Whether the id alone is wanted: as the source answered, or because somebody asks."""
+        """Whether the id alone is wanted: as the source responded, or on request."""
         accept = request.header(b"accept") or "*/*"
         if "text/plain" in accept:
             return True
@@ -336,9 +336,9 @@ def idempotency_key(request: requests.Request) -> str:
     text = found[0].strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    if len(found) > 1 or not 0 < len(text) <= MOST_KEY or not text.isascii():
+    if len(found) > 1 or not 0 < len(text) <= MAX_KEY_CHARS or not text.isascii():
         raise errors.BadRequest(
-            f"Idempotency-Key: one of 1 to {MOST_KEY} ASCII characters is expected, a UUID say"
+            f"Idempotency-Key: one of 1 to {MAX_KEY_CHARS} ASCII characters is expected, a UUID say"
         )
     return text
 
@@ -347,10 +347,10 @@ def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
     """What is ours needs a token; what neither we nor the source know was ignored there, too: here
     with a warning."""
     for name in given:
-        if name in (*parameters.KNOWN, FILE) and name not in source.PARAMETERS:
+        if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
             raise context.unauthorized(name)
-    known = (*source.PARAMETERS, multipart.FILE, "namespace")
-    request.warnings += notices.of_unknown(name for name in given if name not in known)
+    known = (*source_sizing.PARAMETERS, multipart.FILE, "namespace")
+    request.warnings += ignored_fields.of_unknown(name for name in given if name not in known)
 
 
 async def _spec_body(request: requests.Request) -> dict[str, str]:

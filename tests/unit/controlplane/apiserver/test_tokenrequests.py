@@ -28,7 +28,7 @@ def minter() -> tokens.Tokens:
 def ask(
     minter: tokens.Tokens, spec: dict[str, Any] | None, *, user: authn.User = authn.ADMIN
 ) -> dict[str, Any]:
-    return tokenrequests.answer(
+    return tokenrequests.issue(
         {} if spec is None else {"spec": spec},
         account=ACCOUNT,
         minter=minter,

@@ -1,0 +1,129 @@
+"""Totals of tasks by the function that they call: `kiln tasks --by function`.
+
+Used by the command `tasks`. Reads every task that is wanted, so what it says is of one moment only
+for tasks that are over. The numbers alone, by state, are `kiln status`.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import click
+import msgspec
+
+from kilnwork.cli import file_jobs, journal, render, session
+
+HEADER = (
+    "FUNCTION", "TASKS", "FAILED", "TOOK", "MEAN", "MAX", "CPU", "PEAK", "SLOWEST",
+)  # fmt: skip
+
+COMMANDS = "<commands>"
+"""Where tasks are counted that call no function."""
+
+
+class Totals(msgspec.Struct, rename="camel"):
+    """Of the newest runs of the tasks that call one function.
+
+    Times are in seconds, from the first start of a run to its end or until now. `cpu_seconds` and
+    `peak_memory_bytes` are None where no attempt of them was measured.
+    """
+
+    function: str
+    tasks: int = 0
+    failed: int = 0
+    took_seconds: float = 0.0
+    """Of all together; what ran side by side counts twice."""
+    max_seconds: float = 0.0
+    started: int = 0
+    """How many have started: what the mean is of."""
+    cpu_seconds: float | None = None
+    """Of the newest attempts, together."""
+    peak_memory_bytes: int | None = None
+    """The highest of one attempt."""
+    slowest: str = ""
+    """Id of the task that took longest."""
+
+    @property
+    def mean_seconds(self) -> float:
+        """Of those that have started; 0 where none has."""
+        return self.took_seconds / self.started if self.started else 0.0
+
+    def add(self, item: journal.Item, *, now: float) -> None:
+        """Count a task."""
+        self.tasks += 1
+        self.failed += item["state"] == "Failed"
+        took = journal.took_s(item, now=now)
+        if took is not None:
+            self.started += 1
+            self.took_seconds += took
+            if took >= self.max_seconds:
+                self.max_seconds, self.slowest = took, item["id"]
+        cpu, peak = item.get("cpuSeconds"), item.get("peakMemoryBytes")
+        if cpu is not None:
+            self.cpu_seconds = (self.cpu_seconds or 0.0) + cpu
+        if peak is not None:
+            self.peak_memory_bytes = max(self.peak_memory_bytes or 0, peak)
+
+
+async def by_function(
+    items: AsyncIterator[journal.Item], *, by: journal.Measure, now: float
+) -> list[Totals]:
+    """Return the totals of each function, those with most of a measure first."""
+    found: dict[str, Totals] = {}
+    async for item in items:
+        function = item.get("function") or COMMANDS
+        if function not in found:
+            found[function] = Totals(function)
+        found[function].add(item, now=now)
+    return sorted(found.values(), key=lambda one: (-_measured(one, by), one.function))
+
+
+def _measured(one: Totals, by: journal.Measure) -> float:
+    if by == "took":
+        return one.took_seconds
+    return float((one.cpu_seconds if by == "cpu" else one.peak_memory_bytes) or 0)
+
+
+def table(found: Sequence[Totals]) -> list[str]:
+    """Lines of a table, with its header."""
+    return render.columns(HEADER, [_row(one) for one in found])
+
+
+def _row(one: Totals) -> tuple[object, ...]:
+    started = one.started > 0
+    return (
+        one.function,
+        one.tasks,
+        one.failed,
+        render.took(one.took_seconds) if started else None,
+        render.took(one.mean_seconds) if started else None,
+        render.took(one.max_seconds) if started else None,
+        None if one.cpu_seconds is None else f"{one.cpu_seconds:.1f}s",
+        None if one.peak_memory_bytes is None else file_jobs.size_text(one.peak_memory_bytes),
+        journal.short_id(one.slowest) if one.slowest else None,
+    )
+
+
+def document(found: Sequence[Totals]) -> dict[str, object]:
+    """Return it for programs: members in camelCase, with `meanSeconds`."""
+    return {
+        "items": [msgspec.to_builtins(one) | {"meanSeconds": one.mean_seconds} for one in found]
+    }
+
+
+async def show(
+    s: session.Session,
+    wanted: Mapping[str, str],
+    form: str | None,
+    *,
+    by: journal.Measure,
+    headers: bool,
+) -> None:
+    """Print the totals of all tasks that are wanted."""
+    every = journal.listed(s, wanted=wanted)
+    found = await by_function(every, by=by, now=s.clock.wall())
+    if form is not None:
+        click.echo(render.document(document(found), form), nl=False)
+    elif found:
+        for line in table(found)[0 if headers else 1 :]:
+            click.echo(line)
+    else:
+        await s.say_nothing_found("nothing found")

@@ -1,0 +1,346 @@
+"""Who manages which field: `metadata.managedFields`, kept by every write, and apply patches.
+
+Used by `crud`. Pure; the time is handed in. Follows k8s.io/apimachinery/pkg/util/managedfields and
+merge/update.go of structured-merge-diff: a write owns what it changes, an apply owns what it names,
+what another owns is a conflict unless forced, and what an applier no longer names is removed unless
+another manager owns it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta
+from kilnwork.controlplane.apiserver import field_sets, statuses, typed_objects
+from kilnwork.controlplane.apiserver.field_types import FieldType
+
+APPLY, UPDATE = "Apply", "Update"
+MAX_UPDATERS = 10
+"""Entries of operation Update; the oldest are joined beyond that."""
+
+MAX_MANAGER = 128
+_ANCIENT = "ancient-changes"
+_KUBECTL = "kubectl"
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_BEFORE_APPLY = "before-first-apply"
+
+_METADATA: field_sets.Set = {"f:metadata": {}}
+"""An object has it, also when nobody owns anything in it."""
+
+_NOT_TRACKED: field_sets.Set = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        ".": {},
+        "f:name": {},
+        "f:namespace": {},
+        "f:creationTimestamp": {},
+        "f:selfLink": {},
+        "f:uid": {},
+        "f:clusterName": {},
+        "f:generation": {},
+        "f:managedFields": {},
+        "f:resourceVersion": {},
+    },
+}
+_KIND = ("apiVersion", "kind")
+_OF_THE_SERVER = frozenset(name.removeprefix("f:") for name in _NOT_TRACKED["f:metadata"])
+_ALWAYS_THERE: meta.JsonObject = {
+    "metadata": {},
+    "spec": {},
+    "status": {},
+    "roleRef": {},
+    "rules": None,
+}
+"""What a built-in object has from the beginning: structs in Go, and lists that are always sent."""
+
+
+class FieldManager(msgspec.Struct, frozen=True):
+    """Who writes: a name, how, in which version, through which subresource."""
+
+    name: str
+    api_version: str
+    subresource: str = ""
+    operation: str = UPDATE
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What distinguishes entries; an applier is the same in every version."""
+        version = "" if self.operation == APPLY else self.api_version
+        return (self.name, self.operation, version, self.subresource)
+
+
+class _Entry(msgspec.Struct):
+    manager: FieldManager
+    time: str
+    fields: field_sets.Set = msgspec.field(default_factory=dict)
+
+
+_Entries = dict[tuple[str, str, str, str], _Entry]
+
+
+def name_of(given: str, user_agent: str) -> str:
+    """The manager of a request: `fieldManager`, else the program in front of the first slash."""
+    plain = given or user_agent.partition("/")[0]
+    return "".join(c for c in plain if c.isprintable())[:MAX_MANAGER] or "unknown"
+
+
+def created(
+    type_: FieldType,
+    obj: meta.JsonObject,
+    manager: FieldManager,
+    *,
+    now: str,
+    custom: bool,
+    filled_in: meta.JsonObject | None = None,
+) -> None:
+    """Note in a new object who made what; `filled_in`: parts that no manager owns."""
+    nothing: meta.JsonObject = {"metadata": {}}
+    if not custom:
+        nothing |= _ALWAYS_THERE | (filled_in or {})
+    own = typed_objects.compare(type_, nothing, _tracked(obj)).taken
+    _write(obj, {manager.identity: _Entry(manager, now, own)} if own else {})
+
+
+def updated(
+    type_: FieldType,
+    old: meta.JsonObject,
+    new: meta.JsonObject,
+    manager: FieldManager,
+    *,
+    given: Any,
+    now: str,
+) -> None:
+    """Note in a changed object who changed what; `given`: managedFields as the client sent them.
+
+    Objects without any entry are not tracked until the first apply.
+    """
+    if given == [{}]:
+        _write(new, {})
+        return
+    before = old["metadata"].get("managedFields")
+    entries = _read(given if given != before and _is_readable(given) else before)
+    if not entries:
+        _write(new, {})
+        return
+    _take(entries, typed_objects.compare(type_, _tracked(old), _tracked(new)), manager, now)
+    _write(new, _capped(entries))
+
+
+def same_but_times(old: meta.JsonObject, new: meta.JsonObject) -> bool:
+    """True when the entries differ in nothing but their times."""
+    before, after = (o["metadata"].get("managedFields") or [] for o in (old, new))
+    return [_timeless(e) for e in before] == [_timeless(e) for e in after]
+
+
+def _timeless(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "time"}
+
+
+def adopt(
+    type_: FieldType, live: meta.JsonObject, api_version: str, *, now: str, custom: bool
+) -> None:
+    """Before a first apply: what nobody manages belongs to `before-first-apply`."""
+    if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
+        created(type_, live, FieldManager(_BEFORE_APPLY, api_version), now=now, custom=custom)
+
+
+def apply(
+    type_: FieldType,
+    live: meta.JsonObject,
+    config: meta.JsonObject,
+    manager: FieldManager,
+    *,
+    force: bool,
+    now: str,
+) -> meta.JsonObject:
+    """`live` with what `config` says, its managedFields included; 409 for a conflict.
+
+    Raises typed.NotOfType when `config` does not fit its type.
+    """
+    typed_objects.check(type_, config)
+    before = _plain(live)
+    entries = _read(live["metadata"].get("managedFields"))
+    last = entries.get(manager.identity)
+    wanted = typed_objects.fields(type_, config)
+    merged = typed_objects.merge(type_, before, config)
+    if last is not None:
+        others = [e.fields for key, e in entries.items() if key != manager.identity]
+        kept = _joined([wanted, *others, _METADATA])
+        merged = typed_objects.prune(type_, merged, last.fields, kept)
+    changed = typed_objects.compare(type_, before, merged)
+    allowed = _last_applied(type_, before) if manager.name == _KUBECTL else {}
+    _settle(entries, changed, manager, force=force, allowed=allowed)
+    own = field_sets.difference(wanted, _NOT_TRACKED)
+    since = now
+    if merged == before or (last is not None and last.fields == own):
+        since = last.time if last is not None else ""  # nothing has changed at any time
+    if own:
+        entries[manager.identity] = _Entry(manager, since, own)
+    else:
+        entries.pop(manager.identity, None)
+    made: meta.JsonObject = {**merged, "metadata": dict(merged.get("metadata") or {})}
+    _write(made, entries)
+    return made
+
+
+def _settle(
+    entries: _Entries,
+    changed: typed_objects.Comparison,
+    manager: FieldManager,
+    *,
+    force: bool,
+    allowed: field_sets.Set,
+) -> None:
+    """Take from others what the apply changes; 409 names them unless it is forced.
+
+    `allowed`: fields that may be taken without force.
+    """
+    conflicts = {
+        key: both
+        for key, entry in entries.items()
+        if key != manager.identity
+        if (both := field_sets.intersection(entry.fields, changed.taken))
+    }
+    found = [
+        (_shown(entries[key]), path)
+        for key in sorted(conflicts)
+        for path in field_sets.paths(field_sets.difference(conflicts[key], allowed))
+    ]
+    if found and not force:
+        raise statuses.apply_conflict(found)
+    lost = field_sets.union(changed.taken, changed.removed)
+    for key in [key for key in entries if key != manager.identity]:
+        entries[key].fields = field_sets.difference(entries[key].fields, lost)
+        if not entries[key].fields:
+            del entries[key]
+
+
+def _last_applied(type_: FieldType, live: meta.JsonObject) -> field_sets.Set:
+    """What client-side apply has set and is as it was: kubectl may go over to server-side apply."""
+    annotations = live["metadata"].get("annotations") or {}
+    try:
+        last = msgspec.json.decode(annotations.get(_LAST_APPLIED, ""), type=dict)
+    except msgspec.MsgspecError:
+        return {}
+    if not isinstance(last.get("metadata", {}), dict):
+        return {}
+    changed = typed_objects.compare(type_, live, last)
+    return field_sets.difference(typed_objects.fields(type_, last), changed.taken)
+
+
+def _take(
+    entries: _Entries, changed: typed_objects.Comparison, manager: FieldManager, now: str
+) -> None:
+    """A write owns what it changes; nobody owns that any more otherwise, or what is gone."""
+    taken = changed.taken
+    lost = field_sets.union(taken, changed.removed)
+    ours = manager.identity
+    before = entries.get(ours)
+    kept = before.fields if before is not None else {}
+    for key in list(entries):
+        if taken and key == ours:
+            continue  # made anew below
+        entries[key].fields = field_sets.difference(entries[key].fields, lost)
+        if not entries[key].fields:
+            del entries[key]
+    if taken:
+        rest = field_sets.difference(kept, changed.removed)
+        entries[ours] = _Entry(manager, now, field_sets.union(rest, taken))
+
+
+def _plain(obj: meta.JsonObject) -> meta.JsonObject:
+    """The object without what is about managers."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+def _tracked(obj: meta.JsonObject) -> meta.JsonObject:
+    """The object without what no manager owns."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k not in _OF_THE_SERVER}
+    return {k: metadata if k == "metadata" else v for k, v in obj.items() if k not in _KIND}
+
+
+def _joined(sets: Iterable[field_sets.Set]) -> field_sets.Set:
+    made: field_sets.Set = {}
+    for one in sets:
+        made = field_sets.union(made, one)
+    return made
+
+
+def _shown(entry: _Entry) -> str:
+    """As printManager of apimachinery's managedfields."""
+    manager = entry.manager
+    text = f'"{manager.name}"'
+    if manager.subresource:
+        text += f' with subresource "{manager.subresource}"'
+    if manager.operation == UPDATE:
+        text += f" using {manager.api_version}"
+    return text
+
+
+def _read(wire: Sequence[Mapping[str, Any]] | None) -> _Entries:
+    found: _Entries = {}
+    for one in wire or ():
+        manager = FieldManager(
+            str(one.get("manager", "")),
+            str(one.get("apiVersion", "")),
+            str(one.get("subresource", "")),
+            str(one.get("operation", UPDATE)),
+        )
+        fields = dict(one.get("fieldsV1") or {})
+        if fields:
+            found[manager.identity] = _Entry(manager, str(one.get("time", "")), fields)
+    return found
+
+
+def _is_readable(wire: Any) -> bool:
+    """True for entries in the form that we write; anything else is skipped."""
+    if not isinstance(wire, list) or not wire:
+        return False
+    return all(
+        isinstance(one, dict)
+        and isinstance(one.get("fieldsV1"), dict)
+        and field_sets.is_set(one["fieldsV1"])
+        for one in wire
+    )
+
+
+def _write(obj: meta.JsonObject, entries: _Entries) -> None:
+    """Put the entries into the metadata: appliers first, then by time and name."""
+    metadata = obj["metadata"]
+    metadata.pop("managedFields", None)
+    if not entries:
+        return
+    in_order = sorted(
+        entries.values(), key=lambda e: (e.manager.operation, e.time, e.manager.identity)
+    )
+    metadata["managedFields"] = [_encoded(entry) for entry in in_order]
+
+
+def _encoded(entry: _Entry) -> dict[str, Any]:
+    manager = entry.manager
+    encoded = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": manager.api_version,
+        **({"time": entry.time} if entry.time else {}),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": entry.fields,
+    }
+    return encoded | ({"subresource": manager.subresource} if manager.subresource else {})
+
+
+def _capped(entries: _Entries) -> _Entries:
+    """At most so many entries of updates; the oldest become one."""
+    updates = [e for e in entries.values() if e.manager.operation == UPDATE]
+    if len(updates) <= MAX_UPDATERS:
+        return entries
+    by_age = sorted(updates, key=lambda e: (e.time, e.manager.identity))
+    old = by_age[: len(updates) - MAX_UPDATERS + 1]
+    kept = {key: entry for key, entry in entries.items() if entry not in old}
+    version = old[-1].manager.api_version
+    ancient = FieldManager(_ANCIENT, version)
+    kept[ancient.identity] = _Entry(ancient, old[-1].time, _joined(e.fields for e in old))
+    return kept

@@ -1,0 +1,122 @@
+"""Writes responses: JSON bodies, lists, tables, Status, and the headers around them.
+
+Used by `app`. Nothing is decided here.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    lists,
+    requests,
+    response_formats,
+    statuses,
+    tables,
+)
+from kilnwork.kit import asgi
+
+HEADERS = ((b"cache-control", b"no-cache, private"),)
+"""Of every response that has no other cache-control (WithCacheControl of k8s.io/apiserver)."""
+
+
+async def cacheable(
+    response: asgi.Response,
+    request: requests.ApiRequest,
+    body: bytes,
+    *,
+    digest: str = "",
+    content_type: str = asgi.JSON,
+    forever: bool = False,
+) -> None:
+    """Send what clients keep: with its ETag, or only 304 to who has it (RFC 9110 §13.1.2).
+
+    `digest`: of the body, if known. `forever`: the URL names just this content.
+    """
+    tag = f'"{digest or hashlib.sha512(body).hexdigest().upper()}"'.encode()
+    cache = b"public, immutable" if forever else b"public"
+    response.headers = ()
+    headers = [(b"etag", tag), (b"vary", b"Accept"), (b"cache-control", cache)]
+    if request.headers.get("if-none-match", "").encode() == tag:
+        await response.empty(304, headers)
+        return
+    await response.send(200, content_type, body, headers=headers)
+
+
+async def document(response: asgi.Response, value: Any) -> None:
+    """Send a JSON document."""
+    await response.send(200, asgi.JSON, msgspec.json.encode(value))
+
+
+async def refusal(response: asgi.Response, error: statuses.StatusError) -> None:
+    """Send a Status, or Go's own text for a path that is not served."""
+    if isinstance(error, statuses.NoPage):
+        await response.text(error.code, f"{error.message}\n")
+        return
+    headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in error.headers.items()]
+    headers += warnings(error.warnings)
+    await response.send(error.code, asgi.JSON, error.body(), headers=headers)
+
+
+def warnings(texts: Iterable[str]) -> asgi.Headers:
+    """`Warning` headers (RFC 7234 §5.5) as Kubernetes sends them; clients print them."""
+    return [(b"warning", f'299 - "{_quotable(text)}"'.encode()) for text in texts]
+
+
+def _quotable(text: str) -> str:
+    plain = "".join(c if c.isprintable() else " " for c in text)
+    return plain.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def one(
+    served: builtin.ServedResource, body: bytes, request: requests.ApiRequest, *, now: float
+) -> bytes:
+    """One object in the form that the client accepts."""
+    form = response_formats.accepted(request.accept, custom=served.custom)
+    if form == "partial-list":
+        raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
+    if form == "table":
+        include = request.query.text("includeObject", "Metadata")
+        found = msgspec.json.decode(body)
+        version = {"resourceVersion": found["metadata"].get("resourceVersion", "")}
+        shown = tables.render(served, [found], now=now, include=include, list_metadata=version)
+        return msgspec.json.encode(shown)
+    if form == "partial":
+        return msgspec.json.encode(response_formats.partial(msgspec.json.decode(body)))
+    return body
+
+
+def many(
+    served: builtin.ServedResource, page: lists.Page, request: requests.ApiRequest, *, now: float
+) -> bytes:
+    """A page of objects in the form that the client accepts."""
+    form = response_formats.accepted(request.accept, custom=served.custom)
+    if form == "table":
+        shown = tables.render(
+            served,
+            (stored.decode() for stored in page.items),
+            now=now,
+            include=request.query.text("includeObject", "Metadata"),
+            list_metadata=page.metadata(),
+        )
+        return msgspec.json.encode(shown)
+    if form == "partial":
+        raise _no_such_form("PartialObjectMetadata", f"a list ({_go_type(served, 'List')})")
+    if form == "partial-list":
+        return msgspec.json.encode(lists.partial_list(page))
+    return lists.encode(served, page)
+
+
+def _no_such_form(asked: str, found: str) -> statuses.StatusError:
+    return statuses.not_acceptable(f"you requested {asked}, but the requested object is {found}")
+
+
+def _go_type(served: builtin.ServedResource, suffix: str = "") -> str:
+    """What the real server calls it in that refusal."""
+    if served.custom:
+        return f"*unstructured.Unstructured{suffix}"
+    package = served.resource.group.partition(".")[0] or "core"
+    return f"*{package}.{served.resource.kind}{suffix}"

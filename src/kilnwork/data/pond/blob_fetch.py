@@ -1,0 +1,214 @@
+"""Fetching one blob: from the first origin that has it, checked, and resumed where it stopped.
+
+Used by the agent, in a thread for each blob that is on its way. What has come survives an
+interruption of any kind. Content of another digest never becomes a blob: it is set aside, fetched
+once more from its beginning, and then it is `DataCorrupt`, or `SourceChanged` if a source twice has
+the same other content.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kilnwork.data import blobs, errors
+from kilnwork.data.pond import blob_files, origins, store
+
+TRIES = 2
+"""Of content that is not what was pinned, from each origin."""
+
+_STEP_BYTES = 64 << 20
+"""Room is asked for in such steps where it is unknown how much will come."""
+
+
+class Stopped(Exception):
+    """It is not wanted any more; what has come is kept."""
+
+
+class Fetched(NamedTuple):
+    """What was read, from where. `received`: bytes that came this time, of all tries."""
+
+    digest: bytes
+    size: int
+    origin: str
+    peer: bool
+    received: int
+
+
+class Progress:
+    """What comes, as it comes; the agent counts by it. `stopped`: ends the fetch."""
+
+    def __init__(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        self.stopped = stopped
+        self.received = 0
+
+    def add(self, count: int) -> None:
+        """So many bytes have come. Raises Stopped."""
+        self.received += count
+        if self.stopped():
+            raise Stopped
+
+
+class _Mismatch(Exception):
+    """Content of another digest has come whole. `found`: the digest, or why it cannot be it."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+def fetch(
+    kept: store.PondStore,
+    digest: bytes,
+    size: int,
+    *,
+    where: Sequence[origins.Origin],
+    progress: Progress,
+) -> Fetched:
+    """Have this blob. Raises Stopped, PondFull, DataCorrupt, SourceChanged and what origins raise.
+
+    An origin that fails is followed by the next. What the source says counts in the end; peers that
+    do not have it now may have it later.
+    """
+    from_source: list[errors.PondError] = []
+    from_peers: list[errors.PondError] = []
+    for origin in where:
+        try:
+            return _from_origin(kept, digest, size, origin=origin, progress=progress)
+        except (errors.PondFull, Stopped):
+            raise
+        except errors.PondError as error:
+            (from_peers if origin.peer else from_source).append(error)
+    if from_source:
+        raise from_source[-1]
+    for failure in from_peers:
+        if isinstance(failure, errors.DataCorrupt):
+            raise failure
+    why = f": {from_peers[-1]}" if from_peers else ", and its source is not known"
+    raise errors.SourceUnreachable(
+        f"no node of the pond that responds has blob {blobs.text(digest)}{why}"
+    )
+
+
+def _from_origin(
+    kept: store.PondStore,
+    digest: bytes,
+    size: int,
+    *,
+    origin: origins.Origin,
+    progress: Progress,
+) -> Fetched:
+    found: list[str] = []
+    before = progress.received
+    while len(found) < TRIES:
+        try:
+            whole = _once(kept, digest, size, origin=origin, progress=progress)
+        except _Mismatch as error:
+            found.append(error.found)
+            continue
+        if whole:
+            return Fetched(digest, size, origin.name, origin.peer, progress.received - before)
+    name, wanted = origin.name, blobs.text(digest)
+    if not origin.peer and len(set(found)) == 1:
+        raise errors.SourceChanged(
+            f"source {name} has other content ({found[0]}) than {wanted}, which was pinned: pin it "
+            "again, or keep a node that has it"
+        )
+    raise errors.DataCorrupt(
+        f"blob {wanted} from {name} came damaged {TRIES} times ({', '.join(found)}): look after "
+        "its disk and the network"
+    )
+
+
+def _once(
+    kept: store.PondStore,
+    digest: bytes,
+    size: int,
+    *,
+    origin: origins.Origin,
+    progress: Progress,
+) -> bool:
+    """True when the blob is here; False when what was there before does not go with the rest."""
+    name = digest.hex()
+    with (
+        kept.reserved(name, size),
+        store.full_disk(kept.root, or_drop=lambda: kept.blobs.drop_partial(name)),
+        kept.blobs.partial(name) as partial,
+    ):
+        resumed = _receive(partial, origin, size, progress=progress)
+        if (partial.size, partial.digest) == (size, digest):
+            partial.commit()
+            return True
+        if resumed:
+            partial.discard()
+            return False
+        found = blobs.text(partial.digest) if partial.size == size else f"{partial.size} bytes"
+        partial.set_aside(digest)
+        raise _Mismatch(found)
+
+
+def _receive(
+    partial: blob_files.Partial, origin: origins.Origin, size: int, *, progress: Progress
+) -> bool:
+    """Read until the end, or until it is too much; True if it began where it had stopped."""
+    facts = partial.facts
+    stamp = facts.stamp if facts is not None and facts.origin == origin.name else ""
+    if partial.size == size and facts is not None:
+        return True
+    if partial.size > size:
+        partial.restart(blob_files.PartialFacts(origin=origin.name, stamp=""))
+    with origin.open(partial.size, stamp) as content:
+        now = blob_files.PartialFacts(origin=origin.name, stamp=content.stamp)
+        resumed = 0 < content.start == partial.size
+        if resumed:
+            partial.describe(now)
+        else:
+            partial.restart(now)
+        if content.total is not None and content.total != size:
+            raise _Mismatch(f"{content.total} bytes")
+        for piece in content.pieces():
+            partial.write(piece)
+            progress.add(len(piece))
+            if partial.size > size:
+                break
+    return resumed
+
+
+def fetch_new(
+    kept: store.PondStore,
+    name: str,
+    listed: origins.Listed,
+    *,
+    source: origins.Source,
+    progress: Progress,
+) -> tuple[Fetched, str]:
+    """Have the content of a file of a source, whatever it is; returns its stamp too.
+
+    `name`: of the partial, the same for the same file and stamp. Raises as `fetch`.
+    """
+    before = progress.received
+    with (
+        kept.reserved(name, listed.size or 0),
+        store.full_disk(kept.root, or_drop=lambda: kept.blobs.drop_partial(name)),
+        kept.blobs.partial(name) as partial,
+    ):
+        stamp = partial.facts.stamp if partial.facts is not None else ""
+        with source.open(listed.path, offset=partial.size, stamp=stamp) as content:
+            now = blob_files.PartialFacts(origin=source.name, stamp=content.stamp)
+            if not (0 < content.start == partial.size and stamp == content.stamp):
+                partial.restart(now)
+            promised = content.total or listed.size or 0
+            kept.promise(name, promised)
+            for piece in content.pieces():
+                if partial.size + len(piece) > promised:
+                    promised += _STEP_BYTES
+                    kept.promise(name, promised)
+                partial.write(piece)
+                progress.add(len(piece))
+            if content.total is not None and partial.size != content.total:
+                raise errors.SourceUnreachable(
+                    f"source {source.name}: {listed.path} ended after {partial.size:,} of "
+                    f"{content.total:,} bytes"
+                )
+            stamp = content.stamp
+        kept.hold_blob(partial.digest)
+        digest, size = partial.commit()
+    return Fetched(digest, size, source.name, False, progress.received - before), stamp

@@ -1,0 +1,46 @@
+"""Kinds of files that are not lines, recognized by their first bytes, and what to do with them.
+
+Used by `kiln.split` and by uploads. The magic numbers are those of file(1).
+"""
+
+from typing import NamedTuple
+
+GZIP = b"\x1f\x8b"
+
+HEAD_BYTES = 10
+"""As many bytes of a file as `foreign` needs to see."""
+
+
+class Foreign(NamedTuple):
+    """A file that cannot be read by lines. `what`: follows its name; `remedy`: a command."""
+
+    what: str
+    remedy: str
+
+
+_FOREIGN = (
+    (b"BZh", Foreign("is compressed with bzip2", "decompress it first: bunzip2 --keep")),
+    (b"\xfd7zXZ\0", Foreign("is compressed with xz", "decompress it first: unxz --keep")),
+    (b"\x28\xb5\x2f\xfd", Foreign("is compressed with zstd", "decompress it first: unzstd")),
+    (b"PK\x03\x04", Foreign("is a zip archive", "take it apart first: unzip")),
+    (b"\xff\xfe", Foreign("is text in UTF-16", "rewrite it first: iconv -f UTF-16 -t UTF-8")),
+    (b"\xfe\xff", Foreign("is text in UTF-16", "rewrite it first: iconv -f UTF-16 -t UTF-8")),
+)
+_GZIP = Foreign("is compressed with gzip", "decompress it first: gunzip --keep")
+_BZIP2_BLOCK = b"1AY&SY"
+
+FIRST_BYTES = frozenset(magic[0] for magic, _ in _FOREIGN) | {GZIP[0]}
+"""A file that begins with none of these is not `foreign`."""
+
+
+def foreign(head: bytes, *, gzip: bool = False) -> Foreign | None:
+    """What a file is that begins with `head`; None: it may be lines. `gzip`: that is readable."""
+    if head.startswith(GZIP):
+        return None if gzip else _GZIP
+    for magic, kind in _FOREIGN:
+        if head.startswith(magic):
+            # a line may begin with these three letters, but hardly with the block's mark after it
+            if magic == b"BZh" and head[4:HEAD_BYTES] != _BZIP2_BLOCK[: max(len(head) - 4, 0)]:
+                continue
+            return kind
+    return None

@@ -1,0 +1,199 @@
+"""Files of a job as one body of a response: of which it is made, and how it is read and sent.
+
+Used by `downloads`, and by `server.pond_files` for the agents of ponds.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+from typing import NamedTuple
+
+from kilnwork.api import filejobs
+from kilnwork.data.stores import port
+from kilnwork.jobs import model
+from kilnwork.kit import asgi
+from kilnwork.server import errors
+from kilnwork.server.jobs import body as bodies
+from kilnwork.server.jobs import ranges
+
+PIECE_BYTES = 128 << 10
+"""Read and sent at once. One piece is in memory for a client that does not read, two for others:
+less costs more to hand over than to read, more is held as often as there are clients."""
+
+STALL_S = 60.0
+"""A client that reads nothing for so long is cut off."""
+
+MAX_OPEN = 32
+"""Files of a response that are open at once: those may be deleted while it is sent."""
+
+
+class Piece(NamedTuple):
+    """A file of the store: `key`, and what was recorded of it. `small`: its bytes, if they are not
+    in the store yet."""
+
+    key: str
+    size: int
+    sha256: str
+    small: bytes | None = None
+
+
+class Joined:
+    """Bytes `start` to `end` of several files as one. Methods block; not for several threads."""
+
+    def __init__(self, store: port.Store, pieces: Sequence[Piece], *, start: int, end: int) -> None:
+        self._store = store
+        self._left = deque(_cut(pieces, start=start, end=end))
+        self._ahead: deque[port.Reading] = deque()
+        self._reading: port.Reading | None = None
+        self._bytes: Iterator[bytes] = iter(())
+        if len(pieces) == 1 and pieces[0].small is not None:
+            self._left.clear()
+            self._bytes = iter((pieces[0].small[start:end],))
+
+    def open(self) -> None:
+        """Look at the next files, so that what is wrong with them is said before a response begins,
+        and that they may be deleted while it is sent."""
+        for each in itertools.islice(self._left, len(self._ahead), MAX_OPEN):
+            self._ahead.append(self._opened(*each))
+
+    def _opened(self, piece: Piece, start: int, end: int) -> port.Reading:
+        found = self._store.read(piece.key, start=start, end=end)
+        reading = port.read_in_pieces(found, PIECE_BYTES)
+        if reading.facts.bytes != piece.size:
+            seen = reading.facts.bytes
+            reading.close()
+            raise errors.HttpError(
+                f"{piece.key} has {seen} bytes, not the {piece.size} that were recorded: "
+                "another process has changed it in the store"
+            )
+        return reading
+
+    def next(self) -> bytes:
+        """Some bytes; b"" at the end."""
+        while True:
+            data = next(self._bytes, b"")
+            if data:
+                return data
+            if self._reading is not None:
+                self._reading.close()
+                self._reading = None
+            if not self._left:
+                return b""
+            self.open()
+            self._left.popleft()
+            self._reading = self._ahead.popleft()
+            self._bytes = iter(self._reading)
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._reading is not None:
+            self._ahead.append(self._reading)
+            self._reading = None
+        while self._ahead:
+            self._ahead.popleft().close()
+
+
+def _cut(pieces: Sequence[Piece], *, start: int, end: int) -> Iterator[tuple[Piece, int, int]]:
+    """Of each piece that has some of it: which bytes."""
+    at = 0
+    for piece in pieces:
+        first, last = max(start - at, 0), min(end - at, piece.size)
+        if first < last:
+            yield piece, first, last
+        at += piece.size
+
+
+class Body(NamedTuple):
+    """What is sent. `whole`: SHA-256 of all pieces together, "" where that is not known."""
+
+    pieces: Sequence[Piece]
+    content_type: str
+    whole: str = ""
+
+
+async def send(
+    request: asgi.Request,
+    response: asgi.Response,
+    body: Body,
+    *,
+    store: port.Store,
+    pool: futures.Executor | None,
+    slot: contextlib.AbstractContextManager[None],
+) -> None:
+    """Send all of it, or the range that is asked for, to a GET or HEAD. `slot` is held while bytes
+    are sent; `pool`: threads that read, None for those of the loop."""
+    etag = f'"{body.whole}"' if body.whole else _tag(body.pieces)
+    size = sum(piece.size for piece in body.pieces)
+    head = [(b"etag", etag.encode()), (b"accept-ranges", b"bytes")]
+    if ranges.matches(request.header(b"if-none-match"), etag):
+        await response.empty(304, head)
+        return
+    ranges.check_match(request.header(b"if-match"), etag)
+    span = None
+    if request.method == "GET":
+        span = ranges.wanted(
+            request.header(b"range"), size=size, if_range=request.header(b"if-range"), etag=etag
+        )
+    if span is not None:
+        head.append((b"content-range", f"bytes {span.start}-{span.end - 1}/{size}".encode()))
+    status = 200 if span is None else 206
+    start, end = span or (0, size)
+    with contextlib.nullcontext() if request.method == "HEAD" else slot:
+        reading = Joined(store, body.pieces, start=start, end=end)
+        try:
+            await bodies.run(pool, reading.open)
+            await response.start(status, body.content_type, length=end - start, headers=head)
+            await _copy(request, response, reading, pool=pool)
+        finally:
+            reading.close()
+
+
+async def _copy(
+    request: asgi.Request,
+    response: asgi.Response,
+    reading: Joined,
+    *,
+    pool: futures.Executor | None,
+) -> None:
+    """Read the next piece while one is being sent, unless the client is slower than that."""
+    if request.method == "HEAD":
+        await response.end()
+        return
+    loop, slow = asyncio.get_running_loop(), False
+    coming = loop.run_in_executor(pool, reading.next)
+    try:
+        while data := await coming:
+            if not slow:
+                coming = loop.run_in_executor(pool, reading.next)
+            async with asyncio.timeout(STALL_S):
+                await response.write(data)
+                del data
+                waited = await request.drained()
+            if await request.disconnected(within_s=0):
+                raise asgi.Disconnected
+            if slow:
+                coming = loop.run_in_executor(pool, reading.next)
+            slow = waited
+        await response.end()
+    except TimeoutError as error:
+        await request.cut()
+        raise asgi.Disconnected from error
+    finally:
+        await bodies.settled(coming)
+
+
+def of_file(view: model.JobView, found: filejobs.StoredFile) -> Piece:
+    """A file that a job has written."""
+    return Piece(f"{view.directory}/{found.key}", found.bytes, found.sha256)
+
+
+def _tag(pieces: Sequence[Piece]) -> str:
+    """Strong: made of the digests of all bytes."""
+    if len(pieces) == 1:
+        return f'"{pieces[0].sha256}"'
+    joined = "".join(piece.sha256 for piece in pieces)
+    return f'"{hashlib.sha256(joined.encode()).hexdigest()}"'
