@@ -4,14 +4,13 @@ Used by `kiln status` and `kiln why`.
 """
 
 from kilnwork.cli import session
-from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
 
 async def waits_for(s: session.Session) -> str:
     """Empty when the server is ready, else what it waits for."""
     try:
-        await s.http.send(http_types.ClientRequest(method="GET", path="/readyz"))
+        await s.exchange("GET", "/readyz")
     except kube_errors.Unavailable as error:
         if not error.status:
             raise
