@@ -18,7 +18,7 @@ from kilnwork.controlplane.apiserver import (
     definitions,
     metadata,
     patching,
-    reading,
+    decoding,
     rules_custom,
     rules_meta,
     statuses,
@@ -71,8 +71,8 @@ def _read(served: builtin.Served, given: meta.JsonObject) -> meta.JsonObject | N
     """Return an object with its defaults and without status, which other requests change; None for
     one that the server cannot read, or that has fields of a newer version."""
     try:
-        obj, unknown = reading.read(served, {k: v for k, v in given.items() if k != "status"})
-    except (reading.Unreadable, statuses.StatusError):
+        obj, unknown = decoding.read(served, {k: v for k, v in given.items() if k != "status"})
+    except (decoding.Unreadable, statuses.StatusError):
         return None
     return None if unknown else obj
 

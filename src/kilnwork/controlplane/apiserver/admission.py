@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import (
     causes,
     definitions,
     lookup,
-    reading,
+    decoding,
     rules_cel,
     rules_custom,
     rules_data,
@@ -80,17 +80,17 @@ def read(
 ) -> Admitted:
     """`given` as its kind has it, with warnings for fields that are not kept, and oddities.
 
-    `known`: see `reading.read`. 400 for a field of the wrong type, and for those others when
+    `known`: see `decoding.read`. 400 for a field of the wrong type, and for those others when
     `field_validation` is Strict.
     """
     try:
-        reading.check_kind(served, given)
-        obj, unknown = reading.read(served, given, known=known)
+        decoding.check_kind(served, given)
+        obj, unknown = decoding.read(served, given, known=known)
         warnings = structural.unknown_fields(
             unknown, field_validation=field_validation, oddities=oddities
         )
-    except (reading.Unreadable, structural.StrictError) as error:
-        raise reading.cannot_be_handled(served.resource, given, error) from error
+    except (decoding.Unreadable, structural.StrictError) as error:
+        raise decoding.cannot_be_handled(served.resource, given, error) from error
     return Admitted(obj, tuple(warnings))
 
 

@@ -22,7 +22,7 @@ from kilnwork.controlplane.apiserver import (
     encoding,
     impersonation,
     options,
-    reading,
+    decoding,
     requests,
     resources,
     responses,
@@ -186,7 +186,7 @@ class _App:
         body = bodies.decode_object(raw, request.content_type)
         how = options.WriteOptions.parse(request.query, verb=request.verb)
         twice = duplicates.texts(raw, request.content_type, body, typed=True)
-        warnings = reading.judge_body(
+        warnings = decoding.judge_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
         shown = msgspec.json.encode(self._reviewer.review(request, body))

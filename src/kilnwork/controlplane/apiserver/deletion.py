@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import (
     crud,
     definitions,
     fieldtypes,
-    reading,
+    decoding,
     requests,
     statuses,
 )
@@ -107,11 +107,11 @@ def _read(document: meta.JsonObject) -> meta.JsonObject:
     kind = document.get("kind") or _KIND
     try:
         if kind != _KIND:
-            raise reading.Unreadable(
+            raise decoding.Unreadable(
                 f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
             )
-        return reading.read_as(fieldtypes.named(_TYPE), document).obj
-    except reading.Unreadable as error:
+        return decoding.read_as(fieldtypes.named(_TYPE), document).obj
+    except decoding.Unreadable as error:
         raise statuses.plain_internal(str(error)) from error
 
 

@@ -25,7 +25,7 @@ from kilnwork.controlplane.apiserver import (
     patching,
     podexec,
     podlogs,
-    reading,
+    decoding,
     requests,
     responses,
     scaling,
@@ -207,7 +207,7 @@ class Resources:
     ) -> asgi.Headers:
         """Warnings of a body that is not kept itself."""
         return responses.warnings(
-            reading.judge_body(
+            decoding.judge_body(
                 kind, body, field_validation=how.field_validation, oddities=how.oddities
             )
         )

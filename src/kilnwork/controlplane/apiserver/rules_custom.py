@@ -14,7 +14,7 @@ from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
     fieldtypes,
-    reading,
+    decoding,
     rules_cel,
     structural,
 )
@@ -66,8 +66,8 @@ def _extended(kind: extensions.Kind, obj: meta.JsonObject) -> Iterator[causes.Ca
     if kind.pod_template:
         template = (obj.get("spec") or {}).get(kind.pod_template) or {}
         try:
-            reading.read_as(_pod_template(), template)
-        except reading.WrongType as error:
+            decoding.read_as(_pod_template(), template)
+        except decoding.WrongType as error:
             field = f"spec.{kind.pod_template}"
             yield causes.invalid(field, "", f"is no Pod template: {error}")
 

@@ -15,7 +15,7 @@ from kilnwork.controlplane.apiserver import (
     causes,
     crud,
     patching,
-    reading,
+    decoding,
     statuses,
     updating,
 )
@@ -92,9 +92,9 @@ def _read(given: meta.JsonObject) -> meta.JsonObject:
             'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:110"'
         )
     try:
-        return reading.read(SCALE, given).obj
-    except reading.Unreadable as error:
-        raise reading.cannot_be_handled(SCALE.resource, given, error) from error
+        return decoding.read(SCALE, given).obj
+    except decoding.Unreadable as error:
+        raise decoding.cannot_be_handled(SCALE.resource, given, error) from error
 
 
 def _paths(served: builtin.Served) -> builtin.ScalePaths:

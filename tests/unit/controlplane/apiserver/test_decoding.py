@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.controlplane.apiserver import reading
+from kilnwork.controlplane.apiserver import decoding
 from support import our_kinds
 
 PODS, TASKS = our_kinds.of(resource.PODS), our_kinds.of(kinds.TASKS)
@@ -18,7 +18,7 @@ POD: dict[str, Any] = {
 
 
 def test_what_fits_its_type_is_kept_and_given_anew() -> None:
-    made, unknown = reading.read(PODS, POD)
+    made, unknown = decoding.read(PODS, POD)
     assert (made, unknown) == (POD, [])
     assert made["spec"]["containers"] is not POD["spec"]["containers"]
 
@@ -35,20 +35,20 @@ def test_what_fits_its_type_is_kept_and_given_anew() -> None:
     ],
 )
 def test_what_does_not_is_refused(spec: dict[str, Any], why: str) -> None:
-    with pytest.raises(reading.WrongType, match=why):
-        reading.read(PODS, {**POD, "spec": spec})
+    with pytest.raises(decoding.WrongType, match=why):
+        decoding.read(PODS, {**POD, "spec": spec})
 
 
 def test_null_in_a_list_or_map_is_nothing_of_its_type() -> None:
     spec = {"nodeSelector": {"a": None}, "containers": [{"command": ["a", None]}]}
-    made, _ = reading.read(PODS, {**POD, "spec": spec})
+    made, _ = decoding.read(PODS, {**POD, "spec": spec})
     assert made["spec"] == {"nodeSelector": {"a": ""}, "containers": [{"command": ["a", ""]}]}
 
 
 def test_parts_that_were_read_before_are_taken_as_they_are() -> None:
     odd = {**POD, "spec": {"unknown": 1, "priority": "odd"}}
     changed = {**odd, "status": {"phase": "Running", "new": 1}}
-    made, unknown = reading.read(PODS, changed, known=odd)
+    made, unknown = decoding.read(PODS, changed, known=odd)
     assert list(made) == list(changed)
     assert made["spec"] is odd["spec"]
     assert (made["status"], unknown) == ({"phase": "Running"}, ["status.new"])
@@ -56,11 +56,11 @@ def test_parts_that_were_read_before_are_taken_as_they_are() -> None:
 
 def test_parts_that_only_look_the_same_are_read() -> None:
     old = {**POD, "spec": {"hostNetwork": True}}
-    with pytest.raises(reading.WrongType):
-        reading.read(PODS, {**POD, "spec": {"hostNetwork": 1}}, known=old)
+    with pytest.raises(decoding.WrongType):
+        decoding.read(PODS, {**POD, "spec": {"hostNetwork": 1}}, known=old)
 
 
 def test_defaults_do_not_take_the_place_of_what_was_read_before() -> None:
     old: dict[str, Any] = {"metadata": {"name": "x"}, "spec": {"run": 3}}
-    made, _ = reading.read(TASKS, {**old, "status": {"state": "Running"}}, known=old)
+    made, _ = decoding.read(TASKS, {**old, "status": {"state": "Running"}}, known=old)
     assert made == {**old, "status": {"state": "Running"}}
