@@ -18,7 +18,7 @@ from kilnwork.controlplane.apiserver import (
     authz,
     bodies,
     discovery,
-    duplicates,
+    duplicate_fields,
     encoding,
     impersonation,
     options,
@@ -185,7 +185,7 @@ class _App:
         raw = await request.body()
         body = bodies.decode_object(raw, request.content_type)
         how = options.WriteOptions.parse(request.query, verb=request.verb)
-        twice = duplicates.texts(raw, request.content_type, body, typed=True)
+        twice = duplicate_fields.texts(raw, request.content_type, body, typed=True)
         warnings = decoding.judge_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )

@@ -14,7 +14,7 @@ from kilnwork.api import meta
 from kilnwork.controlplane.apiserver import (
     bodies,
     builtin,
-    duplicates,
+    duplicate_fields,
     jsonpatch,
     statuses,
     strategic,
@@ -44,7 +44,7 @@ def decode(raw: bytes, content_type: str, served: builtin.Served) -> Patch:
         raise _refusal(content_type, served)
     patch = _merge_patch(raw)
     apply = strategic.merge if content_type == STRATEGIC else merge
-    oddities = duplicates.texts(raw, "application/json", patch, typed=False)
+    oddities = duplicate_fields.texts(raw, "application/json", patch, typed=False)
     return Patch(lambda obj: apply(obj, patch), oddities)
 
 
@@ -108,7 +108,7 @@ def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
 
 
 def _operation_oddities(raw: bytes, operations: list[dict[str, Any]]) -> list[str]:
-    found = [f'json patch duplicate field "{path}"' for path in duplicates.in_json(raw)]
+    found = [f'json patch duplicate field "{path}"' for path in duplicate_fields.in_json(raw)]
     for position, operation in enumerate(operations):
         unknown = [name for name in operation if name not in jsonpatch.FIELDS]
         found += [f'json patch unknown field "[{position}].{name}"' for name in unknown]

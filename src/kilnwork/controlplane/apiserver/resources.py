@@ -16,7 +16,7 @@ from kilnwork.controlplane.apiserver import (
     bodies,
     crud,
     deletion,
-    duplicates,
+    duplicate_fields,
     forms,
     lists,
     managed_fields,
@@ -200,7 +200,7 @@ class Resources:
     async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
         raw, form = await self._request.body(), self._request.content_type
         obj = bodies.decode_object(raw, form)
-        return obj, duplicates.texts(raw, form, obj, typed=not self._served.custom)
+        return obj, duplicate_fields.texts(raw, form, obj, typed=not self._served.custom)
 
     def _judged(
         self, kind: resource.Resource, body: meta.JsonObject, how: crud.Options
@@ -313,7 +313,7 @@ class Resources:
         options_ = self._options()
         raw = await request.body()
         obj = bodies.decode_applied(raw)
-        twice = duplicates.in_applied(raw)
+        twice = duplicate_fields.in_applied(raw)
         if twice and options_.field_validation == "Strict":
             raise statuses.bad_request(
                 f"error strict decoding YAML: error converting YAML to JSON: {twice}"
@@ -327,7 +327,7 @@ class Resources:
         )
         warnings = list(outcome.warnings)
         if twice and options_.field_validation == "Warn":
-            warnings += duplicates.warnings([twice])
+            warnings += duplicate_fields.warnings([twice])
         code = 201 if outcome.created else 200
         await self._send_one(outcome.raw, code=code, warnings=warnings)
 
