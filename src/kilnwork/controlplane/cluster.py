@@ -45,7 +45,7 @@ from kilnwork.controlplane.apiserver import (
     resources,
     role_keeper,
     tokens,
-    watching,
+    watches,
 )
 from kilnwork.controlplane.node import kubelet, local, pod_fields
 from kilnwork.endpoints import endpoint_files
@@ -317,7 +317,7 @@ class ControlPlane:
         )
         self.authorizer = authz.Authorizer(self.writer.lookup)
         self._deleter = deletion.Deleter(self.writer)
-        self._hub = watching.Hub(held, clock=tools.clock)
+        self._hub = watches.Hub(held, clock=tools.clock)
         self._hub.start()
         self._stops.append(("watches", self._hub.stop))
         ca = self.certificates.ca_data().decode()

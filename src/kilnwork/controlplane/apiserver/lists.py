@@ -1,6 +1,6 @@
 """Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
 
-Used by `resources` (list, deletecollection) and `watching` (selectors and forms). Objects stay
+Used by `resources` (list, deletecollection) and `watches` (selectors and forms). Objects stay
 encoded wherever their content is not needed. All pages of a list show the moment of the first: see
 `continue_tokens`.
 """

@@ -1,7 +1,7 @@
 """Handles one request for a resource: routes it by verb and subresource, and responds.
 
 Used by `app`, which has found out who asks and that they may. What is done is in `crud`,
-`deletion`, `lists`, `watching` and `subresources`.
+`deletion`, `lists`, `watches` and `subresources`.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from kilnwork.controlplane.apiserver import (
     tokenrequests,
     tokens,
     watch_stream,
-    watching,
+    watches,
 )
 from kilnwork.kit import asgi, ids
 
@@ -53,7 +53,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     writer: crud.Writer
     deleter: deletion.Deleter
-    hub: watching.Hub
+    hub: watches.Hub
     keeper: namespaces.Keeper
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
@@ -236,7 +236,7 @@ class Resources:
 
     async def _watch(self) -> None:
         form = forms.streamed(self._request.accept, custom=self._served.custom)
-        wants = watching.asked(
+        wants = watches.asked(
             self._request,
             self._served,
             form=self._form(form),

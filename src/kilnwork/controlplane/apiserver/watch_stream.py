@@ -1,6 +1,6 @@
 """The stream of one watch: what it begins with, then a queue of changes, in pieces to send.
 
-Used by `watching`, whose hub fills it. What a watch begins with is encoded as it is sent: a watch
+Used by `watches`, whose hub fills it. What a watch begins with is encoded as it is sent: a watch
 of many objects holds references to them and no copies. A change is encoded once and shared by all
 watches that take it as it is stored.
 """

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import resource, selectors
-from kilnwork.controlplane.apiserver import lists, watch_stream, watching
+from kilnwork.controlplane.apiserver import lists, watch_stream, watches
 from kilnwork.kit import asgi
 from support import objects, our_kinds
 
@@ -24,8 +24,8 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
 
 
 @pytest.fixture
-async def hub(world: objects.World) -> AsyncIterator[watching.Hub]:
-    found = watching.Hub(world.store, clock=world.clock)
+async def hub(world: objects.World) -> AsyncIterator[watches.Hub]:
+    found = watches.Hub(world.store, clock=world.clock)
     found.start()
     yield found
     await found.stop()
@@ -71,7 +71,7 @@ class Client:
         self.sent.append(message)
 
 
-async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watching.Hub) -> None:
+async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watches.Hub) -> None:
     start = world.store.sequence
     one, two = hub.open(wants(start=start)), hub.open(wants(start=start))
     await world.create(CM, "a")
@@ -81,14 +81,14 @@ async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watchi
     assert len(hub) == 2
 
 
-async def test_other_namespaces_are_not_told(world: objects.World, hub: watching.Hub) -> None:
+async def test_other_namespaces_are_not_told(world: objects.World, hub: watches.Hub) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     await world.create(CM, "elsewhere", namespace="kube-system")
     await world.create(CM, "here")
     assert await told(watch) == [("ADDED", "here")]
 
 
-async def test_a_client_that_leaves_is_forgotten(world: objects.World, hub: watching.Hub) -> None:
+async def test_a_client_that_leaves_is_forgotten(world: objects.World, hub: watches.Hub) -> None:
     client = Client()
     watch = hub.open(wants(start=world.store.sequence))
     running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
@@ -99,7 +99,7 @@ async def test_a_client_that_leaves_is_forgotten(world: objects.World, hub: watc
     assert len(hub) == 0
 
 
-async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watching.Hub) -> None:
+async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.Hub) -> None:
     client = Client()
     watch = hub.open(wants(start=world.store.sequence))
     running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
@@ -112,7 +112,7 @@ async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watching
 
 async def test_a_slow_client_is_cut_off_once(
     world: objects.World,
-    hub: watching.Hub,
+    hub: watches.Hub,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -125,7 +125,7 @@ async def test_a_slow_client_is_cut_off_once(
 
 
 async def test_what_a_watch_begins_with_may_be_large(
-    world: objects.World, hub: watching.Hub, monkeypatch: pytest.MonkeyPatch
+    world: objects.World, hub: watches.Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
     for i in range(5):
@@ -134,13 +134,13 @@ async def test_what_a_watch_begins_with_may_be_large(
     assert len(await told(watch)) == 6
 
 
-async def test_nothing_in_time_is_no_end(hub: watching.Hub, world: objects.World) -> None:
+async def test_nothing_in_time_is_no_end(hub: watches.Hub, world: objects.World) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     assert await watch.take(0.001) == b""
 
 
 async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
-    world: objects.World, hub: watching.Hub
+    world: objects.World, hub: watches.Hub
 ) -> None:
     for i in range(30):
         await world.create(CM, f"c{i}", data={"x": "y" * 10_000})
@@ -163,7 +163,7 @@ async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
 
 
 async def test_the_first_row_of_tables_is_the_first_that_is_sent(
-    world: objects.World, hub: watching.Hub
+    world: objects.World, hub: watches.Hub
 ) -> None:
     numbers = iter(range(100))
     watch = hub.open(wants(form=lambda _: str(next(numbers)).encode()))
@@ -173,7 +173,7 @@ async def test_the_first_row_of_tables_is_the_first_that_is_sent(
 
 
 async def test_the_stream_of_a_client_that_left_holds_nothing(
-    world: objects.World, hub: watching.Hub
+    world: objects.World, hub: watches.Hub
 ) -> None:
     watch = hub.open(wants())
     watch.abandon()
