@@ -13,7 +13,7 @@ import msgspec
 
 from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import errors, objects, store
-from kilnwork.controlplane.apiserver import builtin, continue_tokens, forms, options, requests, statuses
+from kilnwork.controlplane.apiserver import builtin, continue_tokens, response_forms, options, requests, statuses
 
 _FIELD_PATHS = {"source": "source.component"}
 """Field selectors whose name is not the path in the object."""
@@ -295,5 +295,5 @@ def partial_list(shown: Page) -> meta.JsonObject:
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": shown.metadata(),
-        "items": [forms.partial(stored.decode()) for stored in shown.items],
+        "items": [response_forms.partial(stored.decode()) for stored in shown.items],
     }

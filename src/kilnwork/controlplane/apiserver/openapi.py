@@ -17,7 +17,7 @@ from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.apiserver import (
     builtin,
     builtin_types,
-    forms,
+    response_forms,
     openapi_paths,
     openapi_protobuf,
     openapi_v2,
@@ -57,7 +57,7 @@ class Page(msgspec.Struct, frozen=True):
 
     body: bytes
     digest: str
-    media_type: str = forms.JSON
+    media_type: str = response_forms.JSON
 
     @classmethod
     def of(cls, document: meta.JsonObject) -> "Page":
@@ -79,7 +79,7 @@ class Documents:
         """
         if served is not self._served:
             self._served, self._pages = served, {}
-        if path == _V2 and _v2_media_type(accept) != forms.JSON:
+        if path == _V2 and _v2_media_type(accept) != response_forms.JSON:
             path = _V2_PROTOBUF
         if path not in self._pages:
             made = self._make(path)
@@ -145,13 +145,13 @@ def _v2(served: Kinds) -> Any:
 
 def _v2_media_type(accept: str) -> str:
     """The form that a client likes most; 406 when it takes none."""
-    for wanted in forms.media_ranges(accept):
-        if wanted in ("*/*", "application/*", forms.JSON):
-            return forms.JSON
+    for wanted in response_forms.media_ranges(accept):
+        if wanted in ("*/*", "application/*", response_forms.JSON):
+            return response_forms.JSON
         if wanted in (openapi_protobuf.MEDIA_TYPE, openapi_protobuf.OLD_MEDIA_TYPE):
             return openapi_protobuf.MEDIA_TYPE
     raise statuses.not_acceptable(
-        f"only the following media types are accepted: {forms.JSON}, {openapi_protobuf.MEDIA_TYPE}"
+        f"only the following media types are accepted: {response_forms.JSON}, {openapi_protobuf.MEDIA_TYPE}"
     )
 
 

@@ -17,7 +17,7 @@ from kilnwork.controlplane.apiserver import (
     crud,
     deletion,
     duplicate_fields,
-    forms,
+    response_forms,
     lists,
     managed_fields,
     namespaces,
@@ -81,7 +81,7 @@ class Resources:
         if request.subresource:
             await self._subresource()
             return
-        forms.accepted(request.accept, custom=self._served.custom)
+        response_forms.accepted(request.accept, custom=self._served.custom)
         verbs: dict[str, Callable[[], Awaitable[None]]] = {
             "get": self._get,
             "list": self._list,
@@ -235,7 +235,7 @@ class Resources:
         await self._response.send(200, asgi.JSON, shown)
 
     async def _watch(self) -> None:
-        form = forms.streamed(self._request.accept, custom=self._served.custom)
+        form = response_forms.streamed(self._request.accept, custom=self._served.custom)
         wants = watches.asked(
             self._request,
             self._served,
@@ -273,7 +273,7 @@ class Resources:
                 return msgspec.json.encode(shown)
 
             return row
-        return lambda raw: msgspec.json.encode(forms.partial(msgspec.json.decode(raw)))
+        return lambda raw: msgspec.json.encode(response_forms.partial(msgspec.json.decode(raw)))
 
     async def _create(self) -> None:
         if self._served.terminating:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.apiserver import builtin, forms, lists, requests, statuses, tables
+from kilnwork.controlplane.apiserver import builtin, response_forms, lists, requests, statuses, tables
 from kilnwork.kit import asgi
 
 HEADERS = ((b"cache-control", b"no-cache, private"),)
@@ -66,7 +66,7 @@ def _quotable(text: str) -> str:
 
 def one(served: builtin.Served, body: bytes, request: requests.ApiRequest, *, now: float) -> bytes:
     """One object in the form that the client accepts."""
-    form = forms.accepted(request.accept, custom=served.custom)
+    form = response_forms.accepted(request.accept, custom=served.custom)
     if form == "partial-list":
         raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
     if form == "table":
@@ -76,7 +76,7 @@ def one(served: builtin.Served, body: bytes, request: requests.ApiRequest, *, no
         shown = tables.render(served, [found], now=now, include=include, list_metadata=version)
         return msgspec.json.encode(shown)
     if form == "partial":
-        return msgspec.json.encode(forms.partial(msgspec.json.decode(body)))
+        return msgspec.json.encode(response_forms.partial(msgspec.json.decode(body)))
     return body
 
 
@@ -84,7 +84,7 @@ def many(
     served: builtin.Served, page: lists.Page, request: requests.ApiRequest, *, now: float
 ) -> bytes:
     """A page of objects in the form that the client accepts."""
-    form = forms.accepted(request.accept, custom=served.custom)
+    form = response_forms.accepted(request.accept, custom=served.custom)
     if form == "table":
         shown = tables.render(
             served,

@@ -16,7 +16,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane import errors, objects, store
 from kilnwork.controlplane.apiserver import (
     builtin,
-    forms,
+    response_forms,
     lists,
     options,
     requests,
@@ -213,7 +213,7 @@ def _bookmark(wants: watch_stream.Asked, sequence: int, *, initial: bool = False
         metadata["annotations"] = {_INITIAL_EVENTS_END: "true", _BLUEPRINT: _blueprint(kind)}
     marker = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
     if wants.metadata_only:
-        marker = forms.partial(marker)
+        marker = response_forms.partial(marker)
     return watch_stream.line("BOOKMARK", msgspec.json.encode(marker))
 
 

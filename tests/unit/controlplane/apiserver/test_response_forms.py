@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilnwork.controlplane.apiserver import forms, statuses
+from kilnwork.controlplane.apiserver import response_forms, statuses
 
 
 @pytest.mark.parametrize(
@@ -19,24 +19,24 @@ from kilnwork.controlplane.apiserver import forms, statuses
     ],
 )
 def test_the_form_follows_the_accept_header(accept: str, form: str) -> None:
-    assert forms.accepted(accept, custom=False) == form
+    assert response_forms.accepted(accept, custom=False) == form
 
 
 def test_nothing_acceptable() -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        forms.accepted("application/vnd.kubernetes.protobuf", custom=False)
+        response_forms.accepted("application/vnd.kubernetes.protobuf", custom=False)
     assert caught.value.code == 406
 
 
 @pytest.mark.parametrize(
     ("accept", "media"),
     [
-        ("application/yaml", forms.YAML),
-        ("application/json;q=0.5,application/yaml", forms.YAML),
-        ("application/json,application/yaml", forms.JSON),
-        ("text/html", forms.JSON),
-        ("application/json;q=x", forms.JSON),
+        ("application/yaml", response_forms.YAML),
+        ("application/json;q=0.5,application/yaml", response_forms.YAML),
+        ("application/json,application/yaml", response_forms.JSON),
+        ("text/html", response_forms.JSON),
+        ("application/json;q=x", response_forms.JSON),
     ],
 )
 def test_yaml_only_for_who_prefers_it(accept: str, media: str) -> None:
-    assert forms.media(accept) == media
+    assert response_forms.media(accept) == media
