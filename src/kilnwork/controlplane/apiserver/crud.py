@@ -21,7 +21,7 @@ from kilnwork.controlplane.apiserver import (
     writes,
     samples,
     statuses,
-    typed,
+    typed_objects,
     updating,
 )
 from kilnwork.kit import clock as clocks
@@ -221,11 +221,11 @@ class Writer:
         def applied(old: meta.JsonObject) -> meta.JsonObject:
             base = {**old, "metadata": dict(old["metadata"])}
             try:
-                typed.check(type_, config)
+                typed_objects.check(type_, config)
                 version, custom = place.kind.api_version, place.served.custom
                 managed_fields.adopt(type_, base, version, now=self.now(), custom=custom)
                 return managed_fields.apply(type_, base, wanted, manager, force=force, now=self.now())
-            except typed.NotOfType as error:
+            except typed_objects.NotOfType as error:
                 raise updating.no_patch_object(place, config, error) from error
 
         if self.store.head(place.key) is None and not subresource:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane.apiserver import fieldsets, statuses, typed
+from kilnwork.controlplane.apiserver import fieldsets, statuses, typed_objects
 from kilnwork.controlplane.apiserver.fieldtypes import Type
 
 APPLY, UPDATE = "Apply", "Update"
@@ -99,7 +99,7 @@ def created(
     nothing: meta.JsonObject = {"metadata": {}}
     if not custom:
         nothing |= _ALWAYS_THERE | (filled_in or {})
-    own = typed.compare(type_, nothing, _tracked(obj)).taken
+    own = typed_objects.compare(type_, nothing, _tracked(obj)).taken
     _write(obj, {manager.identity: _Entry(manager, now, own)} if own else {})
 
 
@@ -124,7 +124,7 @@ def updated(
     if not entries:
         _write(new, {})
         return
-    _take(entries, typed.compare(type_, _tracked(old), _tracked(new)), manager, now)
+    _take(entries, typed_objects.compare(type_, _tracked(old), _tracked(new)), manager, now)
     _write(new, _capped(entries))
 
 
@@ -157,17 +157,17 @@ def apply(
 
     Raises typed.NotOfType when `config` does not fit its type.
     """
-    typed.check(type_, config)
+    typed_objects.check(type_, config)
     before = _plain(live)
     entries = _read(live["metadata"].get("managedFields"))
     last = entries.get(manager.identity)
-    wanted = typed.fields(type_, config)
-    merged = typed.merge(type_, before, config)
+    wanted = typed_objects.fields(type_, config)
+    merged = typed_objects.merge(type_, before, config)
     if last is not None:
         others = [e.fields for key, e in entries.items() if key != manager.identity]
         kept = _joined([wanted, *others, _METADATA])
-        merged = typed.prune(type_, merged, last.fields, kept)
-    changed = typed.compare(type_, before, merged)
+        merged = typed_objects.prune(type_, merged, last.fields, kept)
+    changed = typed_objects.compare(type_, before, merged)
     allowed = _last_applied(type_, before) if manager.name == _KUBECTL else {}
     _settle(entries, changed, manager, force=force, allowed=allowed)
     own = fieldsets.difference(wanted, _NOT_TRACKED)
@@ -185,7 +185,7 @@ def apply(
 
 def _settle(
     entries: _Entries,
-    changed: typed.Comparison,
+    changed: typed_objects.Comparison,
     manager: Manager,
     *,
     force: bool,
@@ -224,11 +224,11 @@ def _last_applied(type_: Type, live: meta.JsonObject) -> fieldsets.Set:
         return {}
     if not isinstance(last.get("metadata", {}), dict):
         return {}
-    changed = typed.compare(type_, live, last)
-    return fieldsets.difference(typed.fields(type_, last), changed.taken)
+    changed = typed_objects.compare(type_, live, last)
+    return fieldsets.difference(typed_objects.fields(type_, last), changed.taken)
 
 
-def _take(entries: _Entries, changed: typed.Comparison, manager: Manager, now: str) -> None:
+def _take(entries: _Entries, changed: typed_objects.Comparison, manager: Manager, now: str) -> None:
     """Give a write what it changes, and take that, and what is gone, from all other entries."""
     taken = changed.taken
     lost = fieldsets.union(taken, changed.removed)

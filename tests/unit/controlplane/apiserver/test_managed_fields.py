@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import fieldsets, fieldtypes, managed_fields, typed
+from kilnwork.controlplane.apiserver import fieldsets, fieldtypes, managed_fields, typed_objects
 from support import our_kinds
 
 CM = fieldtypes.of(our_kinds.of(resource.CONFIG_MAPS))
@@ -43,7 +43,7 @@ def test_lists_merge_in_order(old: list[str], new: list[str], expected: list[str
     def pod(names: list[str]) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": name} for name in names]}}
 
-    merged = typed.merge(POD, pod(old), pod(new))
+    merged = typed_objects.merge(POD, pod(old), pod(new))
     assert sorted(c["name"] for c in merged["spec"]["containers"]) == sorted(expected)
     found = [c["name"] for c in merged["spec"]["containers"] if c["name"] in new]
     assert found == new
