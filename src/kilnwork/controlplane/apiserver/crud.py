@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import (
     metadata,
     patching,
     writes,
-    samples,
+    created_objects,
     statuses,
     typed_objects,
     updating,
@@ -337,7 +337,7 @@ class Writer:
         sent = updating.sent_names(place.kind, known.obj)
         admitted = await self._admit(place, new, options)
         if place.served.extension is not None:
-            await samples.check(
+            await created_objects.check(
                 self.kinds, place, admitted.obj, user=options.user, reader=self.lookup
             )
         if self.store.head(place.key) is not None:
