@@ -36,7 +36,7 @@ from kilnwork.controlplane.node import (
     registration,
     shim,
     supervisor,
-    telling,
+    pod_reporter,
     volumes,
 )
 from kilnwork.kit import asgi, clock, coroutines
@@ -159,7 +159,7 @@ class LocalNode:
             link=lambda: self._shim.link,
             run_inside=run_inside,
             preparer=preparing.Preparer(kube, accounts, known, self._now),
-            teller=telling.Teller(kube, self._recorder, known.address, self._now),
+            teller=pod_reporter.PodReporter(kube, self._recorder, known.address, self._now),
             directory=self._pods,
             links=self._links,
             now=self._now,

@@ -23,7 +23,7 @@ from kilnwork.controlplane.node import (
     preparing,
     probing,
     shim_link,
-    telling,
+    pod_reporter,
     termination,
     volumes,
 )
@@ -48,7 +48,7 @@ class Tools:
     link: Callable[[], shim_link.Link]
     run_inside: probing.RunInside
     preparer: preparing.Preparer
-    teller: telling.Teller
+    teller: pod_reporter.PodReporter
     directory: Path
     links: Path
     now: clock.Clock

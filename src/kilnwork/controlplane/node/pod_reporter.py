@@ -24,7 +24,7 @@ SIDECAR_S = 0.2
 after them): of one that has ended by then only the end is written."""
 
 
-class Teller(NamedTuple):
+class PodReporter(NamedTuple):
     """Writes for one node, whose address all its Pods have."""
 
     kube: client.Client
