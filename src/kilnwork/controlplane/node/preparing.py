@@ -15,7 +15,7 @@ from kilnwork.controlplane.node import (
     account,
     container,
     errors,
-    held,
+    pod_state,
     inputs,
     pods,
     recipe,
@@ -49,7 +49,7 @@ class Preparer(NamedTuple):
     now: clock.Clock
 
     async def order(
-        self, pod: pods.Pod, of: pods.Container, known: held.Held, *, number: int
+        self, pod: pods.Pod, of: pods.Container, known: pod_state.PodState, *, number: int
     ) -> container.Order:
         """Make everything that the container needs, and the order to start it.
 
@@ -77,7 +77,7 @@ class Preparer(NamedTuple):
             dropped=done.dropped_privileges.dropped,
         )
 
-    async def fill(self, pod: pods.Pod, known: held.Held) -> None:
+    async def fill(self, pod: pods.Pod, known: pod_state.PodState) -> None:
         """Make the files of all volumes as they are to be now. Raises as `order`."""
         found = await self._find(sources.wanted(pod), pod.metadata.namespace)
         tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S

@@ -16,7 +16,7 @@ from kilnwork.controlplane.node import (
     container,
     cri_log,
     errors,
-    held,
+    pod_state,
     hooks,
     lifecycle,
     pods,
@@ -59,7 +59,7 @@ class Reconciler:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._held: dict[str, held.Held] = {}
+        self._held: dict[str, pod_state.PodState] = {}
         self._keyed: dict[objects.Key, set[str]] = {}
         """Their uids by key: of a name there may be one that goes and one that comes."""
         self._early: dict[str, container.Record] = {}
@@ -116,7 +116,7 @@ class Reconciler:
 
     def _update(
         self,
-        of: held.Held,
+        of: pod_state.PodState,
         name: str,
         record: container.Record,
         *,
@@ -157,20 +157,20 @@ class Reconciler:
                 return
         self._tools.queue.add(of.key)
 
-    def _new(self, uid: str, key: objects.Key) -> held.Held:
-        made = held.Held(uid, key, self._directory(uid))
+    def _new(self, uid: str, key: objects.Key) -> pod_state.PodState:
+        made = pod_state.PodState(uid, key, self._directory(uid))
         self._held[uid] = made
         self._keyed.setdefault(key, set()).add(uid)
         return made
 
-    def _set_key(self, of: held.Held, key: objects.Key) -> None:
+    def _set_key(self, of: pod_state.PodState, key: objects.Key) -> None:
         """Its object is the one of that key."""
         if of.key != key:
             self._drop_key(of)
             of.key = key
             self._keyed.setdefault(key, set()).add(of.uid)
 
-    def _drop_key(self, of: held.Held) -> None:
+    def _drop_key(self, of: pod_state.PodState) -> None:
         uids = self._keyed[of.key]
         uids.discard(of.uid)
         if not uids:
@@ -244,7 +244,7 @@ class Reconciler:
             await self._tell.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
-    def _recall(self, pod: pods.Pod, of: held.Held) -> None:
+    def _recall(self, pod: pods.Pod, of: pod_state.PodState) -> None:
         """Take over what the status says of starts that no shim remembers and of probes, once."""
         if of.recalled:
             return
@@ -265,7 +265,7 @@ class Reconciler:
                 of.change(name, last=termination.with_message(pod, name, last))
 
     async def _carry_out(
-        self, decision: lifecycle.Decision, pod: pods.Pod, of: held.Held
+        self, decision: lifecycle.Decision, pod: pods.Pod, of: pod_state.PodState
     ) -> float | None:
         match decision:
             case lifecycle.Refuse(message):
@@ -285,7 +285,7 @@ class Reconciler:
                 pass
         return None
 
-    async def _start(self, pod: pods.Pod, of: held.Held, name: str, *, number: int) -> float | None:
+    async def _start(self, pod: pods.Pod, of: pod_state.PodState, name: str, *, number: int) -> float | None:
         wanted = pod.container(name)
         assert wanted is not None  # noqa: S101 - decided from this very Pod
         try:
@@ -326,13 +326,13 @@ class Reconciler:
             self._tell.warn(pod, "Failed", f"Error: {record.message}")
         return 0.0
 
-    def _wait(self, pod: pods.Pod, of: held.Held, name: str, error: errors.NotYet) -> float:
+    def _wait(self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet) -> float:
         self._tell.not_yet(pod, of, name, error)
         of.waits += 1
         return NOT_YET.delay_s(of.waits)
 
     async def _after_start(
-        self, pod: pods.Pod, of: held.Held, wanted: pods.Container, record: container.Record
+        self, pod: pods.Pod, of: pod_state.PodState, wanted: pods.Container, record: container.Record
     ) -> None:
         why = await self._hooks.post_start(wanted, record)
         if why:
@@ -347,7 +347,7 @@ class Reconciler:
     def _directory(self, uid: str) -> volumes.PodDirectory:
         return volumes.PodDirectory(self._tools.directory, uid, links=self._tools.links)
 
-    async def _tend(self, pod: pods.Pod, of: held.Held) -> float | None:
+    async def _tend(self, pod: pods.Pod, of: pod_state.PodState) -> float | None:
         """Probe what runs; write files again that are due. When to look again."""
         for wanted in pod.all_containers:
             view = of.view(wanted.name)
@@ -365,7 +365,7 @@ class Reconciler:
                 of.renew_at = now + preparing.AGAIN_S
         return (of.renew_at or now) - now
 
-    async def _stop(self, pod: pods.Pod, of: held.Held, name: str, *, grace_s: float) -> None:
+    async def _stop(self, pod: pods.Pod, of: pod_state.PodState, name: str, *, grace_s: float) -> None:
         view, wanted = of.view(name), pod.container(name)
         if view.last is None:
             return
@@ -389,7 +389,7 @@ class Reconciler:
         with contextlib.suppress(errors.ShimAway):  # its successor is asked by the next look
             await self._tools.link().stop(record.id, grace_s=left_s)
 
-    async def _end_orphan(self, of: held.Held) -> None:
+    async def _end_orphan(self, of: pod_state.PodState) -> None:
         """Its object is gone: end its containers, then forget everything about it."""
         for name, view in list(of.views.items()):
             least_s = lifecycle.UNSEEN_GRACE_S

@@ -13,7 +13,7 @@ from kilnwork.kube import objects
 
 
 @dataclass(slots=True)
-class Held:
+class PodState:
     """One Pod, by uid. `key` is ("", uid) while its object has not been seen.
 
     `written`: the status that was written last, None before the first; `seen` and `version` are the
