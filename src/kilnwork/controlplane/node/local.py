@@ -23,7 +23,7 @@ from kilnwork.controlplane.node import (
     access,
     account,
     container,
-    draining,
+    pod_drain,
     exec_link,
     exec_paths,
     inputs,
@@ -266,13 +266,13 @@ class LocalNode:
         await self._shim.stop(grace_s=grace_s)
         await self._server.stop()
 
-    async def remove(self, say: draining.Say) -> None:
+    async def remove(self, say: pod_drain.Say) -> None:
         """Take no more Pods, end those that are here, delete the Node; `stop` it afterwards.
 
         Raises KubeError when the API server is away: call it again then.
         """
         await self._registration.cordon()
-        await draining.drain(self._kube, self._cache.list, say)
+        await pod_drain.drain(self._kube, self._cache.list, say)
         await self._background.stop()
         await self._registration.remove()
         self._removed = True
