@@ -1,6 +1,6 @@
 """One Pod that has something on this node: where it keeps things, its containers, what was written.
 
-Used by `reconciler` and `preparing`. Mutable, and used by no other module: what is decided from it
+Used by `reconciler` and `container_setup`. Mutable, and used by no other module: what is decided from it
 is in `lifecycle`, what is said about it in `statuses`.
 """
 

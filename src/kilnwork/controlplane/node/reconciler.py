@@ -1,6 +1,6 @@
 """Makes the processes of each Pod as its object says, and its status as the processes are.
 
-The shell round `lifecycle` (what to do), `preparing` (how to start) and `statuses` (what to write):
+The shell round `lifecycle` (what to do), `container_setup` (how to start) and `statuses` (what to write):
 it reads the cache, asks the shim and patches. Called with a key by a `kube.controller`; repeatable
 at any time. `local` puts it together.
 """
@@ -20,7 +20,7 @@ from kilnwork.controlplane.node import (
     hooks,
     lifecycle,
     pods,
-    preparing,
+    container_setup,
     probing,
     shim_link,
     pod_reporter,
@@ -47,7 +47,7 @@ class Tools:
     queue: queue.WorkQueue
     link: Callable[[], shim_link.Link]
     run_inside: probing.RunInside
-    preparer: preparing.Preparer
+    preparer: container_setup.Preparer
     teller: pod_reporter.PodReporter
     directory: Path
     links: Path
@@ -362,7 +362,7 @@ class Reconciler:
             except (errors.NodeError, kube_errors.KubeError, OSError) as error:
                 facts = {"pod_namespace": of.key[0], "pod": of.key[1], "error": str(error)}
                 log.warning("cannot update files of volumes", extra=facts)
-                of.renew_at = now + preparing.AGAIN_S
+                of.renew_at = now + container_setup.AGAIN_S
         return (of.renew_at or now) - now
 
     async def _stop(self, pod: pods.Pod, of: pod_state.PodState, name: str, *, grace_s: float) -> None:
