@@ -11,7 +11,7 @@ from typing import NamedTuple
 import aiohttp
 
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import errors, pods, probing
+from kilnwork.controlplane.node import errors, pods, probes
 
 POST_START_S = 600.0
 """The longest that a postStart may take; the kubelet sets no limit."""
@@ -23,8 +23,8 @@ LEAST_S = 2.0
 class Hooks(NamedTuple):
     """How hooks are run. Each gives why it failed, empty if it did not."""
 
-    run_inside: probing.RunInside
-    probers: probing.Probers
+    run_inside: probes.RunInside
+    probers: probes.Probers
 
     async def post_start(self, container: pods.Container, record: containers.Record) -> str:
         """Run the postStart of a container that has just started."""

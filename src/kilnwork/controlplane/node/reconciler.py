@@ -21,7 +21,7 @@ from kilnwork.controlplane.node import (
     lifecycle,
     pods,
     container_setup,
-    probing,
+    probes,
     shim_link,
     pod_reporter,
     termination,
@@ -46,7 +46,7 @@ class Tools:
     cache: cache.Cache[pods.Pod]
     queue: queue.WorkQueue
     link: Callable[[], shim_link.Link]
-    run_inside: probing.RunInside
+    run_inside: probes.RunInside
     preparer: container_setup.Preparer
     teller: pod_reporter.PodReporter
     directory: Path
@@ -65,7 +65,7 @@ class Reconciler:
         self._early: dict[str, container.Record] = {}
         self._leaving_s: float | None = None
         self._background = coroutines.BackgroundWork("container hooks")
-        self._probers = probing.Probers(
+        self._probers = probes.Probers(
             tools.run_inside, self._on_probed, address=tools.teller.address, now=tools.now
         )
         self._hooks = hooks.Hooks(tools.run_inside, self._probers)
@@ -132,7 +132,7 @@ class Reconciler:
         of.views[name] = view
         self._tools.queue.add(of.key)
 
-    def _on_probed(self, record: container.Record, finding: probing.Finding) -> None:
+    def _on_probed(self, record: container.Record, finding: probes.Finding) -> None:
         """A probe of a container has something to tell."""
         uid, name = _name(record)
         of = self._held.get(uid)

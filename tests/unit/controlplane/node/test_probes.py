@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import pods, probing
+from kilnwork.controlplane.node import pods, probes
 
 
 def verdicts(probe: pods.Probe, results: str, *, healthy: bool = False) -> list[bool | None]:
     """What each result changes; `+` passes, `-` fails."""
-    verdict = probing.Verdict(probe, healthy=healthy)
+    verdict = probes.Verdict(probe, healthy=healthy)
     return [verdict.take(passed=result == "+") for result in results]
 
 
@@ -35,11 +35,11 @@ def test_a_threshold_of_zero_is_one() -> None:
 
 def test_ports_have_numbers_or_names() -> None:
     container = pods.Container(name="c", ports=(pods.Port(container_port=8080, name="web"),))
-    assert probing.port_number(container, 80) == 80
-    assert probing.port_number(container, "81") == 81
-    assert probing.port_number(container, "web") == 8080
+    assert probes.port_number(container, 80) == 80
+    assert probes.port_number(container, "81") == 81
+    assert probes.port_number(container, "web") == 8080
     with pytest.raises(ValueError, match="couldn't find port: db"):
-        probing.port_number(container, "db")
+        probes.port_number(container, "db")
 
 
 def test_a_probe_as_the_api_server_sends_it() -> None:
