@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.node import (
-    account,
+    account_tokens,
     container,
     errors,
     pod_state,
@@ -44,7 +44,7 @@ class Preparer(NamedTuple):
     """What is needed to prepare."""
 
     kube: client.Client
-    accounts: account.Accounts
+    accounts: account_tokens.Accounts
     facts: inputs.Facts
     now: clock.Clock
 

@@ -21,7 +21,7 @@ from urllib import parse
 from kilnwork.api import resource
 from kilnwork.controlplane.node import (
     access,
-    account,
+    account_tokens,
     container,
     pod_drain,
     exec_link,
@@ -152,7 +152,7 @@ class LocalNode:
         ) -> tuple[int, bytes]:
             return await exec_link.run(shim_socket, container_id, argv, timeout_s=timeout_s)
 
-        accounts = account.Accounts(kube, ca=self._settings.certificates.ca.read_bytes())
+        accounts = account_tokens.Accounts(kube, ca=self._settings.certificates.ca.read_bytes())
         return reconciler.Tools(
             cache=self._cache,
             queue=self._queue,
