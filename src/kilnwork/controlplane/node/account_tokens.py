@@ -5,7 +5,7 @@ A token goes to a file in the private directory of its Pod and nowhere else.
 """
 
 from kilnwork.api import resource
-from kilnwork.controlplane.node import errors, inputs, pods, volumes
+from kilnwork.controlplane.node import errors, container_inputs, pods, volumes
 from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
@@ -25,11 +25,11 @@ class Accounts:
 
         Raises `NotYet` if there is no such account.
         """
-        token, renew_s = await self.token(pod, inputs.TokenWant("", LIFE_S))
+        token, renew_s = await self.token(pod, container_inputs.TokenWant("", LIFE_S))
         directory.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
         return renew_s
 
-    async def token(self, pod: pods.Pod, want: inputs.TokenWant) -> tuple[str, float]:
+    async def token(self, pod: pods.Pod, want: container_inputs.TokenWant) -> tuple[str, float]:
         """A token bound to the Pod, and the seconds until it should be renewed. Raises `NotYet`."""
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}

@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 
 from kilnwork.api import quantities
-from kilnwork.controlplane.node import errors, inputs, pods
+from kilnwork.controlplane.node import errors, container_inputs, pods
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
-def field(path: str, pod: pods.Pod, facts: inputs.Facts) -> str:
+def field(path: str, pod: pods.Pod, facts: container_inputs.Facts) -> str:
     """The value of a field, as far as a process on this machine has it. Raises `NotYet`."""
     match = _SUBSCRIPT.fullmatch(path)
     if match:
@@ -38,7 +38,7 @@ def field(path: str, pod: pods.Pod, facts: inputs.Facts) -> str:
     return simple[path]
 
 
-def file_content(path: str, pod: pods.Pod, facts: inputs.Facts) -> str:
+def file_content(path: str, pod: pods.Pod, facts: container_inputs.Facts) -> str:
     """As `field`; in a volume all labels or annotations may be asked for at once."""
     if path in ("metadata.labels", "metadata.annotations"):
         return _table(getattr(pod.metadata, path.partition(".")[2]))
@@ -52,7 +52,7 @@ def _table(values: Mapping[str, str]) -> str:
 
 
 def resource(
-    reference: pods.ResourceReference, container: pods.Container, facts: inputs.Facts
+    reference: pods.ResourceReference, container: pods.Container, facts: container_inputs.Facts
 ) -> str:
     """Limit or request of a container in units of the divisor, rounded up.
 

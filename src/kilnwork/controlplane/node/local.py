@@ -26,7 +26,7 @@ from kilnwork.controlplane.node import (
     pod_drain,
     exec_link,
     exec_paths,
-    inputs,
+    container_inputs,
     kubelet,
     log_reader,
     node_lease,
@@ -65,7 +65,7 @@ class Settings(NamedTuple):
         `shim.sock`. `workdir` is where containers run that name no directory. `path`: PATH of
         containers, None for the bin directory of this Python before our own PATH. `patience_s`: how
         long containers go on without a server. `labels` and `taints`: of the Node. `mounts_accounts`:
-        see `inputs.Facts`. `on_remove` is called when the Node is marked with `registration.REMOVE`,
+        see `container_inputs.Facts`. `on_remove` is called when the Node is marked with `registration.REMOVE`,
         `on_taken` when another process runs it: call `end_untold` then. `seizes`: take the name from
     its holder.
     """
@@ -329,13 +329,13 @@ class LocalNode:
         return asgi.Refusal(500, f'container not found ("{name or names[0]}")')
 
 
-def facts(settings: Settings, server: str) -> inputs.Facts:
+def facts(settings: Settings, server: str) -> container_inputs.Facts:
     """What is the same for all containers of the node; nothing else is inherited from us."""
     own = os.environ.get("PATH", os.defpath)
     path = settings.path or f"{Path(sys.executable).parent}{os.pathsep}{own}"
     url = parse.urlsplit(server)
     port = url.port or (443 if url.scheme == "https" else 80)
-    return inputs.Facts(
+    return container_inputs.Facts(
         node=settings.name,
         address=settings.address,
         workdir=str(settings.workdir),

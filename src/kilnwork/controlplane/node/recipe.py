@@ -19,7 +19,7 @@ from kilnwork.api.field_effects import Effect, Side
 from kilnwork.controlplane.node import (
     errors,
     fields,
-    inputs,
+    container_inputs,
     pod_fields,
     pods,
     privileges,
@@ -122,18 +122,18 @@ def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
             raise errors.Unsupported(field_effects.sentence(found))
 
 
-def wanted(container: pods.Container) -> list[inputs.Want]:
+def wanted(container: pods.Container) -> list[container_inputs.Want]:
     """The Secrets and ConfigMaps that the container's environment names."""
-    found: list[inputs.Want] = []
+    found: list[container_inputs.Want] = []
     for source in container.env_from or ():
         if source.secret_ref is not None:
             name, optional = source.secret_ref.name, bool(source.secret_ref.optional)
-            found.append(inputs.Want("Secret", name, optional))
+            found.append(container_inputs.Want("Secret", name, optional))
         if source.config_map_ref is not None:
             name, optional = source.config_map_ref.name, bool(source.config_map_ref.optional)
-            found.append(inputs.Want("ConfigMap", name, optional))
+            found.append(container_inputs.Want("ConfigMap", name, optional))
     keys = (_key_reference(variable) for variable in container.env or ())
-    found += [inputs.Want(k[0], k[1].name, bool(k[1].optional)) for k in keys if k is not None]
+    found += [container_inputs.Want(k[0], k[1].name, bool(k[1].optional)) for k in keys if k is not None]
     return found
 
 
@@ -141,8 +141,8 @@ def make(
     pod: pods.Pod,
     container: pods.Container,
     *,
-    found: inputs.Found,
-    facts: inputs.Facts,
+    found: container_inputs.Found,
+    facts: container_inputs.Facts,
     root: Path,
 ) -> Recipe:
     """The recipe of a container whose mounts are under `root`.
@@ -171,7 +171,7 @@ def make(
 
 
 def _privileges(
-    pod: pods.Pod, container: pods.Container, facts: inputs.Facts
+    pod: pods.Pod, container: pods.Container, facts: container_inputs.Facts
 ) -> privileges.Privileges:
     of_pod, own = pod.spec.security_context or {}, container.security_context or {}
     at = pod.path(container)
@@ -194,16 +194,16 @@ class _Context(NamedTuple):
 
     pod: pods.Pod
     container: pods.Container
-    found: inputs.Found
-    facts: inputs.Facts
+    found: container_inputs.Found
+    facts: container_inputs.Facts
 
 
 def _environment(
     pod: pods.Pod,
     container: pods.Container,
-    found: inputs.Found,
+    found: container_inputs.Found,
     *,
-    facts: inputs.Facts,
+    facts: container_inputs.Facts,
     root: Path,
 ) -> dict[str, str]:
     """Its variables; that of the mounts is known to all of them, and set nowhere else."""
@@ -224,8 +224,8 @@ def _usable(name: str) -> bool:
     return bool(name) and "=" not in name and "\0" not in name and name != container_mounts.VARIABLE
 
 
-def _whole_object(source: pods.EnvFrom, found: inputs.Found) -> dict[str, str]:
-    kind: inputs.Kind = "Secret" if source.secret_ref is not None else "ConfigMap"
+def _whole_object(source: pods.EnvFrom, found: container_inputs.Found) -> dict[str, str]:
+    kind: container_inputs.Kind = "Secret" if source.secret_ref is not None else "ConfigMap"
     reference = source.secret_ref or source.config_map_ref
     if reference is None:
         return {}
@@ -234,7 +234,7 @@ def _whole_object(source: pods.EnvFrom, found: inputs.Found) -> dict[str, str]:
     return {name: value for name, value in values.items() if _usable(name)}
 
 
-def _key_reference(variable: pods.EnvVar) -> tuple[inputs.Kind, pods.KeyReference] | None:
+def _key_reference(variable: pods.EnvVar) -> tuple[container_inputs.Kind, pods.KeyReference] | None:
     source = variable.value_from
     if source is None:
         return None
@@ -278,7 +278,7 @@ def _text(value: bytes) -> str:
 def _links(
     pod: pods.Pod, container: pods.Container, env: Mapping[str, str], *, implicit: bool
 ) -> Iterator[Link]:
-    """All mounts, outer ones first. `implicit`: see `inputs.Facts.mounts_accounts`."""
+    """All mounts, outer ones first. `implicit`: see `container_inputs.Facts.mounts_accounts`."""
     known = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
     mounts: dict[str, Link] = {}
     for mount in container.volume_mounts or ():

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane.node import errors, fields, inputs, pods
+from kilnwork.controlplane.node import errors, fields, container_inputs, pods
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -42,9 +42,9 @@ class Context(NamedTuple):
     """Everything that the files of a Pod's volumes are made of."""
 
     pod: pods.Pod
-    found: inputs.Found
-    tokens: inputs.Tokens
-    facts: inputs.Facts
+    found: container_inputs.Found
+    tokens: container_inputs.Tokens
+    facts: container_inputs.Facts
 
 
 def check(pod: pods.Pod) -> None:
@@ -61,19 +61,19 @@ def check(pod: pods.Pod) -> None:
             _read(volume, kind, source)
 
 
-def wanted(pod: pods.Pod) -> Iterator[inputs.Want]:
+def wanted(pod: pods.Pod) -> Iterator[container_inputs.Want]:
     """The Secrets and ConfigMaps that the volumes name."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
             if isinstance(source, pods.ObjectVolume):
-                object_kind: inputs.Kind = "Secret" if kind == "secret" else "ConfigMap"
-                yield inputs.Want(
+                object_kind: container_inputs.Kind = "Secret" if kind == "secret" else "ConfigMap"
+                yield container_inputs.Want(
                     object_kind, source.secret_name or source.name, source.optional or False
                 )
 
 
-def tokens(pod: pods.Pod) -> Iterator[inputs.TokenWant]:
+def tokens(pod: pods.Pod) -> Iterator[container_inputs.TokenWant]:
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
@@ -156,7 +156,7 @@ def _config_map(source: Any, context: Context, mode: int) -> Iterator[File]:
 
 
 def _object(
-    kind: inputs.Kind, source: pods.ObjectVolume, context: Context, *, mode: int
+    kind: container_inputs.Kind, source: pods.ObjectVolume, context: Context, *, mode: int
 ) -> Iterator[File]:
     name, optional = source.secret_name or source.name, bool(source.optional)
     data = read(kind, name, context.found, optional=optional) or {}
@@ -202,8 +202,8 @@ def _token(source: Any, context: Context, mode: int) -> Iterator[File]:
     yield File(inside(source.path), context.tokens[want].encode(), mode)
 
 
-def _token_want(source: pods.TokenVolume) -> inputs.TokenWant:
-    return inputs.TokenWant(source.audience, source.expiration_seconds or _TOKEN_S)
+def _token_want(source: pods.TokenVolume) -> container_inputs.TokenWant:
+    return container_inputs.TokenWant(source.audience, source.expiration_seconds or _TOKEN_S)
 
 
 _SHAPES: dict[str, type[msgspec.Struct]] = {
@@ -226,7 +226,7 @@ _WRITERS: dict[str, Callable[[Any, Context, int], Iterator[File]]] = {
 
 
 def read(
-    kind: inputs.Kind, name: str, found: inputs.Found, *, optional: bool
+    kind: container_inputs.Kind, name: str, found: container_inputs.Found, *, optional: bool
 ) -> dict[str, bytes] | None:
     """All keys of an object; None for an optional one that is not there. Raises `NotYet`."""
     obj = found.get((kind, name))

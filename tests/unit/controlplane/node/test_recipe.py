@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import errors, inputs, pods, recipe, sources
+from kilnwork.controlplane.node import errors, container_inputs, pods, recipe, sources
 from kilnwork.kit import container_mounts
 
 ROOT = Path("/pods/uid/root")
-FACTS = inputs.Facts(
+FACTS = container_inputs.Facts(
     node="n1",
     address="127.0.0.1",
     workdir="/work",
@@ -37,19 +37,19 @@ def secret(**data: bytes) -> dict[str, Any]:
     return {"data": {k: base64.b64encode(v).decode() for k, v in data.items()}}
 
 
-def make(of: pods.Pod, found: inputs.Found | None = None) -> recipe.Recipe:
+def make(of: pods.Pod, found: container_inputs.Found | None = None) -> recipe.Recipe:
     main = of.spec.containers[0]
     return recipe.make(of, main, found=found or {}, facts=FACTS, root=ROOT)
 
 
 def files(
-    of: pods.Pod, found: inputs.Found | None = None, *, tokens: inputs.Tokens | None = None
+    of: pods.Pod, found: container_inputs.Found | None = None, *, tokens: container_inputs.Tokens | None = None
 ) -> tuple[sources.Volume, ...]:
     context = sources.Context(of, found or {}, tokens or {}, FACTS)
     return tuple(sources.volume(v, context) for v in of.spec.volumes or ())
 
 
-def variables(env: list[dict[str, Any]], found: inputs.Found | None = None) -> dict[str, str]:
+def variables(env: list[dict[str, Any]], found: container_inputs.Found | None = None) -> dict[str, str]:
     return make(pod({"env": env}), found).env
 
 
@@ -107,7 +107,7 @@ def test_keys_of_objects_become_variables() -> None:
         {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
         {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
     ]
-    found: inputs.Found = {
+    found: container_inputs.Found = {
         ("Secret", "s"): secret(k=b"\xff!"),
         ("ConfigMap", "c"): {"data": {"k": "v"}},
     }
@@ -136,7 +136,7 @@ def test_whole_objects_come_first_and_can_be_overruled() -> None:
         "envFrom": [{"prefix": "P_", "configMapRef": {"name": "c"}}],
         "env": [{"name": "P_b", "value": "mine"}],
     }
-    found: inputs.Found = {("ConfigMap", "c"): {"data": {"a": "1", "b": "2", "c=d": "3"}}}
+    found: container_inputs.Found = {("ConfigMap", "c"): {"data": {"a": "1", "b": "2", "c=d": "3"}}}
     env = make(pod(container), found).env
     assert (env["P_a"], env["P_b"]) == ("1", "mine")
     assert not any("=" in name for name in env)
@@ -188,7 +188,7 @@ def test_volumes_hold_keys_or_chosen_items() -> None:
             "configMap": {"name": "c", "items": [{"key": "k", "path": "x/y", "mode": 0o600}]},
         },
     ]
-    found: inputs.Found = {
+    found: container_inputs.Found = {
         ("Secret", "s"): secret(a=b"1"),
         ("ConfigMap", "c"): {"data": {"k": "v", "z": ""}, "binaryData": {"b": "AA=="}},
     }
@@ -290,7 +290,7 @@ def test_a_projected_volume_holds_token_ca_and_namespace() -> None:
     of = pod({"volumeMounts": [mount]}, volumes=[PROJECTED], serviceAccountName="default")
     [want] = sources.tokens(of)
     assert want == ("", 3607)
-    found: inputs.Found = {("ConfigMap", "kube-root-ca.crt"): {"data": {"ca.crt": "pem"}}}
+    found: container_inputs.Found = {("ConfigMap", "kube-root-ca.crt"): {"data": {"ca.crt": "pem"}}}
     assert files(of, found, tokens={want: "secret"})[0].files == (
         ("token", b"secret", 0o444),
         ("ca.crt", b"pem", 0o444),
