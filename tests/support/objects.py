@@ -28,8 +28,10 @@ class World:
     ) -> meta.JsonObject:
         """Make an object; `metadata=` adds to its name."""
         metadata = {"name": name, **more.pop("metadata", {})}
-        place = crud.where(kind, namespace, "")
-        outcome = await self.writer.create(place, {"metadata": metadata, **more}, crud.Options())
+        place = crud.object_ref(kind, namespace, "")
+        outcome = await self.writer.create(
+            place, {"metadata": metadata, **more}, crud.WriteOptions()
+        )
         assert outcome.raw
         found = self.get(kind, name, namespace=namespace)
         assert found is not None
@@ -40,9 +42,9 @@ class World:
     ) -> meta.JsonObject | None:
         return self.writer.lookup.get(kind, namespace, name)
 
-    async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> crud.Outcome:
+    async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> crud.WriteOutcome:
         """Delete an object of namespace `default`."""
-        place = crud.where(kind, "default", name)
+        place = crud.object_ref(kind, "default", name)
         return await self.deleter.delete(place, deletion.DeleteOptions(**asked))
 
     async def gone(self, kind: resource.Resource, name: str) -> None:

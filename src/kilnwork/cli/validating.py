@@ -15,10 +15,10 @@ from kilnwork.api import meta, resource
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane.apiserver import (
     builtin,
+    decoding,
     definitions,
     metadata,
     patching,
-    decoding,
     rules_custom,
     rules_meta,
     statuses,

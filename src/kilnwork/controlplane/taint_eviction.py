@@ -108,7 +108,7 @@ async def disrupt(
 
     Without grace, no kubelet is there to report its end: it is marked Failed first.
     """
-    place = crud.where(resource.PODS, key.namespace, key.name)
+    place = crud.object_ref(resource.PODS, key.namespace, key.name)
     now = writer.now()
 
     def disrupted(found: meta.JsonObject) -> meta.JsonObject:
@@ -122,7 +122,7 @@ async def disrupt(
         return {**found, "status": status}
 
     try:
-        await writer.change_here(place, disrupted, crud.Options(), subresource="status")
+        await writer.change_here(place, disrupted, crud.WriteOptions(), subresource="status")
         await deleter.delete(place, asked)
     except statuses.StatusError as error:
         if error.code not in (404, 409):

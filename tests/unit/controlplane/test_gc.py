@@ -111,7 +111,7 @@ async def test_foreground_waits_for_blocking_dependents(world: objects.World) ->
         del obj["metadata"]["finalizers"]
         return obj
 
-    await world.writer.change(crud.where(CM, "default", "child"), freed, crud.Options())
+    await world.writer.change(crud.object_ref(CM, "default", "child"), freed, crud.WriteOptions())
     await world.gone(CM, "owner")
 
 
@@ -128,11 +128,11 @@ async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> Non
     await world.create(CM, "bystander")
     made = [await world.create(CM, f"c{i}") for i in range(length)]
     for i, owner in enumerate(made):
-        place = crud.where(CM, "default", f"c{(i + 1) % length}")
+        place = crud.object_ref(CM, "default", f"c{(i + 1) % length}")
         change = functools.partial(
             patching.merge, patch={"metadata": objects.owned_by(owner, block=True)}
         )
-        await world.writer.change(place, change, crud.Options())
+        await world.writer.change(place, change, crud.WriteOptions())
     await world.delete(CM, "c0", propagation="Foreground")
     for i in range(length):
         await world.gone(CM, f"c{i}")

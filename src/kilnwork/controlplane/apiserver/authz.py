@@ -164,7 +164,7 @@ class Authorizer:
 
 
 def lacking(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
-    """Return the rights in `wanted` that `pod_state` does not give: one rule for each resource, as
+    """Return the rights in `wanted` that `held` does not give: one rule for each resource, as
     Covers of k8s.io/component-helpers/auth/rbac/validation."""
     found: dict[tuple[str, ...], Rule] = {}
     for rule in wanted:

@@ -84,11 +84,11 @@ async def ensure(writer: crud.Writer, extended: extensions.Extensions) -> None:
     wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
     for kind, obj in wanted:
-        named = crud.where(kind, "", obj["metadata"]["name"])
+        named = crud.object_ref(kind, "", obj["metadata"]["name"])
         stored = writer.store.get(named.key)
         try:
             if stored is None:
-                await writer.create(crud.where(kind, "", ""), obj, crud.Options())
+                await writer.create(crud.object_ref(kind, "", ""), obj, crud.WriteOptions())
             elif kind is resource.CLUSTER_ROLES:
                 await _add_rules(writer, named, stored.decode(), obj["rules"])
         except statuses.StatusError as error:
@@ -97,7 +97,7 @@ async def ensure(writer: crud.Writer, extended: extensions.Extensions) -> None:
 
 
 async def _add_rules(
-    writer: crud.Writer, place: crud.Where, role: meta.JsonObject, wanted: list[meta.JsonObject]
+    writer: crud.Writer, place: crud.ObjectRef, role: meta.JsonObject, wanted: list[meta.JsonObject]
 ) -> None:
     """Add the rules that a role lacks, for instance those of kinds that are installed since."""
     annotations = role["metadata"].get("annotations") or {}
@@ -105,5 +105,7 @@ async def _add_rules(
     if not missing or not is_first(role) or annotations.get(_AUTOUPDATE) == "false":
         return
     await writer.change(
-        place, lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]}, crud.Options()
+        place,
+        lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]},
+        crud.WriteOptions(),
     )

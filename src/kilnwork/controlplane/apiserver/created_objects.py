@@ -12,8 +12,8 @@ from kilnwork.controlplane.apiserver import (
     catalog,
     causes,
     lookup,
-    writes,
     statuses,
+    writes,
 )
 
 _REFUSALS = (400, 422)
@@ -22,7 +22,7 @@ _REFUSALS = (400, 422)
 
 async def check(
     kinds: catalog.Catalog,
-    place: writes.Where,
+    place: writes.ObjectRef,
     obj: meta.JsonObject,
     *,
     user: authn.User,
@@ -52,7 +52,7 @@ async def check(
 async def _admit(
     served: builtin.Served,
     body: meta.JsonObject,
-    place: writes.Where,
+    place: writes.ObjectRef,
     *,
     user: authn.User,
     reader: lookup.Lookup,

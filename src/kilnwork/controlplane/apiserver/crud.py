@@ -14,15 +14,15 @@ from kilnwork.controlplane import errors, objects, store
 from kilnwork.controlplane.apiserver import (
     admission,
     catalog,
+    created_objects,
     fieldtypes,
     managed_fields,
     metadata,
     patching,
-    writes,
-    created_objects,
     statuses,
     typed_objects,
     updating,
+    writes,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -34,10 +34,10 @@ _NAME_TRIES = 8
 """Names drawn for `generateName` before a create fails, as in the real server."""
 
 
-Where = writes.Where
-where = writes.where
-Options = writes.Options
-Outcome = writes.Outcome
+ObjectRef = writes.ObjectRef
+object_ref = writes.object_ref
+WriteOptions = writes.WriteOptions
+WriteOutcome = writes.WriteOutcome
 Change = writes.Change
 StoredLookup = writes.StoredLookup
 
@@ -63,8 +63,13 @@ class Writer:
         self._now = (-1, "")
 
     async def create(
-        self, place: Where, obj: meta.JsonObject, options: Options, *, applied: bool = False
-    ) -> Outcome:
+        self,
+        place: ObjectRef,
+        obj: meta.JsonObject,
+        options: WriteOptions,
+        *,
+        applied: bool = False,
+    ) -> WriteOutcome:
         """Make a new object; draws its name if only `generateName` is given.
 
         `applied`: `obj` says itself who manages its fields.
@@ -74,13 +79,13 @@ class Writer:
             return await self._make(place, known, options, applied=applied)
 
     async def _make(
-        self, place: Where, known: admission.Admitted, options: Options, *, applied: bool
-    ) -> Outcome:
+        self, place: ObjectRef, known: admission.Admitted, options: WriteOptions, *, applied: bool
+    ) -> WriteOutcome:
         given = metadata.of(known.obj)
         drawn = not given.get("name") and bool(given.get("generateName"))
         for _ in range(_NAME_TRIES if drawn else 1):
             new = self._new_object(place, known.obj)
-            target = Where(place.served, place.namespace, new["metadata"]["name"])
+            target = ObjectRef(place.served, place.namespace, new["metadata"]["name"])
             try:
                 return await self._create(target, new, options, known, applied=applied)
             except errors.Superseded:
@@ -91,8 +96,13 @@ class Writer:
         raise statuses.already_exists(target.kind, target.name, going=going)
 
     async def replace(
-        self, place: Where, obj: meta.JsonObject, options: Options, *, subresource: str = ""
-    ) -> Outcome:
+        self,
+        place: ObjectRef,
+        obj: meta.JsonObject,
+        options: WriteOptions,
+        *,
+        subresource: str = "",
+    ) -> WriteOutcome:
         """Put `obj` in the place of the stored one; kinds that allow it are made by it."""
         known = self._read(place, obj, options)
         given = metadata.of(known.obj)
@@ -104,20 +114,20 @@ class Writer:
 
     async def _replace(
         self,
-        place: Where,
+        place: ObjectRef,
         obj: meta.JsonObject,
         known: admission.Admitted,
-        options: Options,
+        options: WriteOptions,
         *,
         subresource: str,
-    ) -> Outcome:
+    ) -> WriteOutcome:
         given = metadata.of(known.obj)
         there = self.store.head(place.key) is not None
         makes = place.kind in updating.MADE_BY_UPDATE and not subresource
         if makes:
             updating.check_readable(given)
         if makes and not there:
-            above = Where(place.served, place.namespace)
+            above = ObjectRef(place.served, place.namespace)
             unborn = {**obj, "metadata": {**metadata.of(obj), "resourceVersion": ""}}
             made = await self.create(above, unborn, options)
             return msgspec.structs.replace(made, created=True)
@@ -128,14 +138,14 @@ class Writer:
 
     async def change(
         self,
-        place: Where,
+        place: ObjectRef,
         change: Change,
-        options: Options,
+        options: WriteOptions,
         *,
         subresource: str = "",
         patched: bool = False,
         applied: bool = False,
-    ) -> Outcome:
+    ) -> WriteOutcome:
         """Read, change, write; again when another writer was faster and no version is demanded.
 
         `patched`: what the change makes was not sent as it is; refusals say so. `applied`: what it
@@ -152,8 +162,8 @@ class Writer:
         )
 
     async def change_here(
-        self, place: Where, change: Change, options: Options, *, subresource: str = ""
-    ) -> Outcome:
+        self, place: ObjectRef, change: Change, options: WriteOptions, *, subresource: str = ""
+    ) -> WriteOutcome:
         """The same for a change by the server itself, which is as its kind has it: not read."""
 
         def known(old: meta.JsonObject) -> admission.Admitted:
@@ -163,14 +173,14 @@ class Writer:
 
     async def _change(
         self,
-        place: Where,
+        place: ObjectRef,
         read: Callable[[meta.JsonObject], admission.Admitted],
-        options: Options,
+        options: WriteOptions,
         *,
         subresource: str = "",
         patched: bool = False,
         applied: bool = False,
-    ) -> Outcome:
+    ) -> WriteOutcome:
         """The same; `read` gives what is wanted as its kind has it."""
         for _ in range(_TRIES):
             head = self.store.head(place.key)
@@ -205,13 +215,13 @@ class Writer:
 
     async def apply(
         self,
-        place: Where,
+        place: ObjectRef,
         config: meta.JsonObject,
-        options: Options,
+        options: WriteOptions,
         *,
         force: bool = False,
         subresource: str = "",
-    ) -> Outcome:
+    ) -> WriteOutcome:
         """Server-side apply: make the object as `config` says, or make it so."""
         updating.check_applied(place, config)
         manager = updating.manager(place, options, subresource, operation=managed_fields.APPLY)
@@ -224,7 +234,9 @@ class Writer:
                 typed_objects.check(type_, config)
                 version, custom = place.kind.api_version, place.served.custom
                 managed_fields.adopt(type_, base, version, now=self.now(), custom=custom)
-                return managed_fields.apply(type_, base, wanted, manager, force=force, now=self.now())
+                return managed_fields.apply(
+                    type_, base, wanted, manager, force=force, now=self.now()
+                )
             except typed_objects.NotOfType as error:
                 raise updating.no_patch_object(place, config, error) from error
 
@@ -236,7 +248,7 @@ class Writer:
                 why = f"uid mismatch: the provided object specified uid {uid}, and no existing "
                 raise statuses.conflict(place.kind, place.name, why + "object was found")
             new = applied({**updating.type_of(place), "metadata": {}})
-            above = Where(place.served, place.namespace)
+            above = ObjectRef(place.served, place.namespace)
             try:
                 made = await self.create(above, new, options, applied=True)
                 return msgspec.structs.replace(made, created=True)
@@ -249,7 +261,7 @@ class Writer:
 
     def _note_manager(
         self,
-        place: Where,
+        place: ObjectRef,
         new: meta.JsonObject,
         old: meta.JsonObject | None,
         *,
@@ -287,9 +299,9 @@ class Writer:
 
     def _read(
         self,
-        place: Where,
+        place: ObjectRef,
         obj: meta.JsonObject,
-        options: Options,
+        options: WriteOptions,
         *,
         known: meta.JsonObject | None = None,
         patched: bool = False,
@@ -307,7 +319,7 @@ class Writer:
                 raise statuses.unpatchable(obj, str(error.__cause__)) from error
             raise
 
-    def _new_object(self, place: Where, obj: meta.JsonObject) -> meta.JsonObject:
+    def _new_object(self, place: ObjectRef, obj: meta.JsonObject) -> meta.JsonObject:
         updating.check_names(obj, place)
         meta_ = metadata.for_create(
             metadata.of(obj),
@@ -327,13 +339,13 @@ class Writer:
 
     async def _create(
         self,
-        place: Where,
+        place: ObjectRef,
         new: meta.JsonObject,
-        options: Options,
+        options: WriteOptions,
         known: admission.Admitted,
         *,
         applied: bool,
-    ) -> Outcome:
+    ) -> WriteOutcome:
         sent = updating.sent_names(place.kind, known.obj)
         admitted = await self._admit(place, new, options)
         if place.served.extension is not None:
@@ -353,15 +365,15 @@ class Writer:
         )
         admitted = msgspec.structs.replace(admitted, warnings=(*known.warnings, *admitted.warnings))
         if options.dry_run:
-            return Outcome(msgspec.json.encode(admitted.obj), admitted.warnings)
+            return WriteOutcome(msgspec.json.encode(admitted.obj), admitted.warnings)
         stored = await self.store.put(place.key, admitted.obj, expected=0)
-        return Outcome(stored.raw, admitted.warnings)
+        return WriteOutcome(stored.raw, admitted.warnings)
 
     async def _admit(
         self,
-        place: Where,
+        place: ObjectRef,
         new: meta.JsonObject,
-        options: Options,
+        options: WriteOptions,
         *,
         old: meta.JsonObject | None = None,
         subresource: str = "",
@@ -381,23 +393,23 @@ class Writer:
 
     async def _update(
         self,
-        place: Where,
+        place: ObjectRef,
         head: objects.Stored,
         old: meta.JsonObject,
         admitted: admission.Admitted,
-        options: Options,
-    ) -> Outcome:
+        options: WriteOptions,
+    ) -> WriteOutcome:
         new, warnings = admitted.obj, admitted.warnings
         new["metadata"]["resourceVersion"] = str(head.sequence)
         if new == old and patching.same(new, head.decode()):
             if self.store.head(place.key) != head:
                 raise errors.Superseded
             await self.store.settle(place.key)
-            return Outcome(head.raw, warnings)
+            return WriteOutcome(head.raw, warnings)
         if options.dry_run:
-            return Outcome(msgspec.json.encode(new), warnings)
+            return WriteOutcome(msgspec.json.encode(new), warnings)
         if updating.is_over(place.kind, new):
             await self.store.remove(place.key, expected=head.sequence)
-            return Outcome(msgspec.json.encode(new), warnings, gone=True)
+            return WriteOutcome(msgspec.json.encode(new), warnings, gone=True)
         stored = await self.store.put(place.key, new, expected=head.sequence)
-        return Outcome(stored.raw, warnings)
+        return WriteOutcome(stored.raw, warnings)

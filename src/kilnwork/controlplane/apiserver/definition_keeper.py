@@ -78,15 +78,15 @@ class DefinitionKeeper(store_keeper.StoreKeeper[str]):
         return not self._foreign and all(map(self._kinds.stored, self._installed))
 
     async def _install(self, name: str, wanted: meta.JsonObject) -> None:
-        place = crud.where(_DEFINITIONS, None, name)
+        place = crud.object_ref(_DEFINITIONS, None, name)
         try:
             if self._store.head(place.key) is None:
-                above = crud.where(_DEFINITIONS, None, "")
-                await self._writer.create(above, wanted, crud.Options())
+                above = crud.object_ref(_DEFINITIONS, None, "")
+                await self._writer.create(above, wanted, crud.WriteOptions())
                 return
             spec = wanted["spec"]
             await self._writer.change(
-                place, lambda obj: obj | {"spec": {**obj["spec"], **spec}}, crud.Options()
+                place, lambda obj: obj | {"spec": {**obj["spec"], **spec}}, crud.WriteOptions()
             )
         except statuses.StatusError as error:
             if error.code != 422:
@@ -129,7 +129,7 @@ class DefinitionKeeper(store_keeper.StoreKeeper[str]):
             log.warning("installed definition fails", extra={"definition": name, "why": trouble})
 
     async def _look(self, name: str) -> None:
-        stored = self._store.get(crud.where(_DEFINITIONS, None, name).key)
+        stored = self._store.get(crud.object_ref(_DEFINITIONS, None, name).key)
         if stored is None:
             return
         definition = stored.decode()
@@ -145,7 +145,7 @@ class DefinitionKeeper(store_keeper.StoreKeeper[str]):
                 raise
 
     async def _establish(self, name: str, definition: meta.JsonObject) -> None:
-        place = crud.where(_DEFINITIONS, None, name)
+        place = crud.object_ref(_DEFINITIONS, None, name)
         names, conflict = definitions.accept_names(definition, self._others(definition))
         status = definitions.status(definition, names, conflict, now=self._writer.now())
         known = definition | {"status": status}
@@ -159,7 +159,10 @@ class DefinitionKeeper(store_keeper.StoreKeeper[str]):
         self._report(name, self._trouble_of(name, None if established else conflict))
         if status != definition.get("status"):
             await self._writer.change(
-                place, lambda obj: obj | {"status": status}, crud.Options(), subresource="status"
+                place,
+                lambda obj: obj | {"status": status},
+                crud.WriteOptions(),
+                subresource="status",
             )
 
     def _others(self, definition: meta.JsonObject) -> dict[str, list[meta.JsonObject]]:
@@ -215,11 +218,14 @@ class DefinitionKeeper(store_keeper.StoreKeeper[str]):
         if definitions.is_established(definition):
             self._serve(definition)
         self._report(name, f"{name} is being deleted: wait until it is gone, {_AGAIN}")
-        place = crud.where(_DEFINITIONS, None, name)
+        place = crud.object_ref(_DEFINITIONS, None, name)
         status = definitions.terminating(definition, now=self._writer.now())
         if status != definition.get("status"):
             await self._writer.change(
-                place, lambda obj: obj | {"status": status}, crud.Options(), subresource="status"
+                place,
+                lambda obj: obj | {"status": status},
+                crud.WriteOptions(),
+                subresource="status",
             )
         served = None if name in _NOT_TO_BE_HAD else self._kinds.stored(name)
         left = 0
@@ -235,12 +241,12 @@ class DefinitionKeeper(store_keeper.StoreKeeper[str]):
             return obj | {"metadata": {**obj["metadata"], "finalizers": kept}}
 
         self._kinds.forget(name)
-        await self._writer.change(place, freed, crud.Options())
+        await self._writer.change(place, freed, crud.WriteOptions())
 
     async def _delete_all(self, served: builtin.Served) -> int:
         qualified = served.resource.qualified
         places = [
-            crud.Where(served, s.key.namespace, s.key.name)
+            crud.ObjectRef(served, s.key.namespace, s.key.name)
             for s in tuple(self._store.select(qualified))
         ]
         outcomes = await self._deleter.delete_all(places, deletion.DeleteOptions())

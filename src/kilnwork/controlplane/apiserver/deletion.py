@@ -17,9 +17,9 @@ from kilnwork.controlplane.apiserver import (
     bodies,
     causes,
     crud,
+    decoding,
     definitions,
     fieldtypes,
-    decoding,
     requests,
     statuses,
 )
@@ -51,7 +51,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     propagation: str = ""
-    options: crud.Options = msgspec.field(default_factory=crud.Options)
+    options: crud.WriteOptions = msgspec.field(default_factory=crud.WriteOptions)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class Verdict(msgspec.Struct, frozen=True):
     marked: meta.JsonObject | None = None
 
 
-async def asked(request: requests.ApiRequest, options: crud.Options) -> DeleteOptions:
+async def asked(request: requests.ApiRequest, options: crud.WriteOptions) -> DeleteOptions:
     """DeleteOptions of a request's body, else of its query; 422 when they make no sense."""
     raw = await request.body()
     document: meta.JsonObject = {}
@@ -78,7 +78,9 @@ async def asked(request: requests.ApiRequest, options: crud.Options) -> DeleteOp
     return parse(document, request.query, options)
 
 
-def parse(document: meta.JsonObject, query: requests.Query, options: crud.Options) -> DeleteOptions:
+def parse(
+    document: meta.JsonObject, query: requests.Query, options: crud.WriteOptions
+) -> DeleteOptions:
     """DeleteOptions of a document, else of the query; 500 when they cannot be read."""
     given = _read(document)
     grace = given.get("gracePeriodSeconds")
@@ -130,7 +132,9 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
         raise statuses.invalid_options("DeleteOptions", wrong)
 
 
-def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s: float) -> Verdict:
+def decide(
+    place: crud.ObjectRef, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
+) -> Verdict:
     """What deleting `obj` (a copy, which may be changed) comes to."""
     found = obj["metadata"]
     grace = _grace_s(place, obj, asked)
@@ -167,7 +171,9 @@ def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s:
     return Verdict(marked=obj)
 
 
-def _without_grace(place: crud.Where, obj: meta.JsonObject, now_s: float) -> meta.JsonObject | None:
+def _without_grace(
+    place: crud.ObjectRef, obj: meta.JsonObject, now_s: float
+) -> meta.JsonObject | None:
     """The Pod as the response to its removal shows it; None for kinds without a grace period."""
     if place.kind != resource.PODS:
         return None
@@ -179,7 +185,7 @@ def _without_grace(place: crud.Where, obj: meta.JsonObject, now_s: float) -> met
     return obj
 
 
-def _grace_s(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> int:
+def _grace_s(place: crud.ObjectRef, obj: meta.JsonObject, asked: DeleteOptions) -> int:
     """Only Pods have grace, and only where something of them may still run."""
     if place.kind != resource.PODS:
         return 0
@@ -208,7 +214,7 @@ class Deleter:
         self._writer = writer
         self._store = writer.store
 
-    async def delete(self, place: crud.Where, asked: DeleteOptions) -> crud.Outcome:
+    async def delete(self, place: crud.ObjectRef, asked: DeleteOptions) -> crud.WriteOutcome:
         """Delete one object; the outcome holds its last or its marked state."""
         self._check_allowed(place)
         for _ in range(_TRIES):
@@ -226,8 +232,8 @@ class Deleter:
         raise statuses.conflict(place.kind, place.name)
 
     async def delete_all(
-        self, places: Iterable[crud.Where], asked: DeleteOptions
-    ) -> list[crud.Outcome]:
+        self, places: Iterable[crud.ObjectRef], asked: DeleteOptions
+    ) -> list[crud.WriteOutcome]:
         """Delete each of a collection; one that has gone meanwhile is passed over.
 
         The outcomes hold what there was before, as the real server shows it.
@@ -246,27 +252,27 @@ class Deleter:
         return outcomes
 
     async def _carry_out(
-        self, place: crud.Where, head: objects.Stored, verdict: Verdict, asked: DeleteOptions
-    ) -> crud.Outcome:
+        self, place: crud.ObjectRef, head: objects.Stored, verdict: Verdict, asked: DeleteOptions
+    ) -> crud.WriteOutcome:
         if asked.options.dry_run:
             raw = head.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
-            return crud.Outcome(raw, gone=verdict.remove)
+            return crud.WriteOutcome(raw, gone=verdict.remove)
         if verdict.remove:
             change = await self._store.remove(place.key, expected=head.sequence)
             shown = change.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
-            return crud.Outcome(shown, gone=True)
+            return crud.WriteOutcome(shown, gone=True)
         if verdict.marked is None:
             await self._store.settle(place.key)
-            return crud.Outcome(head.raw)
+            return crud.WriteOutcome(head.raw)
         stored = await self._store.put(place.key, verdict.marked, expected=head.sequence)
-        return crud.Outcome(stored.raw)
+        return crud.WriteOutcome(stored.raw)
 
-    def _check_allowed(self, place: crud.Where) -> None:
+    def _check_allowed(self, place: crud.ObjectRef) -> None:
         if place.kind == resource.NAMESPACES and place.name in _KEPT_NAMESPACES:
             raise statuses.refused(place.kind, place.name, "this namespace may not be deleted")
 
 
-def _check_preconditions(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> None:
+def _check_preconditions(place: crud.ObjectRef, obj: meta.JsonObject, asked: DeleteOptions) -> None:
     found = obj["metadata"]
     if asked.uid and asked.uid != found["uid"]:
         raise statuses.unmet(

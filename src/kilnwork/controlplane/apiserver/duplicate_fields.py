@@ -18,8 +18,8 @@ _STRING = "tag:yaml.org,2002:str"
 def texts(raw: bytes, content_type: str, obj: dict[str, Any], *, typed: bool) -> tuple[str, ...]:
     """What there is to say of a body that was read as `obj`.
 
-    `typed_objects`: the kind is built in. Go reads JSON of such into a struct: maps that come twice are
-    merged, in `obj` too. Of everything else the last one counts.
+    `typed`: the kind is built in. Go reads JSON of such into a struct: maps that come twice
+    are merged, in `obj` too. Of everything else the last one counts.
     """
     if content_type == "application/json":
         return tuple(f'duplicate field "{path}"' for path in in_json(raw, obj, merged=typed))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.apiserver import response_forms, openapi_protobuf, requests
+from kilnwork.controlplane.apiserver import openapi_protobuf, requests, response_forms
 from kilnwork.kit import asgi
 
 _COMPRESS_FROM_BYTES = 128 * 1024
@@ -54,7 +54,9 @@ class Encoder:
         accept = sent.get(b"accept", b"").decode("latin-1")
         if not as_json:
             pass
-        elif response_forms.media(accept) == response_forms.YAML and not self._scope["path"].startswith(_JSON_ONLY):
+        elif response_forms.media(accept) == response_forms.YAML and not self._scope[
+            "path"
+        ].startswith(_JSON_ONLY):
             body = await asyncio.to_thread(_yaml, body)
             headers[b"content-type"] = response_forms.YAML.encode()
         elif self._for_people(sent.get(b"user-agent", b"")):

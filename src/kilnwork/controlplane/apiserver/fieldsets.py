@@ -1,9 +1,9 @@
 """Sets of fields, as `metadata.managedFields[*].fieldsV1` writes them (KEP-555). Pure.
 
-Used by `typed_objects` and `managed_fields`. A set is a tree of dicts, in the form of the wire, so that what is
-stored needs no translation: keys are path elements (`f:data`, `k:{"name":"a"}`, `v:"x"`); an empty
-dict is a place in the set, and the key `.` says the same of a place with others below it. Sets are
-not changed by what is done with them.
+Used by `typed_objects` and `managed_fields`. A set is a tree of dicts, in the form of the wire, so
+that what is stored needs no translation: keys are path elements (`f:data`, `k:{"name":"a"}`,
+`v:"x"`); an empty dict is a place in the set, and the key `.` says the same of a place with others
+below it. Sets are not changed by what is done with them.
 """
 
 import functools

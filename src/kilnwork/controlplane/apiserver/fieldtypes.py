@@ -1,9 +1,9 @@
 """Types of fields: one model over OpenAPI (built-in kinds) and structural schemas (custom kinds).
 
-Used where an object is read (`decoding`) and applied (`typed_objects`). It knows what those need: which
-fields there are, how lists and maps merge, and what Go calls a type in its errors. (`strategic`
-merges lists by the tags of Go's structs, which are others.) Limits, formats and defaults are in
-`structural` and `rules_*`.
+Used where an object is read (`decoding`) and applied (`typed_objects`). It knows what those need:
+which fields there are, how lists and maps merge, and what Go calls a type in its errors.
+(`strategic` merges lists by the tags of Go's structs, which are others.) Limits, formats and
+defaults are in `structural` and `rules_*`.
 """
 
 import functools

@@ -13,7 +13,14 @@ import msgspec
 
 from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import errors, objects, store
-from kilnwork.controlplane.apiserver import builtin, continue_tokens, response_forms, options, requests, statuses
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    continue_tokens,
+    options,
+    requests,
+    response_forms,
+    statuses,
+)
 
 _FIELD_PATHS = {"source": "source.component"}
 """Field selectors whose name is not the path in the object."""

@@ -17,10 +17,10 @@ from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.apiserver import (
     builtin,
     builtin_types,
-    response_forms,
     openapi_paths,
     openapi_protobuf,
     openapi_v2,
+    response_forms,
     statuses,
 )
 
@@ -151,7 +151,8 @@ def _v2_media_type(accept: str) -> str:
         if wanted in (openapi_protobuf.MEDIA_TYPE, openapi_protobuf.OLD_MEDIA_TYPE):
             return openapi_protobuf.MEDIA_TYPE
     raise statuses.not_acceptable(
-        f"only the following media types are accepted: {response_forms.JSON}, {openapi_protobuf.MEDIA_TYPE}"
+        "only the following media types are accepted: "
+        f"{response_forms.JSON}, {openapi_protobuf.MEDIA_TYPE}"
     )
 
 

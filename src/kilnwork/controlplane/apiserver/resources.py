@@ -15,9 +15,9 @@ from kilnwork.controlplane.apiserver import (
     authz,
     bodies,
     crud,
+    decoding,
     deletion,
     duplicate_fields,
-    response_forms,
     lists,
     managed_fields,
     namespaces,
@@ -25,8 +25,8 @@ from kilnwork.controlplane.apiserver import (
     patching,
     podexec,
     podlogs,
-    decoding,
     requests,
+    response_forms,
     responses,
     scaling,
     statuses,
@@ -73,7 +73,7 @@ class Resources:
         self._response = response
         self._served = parts.writer.kinds.of(request.served)
         namespace = request.namespace if request.served.namespaced else ""
-        self._place = crud.Where(self._served, namespace, request.name)
+        self._place = crud.ObjectRef(self._served, namespace, request.name)
         self._now = parts.writer.clock.wall()
 
     async def respond(self) -> None:
@@ -185,11 +185,11 @@ class Resources:
             )
         await self._response.send(201, asgi.JSON, raw, headers=warnings)
 
-    def _options(self, oddities: tuple[str, ...] = ()) -> crud.Options:
+    def _options(self, oddities: tuple[str, ...] = ()) -> crud.WriteOptions:
         request = self._request
         apply = request.verb == "patch" and request.content_type == patching.APPLY
         found = options.WriteOptions.parse(request.query, verb=request.verb, apply=apply)
-        return crud.Options(
+        return crud.WriteOptions(
             user=self._request.user,
             dry_run=found.dry_run,
             field_validation=found.field_validation,
@@ -203,7 +203,7 @@ class Resources:
         return obj, duplicate_fields.texts(raw, form, obj, typed=not self._served.custom)
 
     def _judged(
-        self, kind: resource.Resource, body: meta.JsonObject, how: crud.Options
+        self, kind: resource.Resource, body: meta.JsonObject, how: crud.WriteOptions
     ) -> asgi.Headers:
         """Warnings of a body that is not kept itself."""
         return responses.warnings(

@@ -9,7 +9,14 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.apiserver import builtin, response_forms, lists, requests, statuses, tables
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    lists,
+    requests,
+    response_forms,
+    statuses,
+    tables,
+)
 from kilnwork.kit import asgi
 
 HEADERS = ((b"cache-control", b"no-cache, private"),)

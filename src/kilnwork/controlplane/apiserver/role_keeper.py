@@ -35,7 +35,7 @@ class RoleKeeper(store_keeper.StoreKeeper[str]):
                 self._add(stored.key.name)
 
     async def _look(self, name: str) -> None:
-        place = crud.where(_ROLES, None, name)
+        place = crud.object_ref(_ROLES, None, name)
         stored = self._store.get(place.key)
         if stored is None:
             return
@@ -49,7 +49,9 @@ class RoleKeeper(store_keeper.StoreKeeper[str]):
         if "aggregationRule" not in role or rules == (role.get("rules") or []):
             return
         try:
-            await self._writer.change(place, lambda obj: obj | {"rules": rules}, crud.Options())
+            await self._writer.change(
+                place, lambda obj: obj | {"rules": rules}, crud.WriteOptions()
+            )
         except statuses.StatusError as error:
             if error.code == 409:
                 self._add(name)

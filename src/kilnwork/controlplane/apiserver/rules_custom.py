@@ -13,8 +13,8 @@ from kilnwork.controlplane import extensions
 from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
-    fieldtypes,
     decoding,
+    fieldtypes,
     rules_cel,
     structural,
 )

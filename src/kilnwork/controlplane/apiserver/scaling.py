@@ -14,8 +14,8 @@ from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
     crud,
-    patching,
     decoding,
+    patching,
     statuses,
     updating,
 )
@@ -57,14 +57,14 @@ def applied(raw: bytes, _form: str, _served: builtin.Served) -> patching.Patch:
     scale = bodies.decode_applied(raw)
 
     def change(base: meta.JsonObject) -> meta.JsonObject:
-        updating.check_applied(crud.Where(SCALE), scale)
+        updating.check_applied(crud.ObjectRef(SCALE), scale)
         return {**base, "spec": {**base["spec"], **(scale.get("spec") or {})}}
 
     return patching.Patch(change)
 
 
 async def change(
-    writer: crud.Writer, place: crud.Where, wanted: crud.Change, options: crud.Options
+    writer: crud.Writer, place: crud.ObjectRef, wanted: crud.Change, options: crud.WriteOptions
 ) -> bytes:
     """Set the number of replicas as `wanted` changes the Scale; the new Scale."""
 

@@ -1,8 +1,8 @@
 """Objects with the types of their fields: which fields there are, what changed, merged, pruned.
 
-Used by `managed_fields`. Pure; what goes in stays as it is. Follows sigs.k8s.io/structured-merge-diff
-(typed/tofieldset.go, compare.go, merge.go, remove.go) for what Kubernetes uses of it: structs and
-maps merge field by field, lists as sets, by keys, or as a whole.
+Used by `managed_fields`. Pure; what goes in stays as it is. Follows
+sigs.k8s.io/structured-merge-diff (typed/tofieldset.go, compare.go, merge.go, remove.go) for what
+Kubernetes uses of it: structs and maps merge field by field, lists as sets, by keys, or as a whole.
 """
 
 from collections.abc import Iterator

@@ -12,8 +12,8 @@ from kilnwork.controlplane.apiserver import (
     causes,
     managed_fields,
     metadata,
-    writes,
     statuses,
+    writes,
 )
 
 MADE_BY_UPDATE = (
@@ -28,8 +28,8 @@ MADE_BY_UPDATE = (
 
 
 def manager(
-    place: writes.Where,
-    options: writes.Options,
+    place: writes.ObjectRef,
+    options: writes.WriteOptions,
     subresource: str = "",
     *,
     operation: str = managed_fields.UPDATE,
@@ -38,12 +38,12 @@ def manager(
     return managed_fields.Manager(options.manager, place.kind.api_version, below, operation)
 
 
-def type_of(place: writes.Where) -> meta.JsonObject:
+def type_of(place: writes.ObjectRef) -> meta.JsonObject:
     """apiVersion and kind, as a client writes them."""
     return {"apiVersion": place.kind.api_version, "kind": place.kind.kind}
 
 
-def check_applied(place: writes.Where, config: meta.JsonObject) -> None:
+def check_applied(place: writes.ObjectRef, config: meta.JsonObject) -> None:
     """An applied object says what it is, what it is called, and not who manages it."""
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
     if (version, kind) != (place.kind.api_version, place.kind.kind):
@@ -55,7 +55,7 @@ def check_applied(place: writes.Where, config: meta.JsonObject) -> None:
     check_names(config, place)
 
 
-def undeterminable(place: writes.Where) -> statuses.StatusError:
+def undeterminable(place: writes.ObjectRef) -> statuses.StatusError:
     """400: the object has no name."""
     return statuses.bad_request(
         f"the name of the object ({place.name} based on URL) was undeterminable: name must be "
@@ -63,7 +63,9 @@ def undeterminable(place: writes.Where) -> statuses.StatusError:
     )
 
 
-def owned_part(place: writes.Where, config: meta.JsonObject, subresource: str) -> meta.JsonObject:
+def owned_part(
+    place: writes.ObjectRef, config: meta.JsonObject, subresource: str
+) -> meta.JsonObject:
     """What of an applied object belongs to this path: the status, all but that, one list."""
     if subresource:
         given = metadata.of(config)
@@ -79,7 +81,7 @@ def owned_part(place: writes.Where, config: meta.JsonObject, subresource: str) -
 
 
 def no_patch_object(
-    place: writes.Where, config: meta.JsonObject, why: Exception
+    place: writes.ObjectRef, config: meta.JsonObject, why: Exception
 ) -> statuses.StatusError:
     """500 without a reason, as the real server has it for what does not fit the type."""
     given, kind = metadata.of(config), place.kind
@@ -89,7 +91,7 @@ def no_patch_object(
     )
 
 
-def immutable(place: writes.Where, field: str, value: str) -> statuses.StatusError:
+def immutable(place: writes.ObjectRef, field: str, value: str) -> statuses.StatusError:
     """422 as two rules of the real server say it, each with a cause of its own."""
     text = f"Invalid value: {value}: field is immutable"
     cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
@@ -128,7 +130,7 @@ def is_counted(served: builtin.Served) -> bool:
     return served.custom or served.resource in counted
 
 
-def check_names(obj: meta.JsonObject, place: writes.Where) -> None:
+def check_names(obj: meta.JsonObject, place: writes.ObjectRef) -> None:
     """400 when namespace or name are others than those of the path."""
     given = metadata.of(obj)
     namespace, name = given.get("namespace") or "", given.get("name") or ""
@@ -150,7 +152,7 @@ def check_readable(given: meta.JsonObject) -> None:
 
 
 def check_preconditions(
-    place: writes.Where, wanted: meta.JsonObject, old: meta.JsonObject, *, patched: bool
+    place: writes.ObjectRef, wanted: meta.JsonObject, old: meta.JsonObject, *, patched: bool
 ) -> None:
     """409 when the client means another object or version, 422 when it deletes by the way."""
     if not metadata.of(wanted).get("name"):
@@ -186,7 +188,7 @@ def assembled(
     return first | {k: v for k, v in obj.items() if k not in first}
 
 
-def initial(place: writes.Where, new: meta.JsonObject) -> meta.JsonObject:
+def initial(place: writes.ObjectRef, new: meta.JsonObject) -> meta.JsonObject:
     """Status belongs to its subresource, except that a Node brings its own at the beginning."""
     if place.kind == resource.NODES:
         return new
@@ -228,7 +230,7 @@ _BY_ADMISSION = (
 
 
 def updated(
-    place: writes.Where, wanted: meta.JsonObject, old: meta.JsonObject, *, subresource: str
+    place: writes.ObjectRef, wanted: meta.JsonObject, old: meta.JsonObject, *, subresource: str
 ) -> meta.JsonObject:
     """Main path: everything but status. `status`: only that. `binding`: all but metadata.
     `ephemeralcontainers`: that list of a Pod.
@@ -268,7 +270,7 @@ def updated(
 
 
 def _of_same_quality(
-    place: writes.Where, new: meta.JsonObject, old: meta.JsonObject
+    place: writes.ObjectRef, new: meta.JsonObject, old: meta.JsonObject
 ) -> meta.JsonObject:
     """The status of a Pod, whose class of service is immutable."""
     before = old.get("qosClass")
@@ -280,7 +282,9 @@ def _of_same_quality(
     return {**new, "qosClass": given} if given else new
 
 
-def check_no_new_finalizers(place: writes.Where, new: dict[str, Any], old: dict[str, Any]) -> None:
+def check_no_new_finalizers(
+    place: writes.ObjectRef, new: dict[str, Any], old: dict[str, Any]
+) -> None:
     added = metadata.new_finalizers(new, old)
     if added:
         listed = ", ".join(f'"{f}"' for f in added)
@@ -292,7 +296,7 @@ def check_no_new_finalizers(place: writes.Where, new: dict[str, Any], old: dict[
         raise statuses.invalid(place.kind, place.name, [cause])
 
 
-def count_generation(place: writes.Where, new: meta.JsonObject, old: meta.JsonObject) -> None:
+def count_generation(place: writes.ObjectRef, new: meta.JsonObject, old: meta.JsonObject) -> None:
     """Object generation rises with every change outside metadata and status."""
     if not is_counted(place.served):
         return

@@ -16,10 +16,10 @@ from kilnwork.api import resource
 from kilnwork.controlplane import errors, objects, store
 from kilnwork.controlplane.apiserver import (
     builtin,
-    response_forms,
     lists,
     options,
     requests,
+    response_forms,
     statuses,
     watch_stream,
 )

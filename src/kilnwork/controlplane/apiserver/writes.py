@@ -12,7 +12,7 @@ from kilnwork.controlplane import objects, store
 from kilnwork.controlplane.apiserver import authn, builtin
 
 
-class Where(msgspec.Struct, frozen=True):
+class ObjectRef(msgspec.Struct, frozen=True):
     """Which object: how it is served, namespace (empty for cluster-wide kinds), name."""
 
     served: builtin.Served
@@ -28,12 +28,12 @@ class Where(msgspec.Struct, frozen=True):
         return objects.Key(self.kind.qualified, self.namespace, self.name)
 
 
-def where(kind: resource.Resource, namespace: str | None, name: str) -> Where:
+def object_ref(kind: resource.Resource, namespace: str | None, name: str) -> ObjectRef:
     """The place of an object; the namespace is dropped for cluster-wide kinds."""
-    return Where(builtin.of(kind), (namespace or "") if kind.namespaced else "", name)
+    return ObjectRef(builtin.of(kind), (namespace or "") if kind.namespaced else "", name)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Who writes, and how. `dry_run`: check everything, keep nothing.
 
     `oddities`: of the body itself, such as fields that come twice. `manager`: whose the fields
@@ -47,7 +47,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     manager: str = "kilnwork"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class WriteOutcome(msgspec.Struct, frozen=True):
     """What a write came to: the object as JSON, and warnings for the person who sent it."""
 
     raw: bytes
@@ -72,7 +72,7 @@ class StoredLookup:
         self, kind: resource.Resource, namespace: str | None, name: str
     ) -> meta.JsonObject | None:
         """The committed object, or None."""
-        found = self._store.get(where(kind, namespace, name).key)
+        found = self._store.get(object_ref(kind, namespace, name).key)
         return None if found is None else found.decode()
 
     def list(

@@ -5,7 +5,7 @@ A token goes to a file in the private directory of its Pod and nowhere else.
 """
 
 from kilnwork.api import resource
-from kilnwork.controlplane.node import errors, container_inputs, pods, volumes
+from kilnwork.controlplane.node import container_inputs, errors, pods, volumes
 from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 

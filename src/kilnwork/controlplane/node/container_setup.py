@@ -14,9 +14,9 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.node import (
     account_tokens,
     container,
+    container_inputs,
     errors,
     pod_state,
-    container_inputs,
     pods,
     recipe,
     sources,
@@ -102,12 +102,16 @@ class Preparer(NamedTuple):
     def _gives_account(self, pod: pods.Pod) -> bool:
         return recipe.uses_account(pod, mounts_accounts=self.facts.mounts_accounts)
 
-    async def _find(self, wants: Iterable[container_inputs.Want], namespace: str) -> container_inputs.Found:
+    async def _find(
+        self, wants: Iterable[container_inputs.Want], namespace: str
+    ) -> container_inputs.Found:
         keys = list(dict.fromkeys((want.kind, want.name) for want in wants))
         got = await asyncio.gather(*(self._get(kind, name, namespace) for kind, name in keys))
         return dict(zip(keys, got, strict=True))
 
-    async def _get(self, kind: container_inputs.Kind, name: str, namespace: str) -> meta.JsonObject | None:
+    async def _get(
+        self, kind: container_inputs.Kind, name: str, namespace: str
+    ) -> meta.JsonObject | None:
         try:
             return await self.kube.get(_RESOURCES[kind], name, namespace)
         except (kube_errors.NotFound, kube_errors.Invalid):

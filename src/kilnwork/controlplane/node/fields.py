@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from kilnwork.api import quantities
-from kilnwork.controlplane.node import errors, container_inputs, pods
+from kilnwork.controlplane.node import container_inputs, errors, pods
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 

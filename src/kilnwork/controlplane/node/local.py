@@ -23,20 +23,20 @@ from kilnwork.controlplane.node import (
     access,
     account_tokens,
     container,
-    pod_drain,
+    container_inputs,
+    container_setup,
     exec_link,
     exec_paths,
-    container_inputs,
     kubelet,
     log_reader,
     node_lease,
+    pod_drain,
+    pod_reporter,
     pods,
-    container_setup,
     reconciler,
     registration,
     shim,
     supervisor,
-    pod_reporter,
     volumes,
 )
 from kilnwork.kit import asgi, clock, coroutines
@@ -61,13 +61,13 @@ _LOOK_S = 0.01
 class Settings(NamedTuple):
     """Where and as whom the node runs.
 
-        `directory` (DIR) gets `pods` and `shim`; `run_dir` is the short private directory for
-        `shim.sock`. `workdir` is where containers run that name no directory. `path`: PATH of
-        containers, None for the bin directory of this Python before our own PATH. `patience_s`: how
-        long containers go on without a server. `labels` and `taints`: of the Node. `mounts_accounts`:
-        see `container_inputs.Facts`. `on_remove` is called when the Node is marked with `registration.REMOVE`,
-        `on_taken` when another process runs it: call `end_untold` then. `seizes`: take the name from
-    its holder.
+    `directory` (DIR) gets `pods` and `shim`; `run_dir` is the short private directory for
+    `shim.sock`. `workdir` is where containers run that name no directory. `path`: PATH of
+    containers, None for the bin directory of this Python before our own PATH. `patience_s`: how
+    long containers go on without a server. `labels` and `taints`: of the Node.
+    `mounts_accounts`: see `container_inputs.Facts`. `on_remove` is called when the Node is
+    marked with `registration.REMOVE`, `on_taken` when another process runs it: call
+    `end_unreported` then. `seizes`: take the name from its holder.
     """
 
     name: str
@@ -257,7 +257,7 @@ class LocalNode:
         await self._shim.detach()
         await self._server.stop()
 
-    async def end_untold(self, *, grace_s: float) -> None:
+    async def end_unreported(self, *, grace_s: float) -> None:
         """End every container and the shim; what became of them is not ours to write any more."""
         await self._background.stop()
         await self._manager.stop()

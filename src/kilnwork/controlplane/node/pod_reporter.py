@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import resource
-from kilnwork.controlplane.node import errors, pod_state, lifecycle, pods, recipe, statuses
+from kilnwork.controlplane.node import errors, lifecycle, pod_state, pods, recipe, statuses
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import client, events
 from kilnwork.kube import errors as kube_errors
@@ -42,7 +42,9 @@ class PodReporter(NamedTuple):
         reference = events.reference(resource.PODS, pod)
         self.recorder.emit(reference, events.WARNING, reason, message)
 
-    def not_yet(self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet) -> None:
+    def not_yet(
+        self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
+    ) -> None:
         """A container waits for something; reported once."""
         message = str(error)
         if message != of.view(name).message:
@@ -56,7 +58,11 @@ class PodReporter(NamedTuple):
         of.refusal = message
 
     def cannot_start(
-        self, pod: pods.Pod, of: pod_state.PodState, wanted: pods.Container, error: errors.Unsupported
+        self,
+        pod: pods.Pod,
+        of: pod_state.PodState,
+        wanted: pods.Container,
+        error: errors.Unsupported,
     ) -> None:
         """A container can never run here, and so its Pod; an ephemeral one only waits."""
         if isinstance(wanted, pods.EphemeralContainer):
@@ -76,7 +82,9 @@ class PodReporter(NamedTuple):
         if message := statuses.sentences(recipe.ignored_of(pod, container)):
             self.warn(pod, "FieldsIgnored", message)
 
-    async def write_status(self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool) -> float | None:
+    async def write_status(
+        self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool
+    ) -> float | None:
         """Patch the status if it is not as it should be; gives when to look again.
 
         A list in a merge patch replaces the whole: the version makes sure that no condition is lost
@@ -105,7 +113,9 @@ class PodReporter(NamedTuple):
         of.written = wanted
         return None
 
-    async def _write_all(self, pod: pods.Pod, of: pod_state.PodState, wanted: dict[str, Any]) -> None:
+    async def _write_all(
+        self, pod: pods.Pod, of: pod_state.PodState, wanted: dict[str, Any]
+    ) -> None:
         m = pod.metadata
         version = of.version if of.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
@@ -131,7 +141,9 @@ class PodReporter(NamedTuple):
                 resource.PODS, m.name, patch, m.namespace, subresource="status"
             )
 
-    def _status(self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool) -> dict[str, Any] | None:
+    def _status(
+        self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool
+    ) -> dict[str, Any] | None:
         """What is to be written; None if nothing is to be said now."""
         begun = any(view.last is not None for view in of.views.values())
         if pod.final and (not begun or of.refusal):

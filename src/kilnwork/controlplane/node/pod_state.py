@@ -1,7 +1,7 @@
 """One Pod that has something on this node: where it keeps things, its containers, what was written.
 
-Used by `reconciler` and `container_setup`. Mutable, and used by no other module: what is decided from it
-is in `lifecycle`, what is said about it in `statuses`.
+Used by `reconciler` and `container_setup`. Mutable, and used by no other module: what is decided
+from it is in `lifecycle`, what is said about it in `statuses`.
 """
 
 from dataclasses import dataclass, field

@@ -17,9 +17,9 @@ import msgspec
 from kilnwork.api import field_effects
 from kilnwork.api.field_effects import Effect, Side
 from kilnwork.controlplane.node import (
+    container_inputs,
     errors,
     fields,
-    container_inputs,
     pod_fields,
     pods,
     privileges,
@@ -133,7 +133,9 @@ def wanted(container: pods.Container) -> list[container_inputs.Want]:
             name, optional = source.config_map_ref.name, bool(source.config_map_ref.optional)
             found.append(container_inputs.Want("ConfigMap", name, optional))
     keys = (_key_reference(variable) for variable in container.env or ())
-    found += [container_inputs.Want(k[0], k[1].name, bool(k[1].optional)) for k in keys if k is not None]
+    found += [
+        container_inputs.Want(k[0], k[1].name, bool(k[1].optional)) for k in keys if k is not None
+    ]
     return found
 
 

@@ -1,8 +1,8 @@
 """Makes the processes of each Pod as its object says, and its status as the processes are.
 
-The shell round `lifecycle` (what to do), `container_setup` (how to start) and `statuses` (what to write):
-it reads the cache, asks the shim and patches. Called with a key by a `kube.controller`; repeatable
-at any time. `local` puts it together.
+The shell round `lifecycle` (what to do), `container_setup` (how to start) and `statuses` (what to
+write): it reads the cache, asks the shim and patches. Called with a key by a `kube.controller`;
+repeatable at any time. `local` puts it together.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from pathlib import Path
 
 from kilnwork.controlplane.node import (
     container,
+    container_setup,
     cri_log,
     errors,
-    pod_state,
     hooks,
     lifecycle,
+    pod_reporter,
+    pod_state,
     pods,
-    container_setup,
     probes,
     shim_link,
-    pod_reporter,
     termination,
     volumes,
 )
@@ -285,7 +285,9 @@ class Reconciler:
                 pass
         return None
 
-    async def _start(self, pod: pods.Pod, of: pod_state.PodState, name: str, *, number: int) -> float | None:
+    async def _start(
+        self, pod: pods.Pod, of: pod_state.PodState, name: str, *, number: int
+    ) -> float | None:
         wanted = pod.container(name)
         assert wanted is not None  # noqa: S101 - decided from this very Pod
         try:
@@ -326,13 +328,19 @@ class Reconciler:
             self._tell.warn(pod, "Failed", f"Error: {record.message}")
         return 0.0
 
-    def _wait(self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet) -> float:
+    def _wait(
+        self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
+    ) -> float:
         self._tell.not_yet(pod, of, name, error)
         of.waits += 1
         return NOT_YET.delay_s(of.waits)
 
     async def _after_start(
-        self, pod: pods.Pod, of: pod_state.PodState, wanted: pods.Container, record: container.Record
+        self,
+        pod: pods.Pod,
+        of: pod_state.PodState,
+        wanted: pods.Container,
+        record: container.Record,
     ) -> None:
         why = await self._hooks.post_start(wanted, record)
         if why:
@@ -365,7 +373,9 @@ class Reconciler:
                 of.renew_at = now + container_setup.AGAIN_S
         return (of.renew_at or now) - now
 
-    async def _stop(self, pod: pods.Pod, of: pod_state.PodState, name: str, *, grace_s: float) -> None:
+    async def _stop(
+        self, pod: pods.Pod, of: pod_state.PodState, name: str, *, grace_s: float
+    ) -> None:
         view, wanted = of.view(name), pod.container(name)
         if view.last is None:
             return

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane.node import errors, fields, container_inputs, pods
+from kilnwork.controlplane.node import container_inputs, errors, fields, pods
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")

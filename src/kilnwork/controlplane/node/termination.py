@@ -1,7 +1,7 @@
 """The message with which a container ended, as its terminationMessagePolicy asks.
 
-Used by `container_setup`, which has the file for it made, and by `reconciler`. The file is where the
-container says, below its root; with `FallbackToLogsOnError` the end of the log takes its place
+Used by `container_setup`, which has the file for it made, and by `reconciler`. The file is where
+the container says, below its root; with `FallbackToLogsOnError` the end of the log takes its place
 (k8s.io/kubernetes pkg/kubelet/kuberuntime, getTerminationMessage).
 """
 

@@ -155,7 +155,7 @@ class VirtualNode:
         self._background.start("yield", self._yield())
 
     async def _yield(self) -> None:
-        await self._node.end_untold(grace_s=GRACE_S)
+        await self._node.end_unreported(grace_s=GRACE_S)
         self._on_removed()
 
     async def _remove(self) -> None:

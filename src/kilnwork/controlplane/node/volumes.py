@@ -1,10 +1,10 @@
 """Volumes of a Pod on disk: directories, files of Secrets and ConfigMaps, and the links to them.
 
 Carries out a `recipe.Recipe` below `DIR/pods/UID` (mode 0700):
-`volumes/NAME` holds each volume, `account_tokens` the service account's files, `containers/NAME` the logs
-of a container and `containers/NAME/root` a link for each of its mounts. Files are replaced at once,
-so that a reader sees old or new. A container knows its `root` by a short link elsewhere: paths of
-Unix sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
+`volumes/NAME` holds each volume, `account` the service account's files, `containers/NAME`
+the logs of a container and `containers/NAME/root` a link for each of its mounts. Files are replaced
+at once, so that a reader sees old or new. A container knows its `root` by a short link elsewhere:
+paths of Unix sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
 """
 
 import contextlib

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import errors, container_inputs, pods, recipe, sources
+from kilnwork.controlplane.node import container_inputs, errors, pods, recipe, sources
 from kilnwork.kit import container_mounts
 
 ROOT = Path("/pods/uid/root")
@@ -43,13 +43,18 @@ def make(of: pods.Pod, found: container_inputs.Found | None = None) -> recipe.Re
 
 
 def files(
-    of: pods.Pod, found: container_inputs.Found | None = None, *, tokens: container_inputs.Tokens | None = None
+    of: pods.Pod,
+    found: container_inputs.Found | None = None,
+    *,
+    tokens: container_inputs.Tokens | None = None,
 ) -> tuple[sources.Volume, ...]:
     context = sources.Context(of, found or {}, tokens or {}, FACTS)
     return tuple(sources.volume(v, context) for v in of.spec.volumes or ())
 
 
-def variables(env: list[dict[str, Any]], found: container_inputs.Found | None = None) -> dict[str, str]:
+def variables(
+    env: list[dict[str, Any]], found: container_inputs.Found | None = None
+) -> dict[str, str]:
     return make(pod({"env": env}), found).env
 
 
