@@ -168,7 +168,7 @@ async def test_a_watch_from_before_a_compaction_lists_anew(
     async with _running(follower):
         await follower.like_server()
     assert sorted(follower.told[2:]) == [("a", "deleted"), ("c", "added")]
-    assert "watch is too old, listing anew" in caplog.messages
+    assert "watch is too old, listing again" in caplog.messages
 
 
 async def _away(control_plane: cluster.Cluster, follower: Follower) -> None:
@@ -202,7 +202,7 @@ async def test_a_server_that_hangs_is_noticed(
     async with client.Client(settings, timeout_s=1.0) as hasty:
         control_plane.pause_part("kube-apiserver")
         try:
-            with pytest.raises(errors.Unavailable, match="did not answer in time"):
+            with pytest.raises(errors.Unavailable, match="did not respond in time"):
                 await hasty.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
         finally:
             control_plane.resume_part("kube-apiserver")

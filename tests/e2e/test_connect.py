@@ -141,7 +141,7 @@ def test_a_server_that_does_not_answer_is_named(server: up_support.Up, tmp_path:
         kiln.connect(tmp_path)
     (tmp_path / "token").write_text("x")
     with pytest.raises(
-        errors.ConfigurationError, match=r"127.0.0.1:1 does not answer \(.*running, and"
+        errors.ConfigurationError, match=r"127.0.0.1:1 does not respond \(.*running, and"
     ):
         kiln.connect(tmp_path)
 

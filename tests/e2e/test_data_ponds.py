@@ -208,7 +208,7 @@ def test_what_is_released_is_gone(up: up_support.Up) -> None:
 
     waiting.wait_until(lambda: not _run(up, "short").exists(), what="the run's files are gone")
     again = up.kiln("data", "lake", "--release", "short", check=False)
-    assert "nobody holds a lease" in again.stderr
+    assert "there is no lease" in again.stderr
 
 
 def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
@@ -281,7 +281,7 @@ def test_bad_input_is_refused_with_the_reason(
         ({"sources": [{"name": "a", "uri": "ftp://x/"}]}, "spec.sources[0].uri"),
         ({"sources": [{"name": "a", "uri": "https://me:secret@x/"}]}, "no password"),
         ({"sources": [{"name": "a", "uri": "file://host/x"}]}, "file:///PATH"),
-        ({"sources": [{"name": "a", "uri": "kiln:2026-11-1/out"}]}, "no 'out'"),
+        ({"sources": [{"name": "a", "uri": "kiln:2026-11-1/out"}]}, "not 'out'"),
         ({"sources": [{"name": "a", "uri": "kiln:", "secretName": "s"}]}, "for HTTP sources"),
         ({"fetch": {"parallel": 0}}, "spec.fetch.parallel"),
         ({"speed": 1}, "speed"),

@@ -147,9 +147,11 @@ def test_connect_needs_somebody_who_serves(directory: Path, mark: str) -> None:
     with kiln.start(directory, slots=1):
         assert double.submit(1).result(30) == 2
     waiting.wait_until(lambda: not processes.find_marked(mark), what="all have ended")
-    with pytest.raises(errors.ConfigurationError, match=r"nobody serves .* any more: kiln\.start"):
+    with pytest.raises(
+        errors.ConfigurationError, match=r"no process serves .* any more: kiln\.start"
+    ):
         kiln.connect(directory)
-    with pytest.raises(errors.ConfigurationError, match="nobody has served"):
+    with pytest.raises(errors.ConfigurationError, match="no process has served"):
         kiln.connect(directory.parent)
 
 

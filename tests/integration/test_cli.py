@@ -454,7 +454,7 @@ def test_a_server_that_is_not_there(
     file.write_text(text.replace(url, "https://127.0.0.1:1"))
     done = kiln("get", "tasks", "--kubeconfig", str(file))
     assert done.code == exits.Exit.UNREACHABLE
-    assert "https://127.0.0.1:1 does not answer (" in done.err
+    assert "https://127.0.0.1:1 does not respond (" in done.err
     assert "is the server running, and is this the right kubeconfig or address?" in done.err
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

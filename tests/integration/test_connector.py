@@ -200,7 +200,7 @@ async def test_what_stands_in_the_way_is_said(
 
 async def test_acting_as_somebody_else_is_refused(cluster: Cluster) -> None:
     to = cluster.to_manager(token="mine", impersonate=config.Impersonation(user="else"))
-    with pytest.raises(errors.ConfigurationError, match="acts as somebody else"):
+    with pytest.raises(errors.ConfigurationError, match="acts as another user"):
         await away(to.find)
 
 
@@ -219,7 +219,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
     to = connector.ManagerConnector(
         lambda: config.Config(server="https://127.0.0.1:1", token="x"), namespace="ns"
     )
-    with pytest.raises(errors.ConfigurationError, match=r"https://127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(errors.ConfigurationError, match=r"https://127\.0\.0\.1:1 does not respond"):
         to.find()
 
 
@@ -232,5 +232,5 @@ async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
         (await away(lambda: tunnel.open_channel(to))).close()
         assert set(proxy.asked) == {to.server.removeprefix("https://")}
         proxy.status = 403
-        with pytest.raises(errors.ConfigurationError, match="answers 403"):
+        with pytest.raises(errors.ConfigurationError, match="responds with 403"):
             await away(to.find)

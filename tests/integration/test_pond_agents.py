@@ -362,7 +362,7 @@ async def test_an_agent_without_the_token_is_not_heard(home: pond_homes.PondHome
     (home.directory / "token").write_text("a-guess")
     await home.start("node-1")
 
-    await home.until(lambda: "manager does not answer" in home.log("node-1"))
+    await home.until(lambda: "manager does not respond" in home.log("node-1"))
 
     assert home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == frozenset()
 

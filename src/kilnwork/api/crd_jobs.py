@@ -46,7 +46,7 @@ def _names(struct: type[msgspec.Struct]) -> list[str]:
 
 
 def _same(field: str) -> str:
-    """CEL: a field is as it was."""
+    """Return the CEL expression that a field is unchanged."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 

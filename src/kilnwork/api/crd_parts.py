@@ -79,7 +79,7 @@ def beside(field: str) -> list[str]:
 
 
 def alone_rule(field: str) -> str:
-    """Return what is said where another field stands beside `field`, one of ALONE."""
+    """Return the message for another field beside `field`, one of ALONE."""
     return f"give {field} without {', '.join(beside(field))}"
 
 
@@ -94,7 +94,7 @@ def name_is_short(longest: int) -> meta.JsonObject:
 
 
 def name_rule(longest: int) -> str:
-    """Return what is said of a name that is longer."""
+    """Return the message for a longer name."""
     return f"must be no more than {longest} characters"
 
 

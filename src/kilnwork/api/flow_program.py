@@ -1,4 +1,4 @@
-"""A flow as the plan runs it: a tree of nodes with parsed expressions and everything filled in.
+"""A compiled flow: a tree of nodes with parsed expressions and all defaults.
 
 Used by `flow_validation`, the plan of flows and `kilnwork.testing`. `build` reads the steps inside
 of steps, which have no schema, and collects all problems with their paths; what names mean is
@@ -53,7 +53,7 @@ class NodeKind(StrEnum):
 
 
 class FlowNode:
-    """One step. What a kind of node has not is empty."""
+    """One step. Fields that its kind does not have are empty."""
 
     def __init__(self, name: str, path: str, step: flow.Step, kind: NodeKind) -> None:
         self.name, self.path, self.step, self.kind = name, path, step, kind
@@ -107,7 +107,7 @@ class Clause(NamedTuple):
     nodes: tuple[FlowNode, ...]
 
     def fits(self, reasons: Iterable[str]) -> bool:
-        """Return whether it is for a flow that failed for these."""
+        """Return whether the clause applies to a failure with these reasons."""
         return not self.causes or not self.causes.isdisjoint(reasons)
 
 
@@ -174,7 +174,7 @@ class _Builder:
 
     @contextlib.contextmanager
     def problem_at(self, path: str) -> Iterator[None]:
-        """Note an expression that cannot be."""
+        """Note an invalid expression of a field."""
         try:
             yield
         except expressions.ExpressionError as error:

@@ -1,6 +1,7 @@
-"""What is wrong with `spec.http` and `spec.function` beyond their schemas, as (field, problem).
+"""Rules for `spec.http` and `spec.function` beyond their schemas, as (field, what is wrong with
+it).
 
-Used by `validation`, and by `executors.http` for what variables have become. Pure.
+Used by `validation`, and by `executors.http` after variables are replaced. Pure.
 """
 
 import base64
@@ -80,7 +81,7 @@ def substituted(
 
 
 def _parsed(request: http_task.HttpRequest) -> Any:
-    """As JSON has it: lists, no tuples."""
+    """Return the request as parsed JSON: lists, no tuples."""
     return msgspec.json.decode(msgspec.json.encode(request))
 
 

@@ -49,8 +49,7 @@ class InputError(errors.KilnError):
 
 
 def sources(spec: task.TaskTemplate) -> dict[str, tuple[InputSource, str | None]]:
-    """Return input name → where it comes from and the path into it; raises InputError for a bad
-    spec."""
+    """Return, by input name, its source and the path into it; raises InputError for a bad spec."""
     found: dict[str, tuple[InputSource, str | None]] = {}
     if spec.input_object is not None:
         found[FIRST_INPUT] = (InputSource(InputKind.OBJECT, spec.input_object), None)

@@ -181,7 +181,7 @@ class Client:
         return self.send_once(request, (), _whole)
 
     def close(self) -> None:
-        """Let go of the connections; new requests open new ones."""
+        """Close the connections; new requests open new ones."""
         _close(self._idle)
 
     def _no_patience(self, error: TryAgain) -> str:
@@ -229,7 +229,7 @@ class Client:
 
 
 def drop(response: OpenResponse) -> None:
-    """Read a body that nobody needs, so that the connection can be used again."""
+    """Read a body that is not needed, so that the connection can be used again."""
     response.connection.read()
 
 

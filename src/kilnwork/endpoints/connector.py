@@ -23,7 +23,7 @@ from kilnwork.kit import errors, http1, http_types, tcp_keepalive, tls_client
 from kilnwork.kube import config, credentials, tls
 
 RELOAD_S = 5.0
-"""A kubeconfig is read anew after so long, or when what it said was refused."""
+"""A kubeconfig is read again after so long, or when what it said was refused."""
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ class ManagerConnector:
         return self._server.path(self.prefix + path)
 
     def headers(self) -> Mapping[str, str]:
-        """Return who we are, to whoever is on the way."""
+        """Return who we are, for proxies on the way."""
         shown = self._server.headers()
         if self.prefix or "Authorization" not in shown:
             shown |= self._token_headers()
@@ -234,7 +234,9 @@ def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
         connection.send("CONNECT", target, {"Host": target})
         head = connection.read_head(to="CONNECT")
         if head.status != 200:
-            raise ConnectionError(f"the proxy {proxy.netloc} answers {head.status} {head.reason}")
+            raise ConnectionError(
+                f"the proxy {proxy.netloc} responds with {head.status} {head.reason}"
+            )
         return connected
     except http1.BadResponse as error:
         connected.close()

@@ -3,7 +3,7 @@
 In a cluster a manager is reached through the API server's proxy of its Service (`api.manager`), so
 that a kubeconfig is all that is needed. The proxy keeps the caller's own credential for itself: the
 manager is shown a token in a header of its own, that of the kubeconfig, or one of a ServiceAccount
-of the namespace. Each function is a generator of requests, which is sent the responses; whoever
+of the namespace. Each function is a generator of requests, which is sent the responses; the caller
 runs it adds the credential of the kubeconfig to each request.
 """
 

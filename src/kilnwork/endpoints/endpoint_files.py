@@ -63,7 +63,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read(directory: Path) -> Endpoints | None:
-    """Who last served a directory; None when nobody did or the file cannot be read."""
+    """Who last served a directory; None when no process did or the file cannot be read."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=Endpoints)
     except (OSError, msgspec.MsgspecError):
@@ -77,7 +77,7 @@ def write(directory: Path, found: Endpoints) -> None:
 
 
 def token(directory: Path) -> str:
-    """The token of whoever serves the directory, "" when it cannot be read."""
+    """The token of the process that serves the directory, "" when it cannot be read."""
     try:
         return (directory / TOKEN).read_text().strip()
     except OSError:
@@ -85,7 +85,7 @@ def token(directory: Path) -> str:
 
 
 def socket(directory: Path) -> str:
-    """The Unix socket of whoever serves the directory: the same for all who do so one after the
-    other; "" when nobody ever did."""
+    """The Unix socket of the process that serves the directory: the same for all who do so one
+    after the other; "" when none ever did."""
     found = read(directory)
     return (found and found.channel.unix) or ""

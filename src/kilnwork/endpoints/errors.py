@@ -18,6 +18,6 @@ class ManagerNotReady(EndpointError):
 def unanswered(server: str, why: object) -> str:
     """Return what commands and drivers say when no response comes from `server`."""
     return (
-        f"{server} does not answer ({why}): is the server running, and is this the right "
+        f"{server} does not respond ({why}): is the server running, and is this the right "
         "kubeconfig or address?"
     )

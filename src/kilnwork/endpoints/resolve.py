@@ -35,7 +35,7 @@ class Endpoint:
     """Where a dispatcher is, and how to show it who asks.
 
     Either a server (a `kiln up`, or an API server with a manager behind it), whose URL, TLS and
-    credential `load` reads anew each time, since tokens are renewed; or the `directory` of a
+    credential `load` reads again each time, since tokens are renewed; or the `directory` of a
     `kiln.start(DIRECTORY)`, which has a Unix socket only.
     """
 
@@ -51,8 +51,8 @@ class Endpoint:
 def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
     """Return the dispatcher's Unix socket by what `/v1/endpoints` says; None when it is elsewhere.
 
-    A server on loopback may be a cluster's, whose paths mean nothing here: a socket that somebody
-    else has put there must not get our token.
+    A server on loopback may be a cluster's, whose paths mean nothing here: a socket that another
+    user else has put there must not get our token.
     """
     path = str(document.get("channel", {}).get("unix") or "")
     if not path or parse.urlsplit(server).hostname not in _LOOPBACK:
@@ -60,7 +60,7 @@ def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
     try:
         found = os.lstat(path)
         return path if stat.S_ISSOCK(found.st_mode) and found.st_uid == os.getuid() else None
-    except OSError:  # not there, or of somebody else: the network is for all
+    except OSError:  # not there, or of another user: the network is for all
         return None
 
 
@@ -88,7 +88,7 @@ def _by_environment() -> Endpoint:
     default = paths.data_dir()
     if endpoint_files.read(default) is None:
         raise errors.ConfigurationError(
-            f"no server is known: KUBECONFIG is not set, nobody has served {default}; {_START}"
+            f"no server is known: KUBECONFIG is not set, no process has served {default}; {_START}"
         )
     return _in_directory(default)
 
@@ -103,7 +103,7 @@ def _in_directory(directory: Path) -> Endpoint:
     found = endpoint_files.read(directory)
     if found is None:
         raise errors.ConfigurationError(
-            f"nobody has served {directory}: `kiln up --data {directory}` does, or "
+            f"no process has served {directory}: `kiln up --data {directory}` does, or "
             f"kiln.start({str(directory)!r})"
         )
     if not found.is_server:

@@ -162,7 +162,7 @@ def _limit(max_failed: int | str | None) -> mapped.Limit:
 
 def _indexed(path: Path, spec: filejobs.FileJobSpec) -> _Indexed:
     """The file and its parts; goes through all of it once."""
-    full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay as they were given
+    full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay unresolved
     here = session.current()
     with path.open("rb", buffering=0) as file:
         before = os.fstat(file.fileno())
@@ -184,7 +184,7 @@ def _indexed(path: Path, spec: filejobs.FileJobSpec) -> _Indexed:
             new.write(rest)
             digest, _ = new.commit()
     # No file has this name: its parts are read from the blob.
-    name = f"{full} (as it was mapped)"
+    name = f"{full} (when it was mapped)"
     return _Indexed(parts.SplitFile(name, manifest.bytes, 0, ended=True, blob=digest), manifest)
 
 
@@ -195,7 +195,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 def _check_same(path: str, before: os.stat_result, after: os.stat_result) -> None:
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise data_errors.FileChanged(
-            f"{path} has changed while it was indexed: map it when nobody writes it"
+            f"{path} has changed while it was indexed: map it when no process writes it"
         )
 
 

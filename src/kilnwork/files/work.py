@@ -1,7 +1,7 @@
 """What a slot does for `files.map`: one part of the file, with the engine of file jobs.
 
 Found by name in the slot. The results are put away as a blob, so that neither journal nor program
-holds them until somebody reads them.
+holds them until they are read.
 """
 
 import contextlib
@@ -167,7 +167,7 @@ class _Kept(ending.Aborts):
         return port.Facts("", self.bytes, "", 0.0)
 
     def abort(self) -> None:
-        """Nobody sees it anyway."""
+        """Never shown."""
 
 
 def values_of(done: Done) -> Iterator[Any]:

@@ -97,8 +97,8 @@ class Client:
         type: Any = dict,  # noqa: A002
     ) -> Any:
         """One object, as the server has it now."""
-        answer = await self.raw("GET", self._path(resource, name, namespace))
-        return decoding.whole(answer.body, type)
+        response = await self.raw("GET", self._path(resource, name, namespace))
+        return decoding.whole(response.body, type)
 
     async def list(
         self,
@@ -356,7 +356,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> meta.JsonObject:
-        answer = await self.raw(
+        response = await self.raw(
             method,
             path,
             query=query,
@@ -364,7 +364,7 @@ class Client:
             content_type=content_type,
             headers=headers,
         )
-        return decoding.whole(answer.body, dict)
+        return decoding.whole(response.body, dict)
 
     async def _page(
         self,
@@ -374,8 +374,8 @@ class Client:
         *,
         query: Mapping[str, str],
     ) -> Listed[T]:
-        answer = await self.raw("GET", _base(resource, namespace), query=query)
-        items, metadata = decoding.items(answer.body, as_type)
+        response = await self.raw("GET", _base(resource, namespace), query=query)
+        items, metadata = decoding.items(response.body, as_type)
         return Listed(items, metadata.resource_version, metadata.continue_)
 
     def _path(

@@ -1,6 +1,6 @@
 """Where the API server is and what to show it: kubeconfig files and in-cluster service accounts.
 
-Used by whoever makes a `client.Client`. Every way to fail says what to do about it. This names
+Used by code that makes a `client.Client`. Every way to fail says what to do about it. This names
 tokens, certificates and programs that log in; `credentials` reads and runs them.
 """
 
@@ -31,7 +31,7 @@ InteractiveMode = Literal["Never", "IfAvailable", "Always"]
 class Exec:
     """A program that logs in and prints what to show the server (KEP-541).
 
-    `cluster` is what it is told about the server: JSON of the Cluster of that API, empty for
+    `cluster` is what it is given about the server: JSON of the Cluster of that API, empty for
     nothing. `install_hint` is for people who lack the program.
     """
 
@@ -229,11 +229,11 @@ def _exec(given: kubeconfig.Exec, chosen: kubeconfig.Chosen, settings: Config) -
         env=tuple((v.name, v.value) for v in given.env or ()),
         interactive=cast(InteractiveMode, mode),
         install_hint=given.install_hint,
-        cluster=_told(chosen, settings) if given.provide_cluster_info else b"",
+        cluster=_cluster_info(chosen, settings) if given.provide_cluster_info else b"",
     )
 
 
-def _told(chosen: kubeconfig.Chosen, settings: Config) -> bytes:
+def _cluster_info(chosen: kubeconfig.Chosen, settings: Config) -> bytes:
     """The Cluster of client.authentication.k8s.io: the CA always as data."""
     ca = settings.ca_data or _text(settings.ca_file) or ""
     facts = {

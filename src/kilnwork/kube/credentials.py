@@ -84,9 +84,9 @@ class Credentials:
 
     def _make(self) -> Credential:
         if self._plugin is not None:
-            answer = execplugin.run(self._plugin)
-            self._fresh_until = answer.expires_s
-            self._current = Credential(token=answer.token, cert=answer.cert, key=answer.key)
+            found = execplugin.run(self._plugin)
+            self._fresh_until = found.expires_s
+            self._current = Credential(token=found.token, cert=found.cert, key=found.key)
         else:
             self._current = self._read()
             self._fresh_until = self._now() + FILE_AGE_S if self._files else None

@@ -53,7 +53,7 @@ def whole(body: bytes | msgspec.Raw, as_type: type[T]) -> T:
         found: T = decoder(as_type).decode(body)
     except msgspec.MsgspecError as error:
         raise errors.Invalid(
-            0, "Unreadable", f"cannot read the server's answer as {as_type.__name__}: {error}"
+            0, "Unreadable", f"cannot read the server's response as {as_type.__name__}: {error}"
         ) from error
     return found
 

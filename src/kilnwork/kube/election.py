@@ -4,7 +4,7 @@ Used by `kiln manager`, which acts only while its term holds. The rules are thos
 leaderelection, with which it may compete for the same Lease, and one more: every term raises
 `leaseTransitions`, and that is its epoch. Clocks of two machines are never compared: a candidate
 waits a whole lease after it has *seen* a renewal, and the holder counts from before it *sent* one,
-so a holder that cannot renew has given up `lease_s - renew_s` before anyone else may begin.
+so a holder that cannot renew has stopped `lease_s - renew_s` before anyone else may begin.
 Epochs, not this, keep a holder out that was stopped in between: show them where you write.
 """
 
@@ -35,8 +35,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     the lease is the margin for clocks that run unevenly. `retry_s`: between two looks or renewals.
     `floor`: epochs begin above it, for a Lease that was deleted counts from nothing again; give the
     highest epoch that was ever written down. `annotations`: of the Lease, from the first term on.
-    `objection`: why this candidate must leave a Lease alone (None: there is none), though nobody
-    else has it; "": nothing stands in the way.
+    `objection`: why this candidate must leave a Lease alone (None: there is none), though no
+    candidate else has it; "": nothing stands in the way.
     """
 
     namespace: str
@@ -92,7 +92,7 @@ class View:
         self._highest = floor
 
     def see(self, record: Record, *, now_s: float) -> None:
-        """A Lease as it was read at `now_s` (monotonic)."""
+        """A Lease that was read at `now_s` (monotonic)."""
         if record != self.record:
             self._since_s = now_s
         self.record = record
@@ -124,7 +124,7 @@ class Term:
         self._why = ""
 
     def holds(self) -> bool:
-        """True while nobody else can have it."""
+        """True while no other candidate can have it."""
         return not self._over.is_set() and self.left_s() > 0
 
     def left_s(self) -> float:
@@ -168,7 +168,7 @@ class Elector:
         self._view = View(settings.identity, floor=settings.floor)
         self._lease: meta.JsonObject | None = None
         self._term: Term | None = None
-        self._answered = False
+        self._responded = False
         self._patience_s = settings.renew_s / 2  # leaves time for a second try, as client-go does
         self._background = coroutines.BackgroundWork(
             f"election {settings.name}", on_failure=self._broken
@@ -176,14 +176,14 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Identity of who holds the Lease, as last seen; empty: nobody."""
+        """Identity of who holds the Lease, as last seen; empty: none."""
         return self._view.record.holder
 
     async def acquire(self) -> Term:
         """Wait until the Lease is ours; the term is renewed in the background from then on.
 
-        Raises what the API server says if its first answer is that we may not, or that there is no
-        such namespace; afterwards such answers are waited out as `problem`.
+        Raises what the API server says if its first response is that we may not, or that there is
+        no such namespace; afterwards such responses are waited out as `problem`.
         """
         if self._term is not None and self._term.holds():
             return self._term
@@ -203,7 +203,7 @@ class Elector:
         if term is None:
             return
         held = term.holds()
-        term.end("it was given up")
+        term.end("it was released")
         if held:
             await self._release(term)
 
@@ -217,10 +217,10 @@ class Elector:
         except (errors.Conflict, errors.AlreadyExists) as error:
             log.debug("another candidate was faster", extra=self._facts(error=str(error)))
         except TimeoutError:
-            self._trouble("the API server does not answer")
+            self._trouble("the API server does not respond")
         except kit_errors.KilnError as error:
             temporary = isinstance(error, errors.ApiError) and error.retry
-            if not (temporary or self._answered):
+            if not (temporary or self._responded):
                 raise
             self._trouble(str(error))
         return None
@@ -232,13 +232,13 @@ class Elector:
         except errors.NotFound:
             self._lease = None
         else:
-            self._answered = True
+            self._responded = True
         record = Record() if self._lease is None else read(self._lease)
         self._view.see(record, now_s=self._clock.monotonic())
         self.problem = ""
 
     def _objects(self) -> bool:
-        """Something other than its holder forbids to take the Lease as it was just seen."""
+        """Something other than its holder forbids to take the Lease that was just read."""
         objection = self._settings.objection(self._lease)
         if objection and objection != self.objection:
             log.warning("does not lead", extra=self._facts(why=objection))
@@ -262,7 +262,7 @@ class Elector:
             try:
                 await self._in_time(self._renew_once(term), min(term.left_s(), self._patience_s))
             except TimeoutError:
-                self._trouble("the API server does not answer")
+                self._trouble("the API server does not respond")
             except kit_errors.KilnError as error:
                 self._trouble(str(error))
             if self._lease is not None and self._overtaken(term):
@@ -274,11 +274,11 @@ class Elector:
         try:
             await self._write({"renewTime": self._now()})
         except (errors.NotFound, errors.Conflict, errors.AlreadyExists):
-            await self._look()  # somebody else wrote: at once again if it still is ours
+            await self._look()  # another client wrote: at once again if it still is ours
             if self._lease is not None and self._overtaken(term):
                 return
             sent = self._clock.monotonic()
-            deleted = self._lease is None  # as client-go does it: whoever makes it first has it
+            deleted = self._lease is None  # as client-go does it: the first to create it has it
             await self._write(self._claim(term.epoch) if deleted else {"renewTime": self._now()})
         term.renewed(sent + self._settings.renew_s)
         self.problem = ""
@@ -292,7 +292,7 @@ class Elector:
         if self._lease is None:
             why = f"the Lease was deleted and could not be made again: {self.problem}"
         elif self._overtaken(term):
-            why = f"{record.holder or 'nobody'} holds the Lease now"
+            why = f"{record.holder or 'no candidate'} holds the Lease now"
         else:
             why = f"it could not be renewed in time: {self.problem or 'this process stood still'}"
         log.warning("term is over", extra=self._facts(epoch=term.epoch, why=why))
@@ -309,7 +309,7 @@ class Elector:
         }
 
     async def _write(self, changes: dict[str, Any]) -> None:
-        """Change the Lease as it was last seen, or make it; Conflict when it has changed since."""
+        """Change the Lease that was last seen, or make it; Conflict when it has changed since."""
         place = self._settings
         if self._lease is None:
             metadata = {
@@ -334,21 +334,21 @@ class Elector:
             stored = await self._client.replace(resources.LEASES, changed, place.namespace)
         self._lease = stored
         self._view.see(read(stored), now_s=self._clock.monotonic())
-        self._answered = True
+        self._responded = True
 
     async def _release(self, term: Term) -> None:
         """As client-go does it: no holder, and a lease of one second."""
         with contextlib.suppress(errors.KubeError, TimeoutError):
-            await self._in_time(self._give_up(term), self._patience_s)
+            await self._in_time(self._clear_holder(term), self._patience_s)
 
-    async def _give_up(self, term: Term) -> None:
-        given_up = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
+    async def _clear_holder(self, term: Term) -> None:
+        released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
         try:
-            await self._write(given_up)
+            await self._write(released)
         except errors.Conflict:
-            await self._look()  # a renewal may have come through whose answer we did not wait for
+            await self._look()  # a renewal may have come through whose response we did not wait for
             if not self._overtaken(term):
-                await self._write(given_up)
+                await self._write(released)
 
     async def _in_time(self, work: Awaitable[T], timeout_s: float) -> T:
         async with asyncio.timeout(max(0.0, timeout_s)):

@@ -22,9 +22,9 @@ class NotSynced(KubeError):
 
 
 class ApiError(KubeError):
-    """The Kubernetes API answered with an error.
+    """The Kubernetes API responded with an error.
 
-    `status` is the HTTP status (0: no answer), `reason` and `details` those of metav1.Status, and
+    `status` is the HTTP status (0: no response), `reason` and `details` those of metav1.Status, and
     `retry_after_s` what the server asked for in Retry-After, if it did.
     """
 
@@ -56,7 +56,7 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """The object is not as it was when read: read it again."""
+    """The object has changed since it was read: read it again."""
 
     retry = True
 
@@ -115,5 +115,5 @@ def from_status(
         kind = Unavailable if status >= 500 else Invalid if status >= 400 else ApiError
     if status == 409 and reason == "AlreadyExists":
         kind = AlreadyExists
-    text = message or f"the server answered {status} {reason}".rstrip()
+    text = message or f"the server responded with {status} {reason}".rstrip()
     return kind(status, reason, text, details=details, retry_after_s=retry_after_s)

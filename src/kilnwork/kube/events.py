@@ -26,7 +26,7 @@ NORMAL = "Normal"
 WARNING = "Warning"
 
 REMEMBERED = 4096
-"""Different kube events that are counted up rather than written anew."""
+"""Different kube events that are counted up rather than written again."""
 SIMILAR = 10
 """Texts that one reason may have about one object in `SIMILAR_S`; further ones share an entry."""
 SIMILAR_S = 600.0
@@ -38,7 +38,7 @@ PENDING = 1000
 """Entries that wait to be written; more are dropped, for a dead server must not fill the memory."""
 TRIES = 12
 BACKOFF = backoff.Backoff(base_s=0.2, max_s=10.0)
-"""Between tries to write one entry: a minute in all, in which a server is started anew."""
+"""Between tries to write one entry: a minute in all, in which a server is started again."""
 
 
 class Reference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Runs a program that logs in: client.authentication.k8s.io, v1 and v1beta1 (KEP-541).
 
-Used by `credentials`, which keeps what it gives. One run, one answer; nothing is remembered here.
-The program gets what it needs to know in an environment variable and prints an ExecCredential.
+Used by `credentials`, which keeps what it gives. One run, one credential; nothing is remembered
+here. The program gets what it needs to know in an environment variable and prints an
+ExecCredential.
 """
 
 import os
@@ -20,7 +21,7 @@ LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PluginCredential:
     """What to show the server; `expires_s` since the epoch, None: until it is refused."""
 
     token: str | None = field(default=None, repr=False)
@@ -42,8 +43,8 @@ class _Printed(msgspec.Struct, frozen=True, rename="camel"):
     status: _Status | None = None
 
 
-def run(plugin: config.Exec) -> Answer:
-    """Run it once and read its answer. Raises ConfigurationError that says what went wrong."""
+def run(plugin: config.Exec) -> PluginCredential:
+    """Run it once and read what it prints. Raises ConfigurationError that says what went wrong."""
     interactive = _interactive(plugin)
     try:
         done = subprocess.run(
@@ -72,7 +73,7 @@ def _interactive(plugin: config.Exec) -> bool:
         return False
     terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive == "Always" and not terminal:
-        raise _failed(plugin, "must ask somebody, and standard input is not a terminal")
+        raise _failed(plugin, "must ask a user, and standard input is not a terminal")
     return terminal
 
 
@@ -84,7 +85,7 @@ def _environment(plugin: config.Exec, *, interactive: bool) -> dict[str, str]:
     return {**os.environ, **dict(plugin.env), INFO: msgspec.json.encode(info).decode()}
 
 
-def _read(plugin: config.Exec, printed: bytes) -> Answer:
+def _read(plugin: config.Exec, printed: bytes) -> PluginCredential:
     """The rules of client-go; secrets that cannot be read are not quoted."""
     try:
         found = msgspec.json.decode(printed, type=_Printed)
@@ -104,7 +105,7 @@ def _read(plugin: config.Exec, printed: bytes) -> Answer:
         raise _failed(plugin, "printed only one half of client certificate and key")
     if not status.token and not pair[0]:
         raise _failed(plugin, "printed neither a token nor a client certificate")
-    return Answer(
+    return PluginCredential(
         token=status.token or None,
         cert=status.client_certificate_data or None,
         key=status.client_key_data or None,
@@ -120,7 +121,7 @@ def _moment(plugin: config.Exec, text: str | None) -> float | None:
 
 
 def _plain(text: str) -> str:
-    """Without escape sequences: a kubeconfig may come from anybody."""
+    """Without escape sequences: a kubeconfig may come from any source."""
     return "".join(c for c in text if c == "\n" or c.isprintable())
 
 

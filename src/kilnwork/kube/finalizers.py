@@ -1,7 +1,7 @@
 """Finalizers: put on before something outside is made, taken off when that is gone.
 
 Used by controllers. An object with one stays, with a deletionTimestamp, until the last is removed.
-Whoever else writes the object meanwhile is not overwritten: it is read again.
+Another client that writes the object meanwhile is not overwritten: it is read again.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ async def add(
     """See that `obj` has it.
 
     Raises Invalid for an object that is being deleted (the server's rule), NotFound for one that is
-    gone or was made anew.
+    gone or was created again.
     """
     await _change(kube, resource, obj, finalizer=finalizer, wanted=True)
 
@@ -57,7 +57,7 @@ async def _change(
             current = await kube.get(resource, name, namespace or None)
             if objects.uid(current) != objects.uid(obj):
                 raise errors.NotFound(
-                    404, "NotFound", f'{resource.qualified} "{name}" was deleted and made anew'
+                    404, "NotFound", f'{resource.qualified} "{name}" was deleted and created again'
                 ) from None
         else:
             return

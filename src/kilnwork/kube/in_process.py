@@ -1,7 +1,7 @@
 """Requests to an API server of the same process, without the sockets and TLS between.
 
 Used by `transport` for a manager beside its own API server, for requests with a whole response and
-for watches; logs take a connection. A request that its sender gives up goes on, as one that has
+for watches; logs take a connection. A request that its sender cancels goes on, as one that has
 arrived over a connection does. A watch that is closed ends, as when a connection is lost.
 """
 
@@ -27,7 +27,7 @@ class Server:
         self._streams: set[Stream] = set()
 
     async def close(self) -> None:
-        """Wait a while for requests that were given up, then end them."""
+        """Wait a while for requests whose senders have gone, then end them."""
         for stream in tuple(self._streams):
             stream.close()
         await self._background.wait(timeout_s=_END_S)
@@ -48,7 +48,7 @@ class Server:
         self, request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]
     ) -> "Stream":
         """Have it served; returns when the head is there. To be closed. Raises TimeoutError after
-        `head_timeout_s`; once `timeout_s` are over, whoever reads the body gets that."""
+        `head_timeout_s`; once `timeout_s` are over, the reader of the body gets that."""
         stream = Stream(self._streams.discard, timeout_s=request.timeout_s)
         self._streams.add(stream)
         work = self._background.start(request.path, self._serve(_scope(request, headers), stream))

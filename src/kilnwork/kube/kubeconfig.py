@@ -42,7 +42,7 @@ class Cluster(_Kebab, frozen=True):
     extensions: list[Extension] | None = None
 
     def exec_config(self) -> Any:
-        """What plugins are told about this cluster beyond its address; None: nothing."""
+        """What plugins are given about this cluster beyond its address; None: nothing."""
         named = (e.extension for e in self.extensions or () if e.name == EXEC_EXTENSION)
         return next(named, None)
 

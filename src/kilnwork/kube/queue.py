@@ -133,7 +133,7 @@ class WorkQueue:
         self._ledger.forget(key)
 
     def cancel(self, key: objects.Key) -> None:
-        """Do not look at `key` later by itself, as was asked for: a pass now says when anew."""
+        """Do not look at `key` later by itself, as was asked for: a pass now says when again."""
         self._ledger.cancel(key)
 
     async def get(self) -> objects.Key | None:
@@ -150,7 +150,7 @@ class WorkQueue:
         return None
 
     def done(self, key: objects.Key) -> None:
-        """Give back a key got by `get`; whoever adds it from then on makes it ready again."""
+        """Give back a key got by `get`; adding it from then on makes it ready again."""
         self._ledger.done(key)
         self._wake_for_ready()
 

@@ -2,7 +2,7 @@
 
 Used by the manager and the local node. It tells its subscribers what changed and decides nothing. A
 lost connection is taken up again at the last resourceVersion; when the server cannot go on from
-there (410, and what else `PASSING` leaves), it lists anew and tells only what differs. It never
+there (410, and what else `PASSING` leaves), it lists again and reports only what differs. It never
 ends by itself.
 """
 
@@ -37,8 +37,8 @@ STEADY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which objects of a resource; all of them by default. `oldest_first`: what is listed is told
-    in that order, and not by name as the server lists it."""
+    """Which objects of a resource; all of them by default. `oldest_first`: what is listed is
+    reported in that order, and not by name as the server lists it."""
 
     namespace: str | None = None
     label_selector: str = ""
@@ -102,11 +102,11 @@ class Reflector(Generic[T]):
                 self.synced.set()
             await self._watch(self._version)
         except errors.Expired as error:
-            log.info("watch is too old, listing anew", extra={"resource": self.resource.qualified})
+            log.info("watch is too old, listing again", extra={"resource": self.resource.qualified})
             self._version = None
             return error
         except errors.KubeError as error:
-            if _lists_anew(error):
+            if _lists_again(error):
                 self._version = None
             self.problem = str(error)
             log.warning(
@@ -179,7 +179,7 @@ class Reflector(Generic[T]):
         key = objects.key(obj)
         old = self.cache.get(key)
         if old is not None and objects.uid(old) != objects.uid(obj):
-            self._drop(key, None)  # deleted and made anew while nobody looked
+            self._drop(key, None)  # deleted and created again between two looks
             old = None
         if old is not None and objects.resource_version(old) == objects.resource_version(obj):
             return
@@ -202,10 +202,10 @@ class Reflector(Generic[T]):
                 )
 
 
-def _lists_anew(error: errors.KubeError) -> bool:
+def _lists_again(error: errors.KubeError) -> bool:
     """As client-go: what the server cannot continue, a list can.
 
-    Such is the 500 "etcd event received with PrevKv=nil", for ever the answer to a watch from right
-    before a change whose predecessor was compacted away.
+    Such is the 500 "etcd event received with PrevKv=nil", for ever the response to a watch from
+    right before a change whose predecessor was compacted away.
     """
     return isinstance(error, errors.ApiError) and error.status not in PASSING

@@ -1,7 +1,7 @@
-"""Whose token it is and what somebody may do: questions that the API server answers.
+"""Whose token it is and what a user may do: reviews by the API server.
 
 Used by the manager (`server.reviews`) and the node (`controlplane.node.access`), which say how long
-an answer holds: TokenReview (authentication.k8s.io/v1) and SubjectAccessReview
+a result holds: TokenReview (authentication.k8s.io/v1) and SubjectAccessReview
 (authorization.k8s.io/v1). Tokens are asked about, never kept.
 """
 
@@ -16,7 +16,7 @@ from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 
 REMEMBERED = 4096
-"""Answers kept; those that were asked for longest ago go first."""
+"""Results kept; those that were asked for longest ago go first."""
 
 AT_ONCE = 8
 """Questions under way; more wait, so that a flood of unknown tokens is none to the API server."""
@@ -38,20 +38,20 @@ class User(NamedTuple):
 
 
 class Remembered(Generic[V]):
-    """Answers by question, each for its time; only some are asked for at once.
+    """Results by question, each for its time; only some are asked for at once.
 
-    Refusals (None, False) are kept apart, so that any number of them displaces no other answer.
+    Refusals (None, False) are kept apart, so that any number of them displaces no other result.
     """
 
     def __init__(self, now: clock.Clock) -> None:
         self._now = now
-        self._answers: _Kept[V] = OrderedDict()
+        self._results: _Kept[V] = OrderedDict()
         self._refusals: _Kept[V] = OrderedDict()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """What is remembered, else what `ask` gives: an answer, and how many seconds it holds.
+        """What is remembered, else what `ask` gives: a result, and how many seconds it holds.
 
         Raises what `ask` raises, and Unavailable when too many wait already.
         """
@@ -64,28 +64,28 @@ class Remembered(Generic[V]):
         self._waiting += 1
         try:
             async with self._turns:
-                known = self._known(key)  # somebody may have asked the same meanwhile
+                known = self._known(key)  # another request may have asked the same meanwhile
                 return self._keep(key, *await ask()) if known is None else known[1]
         finally:
             self._waiting -= 1
 
     def _known(self, key: Hashable) -> tuple[float, V] | None:
-        known = self._answers.get(key) or self._refusals.get(key)
+        known = self._results.get(key) or self._refusals.get(key)
         return known if known is not None and self._now.monotonic() < known[0] else None
 
-    def _keep(self, key: Hashable, answer: V, holds_s: float) -> V:
-        self._answers.pop(key, None)
+    def _keep(self, key: Hashable, result: V, holds_s: float) -> V:
+        self._results.pop(key, None)
         self._refusals.pop(key, None)
-        kept = self._answers if answer else self._refusals
+        kept = self._results if result else self._refusals
         if holds_s > 0:
-            kept[key] = (self._now.monotonic() + holds_s, answer)
+            kept[key] = (self._now.monotonic() + holds_s, result)
         while len(kept) > REMEMBERED:
             kept.popitem(last=False)
-        return answer
+        return result
 
 
 def digest(token: str) -> bytes:
-    """What to remember an answer about a token by, since the token itself is a secret."""
+    """What to remember a result about a token by, since the token itself is a secret."""
     return hashlib.sha256(token.encode()).digest()
 
 

@@ -36,7 +36,7 @@ _LARGE_BYTES = 1 << 18
 BUSY_TRIES = 10
 """Requests in all when the server is too busy, as client-go counts."""
 BUSY_S = 30.0
-"""And no longer than this: then whoever asked shall hear of it."""
+"""And no longer than this: then the caller gets the error."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -63,9 +63,9 @@ class Content(Protocol):
 class Transport:
     """Connections to the server of a `config.Config`; an async context manager.
 
-    `on_warning(text)` is told every Warning header (RFC 7234 §5.5, as KEP-1693 uses it); None logs.
-    `throttled` counts how often the server was too busy and was waited for. `app`: the server, if
-    it is in this process: then whole responses and watches need no connection. Raises
+    `on_warning(text)` is called with every Warning header (RFC 7234 §5.5, as KEP-1693 uses it);
+    None logs. `throttled` counts how often the server was too busy and was waited for. `app`: the
+    server, if it is in this process: then whole responses and watches need no connection. Raises
     ConfigurationError when the certificates in the configuration cannot be used.
     """
 
@@ -121,7 +121,7 @@ class Transport:
 
     async def _end_sockets(self) -> None:
         """Close what is still open: a request cut off early ends TLS politely, which takes the
-        peer, and nobody waits for that once the event loop is gone."""
+        peer, and nothing waits for that once the event loop is gone."""
         late = asyncio.get_running_loop().time() + CLOSE_S
         while left := [one for one in self._sockets if one.fileno() >= 0]:
             for one in left:
@@ -187,7 +187,7 @@ class Transport:
     async def open(
         self, request: http_types.ClientRequest
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send and give the answer once its head is here, for bodies that come bit by bit."""
+        """Send and return the response once its head is here, for bodies that come bit by bit."""
         response = await self._begin(request)
         try:
             for value in response.headers.getall("Warning", ()):
@@ -220,7 +220,7 @@ class Transport:
             stream.close()
 
     async def _begin(self, request: http_types.ClientRequest) -> aiohttp.ClientResponse:
-        """Send, and again while the answer is one that asks for it and may be obeyed."""
+        """Send, and again while the response is one that asks for it and may be obeyed."""
         shown = await self.credential()
         patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
         renewed = False
@@ -317,7 +317,7 @@ class Transport:
                 f"the certificate of {server} is not trusted: {error.certificate_error}"
             ) from error
         except TimeoutError as error:
-            raise errors.Unavailable(0, "Timeout", f"{server} did not answer in time") from error
+            raise errors.Unavailable(0, "Timeout", f"{server} did not respond in time") from error
         except (aiohttp.ClientError, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise errors.Unavailable(
@@ -359,18 +359,18 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
 
 
 def _end(response: aiohttp.ClientResponse) -> None:
-    """Give the connection back after a whole answer; cut it, and now, when it is left early.
+    """Give the connection back after a whole response; cut it, and now, when it is left early.
 
     A polite end of TLS waits for the peer, half a minute for one that hangs.
     """
-    connection = response.connection  # None once the answer was read
+    connection = response.connection  # None once the response was read
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
     response.close()
 
 
 def _sent(body: bytes | Path | None) -> bytes | io.BytesIO | None:
-    """A large body goes out piece by piece, so that others get their turn; anew for each try."""
+    """A large body goes out piece by piece, so that others get their turn; again for each try."""
     if isinstance(body, Path):
         raise TypeError("files are sent by the blocking client only")
     return io.BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body

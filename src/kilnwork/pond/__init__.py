@@ -1,7 +1,7 @@
 """The agent of a DataPond on one node: `python -m kilnwork.pond`, a process of its own.
 
 Brings snapshots to its node from peers and sources, keeps them for runs, shows them as trees, and
-lets go what nobody needs (`kilnwork.data.pond`). It dials the manager, tells what it has and is
-told what is wanted (`exchange`); other agents fetch from it over mutual TLS (`peers`). Started by
-the Pods that the controller of DataPonds makes; imported by nobody.
+evicts what is not needed (`kilnwork.data.pond`). It dials the manager, tells what it has and is
+given what is wanted (`exchange`); other agents fetch from it over mutual TLS (`peers`). Started by
+the Pods that the controller of DataPonds makes; imported by no other room.
 """

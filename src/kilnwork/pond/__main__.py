@@ -1,6 +1,6 @@
-"""`python -m kilnwork.pond`: the agent of a DataPond on this node, until it is told to stop.
+"""`python -m kilnwork.pond`: the agent of a DataPond on this node, until it is asked to stop.
 
-Started by the Pods of a DataPond. Exit codes: 0 told to stop, or the
+Started by the Pods of a DataPond. Exit codes: 0 asked to stop, or the
 manager is away for too long, 1 a bug, 2 its environment is
 unusable. What is wrong with its directory it reports to the manager, and looks at again.
 """

@@ -122,7 +122,7 @@ class Agent:
         return not self._failed.is_set()
 
     async def _wait_absent(self) -> None:
-        """Return when the manager has not answered for as long as it may be away."""
+        """Return when the manager has not responded for as long as it may be away."""
         while True:
             allowed_s = self._settings.absence_s
             away_s = self._clock.monotonic() - self._heard
@@ -169,7 +169,7 @@ class Agent:
             if order.remove and (self._trouble is None or self._trouble.reason == theirs):
                 self._removed = True
         except kube_errors.KubeError as error:
-            log.warning("manager does not answer", extra={"why": str(error)})
+            log.warning("manager does not respond", extra={"why": str(error)})
 
     async def _serve(self, ends: set[asyncio.Task[None]]) -> None:
         server = None
@@ -209,7 +209,7 @@ class Agent:
         return min(pond_messages.WAIT_S, max(1, self._settings.absence_s // 3))
 
     async def _tell(self) -> None:
-        """Report what has changed, not more often than somebody may need to know."""
+        """Report what has changed, not more often than the controller needs to know."""
         await self._again_and_again(self._tell_next)
 
     async def _tell_next(self) -> None:
@@ -237,7 +237,7 @@ class Agent:
             except (kube_errors.KubeError, kit_errors.ConfigurationError) as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("manager does not answer", extra={"why": str(error)})
+                    log.warning("manager does not respond", extra={"why": str(error)})
                 self._news.set()
                 await asyncio.sleep(RETRY.delay_s(failures, entropy=self._entropy))
             else:
@@ -337,7 +337,7 @@ class Agent:
                 snapshots=tuple(map(_leased, ordered.snapshots)),
             )
             try:
-                if ordered.outputs:  # before anybody is told that the lease is here
+                if ordered.outputs:  # before the lease is reported
                     make = self._store.make_outputs
                     await asyncio.to_thread(make, lease.namespace, lease.name)
                 await asyncio.to_thread(self._store.lease, lease)

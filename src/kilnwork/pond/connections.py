@@ -17,7 +17,7 @@ from kilnwork.kit import egress, http1, tls_client
 
 CONNECT_S = 10.0
 STALL_S = 60.0
-"""A server that sends nothing for so long is given up."""
+"""A server that sends nothing for so long is closed."""
 
 MAX_IDLE = 64
 """Connections that are kept: as many as files are fetched at once."""
@@ -51,7 +51,7 @@ class Exchange(NamedTuple):
 
 
 class Connections:
-    """Makes and keeps them. `policy`: None for addresses that nobody outside has named; `context`:
+    """Makes and keeps them. `policy`: None for addresses that no user has named; `context`:
     of TLS."""
 
     def __init__(self, policy: egress.Policy | None, context: Callable[[], ssl.SSLContext]) -> None:
@@ -81,7 +81,7 @@ class Connections:
         self._give_back(request.server, exchange.connection)
 
     def close(self) -> None:
-        """Let go of the idle ones, end the others, and make no more."""
+        """Close the idle ones, end the others, and make no more."""
         with self._lock:
             self._closed = True
             _close_all(self._idle)
@@ -151,7 +151,7 @@ class Connections:
             raise
 
     def _connected(self, server: Server) -> socket.socket:
-        """To the first address that may be and answers: the one that was checked."""
+        """Connect to the first address that is allowed and accepts: the one that was checked."""
         found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
         failure: Exception = OSError(f"{server.host} has no address")
         for family, kind, protocol, _, address in found:

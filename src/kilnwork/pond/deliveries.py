@@ -151,7 +151,7 @@ class Delivery:
                 facts = {"peer": address, "why": str(error)}
                 log.warning("manifest could not be had from a peer", extra=facts)
         raise errors.SourceUnreachable(
-            f"neither the manager nor a node that answers has the manifest of {digest}"
+            f"neither the manager nor a node that responds has the manifest of {digest}"
         )
 
     def _fail(self, error: Exception) -> None:
@@ -169,7 +169,8 @@ class Delivery:
 
 
 async def _to_the_end(work: Callable[[], object]) -> None:
-    """Do it in a thread; whoever cancels us waits for it: it must not come after what follows."""
+    """Do it in a thread; a caller that cancels us waits for it: it must not come after what
+    follows."""
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         await asyncio.shield(running)

@@ -86,7 +86,7 @@ class Fetcher:
         source: pond_messages.SourceOrder | None,
         progress: fetching.Progress,
     ) -> None:
-        """A blob that is being fetched for another run is waited for; if that run is let go
+        """A blob that is being fetched for another run is waited for; if that run is cancelled
         meanwhile, it is fetched for this one."""
         while (running := self._running.get(file.digest)) is not None:
             with contextlib.suppress(fetching.Stopped):
@@ -104,7 +104,7 @@ class Fetcher:
     def _ended(self, digest: str, work: "asyncio.Future[None]") -> None:
         del self._running[digest]
         if not work.cancelled():
-            work.exception()  # whoever waited for it has it
+            work.exception()  # the caller that waited for it has it
 
     def _fetch(
         self,

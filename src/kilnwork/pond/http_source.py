@@ -35,7 +35,7 @@ class HttpSource:
 
     `secrets`: directory with `token`, or `username` and `password`, and perhaps `ca.crt`; they may
     come later. `allow`: addresses, as `egress.parse_allowance` reads them; None: any, of a server
-    that nobody outside has named. `tls_name`: what its certificate must be for, "" for its host.
+    that no user has named. `tls_name`: what its certificate must be for, "" for its host.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class HttpSource:
             return ""
 
     def _tls(self) -> ssl.SSLContext:
-        """Of the system's authorities, and the source's own; made anew when that is another."""
+        """Of the system's authorities, and the source's own; created again when that is another."""
         own = self._secret("ca.crt")
         if self._context is None or self._context[0] != own:
             self._context = own, self._new_context(own)

@@ -1,4 +1,4 @@
-"""Threads of the agent, some for each source: whoever waits for one that sends nothing holds up
+"""Threads of the agent, some for each source: waiting for one that sends nothing holds up
 nothing else.
 
 Used by `fetcher` for files and by `agent` for pins. A lane is made when it is first needed; there
@@ -22,7 +22,7 @@ class Lanes:
         self._lock = threading.Lock()
 
     def pool(self, lane: str) -> futures.ThreadPoolExecutor:
-        """Return the threads of a lane; ask anew each time, they may be others by then."""
+        """Return the threads of a lane; ask again each time, they may be others by then."""
         with self._lock:
             found = self._pools.get(lane)
             if found is None:

@@ -1,9 +1,9 @@
 """Agents of one pond fetch from each other, over TLS in which both sides show the pond's
 certificate.
 
-Used by `agent`. What is served is asked for by its digest and checked by whoever asked; the
-certificate, which is its own authority and lies in a Secret of the pond, says who may ask. Nobody
-else gets a response.
+Used by `agent`. What is served is asked for by its digest and checked by the agent that asked; the
+certificate, which is its own authority and lies in a Secret of the pond, says who may ask. No
+client else gets a response.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ DOUBT_S = 30.0
 
 
 class PeerServer:
-    """Serves the blobs and manifests of `kept`. `served(count)` is told of bytes that were sent,
-    `damaged()` when a peer had doubts of a blob, and rightly."""
+    """Serves the blobs and manifests of `kept`. `served(count)` is called with bytes that were
+    sent, `damaged()` when a peer had doubts of a blob, and rightly."""
 
     def __init__(
         self,

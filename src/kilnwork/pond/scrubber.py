@@ -1,6 +1,6 @@
 """Checks the blobs of a node in the background, at the rate that the pond allows.
 
-Used by `agent`, which is told of what was damaged: a run that has it needs it anew.
+Used by `agent`, which is notified of what was damaged: a run that has it needs it again.
 """
 
 import asyncio

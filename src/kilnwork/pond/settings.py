@@ -27,8 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     secrets: Path | None = None
     absence_s: float | None = None
     """How long the manager may be away before the agent leaves; None: for ever, as a Pod of a
-    kubelet, which would start it again. On a local node nobody else ends what a killed server has
-    left."""
+    kubelet, which would start it again. On a local node no other process ends what a killed server
+    has left."""
 
 
 _NEEDED = (

@@ -1,6 +1,6 @@
 """`/v1`: tasks of the journal, declared and spawned alike: list, read, logs, why, cancel, retry.
 
-`GET /v1/endpoints` says where the channel is, to whoever has a valid token. `GET /v1/tasks` lists
+`GET /v1/endpoints` says where the channel is, to a client with a valid token. `GET /v1/tasks` lists
 the tasks of all namespaces as `/tasks` below does those of one.
 
 | path below /v1/namespaces/NS | |
@@ -24,7 +24,7 @@ the tasks of all namespaces as `/tasks` below does those of one.
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 | POST /tasks/REF/retry?failed=true | of what failed of it and around it; what succeeded is reused |
 
-An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
+An ASGI app. Authentication is done by the app that mounts it; rights are asked of `ports.Rights`.
 """
 
 import functools
@@ -60,7 +60,7 @@ POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one
 read of zero bytes."""
 MAX_NAMED = 20
-"""Namespaces that are tried for somebody who has named none that there is."""
+"""Namespaces that are tried for a user who has named none that there is."""
 
 MAX_WAIT_S = 60
 MAX_LIMIT = 1000
@@ -216,7 +216,8 @@ class Api:
     async def _list_clusters(
         self, request: asgi.Request, namespace: str, response: asgi.Response
     ) -> None:
-        """For whoever may submit; a namespace that is not there is answered with those that are."""
+        """For users who may submit; for a namespace that is not there the error names those that
+        are."""
         if request.method != "GET":
             raise errors.MethodNotAllowed
         known = self._clusters.namespaces()
@@ -396,7 +397,11 @@ class Api:
             keyed=request.flag("keyed"),
         )
         pruned = await self._journal.prune(asked, dry_run=request.flag("dryRun"))
-        document = {"tasks": pruned.tasks, "sizeBytes": pruned.size_bytes}
+        document = {
+            "tasks": pruned.tasks,
+            "sizeBytes": pruned.size_bytes,
+            "laterBytes": pruned.later_bytes,
+        }
         await response.json({**document, "dryRun": request.flag("dryRun")})
 
     async def _logs(

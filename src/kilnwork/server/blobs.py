@@ -100,7 +100,7 @@ async def _head(call: _Call) -> None:
 
 
 async def _read(call: _Call) -> None:
-    """The digest is checked by whoever reads it."""
+    """The digest is checked by its reader."""
     await send(_open(call), _TYPE, call.request, call.response)
 
 
@@ -112,7 +112,7 @@ async def send(
     *,
     headers: asgi.Headers = (),
 ) -> None:
-    """Respond with a whole file, which is closed then; cut off whoever reads none of it."""
+    """Respond with a whole file, which is closed then; cut off a client that reads none of it."""
     try:
         size, at = os.fstat(descriptor).st_size, 0
         await response.start(200, content_type, length=size, headers=headers)
@@ -132,7 +132,7 @@ async def send(
 
 
 async def _write(call: _Call) -> None:
-    """Nobody sees anything of it until all is there, is what the path says, and is on disk."""
+    """No client sees any of it until all is there, is what the path says, and is on disk."""
     with call.kept.writer() as new:
         body = call.request.body()
         while piece := await body.batch(asgi.PIECE_BYTES):

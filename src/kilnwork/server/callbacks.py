@@ -1,7 +1,7 @@
 """`POST /callbacks/ID/RUN/ATTEMPT`: the result of a request that was accepted with 202.
 
-Mounted by the composition roots. Whoever knows the URL may bring the result: its `token` is made
-for this attempt with a key of the manager, and says until when. 204: this result has ended the
+Mounted by the composition roots. A client that knows the URL may bring the result: its `token` is
+made for this attempt with a key of the manager, and says until when. 204: this result has ended the
 attempt, and that is stored; 410: something else has; 503: try again.
 """
 
@@ -67,7 +67,9 @@ class Urls:
         is_time = until.isascii() and until.isdigit() and len(until) <= _TIME_DIGITS
         expected = self._signature(ref, int(until)) if is_time else ""
         if not expected or not hmac.compare_digest(signature.encode(), expected.encode()):
-            raise errors.Forbidden("not the callback URL of this attempt: use it as it was sent")
+            raise errors.Forbidden(
+                "not the callback URL of this attempt: use the URL that was sent"
+            )
         if int(until) < self._clock.wall():
             raise errors.Gone("this callback URL has expired")
 
@@ -109,7 +111,7 @@ class Callbacks:
         if taken is callbacks.Taken.OVER:
             raise errors.Gone("this attempt is over, but not by this result")
         if taken is callbacks.Taken.NOT_NOW:
-            raise errors.NotReady("nobody has this attempt at the moment: send it again")
+            raise errors.NotReady("no executor has this attempt at the moment: send it again")
         await response.start(204, "text/plain")
         await response.end()
 

@@ -1,4 +1,4 @@
-"""Errors of the REST API: each is one HTTP answer, sent as problem details (RFC 9457).
+"""Errors of the REST API: each is one HTTP response, sent as problem details (RFC 9457).
 
 Raised in this room, sent by `problems`.
 """
@@ -11,7 +11,7 @@ from kilnwork.kit import errors
 class HttpError(errors.KilnError):
     """The request failed.
 
-    `type`: URI of the kind of problem, if somebody has registered one. `members`: more of the
+    `type`: URI of the kind of problem, if one is registered. `members`: more of the
     problem's facts, for programs.
     """
 

@@ -89,7 +89,7 @@ class Guard:
 def _audited(request: asgi.Request, user: ports.User | None, send: asgi.Send) -> asgi.Send:
     """Log one line for the request, once its status is known: who changes what.
 
-    `claims`: who says to be behind the token of an account that many use; nobody has checked it.
+    `claims`: who says to be behind the token of an account that many use; it is not checked.
     """
 
     async def logged(message: asgi.Message) -> None:
@@ -140,7 +140,7 @@ async def admit_peer(
     """Return True for a worker, False for a driver or the sidecar of an attempt, of that namespace,
     and for an executor, which has all namespaces.
 
-    Raises what to send to somebody who is none of them.
+    Raises what to send to a client that is none of them.
     """
     token = token_of(request)
     if not token:
@@ -171,7 +171,7 @@ async def admit_peer(
 
 
 def _attempt(request: asgi.Request) -> tuple[str, attempts.AttemptRef] | None:
-    """Pod and attempt that a sidecar names, None for anybody else. Raises BadRequest."""
+    """Pod and attempt that a sidecar names, None for any other client. Raises BadRequest."""
     text = request.header(_ATTEMPT_HEADER)
     if text is None:
         return None

@@ -1,6 +1,6 @@
 """`/healthz`, `/livez` and `/readyz`, open to everybody, in the words of Kubernetes' own.
 
-`/readyz` answers 200 only when every check passes: then all of `kiln up` is ready.
+`/readyz` responds with 200 only when every check passes: then all of `kiln up` is ready.
 """
 
 from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ MAX_NUMBER = 1 << 31
 
 
 class Indexes:
-    """Answers requests for indexes. `jobs`, `rights`: ports."""
+    """Serves requests for indexes. `jobs`, `rights`: ports."""
 
     def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
         self._jobs = jobs
@@ -26,7 +26,7 @@ class Indexes:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Answer with a page. It takes the right to `get` the Job."""
+        """Respond with a page. It takes the right to `get` the Job."""
         await reading.check(
             request, self._rights, resource=kinds.JOBS, namespace=namespace, name=name
         )

@@ -1,8 +1,8 @@
 """Reading the log files of an attempt: the end of it, all of it, and what is still being written.
 
 Used by `api`. An attempt's log is at most two files, `N.log` and the older `N.log.1`; the writer
-renames the first to the second and begins anew. A reader that follows keeps its place across that.
-What came before the older one is gone: the first line says how much that is.
+renames the first to the second and begins a new one. A reader that follows keeps its place across
+that. What came before the older one is gone: the first line says how much that is.
 """
 
 import os

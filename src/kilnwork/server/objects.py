@@ -28,7 +28,7 @@ _CREATED = frozenset({"out", "commits", "result"})
 _REMOVED = frozenset({"out", "result"})
 """And remove them, when another attempt was first; what is committed stays so."""
 
-_MOST_REPLACED_BYTES = 16 << 20
+_MAX_REPLACED_BYTES = 16 << 20
 """Of job.json and the like; they are in memory as a whole."""
 
 _REFUSED = (
@@ -38,7 +38,7 @@ _REFUSED = (
 
 
 class Asked(NamedTuple):
-    """What somebody wants. `key`: below the namespace, "" for a list. `create`: an object that is
+    """What a client wants. `key`: below the namespace, "" for a list. `create`: an object that is
     not there yet."""
 
     method: str
@@ -51,7 +51,7 @@ Rule = Callable[[Asked], bool]
 
 
 def slots_only(asked: Asked) -> bool:
-    """The rule: workers, as far as slots need it, and nobody else."""
+    """The rule: workers, as far as slots need it, and no other client."""
     if not asked.worker:
         return False
     if asked.method in ("GET", "HEAD"):
@@ -187,7 +187,7 @@ async def _send(call: _Call, reading: port.Reading) -> None:
             at += len(piece)
             async with asyncio.timeout(asgi.STALL_S):
                 await call.response.write(piece, more=at < reading.end)
-    except (TimeoutError, data_errors.StoreError):  # the answer has begun: it can only break off
+    except (TimeoutError, data_errors.StoreError):  # the response has begun: it can only break off
         await call.request.cut()
         return
     if reading.start == reading.end:
@@ -206,7 +206,7 @@ def _range(text: str) -> tuple[int, int | None]:
 
 
 async def _write(call: _Call) -> None:
-    """Nobody sees anything of it before all is there and on disk."""
+    """No client sees any of it before all is there and on disk."""
     create = call.header(b"if-none-match") == "*"
     expected = call.header(b"if-match").strip('"') or None
     if expected is not None:
@@ -228,10 +228,10 @@ async def _write(call: _Call) -> None:
 async def _small(call: _Call) -> bytes:
     """The body of a conditional replacement, which is compared and written in one step."""
     try:
-        return await call.request.body().read(limit=_MOST_REPLACED_BYTES)
+        return await call.request.body().read(limit=_MAX_REPLACED_BYTES)
     except asgi.BodyTooLarge as error:
         raise errors.ContentTooLarge(
-            f"more than {_MOST_REPLACED_BYTES} bytes are not replaced if they match: create an "
+            f"more than {_MAX_REPLACED_BYTES} bytes are not replaced if they match: create an "
             "object of another name"
         ) from error
 
@@ -260,5 +260,5 @@ async def _list(call: _Call) -> None:
             for facts in islice(found, remote.PAGE)
         ]
 
-    answer = await asyncio.to_thread(directories if "directories" in query else page)
-    await call.response.json(answer)
+    found = await asyncio.to_thread(directories if "directories" in query else page)
+    await call.response.json(found)

@@ -14,7 +14,7 @@ JSON_SCHEMA = "application/schema+json"
 
 
 class OptionSchemas:
-    """Answers requests for forms. `jobs`, `rights`: ports."""
+    """Serves requests for forms. `jobs`, `rights`: ports."""
 
     def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
         self._jobs = jobs
@@ -23,7 +23,7 @@ class OptionSchemas:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Answer with a schema. It takes the right to `get` the JobConfig."""
+        """Respond with a schema. It takes the right to `get` the JobConfig."""
         await reading.check(
             request, self._rights, resource=kinds.JOB_CONFIGS, namespace=namespace, name=name
         )

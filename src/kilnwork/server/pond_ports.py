@@ -52,7 +52,7 @@ class PeopleLedger(Protocol):
     def ask(
         self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
     ) -> pond_views.LeaseView | None:
-        """Go on with what somebody wants; repeatable. Raises PondError for what cannot be."""
+        """Continue what a client wants; repeatable. Raises PondError for what cannot be."""
         ...
 
     def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:

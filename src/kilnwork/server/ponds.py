@@ -6,7 +6,7 @@
 | GET leases | all leases, with how far each node is |
 | GET leases/LEASE | one of them that people hold |
 | PUT leases/LEASE | have snapshots on nodes, and keep them: `wait=SECONDS` for the end |
-| DELETE leases/LEASE | let go of them |
+| DELETE leases/LEASE | release them |
 
 Used by `api`. A lease is asked for by the same PUT until it is ready: nothing else makes it go on.
 """
@@ -158,4 +158,4 @@ def _no_pond(pond: str) -> errors.NotFound:
 
 
 def _no_lease(pond: str, lease: str) -> errors.NotFound:
-    return errors.NotFound(f'nobody holds a lease "{lease}" of DataPond "{pond}"')
+    return errors.NotFound(f'there is no lease "{lease}" of DataPond "{pond}"')

@@ -17,7 +17,7 @@ Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """May somebody do this to tasks of a namespace? `name` is empty for all of them.
+    """May a user do this to tasks of a namespace? `name` is empty for all of them.
 
     `resource`: `tasks`, `jobs`, `jobconfigs`, or `executors` (in no namespace, but for their
     subresource `external`); all of our API group.
@@ -69,7 +69,7 @@ class Access(Rights, Protocol):
 
 
 class Outputs(Protocol):
-    """Output of attempts that run elsewhere than in workers: it is brought when somebody reads it.
+    """Output of attempts that run elsewhere than in workers: it is fetched when it is read.
 
     Of other attempts, and of those that are over, nothing need be brought.
     """

@@ -19,7 +19,7 @@ REMEMBER_S = 10.0
 """How long a yes holds."""
 
 REFUSE_S = 2.0
-"""How long a no holds: somebody who has just been given a right tries again at once."""
+"""How long a no holds: a user who was just given a right tries again at once."""
 
 UNKNOWN_S = 5.0
 """How long a token stays unknown: what is no token now hardly becomes one."""

@@ -18,7 +18,7 @@ MAX_GENERATION = 1 << 31
 
 
 class Steps:
-    """Answers requests for steps. `flows`, `rights`: ports."""
+    """Serves requests for steps. `flows`, `rights`: ports."""
 
     def __init__(self, flows: ports.Flows, rights: ports.Rights) -> None:
         self._flows = flows
@@ -27,8 +27,8 @@ class Steps:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Answer with a page: `step`, `state`, `generation` (default the newest), `after`, `limit`.
-        It takes the right to `get` the SyncSet."""
+        """Respond with a page: `step`, `state`, `generation` (default the newest), `after`,
+        `limit`. It takes the right to `get` the SyncSet."""
         await self._check(request, namespace, name)
         limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT
         state = _state(request)
@@ -51,7 +51,7 @@ class Steps:
     async def send_result(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Answer with the result of a flow, JSON; `generation`: default the newest. It takes the
+        """Respond with the result of a flow, JSON; `generation`: default the newest. It takes the
         right to `get` the SyncSet."""
         await self._check(request, namespace, name)
         key = self._key(request, namespace, name)

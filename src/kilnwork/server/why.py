@@ -71,7 +71,7 @@ def _time(text: str | None) -> float | None:
 
 
 def sentence(facts: Facts, *, now: float) -> str:
-    """The answer to "why?", in one sentence."""
+    """Explain a state in one sentence."""
     if facts.state == task.State.RUNNING:
         return _running(facts, now=now) + _held_back(facts)
     if facts.state == task.State.SUCCESS and facts.reason == reasons.Reason.CACHED:

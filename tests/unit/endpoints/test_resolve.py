@@ -97,7 +97,7 @@ def test_nothing_known_is_answered_with_what_to_do(where: str | None) -> None:
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:
-    with pytest.raises(errors.ConfigurationError, match="nobody has served"):
+    with pytest.raises(errors.ConfigurationError, match="no process has served"):
         resolve.resolve(tmp_path)
 
 

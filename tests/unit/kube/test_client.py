@@ -151,9 +151,9 @@ async def test_slow_server_is_unavailable(stand: scripted.Stand) -> None:
 
     stand.handler = handler
     async with client.Client(config.Config(server=stand.url), timeout_s=0.05) as kube:
-        with pytest.raises(errors.Unavailable, match="did not answer in time"):
+        with pytest.raises(errors.Unavailable, match="did not respond in time"):
             await kube.get(resource.PODS, "a", "x")
-        with pytest.raises(errors.Unavailable, match="did not answer in time"):
+        with pytest.raises(errors.Unavailable, match="did not respond in time"):
             await anext(kube.watch(resource.PODS, resource_version="1", type=dict))
 
 

@@ -163,7 +163,7 @@ async def test_a_missing_lease_is_made_and_kept(kube: client.Client, leases: Lea
         assert elector.holder == ME
     assert not term.holds()
     assert (leases.spec()["holderIdentity"], leases.spec()["leaseTransitions"]) == ("", 5)
-    assert await term.lost() == "it was given up"
+    assert await term.lost() == "it was released"
 
 
 async def test_the_next_candidate_takes_what_was_given_up(

@@ -72,7 +72,7 @@ async def test_an_object_made_anew_is_another(kube: client.Client, stand: script
     stored = Stored(stand)
     known = stored.read()
     stored.uid, stored.version = "v", 7
-    with pytest.raises(errors.NotFound, match="made anew"):
+    with pytest.raises(errors.NotFound, match="created again"):
         await finalizers.add(kube, resource.PODS, known, finalizer=OURS)
     assert stored.finalizers == []
     stand.answer({}, status=404)

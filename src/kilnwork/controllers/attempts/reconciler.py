@@ -142,19 +142,19 @@ class AttemptReconciler:
             )
         return msgspec.structs.replace(outcome, result=result)
 
-    def _received(self, executor: str, told: instructions.ForExecutor) -> None:
-        key = (executor, str(told.ref))
+    def _received(self, executor: str, order: instructions.ForExecutor) -> None:
+        key = (executor, str(order.ref))
         known = self._held.get(key)
-        if not isinstance(told, instructions.StopAttempt):
+        if not isinstance(order, instructions.StopAttempt):
             if known is None or known.settled:
-                held = self._held[key] = _Held(_attempt(told))
+                held = self._held[key] = _Held(_attempt(order))
                 self.outputs.begin(self._executors[executor], held.attempt)
-            elif isinstance(told, instructions.RunContainer):
+            elif isinstance(order, instructions.RunContainer):
                 known.reported_start = False  # the worker that asks again has not received it
         else:
             if known is None:
                 return
-            known.stop = port.Stop(told.grace_s, told.reason)
+            known.stop = port.Stop(order.grace_s, order.reason)
         self._queue.add(key)
 
     def _woken(self, executor: str, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
@@ -190,12 +190,12 @@ def _observed(reason: str, message: str, node: str = "") -> model.Observed:
     return model.Observed(reason, message[:MAX_MESSAGE_LENGTH], node)
 
 
-def _attempt(told: instructions.RunAttempt | instructions.RunContainer) -> port.Attempt:
-    record, place = told.task, None
-    if isinstance(told, instructions.RunContainer):
-        place = port.WorkerPod(pod=told.pod, pod_uid=told.pod_uid, environment=told.environment)
+def _attempt(order: instructions.RunAttempt | instructions.RunContainer) -> port.Attempt:
+    record, place = order.task, None
+    if isinstance(order, instructions.RunContainer):
+        place = port.WorkerPod(pod=order.pod, pod_uid=order.pod_uid, environment=order.environment)
     return port.Attempt(
-        ref=told.ref,
+        ref=order.ref,
         namespace=record.namespace,
         name=record.name or ids.task_text(record.id),
         owner_uid=ids.task_text(record.id) if record.declared else "",

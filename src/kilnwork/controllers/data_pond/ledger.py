@@ -39,7 +39,7 @@ class Ledger:
         """Have `callback` called from the event loop after every change."""
         self._subscribers.append(callback)
 
-    #  # For users of data.
+    # For users of data.
 
     def want_pin(
         self,
@@ -171,7 +171,7 @@ class Ledger:
         root = self._pond(namespace, pond).root
         return f"{root}/runs/{namespace}/{lease}" if root else None
 
-    #  # For the controller of DataPonds.
+    # For the controller of DataPonds.
 
     def pond_changed(
         self,
@@ -229,7 +229,7 @@ class Ledger:
         """Return the state of one pond, which must only be read."""
         return self._ponds.get((namespace, name)) if (namespace, name) in self._known else None
 
-    #  # For users.
+    # For users.
 
     def node_views(self, namespace: str, name: str) -> list[pond_views.NodeView] | None:
         """Return each node of a pond; None if there is no such DataPond."""
@@ -324,7 +324,7 @@ class Ledger:
         finally:
             self._subscribers.remove(event.set)
 
-    #  # For the agents.
+    # For the agents.
 
     def take_report(
         self, namespace: str, pond: str, node: str, report: pond_messages.Report
@@ -374,7 +374,7 @@ class Ledger:
     def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None:
         return self._pond(namespace, pond).manifests.get(digest)
 
-    #  # Internal.
+    # Internal.
 
     def _pond(self, namespace: str, name: str) -> pond_state.PondState:
         found = self._ponds.get((namespace, name))

@@ -70,7 +70,7 @@ class PondState:
         """Leases whose runs write outputs."""
         self._released: dict[str, None] = {}
 
-    #  # What is wanted.
+    # What is wanted.
 
     def set_spec(self, spec: data_pond.DataPondSpec, root: str) -> None:
         if (spec, root) != (self.spec, self.root):
@@ -219,7 +219,7 @@ class PondState:
                 found[digest] = found.get(digest, 0) + 1
         return found
 
-    #  # What nodes have.
+    # What nodes have.
 
     def full_nodes(self) -> list[tuple[str, str]]:
         """Return live nodes that have no room for what is wanted of them, and their messages."""
@@ -342,7 +342,7 @@ class PondState:
         paths = set(needed)
         return sum(f.size for f in known.files if f.path in paths)
 
-    #  # Orders.
+    # Orders.
 
     def order(self, node: str) -> pond_messages.NodeOrder:
         """Return all that is wanted of a node now."""

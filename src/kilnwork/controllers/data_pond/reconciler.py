@@ -62,7 +62,7 @@ class Reconciler:
         self._nodes: dict[Key, frozenset[str]] = {}
         known.subscribe(self._all_changed)
 
-    #  # Change handlers: each only queues the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def pond_changed(
         self, key: Key, old: data_pond.DataPond | None, new: data_pond.DataPond | None

@@ -24,13 +24,14 @@ from kilnwork.jobs import errors as jobs_errors
 from kilnwork.kube import errors, events, queue
 
 SERVICE_AGAIN_S = 30.0
-"""Between tries to make a Service that the API server does not take: Knative may be installed."""
+"""Seconds between tries to make a Service that the API server refuses: Knative may be installed
+meanwhile."""
 
 Key = tuple[str, str]
 
 
 class _Memory(msgspec.Struct, gc=False):
-    """What is remembered of one object between two passes; nothing that must survive.
+    """The state of one object that is kept in memory between two passes.
 
     `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made
     or seen, and when the API server is asked for one that the cache does not have (monotonic).
@@ -49,14 +50,14 @@ class _Memory(msgspec.Struct, gc=False):
     upcoming: plan.Upcoming | None = None
     limits: object = None
     ring: tuple[str, ...] = ()
-    """Of JobConfigs that wait for each other: they are looked at when it comes or goes."""
+    """The ring of JobConfigs that wait for each other: all are looked at when it forms or ends."""
     served: int = 0
-    """The generation whose Service is there."""
+    """The object generation whose Service exists."""
 
     def keep(self, ticks: set[int]) -> None:
-        """Forget what concerns other ticks than those that wait."""
+        """Forget all ticks but these."""
         self.made = {tick: check for tick, check in self.made.items() if tick in ticks}
-        if self.taken or self.gone:  # else each would get empty sets of its own
+        if self.taken or self.gone:  # else each object would get empty sets of its own
             self.taken &= ticks
             self.gone &= ticks
         if self.refusal is not None and ticks.isdisjoint(self.refusal.since):
@@ -64,7 +65,7 @@ class _Memory(msgspec.Struct, gc=False):
 
 
 class Reconciler:
-    """Makes the world of one JobConfig as it should be."""
+    """Reconciles one JobConfig at a time."""
 
     def __init__(
         self, context: reconciler_context.ReconcilerContext, work: queue.WorkQueue
@@ -80,13 +81,13 @@ class Reconciler:
         )
         self._memories: dict[Key, _Memory] = {}
         self._keys: dict[str, Key] = {}
-        """Of the JobConfigs that are there, by uid."""
+        """Keys of the existing JobConfigs, by uid."""
 
     def use(self, hub: ports.JobHub) -> None:
         """Ask this engine from now on."""
         self._hub = hub
 
-    # What happens around us: each only names the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
@@ -108,7 +109,7 @@ class Reconciler:
         if new is None and known is not None and known.uid == owner.uid and old is not None:
             tick = job_expansion.tick_of(old)
             if tick in known.made:
-                known.made[tick] = 0.0  # was it taken up? if not, ask for it now
+                known.made[tick] = 0.0  # if the engine did not have it, check that now
                 self._queue.add((key[0], owner.name))
         if old is None or new is None or old.status.phase != new.status.phase:
             self._look_later((key[0], owner.name))
@@ -126,8 +127,8 @@ class Reconciler:
                 self._queue.add(key)
 
     def _look_later(self, key: Key) -> None:
-        """Counts and history have changed: look once at all that changes in this moment, when the
-        status is to be written."""
+        """Queue a JobConfig whose counts have changed for when the status may be written, so that
+        one pass serves many changes."""
         known = self._memories.get(key)
         if known is None:
             self._queue.add(key)
@@ -137,7 +138,8 @@ class Reconciler:
         self._queue.add(key, status.HOLD_S)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again, which replaces what the passes before have said."""
+        """Make one pass; return when to look again, which replaces the result of the pass
+        before."""
         self._queue.cancel(key)
         config = self._caches.job_configs.get(key)
         if config is None or config.metadata.deletion_timestamp is not None:
@@ -203,8 +205,7 @@ class Reconciler:
         )
 
     async def _check_made(self, known: _Memory, config: job_config.JobConfig) -> float | None:
-        """Find out whether Jobs that were made are gone before the engine took them up; gives when
-        to look again."""
+        """Check whether Jobs were deleted before the engine had them; return when to look again."""
         row, waits = self._engine().schedule(known.uid), []
         for tick in () if row is None else row.pending:
             key = (
@@ -237,7 +238,7 @@ class Reconciler:
         return known
 
     def _look_for_ring(self, known: _Memory, config: job_config.JobConfig) -> None:
-        """Find those that wait for this one and for which it waits; each of them says so."""
+        """Find the JobConfigs in a ring of dependencies with this one; each of them reports it."""
         metadata = config.metadata
         found: tuple[str, ...] = ()
         if any(plan.depends_on(config)):
@@ -275,8 +276,8 @@ class Reconciler:
     async def _make_all(
         self, known: _Memory, config: job_config.JobConfig, ticks: tuple[int, ...]
     ) -> None:
-        """Make the Jobs of ticks that are not there, the oldest first. Where one is refused the
-        others wait with it: they differ in nothing but name and time."""
+        """Make the missing Jobs of ticks, the oldest first. After a refusal the others wait, too:
+        they differ only in name and time."""
         for position, tick in enumerate(ticks):
             try:
                 await self._make(known, config, tick)
@@ -314,7 +315,7 @@ class Reconciler:
     async def _serve(
         self, known: _Memory, config: job_config.JobConfig, service: meta.JsonObject
     ) -> float | None:
-        """Make or change the Service that it owns; gives when to try again."""
+        """Make or change the Service that it owns; return when to try again."""
         generation = config.metadata.generation
         if known.served == generation:
             return None
@@ -338,7 +339,7 @@ class Reconciler:
     async def _write(
         self, known: _Memory, config: job_config.JobConfig, wanted: job_config.JobConfigStatus
     ) -> float | None:
-        """Write the status if that is due; gives when to look again."""
+        """Write the status if that is due; return when to look again."""
         current, now = self._writer.current(config), self._clock.monotonic()
         delay_s = status.delay_s(current, wanted)
         if delay_s is None:

@@ -1,8 +1,7 @@
 """The shell of the SyncSet controller: reads what is known of one, carries out its plan.
 
-Used by `assembly`. Decides nothing: see `plan` and `status`. Everything that it does may be done
-again: what a manager that died has begun is found by names, owners, the written status, and the
-engine's runs.
+Used by `assembly`. Decides nothing: see `plan` and `status`. Everything may be repeated: what
+another manager began is found by names, owners, the written status, and the engine's runs.
 """
 
 import re
@@ -40,15 +39,15 @@ from kilnwork.kube import errors, events, queue
 Key = tuple[str, str]
 
 LOCAL_NODE = "kilnwork.dev/local"
-"""Label of nodes that are machines of kilnwork, where Pods are processes."""
+"""Label of local nodes, where Pods are processes."""
 
 
 _RUN = re.compile(rf"-g[0-9]+({re.escape(outputs.SUFFIX)})?$")
-"""How the names of leases end that are a generation's."""
+"""The end of the names of generations' leases."""
 
 
 class _Memory(msgspec.Struct):
-    """What is remembered of one object between two passes; nothing that must survive.
+    """The state of one object that is kept in memory between two passes.
 
     `written`, `differs`: when its status was written, and since when it should be another
     (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
@@ -73,7 +72,7 @@ class _Memory(msgspec.Struct):
 
 
 class Reconciler:
-    """Makes the world of one SyncSet as it should be. `served`: kinds of the API server."""
+    """Reconciles one SyncSet at a time. `served`: kinds of the API server."""
 
     def __init__(
         self,
@@ -98,13 +97,13 @@ class Reconciler:
         )
         self._memories: dict[Key, _Memory] = {}
         self._generations: dict[str, set[int]] = {}
-        """Of the flows that the engine has, by uid of their SyncSet."""
+        """Generations of the engine's flows, by uid of their SyncSet."""
         self._definitions: dict[flow_model.FlowKey, flow_model.NewFlowRun] = {}
-        """Of runs that are not over."""
+        """What unfinished runs were started with."""
         self._names: dict[Key, set[str]] = {}
-        """Uids that the engine has flows of, under a name."""
+        """Uids of SyncSets with flows in the engine, by name."""
 
-    # What happens around us: each only names the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def set_changed(
         self, key: Key, old: sync_set.SyncSet | None, new: sync_set.SyncSet | None
@@ -147,7 +146,7 @@ class Reconciler:
                     self._queue.add((namespace, name))
 
     def use(self, hub: hub_ports.ClusterHub, ledger: ports.PondLedger) -> None:
-        """Ask these from now on."""
+        """Use this hub and ledger from now on."""
         self._local.use(hub)
         self._pods.use(hub)
         self._hub = hub
@@ -167,7 +166,8 @@ class Reconciler:
                 self._queue.add(key)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again, which replaces what the passes before have said."""
+        """Make one pass; return when to look again, which replaces the result of the pass
+        before."""
         self._queue.cancel(key)
         await self._forget_strays(key)
         facts = await self._facts(key)
@@ -201,7 +201,7 @@ class Reconciler:
     async def _gather(
         self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
     ) -> plan.Facts:
-        """Make the objects and ask for the gang; gives what is known then."""
+        """Make the objects and ask for the gang; return the facts with their state."""
         if wanted.objects:
             obstacle = await self._objects.ensure(seen)
             if obstacle:
@@ -266,7 +266,7 @@ class Reconciler:
         return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
 
     def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """Return what a run was started with, which does not change: it is read once."""
+        """Return what a run was started with; it does not change and is read once."""
         found = self._definitions.get(key)
         if found is None:
             found = self._engine().stored(key)
@@ -275,7 +275,7 @@ class Reconciler:
         return found
 
     async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
-        """Return what starts its groups together: as it was decided at its admission."""
+        """Return the backend for its gang, as decided at the admission."""
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)
         if seen.spec.backend is not sync_set.Backend.AUTO:
@@ -342,8 +342,8 @@ class Reconciler:
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
     ) -> Mapping[str, outputs.Written]:
-        """Return where the tasks of each output have run, once the flow has succeeded and as long
-        as it is not told."""
+        """Return where the tasks of each output have run, from the success of the flow until that
+        is written."""
         if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
             return {}
         if known.written_by is None or known.written_by[0] != run.generation:
@@ -372,7 +372,7 @@ class Reconciler:
         return self._books().ready(namespace, pond, _lease(seen))
 
     def _near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
-        """By group, the bytes that nodes hold of what it is to be near to."""
+        """Return by group the bytes that nodes hold of the data it is to be near to."""
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         found: dict[str, dict[str, int]] = {}
         for group in seen.spec.resources.groups:
@@ -433,12 +433,12 @@ class Reconciler:
             self._generations.setdefault(uid, set()).add(decided.start.generation)
             self._names.setdefault(key, set()).add(uid)
 
-    async def _reshard(self, key: Key, seen: sync_set.SyncSet, anew: Mapping[str, int]) -> None:
-        """Have the flow divide snapshots anew that no step reads yet; it is asked once."""
+    async def _reshard(self, key: Key, seen: sync_set.SyncSet, counts: Mapping[str, int]) -> None:
+        """Have the flow divide unread snapshots again, once per number of shards."""
         known = self._memory(key, seen)
         pond, shards = seen.spec.data.pond.name, {}
         given = {one.name: one.shard for one in seen.spec.data.snapshots}
-        for name, count in anew.items():
+        for name, count in counts.items():
             shard, digest = given[name], seen.status.snapshots[name].digest
             found = self._books().find_manifest(key[0], pond, digest)
             if shard is not None and found is not None and known.divided.get(name) != count:
@@ -495,7 +495,7 @@ class Reconciler:
             known.written_by = None
 
     def _release_leases(self, key: Key, *, but: Collection[tuple[str, str]]) -> None:
-        """Also those of a manager before this one, which agents still tell of."""
+        """Release leases, also those of an earlier manager, which agents still report."""
         for pond, lease in self._books().leases(key[0]):
             if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) not in but:
                 self._books().release(key[0], pond, lease)
@@ -525,7 +525,7 @@ class Reconciler:
     async def _write(
         self, key: Key, seen: sync_set.SyncSet, wanted: sync_set.SyncSetStatus
     ) -> float | None:
-        """Write the status if that is due; gives when to look again."""
+        """Write the status if that is due; return when to look again."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         if seen.status == wanted:
             known.differs = None
@@ -550,13 +550,13 @@ class Reconciler:
     def _tell_wait(
         self, key: Key, seen: sync_set.SyncSet, shown: sync_set.SyncSetStatus
     ) -> float | None:
-        """Emit a kube event for what it has waited for long; gives when it will be long."""
+        """Emit a kube event for a long wait; return when the wait will be long."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.wait = waits.follow(known.wait, shown, now=now)
-        left_s = waits.untold_s(known.wait, now=now)
+        left_s = waits.announce_in_s(known.wait, now=now)
         if known.wait is None or left_s is None or left_s > 0:
             return left_s
-        known.wait = msgspec.structs.replace(known.wait, told=True)
+        known.wait = msgspec.structs.replace(known.wait, announced=True)
         about = events.reference(kinds.SYNC_SETS, seen)
         self._emit(about, events.NORMAL, shown.reason, shown.message)
         return None
@@ -592,25 +592,25 @@ def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:
 
 
 def _request(seen: sync_set.SyncSet, snapshot: str) -> str:
-    """Return what makes the pin of a snapshot that of this generation."""
+    """Return the request of a snapshot's pin, unique to the generation."""
     return f"{seen.metadata.uid}-g{seen.status.generation}-{snapshot}"
 
 
 def _changes_flow(decided: plan.Plan) -> bool:
-    """Return whether the flow is another one when the plan is carried out."""
+    """Return whether the plan changes the flow."""
     asked = (decided.start, decided.kill, decided.retry, decided.suspend)
     return any(one is not None for one in asked)
 
 
 def _goes_on(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
-    """Return whether a generation that is over is asked to go on, and its flow has not
+    """Return whether another run of a finished generation is requested, and its flow has not
     succeeded."""
     asked = seen.spec.run > seen.status.run
     return asked and view.phase is not flow_model.Phase.SUCCEEDED
 
 
 def _is_over(seen: sync_set.SyncSet) -> bool:
-    """Return whether its newest generation has ended, and nothing more is asked for."""
+    """Return whether the newest generation has finished, and no other run is requested."""
     final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
     current = seen.status.generation == seen.spec.generation
     return final and current and seen.status.run >= seen.spec.run

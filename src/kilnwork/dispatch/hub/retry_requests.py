@@ -20,13 +20,13 @@ _OF_JOB = "task {0} works for a job: `kiln retry JOB --failed` runs again what f
 
 
 class RetryRequests:
-    """See the module."""
+    """Reads what is to run again from the journal, and has it started."""
 
     def __init__(self, core: commits.Core) -> None:
         self._core = core
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
-        """As `Hub.retry`."""
+        """Start a new run of a task, as `Hub.retry`."""
         self._core.check()
         row = self._core.reader.task_row(task)
         refusal = restore.rerun_refusal(row, force=force)
@@ -53,7 +53,7 @@ class RetryRequests:
             await self.retry(message.task, force=message.force)
 
     async def retry_failed(self, task: ids.TaskId, *, objects: bool) -> model.Retried:
-        """As `Hub.retry_failed`."""
+        """Run again what failed of a task, as `Hub.retry_failed`."""
         self._core.check()
         namespace = self._row(task).namespace
         needs = await asyncio.to_thread(self._core.reader.failed_dependents, namespace)

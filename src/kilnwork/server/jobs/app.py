@@ -1,4 +1,4 @@
-"""The app: which path is answered by what, on Starlette's router.
+"""The app: which path is served by what, on Starlette's router.
 
 Made by the composition roots, mounted under `/jobs` and `/files`. Its routes are ASGI apps
 (`requests.Resource`), not functions of Starlette's requests: that costs a third less for each

@@ -1,8 +1,8 @@
 """The body of a request as it comes, and the pipe from it to whatever takes it in.
 
 Used by uploads. The event loop only collects; hashing, indexing and writing happen in threads, on
-one batch while the next one comes in: two cores are used, and nobody holds more than two batches.
-A sink that does not keep up stops the reading from the network by itself (uvicorn pauses a
+one batch while the next one comes in: two cores are used, and no request holds more than two
+batches. A sink that does not keep up stops the reading from the network by itself (uvicorn pauses a
 connection of whose body 64 KiB are waiting).
 """
 
@@ -48,7 +48,7 @@ def open_body(
     request: requests.Request, *, limit: int | None = None, unpacks: bool = False
 ) -> asgi.Body:
     """Return the body of a request; nothing of it is read yet. `limit`: more bytes are refused.
-    `unpacks`: whoever takes it heeds its Content-Encoding; others get it as it was made, or not."""
+    `unpacks`: its receiver heeds its Content-Encoding; others get it encoded, or not at all."""
     transfer = (request.header(b"transfer-encoding") or "chunked").strip().lower()
     if transfer != "chunked":
         raise errors.NotImplementedHere(
@@ -64,7 +64,7 @@ def open_body(
 
 
 def coding(request: requests.Request) -> str:
-    """The Content-Encoding of a request, "" for a body that is as it was made."""
+    """The Content-Encoding of a request, "" for a body that is not encoded."""
     found = ",".join(request.headers(b"content-encoding")).replace(" ", "").lower()
     return "" if found == "identity" else found
 
@@ -82,7 +82,7 @@ async def pour(
     `inline`: the sink takes `INLINE_BYTES` without blocking, unless there is an archive in them,
     which may unpack to a thousand times as much. `turns`: a slow sink gets one for each batch, so
     that a few of them do not have all threads, nor Python's lock all the time. When this ends,
-    however it does, nobody uses the sink any more.
+    however it does, the sink is not used any more.
     """
     batch = await body.batch(BATCH_BYTES)
     if inline and body.ended and len(batch) <= INLINE_BYTES and not _has_gzip(batch):
@@ -149,7 +149,7 @@ async def in_turn(turns: asyncio.Semaphore, pool: futures.Executor, work: Callab
 
 
 async def settled(work: asyncio.Future[Any]) -> None:
-    """Wait for a thread, whatever comes of it, even if whoever waits is cancelled."""
+    """Wait for a thread, whatever comes of it, even if the waiting coroutine is cancelled."""
     while not work.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([work])

@@ -1,6 +1,6 @@
-"""What the handlers of this package share, and the answers that several of them give.
+"""What the handlers of this package share, and the responses that several of them give.
 
-Made by `app`. A document is encoded once for each version of a job: whoever polls gets bytes.
+Made by `app`. A document is encoded once for each version of a job: a client that polls gets bytes.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ _CACHED = 4096
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
-_OF_SOMEBODY = (b"authorization", b"x-kiln-token", b"origin")
+_OF_A_USER = (b"authorization", b"x-kiln-token", b"origin")
 
 _SLOW_AT_ONCE = 2
 """Files that are unpacked, taken apart or indexed at once: as there are cores, on a small machine;
 each has a thread that hashes beside it, and both take Python's lock from requests."""
 
 _KNOWN_S = 1.0
-"""How long a namespace and its TaskClusters are taken to be as they were."""
+"""How long a namespace and its TaskClusters are taken to be unchanged."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,10 +58,10 @@ class Context:
         return self.jobs.store
 
     async def check(self, request: requests.Request, verb: str, *, name: str = "") -> str:
-        """The namespace, if whoever asks may do `verb` to jobs there. Raises 401, 403."""
+        """The namespace, if the caller may do `verb` to jobs there. Raises 401, 403."""
         namespace = request.namespace
         if request.user is None:
-            self._check_nobody(request, namespace)
+            self._check_anonymous(request, namespace)
             return namespace
         question = ports.Question(
             verb=verb, namespace=namespace, name=name, resource=requests.RESOURCE
@@ -72,7 +72,7 @@ class Context:
         return namespace
 
     async def check_everywhere(self, request: requests.Request, verb: str) -> None:
-        """That whoever asks may do it in all namespaces; one that is named is passed over, as
+        """Check that the caller may do it in all namespaces; one that is named is passed over, as
         `kubectl get -A` does. Raises 400, 401, 403."""
         self.only_token(request)
         _ = request.namespace  # must be one, for all that
@@ -81,8 +81,8 @@ class Context:
         if refused is not None:
             raise errors.Forbidden(refused)
 
-    def _check_nobody(self, request: requests.Request, namespace: str) -> None:
-        """The source system asked nobody who they are. Where we take its place, those without a
+    def _check_anonymous(self, request: requests.Request, namespace: str) -> None:
+        """The source system did not authenticate callers. Where we take its place, those without a
         token come by the loopback port only, and not through a page that a browser shows: that
         may post forms here (Origin, Sec-Fetch-Site), or have our address under another name."""
         host = (request.header(b"host") or "").lower()
@@ -92,7 +92,7 @@ class Context:
             and request.scope["scheme"] == "http"
             and (host.rpartition(":")[0] in _LOOPBACK or host in _LOOPBACK)
             and (request.header(b"sec-fetch-site") or "none") == "none"
-            and all(request.header(name) is None for name in _OF_SOMEBODY)
+            and all(request.header(name) is None for name in _OF_A_USER)
         )
         if not good:
             raise unauthorized()
@@ -177,7 +177,7 @@ class Context:
         *,
         status: int = 200,
     ) -> None:
-        """Answer with the document of a job, or 304 if the client has it."""
+        """Respond with the document of a job, or 304 if the client has it."""
         etag = tag(view)
         header = (b"etag", etag.encode())
         if status == 200 and ranges.matches(request.header(b"if-none-match"), etag):

@@ -1,6 +1,6 @@
 """What can be done to a job: cancel, suspend, resume, retry, change, delete.
 
-Used by `app`. Each answer is the job as it is then, durably.
+Used by `app`. Each response is the job as it is then, durably.
 """
 
 from collections.abc import Awaitable, Callable

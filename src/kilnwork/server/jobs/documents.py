@@ -1,7 +1,7 @@
 """Jobs and parts as JSON documents: the source system's field names, then the newer ones.
 
-Pure; used by every answer, and by the OpenAPI page, which is made of these structs. Members without
-a value are left out, as there.
+Pure; used by every response, and by the OpenAPI page, which is made of these structs. Members
+without a value are left out, as there.
 """
 
 from collections.abc import Sequence

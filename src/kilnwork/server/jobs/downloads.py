@@ -56,7 +56,7 @@ class Downloads:
         await self._send(request, response, found)
 
     async def input(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /jobs/ID/input: as it was stored."""
+        """GET /jobs/ID/input: the stored file."""
         self._shared.only_token(request)
         request.only()
         view = await self._shared.job(request, "get")
@@ -70,7 +70,7 @@ class Downloads:
         part = await self._shared.jobs.part(view.namespace, view.id, number)
         if part is None:
             text = f"part={number}: the parts of job {view.id} are 1 to {view.parts.total}"
-            if self._shared.settings.source is not None:  # that was its answer
+            if self._shared.settings.source is not None:  # that was its response
                 raise errors.BadRequest(text)
             raise errors.NotFound(text)
         if part.commit is not None and part.commit.output is not None:
@@ -93,7 +93,7 @@ class Downloads:
         if view.phase.final:
             text = (
                 f"job {view.id} is {view.phase} and has no result: {view.message or view.reason}. "
-                "What its parts have made is at ?partial=true; POST …/redrive runs the others anew"
+                "What its parts have made is at ?partial=true; POST …/redrive runs the others again"
             )
         else:
             done, parts = view.parts.succeeded, view.parts.total
@@ -120,7 +120,7 @@ class Downloads:
 
 
 async def taken(request: requests.Request) -> None:
-    """Wait until the client has read an answer, and cut it off if it does not."""
+    """Wait until the client has read a response, and cut it off if it does not."""
     try:
         async with asyncio.timeout(pieces.STALL_S):
             await request.drained()

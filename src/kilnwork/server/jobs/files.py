@@ -1,8 +1,8 @@
 """`/files`: uploads that go on where they broke off, for jobs to take as their input.
 
 Used by `app` and `submit`. The protocol is draft-ietf-httpbis-resumable-upload: POST begins one,
-HEAD tells how much has come, PATCH goes on from there, DELETE gives it up. What has been told is on
-disk. A file is nobody's input before a job takes it (`POST /jobs?file=ID`); it is forgotten a day
+HEAD tells how much has come, PATCH goes on from there, DELETE removes it. What was confirmed is on
+disk. A file is no input before a job takes it (`POST /jobs?file=ID`); it is forgotten a day
 after the last of it came, which is nothing to the job.
 """
 

@@ -1,4 +1,4 @@
-"""One input on its way into the store: indexed and written as it comes, seen by nobody before.
+"""One input on its way into the store: indexed and written as it comes, not visible before.
 
 Used by uploads, in threads. A small one stays in memory: the service keeps it with the job's row,
 which saves three synced files for each of thousands of small jobs.
@@ -30,7 +30,7 @@ class Room:
         self._directory = store.directory if isinstance(store, local.LocalStore) else None
 
     def free(self) -> int | None:
-        """Bytes that may still be stored; None: nobody can tell."""
+        """Bytes that may still be stored; None: unknown."""
         try:
             return None if self._directory is None else disks.usable_bytes(self._directory)
         except FileNotFoundError:  # it is made with the first object

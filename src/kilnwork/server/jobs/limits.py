@@ -1,7 +1,7 @@
 """How much one server does at once, and how often it does it for one user. Used by uploads.
 
-A bucket of tokens for each user (RFC 6585 §4: 429 with Retry-After); no waiting room: whoever comes
-too often waits at home.
+A bucket of tokens for each user (RFC 6585 §4: 429 with Retry-After); no waiting room: a client that
+comes too often waits at home.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ _USERS = 10_000
 """Remembered; the one that came longest ago is forgotten first, and has a full bucket again."""
 
 _SHARE = 75
-"""Percent of the uploads, or downloads, at once that one user may have: nobody, however slow,
+"""Percent of the uploads, or downloads, at once that one user may have: no user, however slow,
 keeps others out."""
 
 

@@ -1,7 +1,7 @@
 """A form that streams: fields, and the file in pieces (RFC 7578, RFC 2046 §5.1).
 
 Nothing is spooled: what belongs to the field `file` goes on as it comes. Parsing is that of
-python-multipart, used by whoever takes an upload in. Blocks; made for one thread at a time.
+python-multipart, used by handlers of uploads. Blocks; made for one thread at a time.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ FILE = "file"
 FIELD_BYTES = 1 << 20
 """All fields but the file together: a specification is shorter."""
 
-MOST_FIELDS = 100
+MAX_FIELDS = 100
 """There are some thirty that mean anything."""
 
 MAX_HEADER_BYTES = 16 << 10
@@ -27,9 +27,9 @@ MAX_HEADER_BYTES = 16 << 10
 HELD_BYTES = 64 << 10
 """Of the file are held back for fields that follow a small one."""
 
-logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the answer says it
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the response says it
 
-_MOST_HEAD = 70 + 4
+_MAX_HEAD = 70 + 4
 """A boundary has at most 70 characters (RFC 2046 §5.1.1), `--` before and a line's end behind."""
 
 _PARAMETER = re.compile(r';\s*boundary\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]+))', re.IGNORECASE)
@@ -129,7 +129,7 @@ class Form:
         """The next bytes of the body. Raises BadRequest, ContentTooLarge, and what targets do."""
         if self._parser is None:
             self._head += piece
-            if len(self._head) < _MOST_HEAD and b"\n" not in self._head.lstrip(b"\r\n"):
+            if len(self._head) < _MAX_HEAD and b"\n" not in self._head.lstrip(b"\r\n"):
                 return
             piece, self._head = self._head, b""
             self._parser = self._made(piece)
@@ -177,9 +177,9 @@ class Form:
 
     def _part_begin(self) -> None:
         self._count += 1
-        if self._count > MOST_FIELDS:
+        if self._count > MAX_FIELDS:
             raise errors.BadRequest(
-                f"the form has more than {MOST_FIELDS} fields: send those that are documented"
+                f"the form has more than {MAX_FIELDS} fields: send those that are documented"
             )
         self._headers = {}
         self._header_bytes = 0
@@ -225,7 +225,7 @@ class Form:
             self._held = bytearray()
 
     def _check_as_it_is(self) -> None:
-        """RFC 7578 §4.7 has no codings of parts, and nobody would undo one."""
+        """RFC 7578 §4.7 has no codings of parts, and no reader would decode one."""
         for header in (b"content-transfer-encoding", b"content-encoding"):
             coding = self._headers.get(header, b"binary").strip().lower().decode("latin-1")
             if coding not in ("binary", "8bit", "7bit", "identity"):

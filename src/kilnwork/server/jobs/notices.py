@@ -1,4 +1,4 @@
-"""What the API accepts and does nothing with: each of it is answered with a warning that names it.
+"""What the API accepts and does nothing with: each gets a warning that names it.
 
 Pure; used by `submit`, `documents` and `requests`. A warning is a `Warning` header with code 299,
 as Kubernetes sends them (KEP-1693), and a line of `warnings` in the document of the job.
@@ -30,7 +30,7 @@ _UNHEEDED = {
     _COMPLETE: "only /files takes a body in pieces",
     _LENGTH: "only /files takes a body in pieces",
 }
-"""Headers that mean something to whoever sends them, and what happens where they are not heeded.
+"""Headers that mean something to their sender, and what happens where they are not heeded.
 Those that HTTP itself lets a server pass over (Range, Accept, caching, Prefer) are not among them.
 """
 
@@ -102,7 +102,7 @@ def of_parameters(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def of_unknown(names: Iterable[str]) -> tuple[str, ...]:
-    """Parameters that nobody knows, of a caller without a token."""
+    """Parameters that are not known, of a caller without a token."""
     return tuple(f"{name[:100]!r} is ignored: no parameter has this name" for name in names)
 
 

@@ -59,8 +59,8 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
         model.PartState,
     )
     _, schemas = api_schema.schema_components(kinds, ref_template=_REF)
-    told = {"description": schemas["Mapper"]["description"]}
-    schemas["Mapper"] = {**told, **_ways(parameters.BUILTINS, batches=True)}
+    described = {"description": schemas["Mapper"]["description"]}
+    schemas["Mapper"] = {**described, **_ways(parameters.BUILTINS, batches=True)}
     schemas["Reducer"] = _ways([parameters.IDENTITY], batches=False)
     reducer = [{"$ref": _REF.format(name="Reducer")}, {"type": "null"}]
     if clusters:

@@ -1,4 +1,4 @@
-"""The operations of the API as OpenAPI describes them: parameters, bodies, answers.
+"""The operations of the API as OpenAPI describes them: parameters, bodies, responses.
 
 Pure; used by `openapi`. One table: what it lists is what `app` routes, which a test compares.
 """
@@ -46,7 +46,7 @@ _LINES: _Object = {"type": "string", "pattern": "^[ -~]{1,2000}$"}
 
 FUNCTION = "^[A-Za-z_][A-Za-z0-9_.]{0,99}:[A-Za-z_][A-Za-z0-9_]{0,99}$"
 _BY_HAND = ("spec", "command")
-"""Parameters of a URL that are told apart: one is JSON, one excludes another."""
+"""Parameters of a URL that differ in kind: one is JSON, one excludes another."""
 
 _SHARED: dict[str, _Object] = {
     "clusterName": {"$ref": "#/components/schemas/FileJobSpec/properties/clusterName"},
@@ -107,17 +107,17 @@ _FORMER = ("pause", "redrive")
 
 
 def _op(name: str, good: _Object, *bad: str) -> _Object:
-    answers: _Object = {}
+    responses: _Object = {}
     for code, schema in good.items():
-        answers[code] = {"description": _TEXTS[code]}
+        responses[code] = {"description": _TEXTS[code]}
         if schema is not None:
-            answers[code]["content"] = {"application/json": {"schema": schema}}
+            responses[code]["content"] = {"application/json": {"schema": schema}}
     for code in sorted({*bad, *_COMMON}):
         content = {"application/problem+json": {"schema": _ref("Problem")}}
-        answers[code] = {"description": _TEXTS[code], "content": content}
+        responses[code] = {"description": _TEXTS[code], "content": content}
     # who has no token meets Kubernetes' own form at `kiln up`
-    answers["401"]["content"]["application/json"] = {"schema": {"type": "object"}}
-    return {"operationId": name, "responses": answers}
+    responses["401"]["content"]["application/json"] = {"schema": {"type": "object"}}
+    return {"operationId": name, "responses": responses}
 
 
 def _list() -> _Object:
@@ -168,7 +168,7 @@ def _submit() -> _Object:
         "Repeats with the same Idempotency-Key make one job (other content: 422, under way: 409). "
         "`command`: a program with arguments, instead of `mapper`; `batchRecords`: with a "
         "function; `gzip=true` for a compressed file, `format` csv and json for those. Fields that "
-        "say how the file is read come before it in a form. With `Accept: text/plain` the answer "
+        "say how the file is read come before it in a form. With `Accept: text/plain` the response "
         "is the id alone."
     )
     return found

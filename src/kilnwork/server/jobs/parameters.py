@@ -53,10 +53,10 @@ KNOWN = (SPEC, *FLAT, *MAPPERS, *source.PARAMETERS)
 _MAX_REMEMBERED = 2000
 """Characters of parameters whose spec is remembered."""
 
-MOST_SPEC_BYTES = 64 << 10
+MAX_SPEC_BYTES = 64 << 10
 """Of a spec as JSON: each document of its job has it, and thousands of those are kept."""
 
-MOST_SHELL_CHARS = 8 << 10
+MAX_SHELL_CHARS = 8 << 10
 """Of a command that is split as a shell does it, which takes time by the square of that."""
 
 FUNCTION = r"^[^\x00-\x20:]{1,255}:[^\x00-\x20:]{1,255}$"
@@ -196,9 +196,9 @@ def _command(text: str) -> list[str]:
         if text.lstrip().startswith("["):
             words = msgspec.json.decode(text, type=list[str])
         else:
-            if len(text) > MOST_SHELL_CHARS:
+            if len(text) > MAX_SHELL_CHARS:
                 raise ValueError(
-                    f"that is longer than {MOST_SHELL_CHARS:,} characters: put it into a script, "
+                    f"that is longer than {MAX_SHELL_CHARS:,} characters: put it into a script, "
                     "or give a JSON array of words"
                 )
             words = shlex.split(text)
@@ -228,9 +228,9 @@ def _converted(document: _Object) -> filejobs.FileJobSpec:
 
 def _spec(document: _Object) -> filejobs.FileJobSpec:
     spec = _converted(document)
-    if len(msgspec.json.encode(spec)) > MOST_SPEC_BYTES:
+    if len(msgspec.json.encode(spec)) > MAX_SPEC_BYTES:
         raise errors.BadRequest(
-            f"spec: as JSON it is longer than {MOST_SPEC_BYTES:,} bytes: put what is long, a "
+            f"spec: as JSON it is longer than {MAX_SPEC_BYTES:,} bytes: put what is long, a "
             "command say, into a file that workers have"
         )
     _one_of("mapper", spec.mapper)

@@ -28,7 +28,7 @@ STALL_S = 60.0
 """A client that reads nothing for so long is cut off."""
 
 MAX_OPEN = 32
-"""Files of an answer that are open at once: those may be deleted while it is sent."""
+"""Files of a response that are open at once: those may be deleted while it is sent."""
 
 
 class Piece(NamedTuple):
@@ -55,7 +55,7 @@ class Joined:
             self._bytes = iter((pieces[0].small[start:end],))
 
     def open(self) -> None:
-        """Look at the next files, so that what is wrong with them is said before an answer begins,
+        """Look at the next files, so that what is wrong with them is said before a response begins,
         and that they may be deleted while it is sent."""
         for each in itertools.islice(self._left, len(self._ahead), MAX_OPEN):
             self._ahead.append(self._opened(*each))
@@ -68,7 +68,7 @@ class Joined:
             reading.close()
             raise errors.HttpError(
                 f"{piece.key} has {seen} bytes, not the {piece.size} that were recorded: "
-                "somebody has changed it in the store"
+                "another process has changed it in the store"
             )
         return reading
 
@@ -89,7 +89,7 @@ class Joined:
             self._bytes = iter(self._reading)
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
         if self._reading is not None:
             self._ahead.append(self._reading)
             self._reading = None

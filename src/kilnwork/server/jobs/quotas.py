@@ -46,7 +46,7 @@ class Quotas:
     def forget(self) -> None:
         """Drop what the store has no more: uploads were removed. Blocks.
 
-        The rest stays known all the while, so that nobody begins too many in between.
+        The rest stays known all the while, so that no user begins too many in between.
         """
         with self._lock:
             known = {(user, ref) for user, of in (self._users or {}).items() for ref in of}

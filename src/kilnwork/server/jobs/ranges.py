@@ -1,7 +1,7 @@
-"""Ranges and conditions of RFC 9110: what of a representation somebody wants, and whether at all.
+"""Ranges and conditions of RFC 9110: what of a representation a client wants, and whether at all.
 
 Pure; used by downloads and documents. Of several ranges none is served apart: the whole is a valid
-answer to those (§14.2), and nobody needs more of NDJSON.
+response to those (§14.2), and no more is needed of NDJSON.
 """
 
 import re
@@ -61,5 +61,5 @@ def check_match(header: str | None, etag: str) -> None:
         return
     if etag not in _TAG.findall(header):
         raise errors.PreconditionFailed(
-            f"If-Match: {header[:200]}: it is {etag} now; read it again, then decide anew"
+            f"If-Match: {header[:200]}: it is {etag} now; read it again, then decide again"
         )

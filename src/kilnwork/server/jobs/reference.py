@@ -14,7 +14,7 @@ END = "<!-- end of parameters -->"
 
 class Outcome(StrEnum):
     """What becomes of a parameter. `DONE`: the job is as it says; `WARNED`: it is accepted, changes
-    nothing about how the job runs, and the answer has a warning that names it."""
+    nothing about how the job runs, and the response has a warning that names it."""
 
     DONE = "done"
     WARNED = "warning"

@@ -64,7 +64,7 @@ class Request(asgi.Request):
 
     @property
     def user_name(self) -> str:
-        """Who asks, as Kubernetes knows them; "" for nobody."""
+        """Who asks, as Kubernetes knows them; "" for an anonymous caller."""
         return str(getattr(self.user, "name", ""))
 
     def param(self, name: str) -> str:
@@ -103,7 +103,7 @@ class Request(asgi.Request):
             raise errors.BadRequest(f"{name}=: give a value, or leave it out")
 
     def only(self, *known: str) -> None:
-        """Refuse parameters that nobody reads: most are typing errors."""
+        """Refuse parameters that are not known: most are typing errors."""
         if not self.scope["query_string"]:
             return
         unknown = [name for name in self.query if name != "namespace" and name not in known]

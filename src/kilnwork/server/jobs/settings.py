@@ -14,10 +14,10 @@ class Settings:
 
     `most_body_bytes`: of one upload as it is sent; None: as the disk has room.
     `most_stored_bytes`: of one input as it is stored, against archives that unpack to more than
-    anybody wants. `unpacked_bytes`, `unpack_ratio`: what gzip may unpack to, in all and for each
+    any client wants. `unpacked_bytes`, `unpack_ratio`: what gzip may unpack to, in all and for each
     compressed byte: text gives 5 to 30, the most repetitive logs some 60, and gzip itself 1,032, so
     that 100 refuses what was made to be large; 64 GiB keep a core busy for ten minutes; None: no
-    limit. `uploads`: at the same time, others are told to come again (429).
+    limit. `uploads`: at the same time, others are refused (429).
     `downloads`: the same of results, errors, inputs and manifests, each of which holds some
     `pieces.PIECE_BYTES` twice at the most, and a file open for each of up to 32 parts.
     `most_line_bytes`: of a record, whatever a job asks for: that much of it may be in memory, of

@@ -14,8 +14,8 @@ from kilnwork.server import errors
 from kilnwork.server.jobs import context, documents, downloads, requests
 
 PAGE = 100
-MOST = 1000
-MOST_WAIT_S = 60
+MAX_LIMIT = 1000
+MAX_WAIT_S = 60
 
 Links = tuple[tuple[bytes, bytes], ...]
 
@@ -27,12 +27,12 @@ class Shown:
         self._shared = shared
 
     async def one(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /jobs/ID; `wait=SECONDS` answers when it is over, or after that."""
+        """GET /jobs/ID; `wait=SECONDS` responds when it is over, or after that."""
         request.only("wait")
         view = await self._shared.job(request, "get")
         wait_s = 0
         if request.scope["query_string"]:
-            wait_s = request.number("wait", least=0, most=MOST_WAIT_S) or 0
+            wait_s = request.number("wait", least=0, most=MAX_WAIT_S) or 0
         if wait_s and not view.phase.final:
             view = await self._waited(view, wait_s)
         await self._shared.send(request, response, view)
@@ -61,7 +61,7 @@ class Shown:
                 )
         else:
             namespace = await self._shared.check(request, "list")
-        limit = request.number("limit", least=1, most=MOST) or PAGE
+        limit = request.number("limit", least=1, most=MAX_LIMIT) or PAGE
         wanted = model.JobQuery(
             phase=request.word("phase", filejobs.FileJobPhase), name=request.text("name")
         )
@@ -81,7 +81,7 @@ class Shown:
         self._shared.only_token(request)
         request.only("state", "limit", "after")
         view = await self._shared.job(request, "get")
-        limit = request.number("limit", least=1, most=MOST) or PAGE
+        limit = request.number("limit", least=1, most=MAX_LIMIT) or PAGE
         found = await self._shared.jobs.parts(
             view.namespace,
             view.id,

@@ -1,7 +1,7 @@
 """POST /jobs: a file comes in, and is a job when its last byte is on disk.
 
 Used by `app`. The file is a multipart field `file`, the raw body, or one that was uploaded to
-/files before (`file=ID`). Nobody sees anything of it before it is complete; a client that goes
+/files before (`file=ID`). No client sees any of it before it is complete; a client that goes
 away, a full disk or a refusal leave nothing. An `Idempotency-Key`
 (draft-ietf-httpapi-idempotency-key-header) makes one job however often the request comes.
 """
@@ -35,7 +35,7 @@ from kilnwork.server.jobs import (
 
 FILE = "file"
 KEY_HEADER = b"idempotency-key"
-MOST_KEY = 255
+MAX_KEY_CHARS = 255
 SPEC_BYTES = 1 << 20
 TEXT = "text/plain; charset=utf-8"
 
@@ -272,7 +272,7 @@ class Submit:
         if wanted > most:
             raise errors.UnprocessableContent(
                 f"input.maxLineBytes: {wanted:,}: records of {most:,} bytes are the longest that "
-                "this server takes (--max-line): ask for less, or have whoever runs it raise that"
+                "this server takes (--max-line): ask for less, or have its operator raise that"
             )
 
     async def _respond(
@@ -296,7 +296,7 @@ class Submit:
             await response.send(202, asgi.JSON, document, headers=more)
 
     def _plain(self, request: requests.Request) -> bool:
-        """Whether the id alone is wanted: as the source answered, or because somebody asks."""
+        """Whether the id alone is wanted: as the source responded, or on request."""
         accept = request.header(b"accept") or "*/*"
         if "text/plain" in accept:
             return True
@@ -336,9 +336,9 @@ def idempotency_key(request: requests.Request) -> str:
     text = found[0].strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    if len(found) > 1 or not 0 < len(text) <= MOST_KEY or not text.isascii():
+    if len(found) > 1 or not 0 < len(text) <= MAX_KEY_CHARS or not text.isascii():
         raise errors.BadRequest(
-            f"Idempotency-Key: one of 1 to {MOST_KEY} ASCII characters is expected, a UUID say"
+            f"Idempotency-Key: one of 1 to {MAX_KEY_CHARS} ASCII characters is expected, a UUID say"
         )
     return text
 

@@ -1,6 +1,6 @@
 """What is kept of uploads to `/files`, in the store: their bytes, and what is known of them.
 
-Used by `files`, whose handlers ask and answer; all of this blocks. An upload is
+Used by `files`, which handles requests; all of this blocks. An upload is
 `_uploads/NAMESPACE/ID/`, with `state.json` and the bytes below `data`.
 """
 
@@ -94,7 +94,7 @@ class Uploads:
             yield from self.list(namespace)
 
     def save(self, upload: Kept, state: State) -> Kept:
-        """With that state, unless somebody has deleted it or completed it meanwhile: then Conflict
+        """With that state, unless a client has deleted it or completed it meanwhile: then Conflict
         and NotFound."""
         try:
             facts = self._store.put(
@@ -106,7 +106,7 @@ class Uploads:
         except data_errors.ObjectChanged as error:
             if self.find(upload.namespace, upload.id) is not None:
                 raise errors.Conflict(
-                    f"somebody else goes on with file {upload.id}: HEAD tells how far it is"
+                    f"another client goes on with file {upload.id}: HEAD tells how far it is"
                 ) from error
             self.remove(upload)
             raise no_file(upload.id, upload.namespace) from error

@@ -1,8 +1,8 @@
 """A job as it changes, as server-sent events (WHATWG HTML §9.2).
 
-Used by `app`. Each event is the whole document as it is then, its id the job's version: whoever
-comes back with `Last-Event-ID` hears nothing twice and misses no last word. In between changes may
-be left out. The stream ends with the job; who then comes back is told that there is no more (204,
+Used by `app`. Each event is the whole document as it is then, its id the job's version: a client
+that comes back with `Last-Event-ID` hears nothing twice and misses no last word. In between changes
+may be left out. The stream ends with the job; a client that comes back then gets 204 (no more,
 which stops an EventSource).
 """
 
