@@ -73,7 +73,7 @@ async def test_an_owner_in_another_namespace_is_none(world: objects.World) -> No
     assert world.get(CM, "owner", namespace="kube-system") is not None
 
 
-async def test_kinds_that_nobody_serves_are_left_alone(world: objects.World) -> None:
+async def test_kinds_that_are_not_served_are_left_alone(world: objects.World) -> None:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}
     await world.create(CM, "child", metadata={"ownerReferences": [reference]})
     await settled(world)

@@ -4,7 +4,7 @@ Used by admission, on objects that fulfil their schema, where the library is ins
 (`api.cel`). Follows pkg/apiserver/schema/cel of
 k8s.io/apiextensions-apiserver: `self` and `oldSelf`, places, messages, and that a rule does not
 judge again what is unchanged (KEP-4008). The library knows CEL itself and none of the functions
-that Kubernetes adds: `unheld` tells of rules that are not evaluated for that, and
+that Kubernetes adds: `unsupported_reason` names why a rule is not evaluated, and
 `rules_definitions` warns of them. Kinds with registered rules
 (`extensions`) have none here.
 """
@@ -39,7 +39,7 @@ def validate(
         yield from _walk(served.schema, obj, old, "")
 
 
-def unheld(rule: meta.JsonObject) -> str:
+def unsupported_reason(rule: meta.JsonObject) -> str:
     """Why this server does not evaluate a rule; "" if it does."""
     if not cel.available():
         return "this server evaluates CEL only with the package common-expression-language"
@@ -84,7 +84,7 @@ def _same_item(keys: Sequence[str], item: Any, old: Any) -> Any:
 def _judged(
     rule: meta.JsonObject, schema: Schema, value: Any, *, old: Any, path: str
 ) -> causes.Cause | None:
-    if value is None or unheld(rule):
+    if value is None or unsupported_reason(rule):
         return None
     text = rule["rule"]
     program = cel.load(text)[0]

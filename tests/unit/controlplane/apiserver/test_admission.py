@@ -1,4 +1,4 @@
-"""Admission: what is filled in, and what is refused with which answer."""
+"""Admission: what is filled in, and what is refused with which response."""
 
 from typing import Any
 
@@ -192,7 +192,7 @@ class TestOurKinds:
             {"spec": {**REFUSED_BY_NOW, "killTimestamp": "2026-01-01T00:00:00Z"}},
         ],
     )
-    async def test_what_the_rules_refuse_by_now_can_be_killed_and_let_go(
+    async def test_what_the_rules_refuse_by_now_can_be_killed_and_released(
         self, stored: lookups.MemoryLookup, change: Json
     ) -> None:
         old = {"metadata": metadata(finalizers=["x.io/f"]), "spec": REFUSED_BY_NOW}
@@ -524,7 +524,7 @@ class TestRoles:
         with pytest.raises(statuses.StatusError, match="cannot change roleRef"):
             await update(stored, resource.ROLE_BINDINGS, old, new)
 
-    async def test_nobody_gives_away_what_they_do_not_hold(
+    async def test_no_user_gives_away_what_they_do_not_hold(
         self, stored: lookups.MemoryLookup
     ) -> None:
         rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}

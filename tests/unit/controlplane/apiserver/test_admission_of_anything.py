@@ -1,4 +1,4 @@
-"""Whatever JSON comes in, admission answers with an object or a Status, never with a crash."""
+"""Whatever JSON comes in, admission responds with an object or a Status, never with a crash."""
 
 import asyncio
 from typing import Any

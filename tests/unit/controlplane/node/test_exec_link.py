@@ -148,7 +148,7 @@ async def test_a_shim_that_says_nothing_is_not_waited_for(
 
 async def test_no_shim_is_an_error_of_its_own(bench: Bench) -> None:
     with pytest.raises(errors.ShimAway):
-        await exec_link.run(bench.base / "nobody", bench.id, ["true"], timeout_s=5)
+        await exec_link.run(bench.base / "unknown", bench.id, ["true"], timeout_s=5)
 
 
 async def test_a_process_that_takes_too_long_is_killed(bench: Bench) -> None:
@@ -350,7 +350,7 @@ async def test_who_leaves_is_forgotten(other: Attached) -> None:
     second.close()
 
 
-async def test_nobody_attaches_to_what_does_not_run(bench: Bench, other: Attached) -> None:
+async def test_no_client_attaches_to_what_does_not_run(bench: Bench, other: Attached) -> None:
     with pytest.raises(exec_link.NotRunning):
         await other.join()
     await other.start("true")
