@@ -104,7 +104,7 @@ class TestOurKinds:
         with pytest.raises(statuses.StatusError, match=r'strict decoding error: .*"spec\.foo"'):
             await create(stored, kinds.TASKS, given, field_validation="Strict")
 
-    async def test_schema_and_rules_give_one_answer(self, stored: lookups.MemoryLookup) -> None:
+    async def test_schema_and_rules_give_one_status(self, stored: lookups.MemoryLookup) -> None:
         error = await refusal(stored, kinds.TASKS, {"metadata": metadata("A"), "spec": {"run": 0}})
         assert error.code == 422
         assert [c["field"] for c in error.details["causes"]] == ["metadata.name", "spec.run"]

@@ -211,7 +211,7 @@ async def test_node_that_cannot_be_reached_is_named(logs: podlogs.PodLogs) -> No
         (pod("main"), b"sinceSeconds=x", 400, "invalid syntax"),
     ],
 )
-def test_questions_without_an_answer(
+def test_requests_that_cannot_be_served(
     found: dict[str, Any], query: bytes, code: int, text: str
 ) -> None:
     asked = Client().asks(query)
