@@ -268,12 +268,14 @@ def test_cells_of_a_custom_kind(admin: kube_servers.Http, namespace: str) -> Non
     admin.post(path, task).ok()
     assert cells(table(admin, path), "t") == ["t", None, None, None, None, "default", None, "AGE"]
     admin.patch(f"{path}/t/status", {"status": {"state": "Running", "attempts": 2}}).ok()
-    assert cells(table(admin, path), "t")[:4] == ["t", "Running", 2, None]
+    assert cells(table(admin, path), "t")[:5] == ["t", "Running", 2, None, None]
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH"])
-def test_writes_return_a_table_too(admin: kube_servers.Http, namespace: str, verb: str) -> None:
-    """A client that accepts one gets one, but not after a DELETE."""
+def test_writes_are_answered_with_a_table_too(
+    admin: kube_servers.Http, namespace: str, verb: str
+) -> None:
+    """Whoever accepts one gets one, but not after a DELETE."""
     path = CORE.format(namespace) + "configmaps"
     headers = {"Accept": kube_servers.TABLE, "Content-Type": "application/json"}
     body = {"metadata": {"name": "x"}}

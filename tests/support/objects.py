@@ -19,7 +19,7 @@ class World:
     """The store, its writer and deleter, and short forms for tests."""
 
     store: store.Store
-    writer: crud.Writer
+    writer: crud.ObjectWriter
     deleter: deletion.Deleter
     clock: clock.ManualClock
 
@@ -28,10 +28,8 @@ class World:
     ) -> meta.JsonObject:
         """Make an object; `metadata=` adds to its name."""
         metadata = {"name": name, **more.pop("metadata", {})}
-        place = crud.object_ref(kind, namespace, "")
-        outcome = await self.writer.create(
-            place, {"metadata": metadata, **more}, crud.WriteOptions()
-        )
+        place = crud.where(kind, namespace, "")
+        outcome = await self.writer.create(place, {"metadata": metadata, **more}, crud.Options())
         assert outcome.raw
         found = self.get(kind, name, namespace=namespace)
         assert found is not None
@@ -42,9 +40,9 @@ class World:
     ) -> meta.JsonObject | None:
         return self.writer.lookup.get(kind, namespace, name)
 
-    async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> crud.WriteOutcome:
+    async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> crud.Outcome:
         """Delete an object of namespace `default`."""
-        place = crud.object_ref(kind, "default", name)
+        place = crud.where(kind, "default", name)
         return await self.deleter.delete(place, deletion.DeleteOptions(**asked))
 
     async def gone(self, kind: resource.Resource, name: str) -> None:
@@ -58,9 +56,9 @@ async def world(directory: Path, *, keep_changes: int = store.KEEP_CHANGES) -> A
     held = store.Store(directory / "control.db", keep_changes=keep_changes)
     await held.start()
     now = clock.ManualClock()
-    writer = crud.Writer(held, clock=now, new_uid=ids.new_uid, entropy=random.Random(1))
+    writer = crud.ObjectWriter(held, clock=now, new_uid=ids.new_uid, entropy=random.Random(1))
     deleter = deletion.Deleter(writer)
-    keeper = namespaces.Keeper(writer, deleter, ca="CA")
+    keeper = namespaces.NamespaceController(writer, deleter, ca="CA")
     await keeper.start()
     try:
         yield World(held, writer, deleter, now)

@@ -8,7 +8,7 @@ production clusters: one process, no replication, no network between Pods.
 - `store` and `database` keep objects: in memory for reads, durable before a change is visible.
 - `apiserver` is Kubernetes REST over the store. `app` takes a request through `requests`,
   `authn` and `authz` to `resources`, and from there it goes to `lists` (GET), `crud` with
-  `admission` (writes), `deletion` or `watches`.
+  `admission` (writes), `deletion` or `watching`.
 - `gc`, `binder`, `taint_eviction` and `pod_gc` are controllers that every cluster has; namespaces,
   definitions and aggregated roles have theirs in `apiserver`.
 - `extensions` is what others install: kinds as CustomResourceDefinitions, with rules. No kind of

@@ -54,7 +54,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     of its group and namespace, as roles write it, and a name. None: nothing more."""
     warnings: Warn = no_warnings
     sample: Sample = _no_sample
-    """What it makes: the server refuses what it would not create (`apiserver.created_objects`)."""
+    """What it makes: the server refuses what it would not create (`apiserver.samples`)."""
     pod_template: str = ""
     """A field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
 

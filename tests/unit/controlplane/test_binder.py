@@ -89,9 +89,9 @@ async def test_other_pods_are_not_ours(world: objects.World, more: dict[str, str
 
 async def change(world: objects.World, name: str, *, subresource: str = "", **part: Any) -> None:
     """Write parts of a Pod as its user or its node does."""
-    place = crud.object_ref(PODS, "default", name)
+    place = crud.where(PODS, "default", name)
     await world.writer.change_here(
-        place, lambda found: {**found, **part}, crud.WriteOptions(), subresource=subresource
+        place, lambda found: {**found, **part}, crud.Options(), subresource=subresource
     )
 
 

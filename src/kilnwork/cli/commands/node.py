@@ -15,8 +15,8 @@ import click
 import uvloop
 
 from kilnwork.api import names
-from kilnwork.cli import directories, exits, foreground, options, progress
-from kilnwork.controlplane.node import registration, removal, virtual
+from kilnwork.cli import directory_type, exits, foreground_server, options, wait_notice
+from kilnwork.controlplane.node import registration, removal, virtual_node
 from kilnwork.kit import clock, paths
 from kilnwork.kube import config
 
@@ -50,11 +50,13 @@ TAINT = options.Parsed("taint", _taint)
     help="Port for logs and exec; default a free one.",
 )
 @click.option(
-    "--data", type=directories.Directory(), help="Data directory; default one for each node's name."
+    "--data",
+    type=directory_type.Directory(),
+    help="Data directory; default one for each node's name.",
 )
 @click.option(
     "--workdir",
-    type=directories.Directory(exists=True),
+    type=directory_type.Directory(exists=True),
     help="Where containers run that name no directory; default the current directory.",
 )
 @click.option(
@@ -85,7 +87,7 @@ TAINT = options.Parsed("taint", _taint)
 @click.option(
     "--remove", is_flag=True, help="End the node's Pods and delete it, wherever it runs; then end."
 )
-@foreground.logged
+@foreground_server.logged
 @options.target
 def command(  # noqa: PLR0913 - one for each option
     *,
@@ -112,13 +114,13 @@ def command(  # noqa: PLR0913 - one for each option
         Path(target.kubeconfig) if target.kubeconfig else None, context=target.context
     )
     chosen = name or names.dns_label(socket.gethostname())
-    settings = virtual.Settings(
+    settings = virtual_node.VirtualNodeSettings(
         name=chosen,
         directory=(data or paths.data_dir() / "nodes" / chosen).absolute(),
         workdir=(workdir or Path.cwd()).absolute(),
         address=address or facing(kube.server),
         port=port,
-        taints=() if no_taint else taints or (virtual.PROVIDER,),
+        taints=() if no_taint else taints or (virtual_node.PROVIDER,),
         labels=read_labels(labels),
         client_ca=client_ca_file,
         keeps_pods=keep_pods,
@@ -128,22 +130,26 @@ def command(  # noqa: PLR0913 - one for each option
     if remove:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_remove(kube, settings))
-    return foreground.serve(lambda _: _make(kube, settings), ready=_say_ready)
+    return foreground_server.serve(lambda _: _make(kube, settings), ready=_say_ready)
 
 
-def _make(kube: config.Config, settings: virtual.Settings) -> virtual.VirtualNode:
-    return virtual.VirtualNode(kube, settings, on_removed=lambda: os.kill(os.getpid(), SIGTERM))
+def _make(
+    kube: config.Config, settings: virtual_node.VirtualNodeSettings
+) -> virtual_node.VirtualNode:
+    return virtual_node.VirtualNode(
+        kube, settings, on_removed=lambda: os.kill(os.getpid(), SIGTERM)
+    )
 
 
-def _say_ready(node: virtual.VirtualNode) -> None:
+def _say_ready(node: virtual_node.VirtualNode) -> None:
     click.echo(
         f"node {node.settings.name} is ready, port {node.port} (data: {node.settings.directory})"
     )
     sys.stdout.flush()
 
 
-async def _remove(kube: config.Config, settings: virtual.Settings) -> int:
-    async with progress.waiting(f"removing node {settings.name}") as waiting:
+async def _remove(kube: config.Config, settings: virtual_node.VirtualNodeSettings) -> int:
+    async with wait_notice.waiting(f"removing node {settings.name}") as waiting:
         await removal.remove(kube, settings, say=waiting.say, time=clock.SystemClock())
     click.echo(f"node {settings.name} is removed")
     return exits.Exit.OK

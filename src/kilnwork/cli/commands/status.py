@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from kilnwork.api import filejobs, kinds, manager, meta, resource, task
-from kilnwork.cli import errors, file_jobs, options, progress, render, session
+from kilnwork.cli import errors, file_jobs, options, render, session, wait_notice
 from kilnwork.endpoints import discovery
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
@@ -54,7 +54,7 @@ async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
     """The facts once the server is ready; the kubeconfig may not exist yet either."""
     text, said = "waiting for the server", ""
     try:
-        async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
+        async with asyncio.timeout(timeout_s), wait_notice.waiting(text) as waiting:
             while True:
                 try:
                     return await _ready_facts()

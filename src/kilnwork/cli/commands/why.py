@@ -10,19 +10,19 @@ from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource, task
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     job_names,
     job_objects,
-    journal,
+    object_waits,
     options,
     pond_objects,
     render,
     session,
     set_objects,
+    shell_completion,
     task_clusters,
-    waiting,
+    task_lists,
 )
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
@@ -32,7 +32,7 @@ FIRST_LOOK_S = 3.0
 
 
 @click.command()
-@click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=completing.subjects)
+@click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=shell_completion.subjects)
 @options.target
 @options.data
 @options.output("json")
@@ -55,7 +55,7 @@ def command(subject: str, form: str | None) -> None:
         click.echo(render.json_text(document), nl=False)
     else:
         click.echo(document["why"])
-        for line in journal.traceback(document.get("error")):
+        for line in task_lists.traceback(document.get("error")):
             click.echo(line)
 
 
@@ -140,7 +140,7 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     if not (found.get("status") or {}).get("state"):
         found = await _looked_at(s, name, found)
     status = found.get("status") or {}
-    facts = why.Facts.of_object(found)
+    facts = why.TaskFacts.of_object(found)
     document = {
         "why": why.sentence(facts, now=s.clock.wall()),
         "state": status.get("state", ""),
@@ -158,9 +158,9 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
 async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:
     """A new Task once the manager has said something of it, which takes a moment; as it is when
     that takes longer."""
-    subject = waiting.Subject(api_kinds.TASKS, name, s.one_namespace())
+    subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
     with contextlib.suppress(errors.TimedOut):
-        seen = await waiting.until(
+        seen = await object_waits.until(
             s,
             subject,
             lambda now: now is None or bool((now.get("status") or {}).get("state")),
@@ -193,7 +193,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
     name = f"{served.kind} {found['metadata']['name']}"
     status = found.get("status") or {}
     if status.get("phase") and (status.get("reason") or status.get("message")):
-        return f"{name} is {_full_stop(waiting.described(found))}"
+        return f"{name} is {_full_stop(object_waits.described(found))}"
     for container in status.get("containerStatuses") or ():
         for kind in ("waiting", "terminated"):
             state = (container.get("state") or {}).get(kind)
@@ -207,7 +207,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
     if status.get("phase") and not bad:
         return f"{name} is {status['phase']}."
     parts = _together(bad or status.get("conditions") or ())
-    return f"{name}: {_full_stop('; '.join(parts) or waiting.described(found))}"
+    return f"{name}: {_full_stop('; '.join(parts) or object_waits.described(found))}"
 
 
 def _last_end(container: dict[str, Any]) -> str:

@@ -79,16 +79,16 @@ def is_first(role: meta.JsonObject) -> bool:
     return all(labels.get(key) == value for key, value in _LABELS.items())
 
 
-async def ensure(writer: crud.Writer, extended: extensions.Extensions) -> None:
+async def ensure(writer: crud.ObjectWriter, extended: extensions.Extensions) -> None:
     """Make the roles that are missing, and add the rules that those lack that are there."""
     wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
     for kind, obj in wanted:
-        named = crud.object_ref(kind, "", obj["metadata"]["name"])
+        named = crud.where(kind, "", obj["metadata"]["name"])
         stored = writer.store.get(named.key)
         try:
             if stored is None:
-                await writer.create(crud.object_ref(kind, "", ""), obj, crud.WriteOptions())
+                await writer.create(crud.where(kind, "", ""), obj, crud.Options())
             elif kind is resource.CLUSTER_ROLES:
                 await _add_rules(writer, named, stored.decode(), obj["rules"])
         except statuses.StatusError as error:
@@ -97,15 +97,16 @@ async def ensure(writer: crud.Writer, extended: extensions.Extensions) -> None:
 
 
 async def _add_rules(
-    writer: crud.Writer, place: crud.ObjectRef, role: meta.JsonObject, wanted: list[meta.JsonObject]
+    writer: crud.ObjectWriter,
+    place: crud.Where,
+    role: meta.JsonObject,
+    wanted: list[meta.JsonObject],
 ) -> None:
     """Add the rules that a role lacks, for instance those of kinds that are installed since."""
     annotations = role["metadata"].get("annotations") or {}
-    missing = authz.lacking(role.get("rules") or [], wanted)
+    missing = authz.missing_rules(role.get("rules") or [], wanted)
     if not missing or not is_first(role) or annotations.get(_AUTOUPDATE) == "false":
         return
     await writer.change(
-        place,
-        lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]},
-        crud.WriteOptions(),
+        place, lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]}, crud.Options()
     )

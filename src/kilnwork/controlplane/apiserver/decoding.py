@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import meta, quantities, resource
-from kilnwork.controlplane.apiserver import builtin, causes, fieldtypes, statuses, structural
-from kilnwork.controlplane.apiserver.fieldtypes import Form
+from kilnwork.controlplane.apiserver import builtin, causes, field_types, statuses, structural
+from kilnwork.controlplane.apiserver.field_types import ValueForm
 
 
-class Read(NamedTuple):
+class DecodedObject(NamedTuple):
     """A new object, and the paths of what was left out (`spec.foo`, `spec.env[0].bar`)."""
 
     obj: meta.JsonObject
@@ -25,8 +25,8 @@ class Read(NamedTuple):
 
 
 def read(
-    served: builtin.Served, given: meta.JsonObject, *, known: meta.JsonObject | None = None
-) -> Read:
+    served: builtin.ServedResource, given: meta.JsonObject, *, known: meta.JsonObject | None = None
+) -> DecodedObject:
     """What the server makes of `given`, which stays as it is; raises WrongType.
 
     `known`: an object that was read before. Parts of `given` that are the very same objects are
@@ -38,25 +38,27 @@ def read(
     unknown: list[str] = []
     if served.schema is None:
         reader = _Reader(unknown)
-        obj = reader.struct(fieldtypes.of(served), given, "")
-        return Read(obj, unknown)
+        obj = reader.struct(field_types.of(served), given, "")
+        return DecodedObject(obj, unknown)
     obj, unknown = structural.prune_and_default(served.schema, given)
     if obj.get("metadata") is not None:
         obj["metadata"] = _read_metadata(obj["metadata"], unknown)
-    return Read(obj, unknown)
+    return DecodedObject(obj, unknown)
 
 
-def _read_beside(served: builtin.Served, given: meta.JsonObject, known: meta.JsonObject) -> Read:
+def _read_beside(
+    served: builtin.ServedResource, given: meta.JsonObject, known: meta.JsonObject
+) -> DecodedObject:
     kept = {k: part for k, part in given.items() if part is not None and part is known.get(k)}
     rest = {k: part for k, part in given.items() if k not in kept}
     if served.schema is None:
         unknown: list[str] = []
-        made = _Reader(unknown, _long_lists(known)).struct(fieldtypes.of(served), rest, "")
+        made = _Reader(unknown, _long_lists(known)).struct(field_types.of(served), rest, "")
     else:
         made, unknown = read(served, rest)
     parts = made | kept
     in_order = {name: parts[name] for name in given if name in parts}
-    return Read(in_order | parts, unknown)
+    return DecodedObject(in_order | parts, unknown)
 
 
 def _long_lists(known: meta.JsonObject) -> dict[str, list[Any]]:
@@ -69,16 +71,16 @@ def _long_lists(known: meta.JsonObject) -> dict[str, list[Any]]:
     }
 
 
-def read_as(type_: fieldtypes.Type, given: meta.JsonObject) -> Read:
+def read_as(type_: field_types.FieldType, given: meta.JsonObject) -> DecodedObject:
     """The same for something that is no object: options, for example."""
     unknown: list[str] = []
-    return Read(_Reader(unknown).struct(type_, given, ""), unknown)
+    return DecodedObject(_Reader(unknown).struct(type_, given, ""), unknown)
 
 
 def _read_metadata(given: Any, unknown: list[str]) -> meta.JsonObject:
     """Metadata of a custom object, which has a decoder of its own: paths begin in it."""
     inside: list[str] = []
-    owner = fieldtypes.metadata()
+    owner = field_types.metadata()
     managed = given.get("managedFields") if isinstance(given, dict) else None
     if isinstance(managed, list) and all(isinstance(one, dict) for one in managed):
         given = {k: v for k, v in given.items() if k != "managedFields"}
@@ -97,7 +99,7 @@ class WrongType(Unreadable):
     """A field has another type than its kind says."""
 
 
-def check_kind(served: builtin.Served, obj: meta.JsonObject) -> None:
+def check_kind(served: builtin.ServedResource, obj: meta.JsonObject) -> None:
     """That the object is of this kind; apiVersion and kind may be missing. Raises Unreadable.
 
     For custom kinds 400 and 422 at once, as k8s.io/apiextensions-apiserver has it.
@@ -192,8 +194,8 @@ def judge_body(
         raise cannot_be_handled(kind, body, error) from error
 
 
-_STRUCT, _MAP, _LIST, _ANY = Form.STRUCT, Form.MAP, Form.LIST, Form.ANY
-_QUANTITY = Form.QUANTITY
+_STRUCT, _MAP, _LIST, _ANY = ValueForm.STRUCT, ValueForm.MAP, ValueForm.LIST, ValueForm.ANY
+_QUANTITY = ValueForm.QUANTITY
 
 
 class _Reader:
@@ -205,7 +207,9 @@ class _Reader:
         self._unknown = unknown
         self._known = known
 
-    def struct(self, type_: fieldtypes.Type, given: dict[str, Any], path: str) -> meta.JsonObject:
+    def struct(
+        self, type_: field_types.FieldType, given: dict[str, Any], path: str
+    ) -> meta.JsonObject:
         result: meta.JsonObject = {}
         fields = type_.fields
         for name, value in given.items():
@@ -221,7 +225,12 @@ class _Reader:
         return result
 
     def value(
-        self, type_: fieldtypes.Type, value: Any, path: str, *, owner: fieldtypes.Type | None = None
+        self,
+        type_: field_types.FieldType,
+        value: Any,
+        path: str,
+        *,
+        owner: field_types.FieldType | None = None,
     ) -> Any:
         form = type_.form
         if form is _STRUCT and type(value) is dict:
@@ -236,8 +245,10 @@ class _Reader:
             return self._list(type_, value, path, owner=owner)
         return self._map(type_, value, path) if form is _MAP else value
 
-    def _map(self, type_: fieldtypes.Type, value: dict[str, Any], path: str) -> dict[str, Any]:
-        item = type_.item or fieldtypes.ANY
+    def _map(
+        self, type_: field_types.FieldType, value: dict[str, Any], path: str
+    ) -> dict[str, Any]:
+        item = type_.item or field_types.ANY
         if item.form is _ANY:
             return value
         made, plain = {}, _PLAIN.get(item.form)
@@ -253,9 +264,14 @@ class _Reader:
         return made
 
     def _list(
-        self, type_: fieldtypes.Type, value: list[Any], path: str, *, owner: fieldtypes.Type | None
+        self,
+        type_: field_types.FieldType,
+        value: list[Any],
+        path: str,
+        *,
+        owner: field_types.FieldType | None,
     ) -> list[Any]:
-        item = type_.item or fieldtypes.ANY
+        item = type_.item or field_types.ANY
         if item.form is _ANY:
             return value
         plain = _PLAIN.get(item.form)
@@ -272,32 +288,32 @@ class _Reader:
         ]
 
 
-_PLAIN = {Form.TEXT: str, Form.BOOLEAN: bool}
+_PLAIN = {ValueForm.TEXT: str, ValueForm.BOOLEAN: bool}
 """Forms that all values of one Python type fit: checked without a call, as most are texts."""
 
-_FITS: dict[Form, Callable[[Any], bool]] = {
-    Form.STRUCT: lambda v: isinstance(v, dict),
-    Form.MAP: lambda v: isinstance(v, dict),
-    Form.LIST: lambda v: isinstance(v, list),
-    Form.TEXT: lambda v: isinstance(v, str),
-    Form.BOOLEAN: lambda v: isinstance(v, bool),
-    Form.INTEGER: lambda v: (
+_FITS: dict[ValueForm, Callable[[Any], bool]] = {
+    ValueForm.STRUCT: lambda v: isinstance(v, dict),
+    ValueForm.MAP: lambda v: isinstance(v, dict),
+    ValueForm.LIST: lambda v: isinstance(v, list),
+    ValueForm.TEXT: lambda v: isinstance(v, str),
+    ValueForm.BOOLEAN: lambda v: isinstance(v, bool),
+    ValueForm.INTEGER: lambda v: (
         isinstance(v, int) and not isinstance(v, bool) and -(2**63) <= v < 2**63
     ),
-    Form.NUMBER: lambda v: isinstance(v, int | float) and not isinstance(v, bool),
-    Form.QUANTITY: lambda _: True,
-    Form.ANY: lambda _: True,
+    ValueForm.NUMBER: lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+    ValueForm.QUANTITY: lambda _: True,
+    ValueForm.ANY: lambda _: True,
 }
 
-_ZERO: dict[Form, Callable[[], Any]] = {
-    Form.STRUCT: dict,
-    Form.MAP: dict,
-    Form.LIST: list,
-    Form.TEXT: str,
-    Form.INTEGER: int,
-    Form.NUMBER: int,
-    Form.BOOLEAN: bool,
-    Form.QUANTITY: lambda: "0",
+_ZERO: dict[ValueForm, Callable[[], Any]] = {
+    ValueForm.STRUCT: dict,
+    ValueForm.MAP: dict,
+    ValueForm.LIST: list,
+    ValueForm.TEXT: str,
+    ValueForm.INTEGER: int,
+    ValueForm.NUMBER: int,
+    ValueForm.BOOLEAN: bool,
+    ValueForm.QUANTITY: lambda: "0",
 }
 """What null comes to in a list or map: Go has no null there."""
 
@@ -305,17 +321,19 @@ _ZERO: dict[Form, Callable[[], Any]] = {
 def _quantity(value: Any) -> Any:
     """A resource quantity, unchanged. Raises WrongType in the words of Go's parser."""
     try:
-        quantities.parse(value if isinstance(value, str) else causes.shown(value))
+        quantities.parse(value if isinstance(value, str) else causes.quoted(value))
     except ValueError as error:
         raise WrongType(str(error)) from None
     return value
 
 
-def _problem(type_: fieldtypes.Type, value: Any, path: str, owner: fieldtypes.Type | None) -> str:
+def _problem(
+    type_: field_types.FieldType, value: Any, path: str, owner: field_types.FieldType | None
+) -> str:
     """As json.UnmarshalTypeError.Error: without positions in lists and keys of maps."""
     plain = ".".join(part.partition("[")[0] for part in path.split("."))
     found = _json_name(value)
-    struct = owner.struct if owner is not None and owner.form is Form.STRUCT else ""
+    struct = owner.struct if owner is not None and owner.form is ValueForm.STRUCT else ""
     if not struct:
         struct = _STRUCT_OF_MAPS.get(plain.rpartition(".")[2], "ConfigMap")
     where = f"Go struct field {struct}.{plain}" if struct else f"Go struct field {plain}"

@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import (
     crud,
     decoding,
     definitions,
-    fieldtypes,
+    field_types,
     requests,
     statuses,
 )
@@ -51,10 +51,10 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     propagation: str = ""
-    options: crud.WriteOptions = msgspec.field(default_factory=crud.WriteOptions)
+    options: crud.Options = msgspec.field(default_factory=crud.Options)
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class DeletionDecision(msgspec.Struct, frozen=True):
     """What a DELETE does: `remove` now, or store `marked`, or (None) nothing more than before.
 
     With both, `marked` is only shown: a Pod that is removed has no grace left.
@@ -64,7 +64,7 @@ class Verdict(msgspec.Struct, frozen=True):
     marked: meta.JsonObject | None = None
 
 
-async def asked(request: requests.ApiRequest, options: crud.WriteOptions) -> DeleteOptions:
+async def asked(request: requests.ApiRequest, options: crud.Options) -> DeleteOptions:
     """DeleteOptions of a request's body, else of its query; 422 when they make no sense."""
     raw = await request.body()
     document: meta.JsonObject = {}
@@ -78,9 +78,7 @@ async def asked(request: requests.ApiRequest, options: crud.WriteOptions) -> Del
     return parse(document, request.query, options)
 
 
-def parse(
-    document: meta.JsonObject, query: requests.Query, options: crud.WriteOptions
-) -> DeleteOptions:
+def parse(document: meta.JsonObject, query: requests.Query, options: crud.Options) -> DeleteOptions:
     """DeleteOptions of a document, else of the query; 500 when they cannot be read."""
     given = _read(document)
     grace = given.get("gracePeriodSeconds")
@@ -112,7 +110,7 @@ def _read(document: meta.JsonObject) -> meta.JsonObject:
             raise decoding.Unreadable(
                 f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
             )
-        return decoding.read_as(fieldtypes.named(_TYPE), document).obj
+        return decoding.read_as(field_types.named(_TYPE), document).obj
     except decoding.Unreadable as error:
         raise statuses.plain_internal(str(error)) from error
 
@@ -133,25 +131,25 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
 
 
 def decide(
-    place: crud.ObjectRef, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
-) -> Verdict:
+    place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
+) -> DeletionDecision:
     """What deleting `obj` (a copy, which may be changed) comes to."""
     found = obj["metadata"]
     grace = _grace_s(place, obj, asked)
     deleting = "deletionTimestamp" in found
     if place.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
-        return Verdict(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
+        return DeletionDecision(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
     finalizers = _finalizers(found, asked)
     held = place.kind == resource.NAMESPACES and (
         not deleting or bool((obj.get("spec") or {}).get("finalizers"))
     )
     if held and deleting:
-        return Verdict()
+        return DeletionDecision()
     if not finalizers and grace == 0 and not held:
-        return Verdict(remove=True, marked=_without_grace(place, obj, now_s))
+        return DeletionDecision(remove=True, marked=_without_grace(place, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
     if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
-        return Verdict()
+        return DeletionDecision()
     grace = min(grace, before) if deleting else grace
     found["deletionTimestamp"] = (
         clocks.rfc3339(now_s + grace)
@@ -168,12 +166,10 @@ def decide(
     if place.kind == resource.NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         del found["deletionGracePeriodSeconds"]
-    return Verdict(marked=obj)
+    return DeletionDecision(marked=obj)
 
 
-def _without_grace(
-    place: crud.ObjectRef, obj: meta.JsonObject, now_s: float
-) -> meta.JsonObject | None:
+def _without_grace(place: crud.Where, obj: meta.JsonObject, now_s: float) -> meta.JsonObject | None:
     """The Pod as the response to its removal shows it; None for kinds without a grace period."""
     if place.kind != resource.PODS:
         return None
@@ -185,7 +181,7 @@ def _without_grace(
     return obj
 
 
-def _grace_s(place: crud.ObjectRef, obj: meta.JsonObject, asked: DeleteOptions) -> int:
+def _grace_s(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> int:
     """Only Pods have grace, and only where something of them may still run."""
     if place.kind != resource.PODS:
         return 0
@@ -210,11 +206,11 @@ def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:
 class Deleter:
     """Carries deletions out."""
 
-    def __init__(self, writer: crud.Writer) -> None:
+    def __init__(self, writer: crud.ObjectWriter) -> None:
         self._writer = writer
         self._store = writer.store
 
-    async def delete(self, place: crud.ObjectRef, asked: DeleteOptions) -> crud.WriteOutcome:
+    async def delete(self, place: crud.Where, asked: DeleteOptions) -> crud.Outcome:
         """Delete one object; the outcome holds its last or its marked state."""
         self._check_allowed(place)
         for _ in range(_TRIES):
@@ -232,8 +228,8 @@ class Deleter:
         raise statuses.conflict(place.kind, place.name)
 
     async def delete_all(
-        self, places: Iterable[crud.ObjectRef], asked: DeleteOptions
-    ) -> list[crud.WriteOutcome]:
+        self, places: Iterable[crud.Where], asked: DeleteOptions
+    ) -> list[crud.Outcome]:
         """Delete each of a collection; one that has gone meanwhile is passed over.
 
         The outcomes hold what there was before, as the real server shows it.
@@ -252,27 +248,31 @@ class Deleter:
         return outcomes
 
     async def _carry_out(
-        self, place: crud.ObjectRef, head: objects.Stored, verdict: Verdict, asked: DeleteOptions
-    ) -> crud.WriteOutcome:
+        self,
+        place: crud.Where,
+        head: objects.Stored,
+        verdict: DeletionDecision,
+        asked: DeleteOptions,
+    ) -> crud.Outcome:
         if asked.options.dry_run:
             raw = head.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
-            return crud.WriteOutcome(raw, gone=verdict.remove)
+            return crud.Outcome(raw, gone=verdict.remove)
         if verdict.remove:
             change = await self._store.remove(place.key, expected=head.sequence)
             shown = change.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
-            return crud.WriteOutcome(shown, gone=True)
+            return crud.Outcome(shown, gone=True)
         if verdict.marked is None:
             await self._store.settle(place.key)
-            return crud.WriteOutcome(head.raw)
+            return crud.Outcome(head.raw)
         stored = await self._store.put(place.key, verdict.marked, expected=head.sequence)
-        return crud.WriteOutcome(stored.raw)
+        return crud.Outcome(stored.raw)
 
-    def _check_allowed(self, place: crud.ObjectRef) -> None:
+    def _check_allowed(self, place: crud.Where) -> None:
         if place.kind == resource.NAMESPACES and place.name in _KEPT_NAMESPACES:
             raise statuses.refused(place.kind, place.name, "this namespace may not be deleted")
 
 
-def _check_preconditions(place: crud.ObjectRef, obj: meta.JsonObject, asked: DeleteOptions) -> None:
+def _check_preconditions(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> None:
     found = obj["metadata"]
     if asked.uid and asked.uid != found["uid"]:
         raise statuses.unmet(

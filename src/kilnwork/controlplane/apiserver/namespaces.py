@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, store_keeper
+from kilnwork.controlplane import objects, store_controller
 from kilnwork.controlplane.apiserver import (
     builtin,
     crud,
@@ -37,10 +37,10 @@ _LOOK_AGAIN_S = 1.0
 """How late the conditions may be with what changes in a namespace and does not go."""
 
 
-class Keeper(store_keeper.StoreKeeper[str]):
+class NamespaceController(store_controller.StoreController[str]):
     """Keeps the namespaces of one store."""
 
-    def __init__(self, writer: crud.Writer, deleter: deletion.Deleter, *, ca: str) -> None:
+    def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter, *, ca: str) -> None:
         super().__init__("namespaces", writer)
         self._deleter = deleter
         self._ca = ca
@@ -71,19 +71,19 @@ class Keeper(store_keeper.StoreKeeper[str]):
         await self._make(resource.SERVICE_ACCOUNTS, namespace, account)
         root = {"metadata": {"name": _ROOT_CA}, "data": {"ca.crt": self._ca}}
         await self._make(resource.CONFIG_MAPS, namespace, root)
-        place = crud.object_ref(resource.CONFIG_MAPS, namespace, _ROOT_CA)
+        place = crud.where(resource.CONFIG_MAPS, namespace, _ROOT_CA)
         stored = self._store.get(place.key)
         if stored is not None and stored.decode().get("data") != root["data"]:
             renewed = {"data": root["data"]}
-            await self._writer.change(place, lambda obj: obj | renewed, crud.WriteOptions())
+            await self._writer.change(place, lambda obj: obj | renewed, crud.Options())
 
     async def _make(self, kind: resource.Resource, namespace: str, obj: meta.JsonObject) -> None:
-        place = crud.object_ref(kind, namespace, "")
-        named = crud.object_ref(kind, namespace, obj["metadata"]["name"])
+        place = crud.where(kind, namespace, "")
+        named = crud.where(kind, namespace, obj["metadata"]["name"])
         if self._store.head(named.key) is not None:
             return
         try:
-            await self._writer.create(place, obj, crud.WriteOptions())
+            await self._writer.create(place, obj, crud.Options())
         except statuses.StatusError as error:
             if error.code not in (403, 404, 409):  # terminating, gone, another was faster
                 raise
@@ -107,7 +107,7 @@ class Keeper(store_keeper.StoreKeeper[str]):
         return gone and (key.resource, key.name) == account
 
     async def _look(self, name: str) -> None:
-        stored = self._store.get(crud.object_ref(resource.NAMESPACES, "", name).key)
+        stored = self._store.get(crud.where(resource.NAMESPACES, "", name).key)
         if stored is None:
             self._terminating.discard(name)
         elif stored.metadata().deletion_timestamp:
@@ -118,7 +118,7 @@ class Keeper(store_keeper.StoreKeeper[str]):
 
     async def _empty(self, name: str) -> None:
         """Delete what is in it, Pods first; when nothing is left, our part is done."""
-        place = crud.object_ref(resource.NAMESPACES, "", name)
+        place = crud.where(resource.NAMESPACES, "", name)
         stored = self._store.get(place.key)
         if stored is None or not _spec_finalizers(stored.decode()):
             return  # a client has removed the finalizer: nothing is to be waited for
@@ -136,15 +136,18 @@ class Keeper(store_keeper.StoreKeeper[str]):
             self._look_again(name)
         elif not remaining.objects:
             await self._writer.change_here(
-                place, _without_ours, crud.WriteOptions(), subresource="finalize"
+                place, _without_ours, crud.Options(), subresource="finalize"
             )
 
     async def _delete_all(
-        self, served: builtin.Served, namespace: str, remaining: namespace_conditions.Remaining
+        self,
+        served: builtin.ServedResource,
+        namespace: str,
+        remaining: namespace_conditions.Remaining,
     ) -> None:
         qualified = served.resource.qualified
         places = [
-            crud.ObjectRef(served, s.key.namespace, s.key.name)
+            crud.Where(served, s.key.namespace, s.key.name)
             for s in self._store.select(qualified, namespace)
         ]
         if not places:
@@ -160,7 +163,7 @@ class Keeper(store_keeper.StoreKeeper[str]):
         left = self._store.select(qualified, namespace)
         remaining.add(served.resource, (stored.metadata() for stored in left))
 
-    async def _tell(self, place: crud.ObjectRef, remaining: namespace_conditions.Remaining) -> None:
+    async def _tell(self, place: crud.Where, remaining: namespace_conditions.Remaining) -> None:
         """Write the conditions; not when they are as before."""
 
         def with_conditions(obj: meta.JsonObject) -> meta.JsonObject:
@@ -169,9 +172,7 @@ class Keeper(store_keeper.StoreKeeper[str]):
             conditions = namespace_conditions.updated(before, remaining, now=self._writer.now())
             return obj | {"status": {**status, "conditions": conditions}}
 
-        await self._writer.change_here(
-            place, with_conditions, crud.WriteOptions(), subresource="status"
-        )
+        await self._writer.change_here(place, with_conditions, crud.Options(), subresource="status")
 
     def _look_again(self, name: str) -> None:
         """Once more in a while, whatever happens meanwhile."""

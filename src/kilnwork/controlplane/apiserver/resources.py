@@ -17,18 +17,18 @@ from kilnwork.controlplane.apiserver import (
     crud,
     decoding,
     deletion,
-    duplicate_fields,
+    duplicates,
     lists,
     managed_fields,
     namespaces,
     options,
-    patching,
+    patches,
     podexec,
     podlogs,
     requests,
-    response_forms,
+    response_formats,
     responses,
-    scaling,
+    scale_subresource,
     statuses,
     subresources,
     tables,
@@ -48,13 +48,13 @@ _POSTED = {
 """Kinds of the bodies that are posted below an object."""
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class ServerParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the API server is made of: filled in by `cluster`, running when requests come."""
 
-    writer: crud.Writer
+    writer: crud.ObjectWriter
     deleter: deletion.Deleter
-    hub: watches.Hub
-    keeper: namespaces.Keeper
+    hub: watches.WatchHub
+    keeper: namespaces.NamespaceController
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
     minter: tokens.Tokens
@@ -64,16 +64,18 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
 
 
-class Resources:
+class ResourceHandler:
     """One request for a resource."""
 
-    def __init__(self, parts: Parts, request: requests.ApiRequest, response: asgi.Response) -> None:
+    def __init__(
+        self, parts: ServerParts, request: requests.ApiRequest, response: asgi.Response
+    ) -> None:
         self._parts = parts
         self._request = request
         self._response = response
         self._served = parts.writer.kinds.of(request.served)
         namespace = request.namespace if request.served.namespaced else ""
-        self._place = crud.ObjectRef(self._served, namespace, request.name)
+        self._place = crud.Where(self._served, namespace, request.name)
         self._now = parts.writer.clock.wall()
 
     async def respond(self) -> None:
@@ -81,7 +83,7 @@ class Resources:
         if request.subresource:
             await self._subresource()
             return
-        response_forms.accepted(request.accept, custom=self._served.custom)
+        response_formats.accepted(request.accept, custom=self._served.custom)
         verbs: dict[str, Callable[[], Awaitable[None]]] = {
             "get": self._get,
             "list": self._list,
@@ -130,14 +132,14 @@ class Resources:
             found = writer.store.get(self._place.key)
             if found is None:
                 raise statuses.not_found(self._place.kind, self._place.name)
-            scale = scaling.of(self._served, found.decode())
+            scale = scale_subresource.of(self._served, found.decode())
             await responses.document(self._response, scale)
             return
         oddities: tuple[str, ...] = ()
         body: meta.JsonObject = {}
         if request.verb == "patch":
             raw, form = await request.body(), request.content_type
-            decode = scaling.applied if form == patching.APPLY else patching.decode
+            decode = scale_subresource.applied if form == patches.APPLY else patches.decode
             change, oddities = decode(raw, form, self._served)
         else:
             body, oddities = await self._body()
@@ -145,8 +147,8 @@ class Resources:
             def change(_: meta.JsonObject) -> meta.JsonObject:
                 return body
 
-        warnings = self._judged(scaling.SCALE.resource, body, self._options(oddities))
-        raw = await scaling.change(writer, self._place, change, self._options())
+        warnings = self._judged(scale_subresource.SCALE.resource, body, self._options(oddities))
+        raw = await scale_subresource.change(writer, self._place, change, self._options())
         await self._response.send(200, asgi.JSON, raw, headers=warnings)
 
     async def _logs(self) -> None:
@@ -185,11 +187,11 @@ class Resources:
             )
         await self._response.send(201, asgi.JSON, raw, headers=warnings)
 
-    def _options(self, oddities: tuple[str, ...] = ()) -> crud.WriteOptions:
+    def _options(self, oddities: tuple[str, ...] = ()) -> crud.Options:
         request = self._request
-        apply = request.verb == "patch" and request.content_type == patching.APPLY
+        apply = request.verb == "patch" and request.content_type == patches.APPLY
         found = options.WriteOptions.parse(request.query, verb=request.verb, apply=apply)
-        return crud.WriteOptions(
+        return crud.Options(
             user=self._request.user,
             dry_run=found.dry_run,
             field_validation=found.field_validation,
@@ -200,10 +202,10 @@ class Resources:
     async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
         raw, form = await self._request.body(), self._request.content_type
         obj = bodies.decode_object(raw, form)
-        return obj, duplicate_fields.texts(raw, form, obj, typed=not self._served.custom)
+        return obj, duplicates.texts(raw, form, obj, typed=not self._served.custom)
 
     def _judged(
-        self, kind: resource.Resource, body: meta.JsonObject, how: crud.WriteOptions
+        self, kind: resource.Resource, body: meta.JsonObject, how: crud.Options
     ) -> asgi.Headers:
         """Warnings of a body that is not kept itself."""
         return responses.warnings(
@@ -235,7 +237,7 @@ class Resources:
         await self._response.send(200, asgi.JSON, shown)
 
     async def _watch(self) -> None:
-        form = response_forms.streamed(self._request.accept, custom=self._served.custom)
+        form = response_formats.streamed(self._request.accept, custom=self._served.custom)
         wants = watches.asked(
             self._request,
             self._served,
@@ -273,7 +275,7 @@ class Resources:
                 return msgspec.json.encode(shown)
 
             return row
-        return lambda raw: msgspec.json.encode(response_forms.partial(msgspec.json.decode(raw)))
+        return lambda raw: msgspec.json.encode(response_formats.partial(msgspec.json.decode(raw)))
 
     async def _create(self) -> None:
         if self._served.terminating:
@@ -295,10 +297,10 @@ class Resources:
 
     async def _patch(self) -> None:
         request = self._request
-        if request.content_type == patching.APPLY:
+        if request.content_type == patches.APPLY:
             await self._apply()
             return
-        patch = patching.decode(await request.body(), request.content_type, self._served)
+        patch = patches.decode(await request.body(), request.content_type, self._served)
         outcome = await self._parts.writer.change(
             self._place,
             patch.change,
@@ -313,7 +315,7 @@ class Resources:
         options_ = self._options()
         raw = await request.body()
         obj = bodies.decode_applied(raw)
-        twice = duplicate_fields.in_applied(raw)
+        twice = duplicates.in_applied(raw)
         if twice and options_.field_validation == "Strict":
             raise statuses.bad_request(
                 f"error strict decoding YAML: error converting YAML to JSON: {twice}"
@@ -327,7 +329,7 @@ class Resources:
         )
         warnings = list(outcome.warnings)
         if twice and options_.field_validation == "Warn":
-            warnings += duplicate_fields.warnings([twice])
+            warnings += duplicates.warnings([twice])
         code = 201 if outcome.created else 200
         await self._send_one(outcome.raw, code=code, warnings=warnings)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import meta
 from kilnwork.api import schema as schemas
-from kilnwork.controlplane.apiserver import causes, duplicate_fields, patterns, statuses
+from kilnwork.controlplane.apiserver import causes, duplicates, patterns, statuses
 from kilnwork.kit import clock
 
 Schema = schemas.Schema
@@ -102,7 +102,7 @@ def unknown_fields(
     texts += [f'unknown field "{path}"' for path in paths]
     if field_validation == "Strict":
         raise StrictError(f"strict decoding error: {', '.join(texts)}")
-    return duplicate_fields.warnings(texts)
+    return duplicates.warnings(texts)
 
 
 def _shape(schema: Schema, value: Any, path: str, unknown: _Unknown) -> Any:

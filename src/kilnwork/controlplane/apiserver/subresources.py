@@ -38,7 +38,7 @@ _BINDINGS = msgspec.structs.replace(resource.PODS, plural="pods/binding")
 
 
 async def bind(
-    writer: crud.Writer, place: crud.ObjectRef, body: meta.JsonObject, options: crud.WriteOptions
+    writer: crud.ObjectWriter, place: crud.Where, body: meta.JsonObject, options: crud.Options
 ) -> bytes:
     """Put a Pod on a node (core/v1 Binding); 409 when it is on one already."""
     _check_name(body, place, "Binding")
@@ -70,18 +70,18 @@ async def bind(
     return msgspec.json.encode(_SUCCESS)
 
 
-def _check_name(body: meta.JsonObject, place: crud.ObjectRef, kind: str) -> None:
+def _check_name(body: meta.JsonObject, place: crud.Where, kind: str) -> None:
     if metadata.of(body).get("name") != place.name:
         raise statuses.bad_request(f"name in URL does not match name in {kind} object")
 
 
 async def evict(
     deleter: deletion.Deleter,
-    place: crud.ObjectRef,
+    place: crud.Where,
     body: meta.JsonObject,
     request: requests.ApiRequest,
     *,
-    options: crud.WriteOptions,
+    options: crud.Options,
 ) -> bytes:
     """Delete a Pod in good order (policy/v1 Eviction); there are no disruption budgets here."""
     _check_name(body, place, "Eviction")
@@ -92,10 +92,10 @@ async def evict(
 
 
 async def token(
-    writer: crud.Writer,
-    place: crud.ObjectRef,
+    writer: crud.ObjectWriter,
+    place: crud.Where,
     body: meta.JsonObject,
-    options: crud.WriteOptions,
+    options: crud.Options,
     *,
     minter: tokens.Tokens,
 ) -> bytes:

@@ -8,10 +8,10 @@ Kubernetes uses of it: structs and maps merge field by field, lists as sets, by 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kilnwork.controlplane.apiserver import fieldsets, fieldtypes
-from kilnwork.controlplane.apiserver.fieldtypes import Form, Merging, Type
+from kilnwork.controlplane.apiserver import field_sets, field_types
+from kilnwork.controlplane.apiserver.field_types import FieldType, Merging, ValueForm
 
-HERE = fieldsets.HERE
+HERE = field_sets.HERE
 
 
 class NotOfType(ValueError):
@@ -21,16 +21,16 @@ class NotOfType(ValueError):
 class Comparison(NamedTuple):
     """What differs between two objects, as sets of fields."""
 
-    added: fieldsets.Set
-    modified: fieldsets.Set
-    removed: fieldsets.Set
+    added: field_sets.Set
+    modified: field_sets.Set
+    removed: field_sets.Set
 
     @property
-    def taken(self) -> fieldsets.Set:
-        return fieldsets.union(self.added, self.modified)
+    def taken(self) -> field_sets.Set:
+        return field_sets.union(self.added, self.modified)
 
 
-def check(type_: Type, value: Any) -> None:
+def check(type_: FieldType, value: Any) -> None:
     """Raises NotOfType for unknown fields, wrong types and items without their keys."""
     found = list(_problems(type_, value, ""))
     if len(found) == 1:
@@ -39,22 +39,22 @@ def check(type_: Type, value: Any) -> None:
         raise NotOfType("errors:\n" + "\n".join(f"  {text}" for text in found))
 
 
-def fields(type_: Type, value: Any) -> fieldsets.Set:
+def fields(type_: FieldType, value: Any) -> field_sets.Set:
     return _collected(type_, value)
 
 
-def compare(type_: Type, old: Any, new: Any) -> Comparison:
+def compare(type_: FieldType, old: Any, new: Any) -> Comparison:
     """What makes `new` of `old`, which are both objects."""
     found = Comparison({}, {}, {})
     _compare_maps(type_, old, new, found)
     return found
 
 
-def merge(type_: Type, old: Any, new: Any) -> Any:
+def merge(type_: FieldType, old: Any, new: Any) -> Any:
     if _is_map(type_, old, new):
         made = dict(old or {})
         for name, value in (new or {}).items():
-            known = type_.below(name) or fieldtypes.ANY
+            known = type_.below(name) or field_types.ANY
             made[name] = merge(known, made.get(name), value)
         return made
     if _is_list(type_) and isinstance(old, list) and isinstance(new, list):
@@ -62,31 +62,31 @@ def merge(type_: Type, old: Any, new: Any) -> Any:
     return new
 
 
-def prune(type_: Type, merged: Any, last: fieldsets.Set, kept: fieldsets.Set) -> Any:
-    """Return an object without what its applier has owned (`last`), and neither it nor any other
-    manager owns now (`kept`).
+def prune(type_: FieldType, merged: Any, last: field_sets.Set, kept: field_sets.Set) -> Any:
+    """Return an object without what its applier has owned (`last`), and neither it nor anybody else
+    owns now (`kept`).
 
     As prune of merge/update.go, whose order matters: a field goes with all that is below it, also
     defaults that no manager owns; what is kept below keeps what is above it, if that is a field of
     a struct, and no item of a list or map.
     """
     last, kept = _with_structs(type_, last), _with_structs(type_, kept)
-    if not fieldsets.difference(last, kept):
+    if not field_sets.difference(last, kept):
         return merged
     there = _with_structs(type_, fields(type_, merged))
     left = _fields_left(type_, merged, last)
-    unowned = fieldsets.difference(there, fieldsets.union(left, kept))
+    unowned = field_sets.difference(there, field_sets.union(left, kept))
     left = _fields_left(type_, merged, unowned)
-    return _remove(type_, merged, fieldsets.intersection(fieldsets.difference(there, left), last))
+    return _remove(type_, merged, field_sets.intersection(field_sets.difference(there, left), last))
 
 
-def _fields_left(type_: Type, value: Any, gone: fieldsets.Set) -> fieldsets.Set:
+def _fields_left(type_: FieldType, value: Any, gone: field_sets.Set) -> field_sets.Set:
     return _with_structs(type_, fields(type_, _remove(type_, value, gone)))
 
 
-def _with_structs(type_: Type, known: fieldsets.Set) -> fieldsets.Set:
+def _with_structs(type_: FieldType, known: field_sets.Set) -> field_sets.Set:
     """Return a set with the fields of structs above its places (EnsureNamedFieldsAreMembers)."""
-    made: fieldsets.Set = {}
+    made: field_sets.Set = {}
     for element, below in known.items():
         if element == HERE or not below:
             made[element] = below
@@ -94,12 +94,12 @@ def _with_structs(type_: Type, known: fieldsets.Set) -> fieldsets.Set:
         kind, _, name = element.partition(":")
         is_field = kind == "f"
         item = type_.below(name) if is_field else type_.item
-        inside = _with_structs(item or fieldtypes.ANY, below)
+        inside = _with_structs(item or field_types.ANY, below)
         made[element] = {HERE: {}, **inside} if is_field and name in type_.fields else inside
     return made
 
 
-def _remove(type_: Type, value: Any, gone: fieldsets.Set) -> Any:
+def _remove(type_: FieldType, value: Any, gone: field_sets.Set) -> Any:
     """Return a value without the places in a set and what is below them; None if nothing is left,
     as RemoveItems does, which an object's schema may refuse then."""
     if not gone or type_.merging is Merging.ATOMIC:
@@ -107,17 +107,17 @@ def _remove(type_: Type, value: Any, gone: fieldsets.Set) -> Any:
     if isinstance(value, dict):
         left = ((f"f:{name}", name, item) for name, item in value.items())
         made = {
-            name: _remove(type_.below(name) or fieldtypes.ANY, item, gone.get(element) or {})
+            name: _remove(type_.below(name) or field_types.ANY, item, gone.get(element) or {})
             for element, name, item in left
-            if not fieldsets.has(gone, element)
+            if not field_sets.has(gone, element)
         }
         return made or None
     if _is_list(type_) and isinstance(value, list):
-        item_type = type_.item or fieldtypes.ANY
+        item_type = type_.item or field_types.ANY
         return [
             _remove(item_type, item, gone.get(element) or {})
             for element, item in _elements(type_, value)
-            if not fieldsets.has(gone, element)
+            if not field_sets.has(gone, element)
         ] or None
     return value
 
@@ -125,45 +125,49 @@ def _remove(type_: Type, value: Any, gone: fieldsets.Set) -> Any:
 # --- shapes -------------------------------------------------------------------------------------
 
 
-def _is_map(type_: Type, *values: Any) -> bool:
-    if type_.merging is Merging.ATOMIC or type_.form not in (Form.STRUCT, Form.MAP, Form.ANY):
+def _is_map(type_: FieldType, *values: Any) -> bool:
+    if type_.merging is Merging.ATOMIC or type_.form not in (
+        ValueForm.STRUCT,
+        ValueForm.MAP,
+        ValueForm.ANY,
+    ):
         return False
     there = [value for value in values if value is not None]
     return any(isinstance(v, dict) for v in there) and all(isinstance(v, dict) for v in there)
 
 
-def _is_list(type_: Type) -> bool:
-    return type_.form is Form.LIST and type_.merging in (Merging.SET, Merging.KEYED)
+def _is_list(type_: FieldType) -> bool:
+    return type_.form is ValueForm.LIST and type_.merging in (Merging.SET, Merging.KEYED)
 
 
 _MAX_NAME = 64
 """Characters of a name by which an item is remembered."""
 
 
-def _elements(type_: Type, items: list[Any]) -> Iterator[tuple[str, Any]]:
+def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
     key = type_.keys[0] if type_.merging is Merging.KEYED and len(type_.keys) == 1 else None
     for item in items:
         name = item.get(key) if key is not None and isinstance(item, dict) else None
         if key is not None and type(name) is str and len(name) <= _MAX_NAME:
-            yield fieldsets.by_name(key, name), item
+            yield field_sets.by_name(key, name), item
             continue
         if type_.merging is Merging.KEYED and isinstance(item, dict):
             keys = {name: item.get(name, type_.defaults.get(name)) for name in type_.keys}
             keys = {name: value for name, value in keys.items() if value is not None}
-            yield fieldsets.by_keys(keys), item
+            yield field_sets.by_keys(keys), item
         else:
-            yield fieldsets.by_value(item), item
+            yield field_sets.by_value(item), item
 
 
 # --- walks --------------------------------------------------------------------------------------
 
 
-def _collected(type_: Type, value: Any) -> fieldsets.Set:
+def _collected(type_: FieldType, value: Any) -> field_sets.Set:
     """The set of what is in a value; its own place is for the caller to add."""
-    found: fieldsets.Set = {}
+    found: field_sets.Set = {}
     if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
         for name, item in value.items():
-            below = _collected(type_.below(name) or fieldtypes.ANY, item)
+            below = _collected(type_.below(name) or field_types.ANY, item)
             is_leaf = item in (None, {}) or not _goes_on(type_.below(name), item)
             if is_leaf:
                 found[f"f:{name}"] = {}
@@ -173,14 +177,14 @@ def _collected(type_: Type, value: Any) -> fieldsets.Set:
                 found[f"f:{name}"] = below
     elif _is_list(type_) and isinstance(value, list):
         for element, item in _elements(type_, value):
-            below = _collected(type_.item or fieldtypes.ANY, item)
+            below = _collected(type_.item or field_types.ANY, item)
             found[element] = {HERE: {}, **below} if below else {}
     return found
 
 
-def _goes_on(type_: Type | None, value: Any) -> bool:
+def _goes_on(type_: FieldType | None, value: Any) -> bool:
     """True for what has places of its own below it."""
-    known = type_ or fieldtypes.ANY
+    known = type_ or field_types.ANY
     if isinstance(value, dict):
         return known.merging is not Merging.ATOMIC
     return isinstance(value, list) and _is_list(known)
@@ -190,44 +194,46 @@ _LEAVES = frozenset({str, bool, int, float})
 """Values with nothing below them, whatever the type says."""
 
 
-def _present(type_: Type, value: Any) -> fieldsets.Set:
+def _present(type_: FieldType, value: Any) -> field_sets.Set:
     """The node of a value that was not there, or is no more: itself and all below it."""
     if isinstance(value, dict):
         if not value or type_.merging is Merging.ATOMIC:
             return {}
-        node: fieldsets.Set = {HERE: {}}
+        node: field_sets.Set = {HERE: {}}
         known = type_.fields
         for name, item in value.items():
             if type(item) in _LEAVES:
                 node[f"f:{name}"] = {}
             elif item is not None:
-                below = known.get(name) or type_.below(name) or fieldtypes.ANY
+                below = known.get(name) or type_.below(name) or field_types.ANY
                 node[f"f:{name}"] = _present(below, item)
         return node
     if value and isinstance(value, list) and _is_list(type_):
         node = {HERE: {}}
-        below = type_.item or fieldtypes.ANY
+        below = type_.item or field_types.ANY
         for element, item in _elements(type_, value):
             node[element] = _present(below, item)
         return node
     return {}
 
 
-def _compare_maps(type_: Type, old: dict[str, Any], new: dict[str, Any], found: Comparison) -> None:
+def _compare_maps(
+    type_: FieldType, old: dict[str, Any], new: dict[str, Any], found: Comparison
+) -> None:
     for name, after in new.items():
         before = old.get(name)
         if before is None and type(after) in _LEAVES:
             found.added[f"f:{name}"] = {}
         elif before is not after and before != after:
-            known = type_.below(name) or fieldtypes.ANY
+            known = type_.below(name) or field_types.ANY
             _compare(known, before, after, found, f"f:{name}")
     for name, before in old.items():
         if name not in new and before is not None:
-            found.removed[f"f:{name}"] = _present(type_.below(name) or fieldtypes.ANY, before)
+            found.removed[f"f:{name}"] = _present(type_.below(name) or field_types.ANY, before)
 
 
-def _compare_lists(type_: Type, old: list[Any], new: list[Any], found: Comparison) -> None:
-    item_type = type_.item or fieldtypes.ANY
+def _compare_lists(type_: FieldType, old: list[Any], new: list[Any], found: Comparison) -> None:
+    item_type = type_.item or field_types.ANY
     same = _same_beginning(old, new)
     old, new = old[same:], new[same:]
     before, after = dict(_elements(type_, old)), dict(_elements(type_, new))
@@ -247,7 +253,7 @@ def _same_beginning(old: list[Any], new: list[Any]) -> int:
     return next((n for n, (a, b) in pairs if a is not b and a != b), min(len(old), len(new)))
 
 
-def _compare(type_: Type, old: Any, new: Any, found: Comparison, element: str) -> None:
+def _compare(type_: FieldType, old: Any, new: Any, found: Comparison, element: str) -> None:
     """Two values that differ, at `element` of what `found` is about."""
     if old is None:
         found.added[element] = _present(type_, new)
@@ -270,9 +276,9 @@ def _compare(type_: Type, old: Any, new: Any, found: Comparison, element: str) -
         found.removed[element] = inside.removed
 
 
-def _merge_lists(type_: Type, old: list[Any], new: list[Any]) -> list[Any]:
+def _merge_lists(type_: FieldType, old: list[Any], new: list[Any]) -> list[Any]:
     """Order of mergeListItems: the new order for what both have, each other one where it was."""
-    item_type = type_.item or fieldtypes.ANY
+    item_type = type_.item or field_types.ANY
     before, after = list(_elements(type_, old)), list(_elements(type_, new))
     old_items, new_names = dict(before), {element for element, _ in after}
     shared = iter([element for element, _ in after if element in old_items])
@@ -309,11 +315,11 @@ def _merge_lists(type_: Type, old: list[Any], new: list[Any]) -> list[Any]:
 # --- problems -----------------------------------------------------------------------------------
 
 
-def _problems(type_: Type, value: Any, path: str) -> Iterator[str]:
+def _problems(type_: FieldType, value: Any, path: str) -> Iterator[str]:
     form = type_.form
-    if value is None or form in (Form.ANY, Form.QUANTITY):
+    if value is None or form in (ValueForm.ANY, ValueForm.QUANTITY):
         return
-    if form in (Form.STRUCT, Form.MAP):
+    if form in (ValueForm.STRUCT, ValueForm.MAP):
         if not isinstance(value, dict):
             yield f"{path}: expected map, got {_got(value)}"
             return
@@ -323,7 +329,7 @@ def _problems(type_: Type, value: Any, path: str) -> Iterator[str]:
                 yield f"{path}.{name}: field not declared in schema"
             else:
                 yield from _problems(known, item, f"{path}.{name}")
-    elif form is Form.LIST:
+    elif form is ValueForm.LIST:
         if not isinstance(value, list):
             yield f"{path}: expected list, got {_got(value)}"
             return
@@ -332,7 +338,7 @@ def _problems(type_: Type, value: Any, path: str) -> Iterator[str]:
         yield f"{path}: expected {_WANTED[form]}, got {_got(value)}"
 
 
-def _list_problems(type_: Type, value: list[Any], path: str) -> Iterator[str]:
+def _list_problems(type_: FieldType, value: list[Any], path: str) -> Iterator[str]:
     seen: set[str] = set()
     for position, item in enumerate(value):
         where = f"{path}[{position}]"
@@ -346,25 +352,25 @@ def _list_problems(type_: Type, value: list[Any], path: str) -> Iterator[str]:
                 continue
         if _is_list(type_):
             element = next(_elements(type_, [item]))[0]
-            shown = next(fieldsets.paths({element: {}}))
+            shown = next(field_sets.paths({element: {}}))
             if element in seen:
                 yield f"{path}: duplicate entries for key {shown}"
             seen.add(element)
             where = f"{path}{shown}"
-        yield from _problems(type_.item or fieldtypes.ANY, item, where)
+        yield from _problems(type_.item or field_types.ANY, item, where)
 
 
 _FITS = {
-    Form.TEXT: lambda v: isinstance(v, str),
-    Form.BOOLEAN: lambda v: isinstance(v, bool),
-    Form.INTEGER: lambda v: isinstance(v, int) and not isinstance(v, bool),
-    Form.NUMBER: lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+    ValueForm.TEXT: lambda v: isinstance(v, str),
+    ValueForm.BOOLEAN: lambda v: isinstance(v, bool),
+    ValueForm.INTEGER: lambda v: isinstance(v, int) and not isinstance(v, bool),
+    ValueForm.NUMBER: lambda v: isinstance(v, int | float) and not isinstance(v, bool),
 }
 _WANTED = {
-    Form.TEXT: "string",
-    Form.BOOLEAN: "boolean",
-    Form.INTEGER: "numeric (int or float)",
-    Form.NUMBER: "numeric (int or float)",
+    ValueForm.TEXT: "string",
+    ValueForm.BOOLEAN: "boolean",
+    ValueForm.INTEGER: "numeric (int or float)",
+    ValueForm.NUMBER: "numeric (int or float)",
 }
 
 

@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import (
     lists,
     options,
     requests,
-    response_forms,
+    response_formats,
     statuses,
     watch_stream,
 )
@@ -40,17 +40,17 @@ _BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
 
 def asked(
     request: requests.ApiRequest,
-    served: builtin.Served,
+    served: builtin.ServedResource,
     *,
     form: watch_stream.Form | None,
     entropy: ids.Entropy,
     metadata_only: bool = False,
-) -> watch_stream.Asked:
+) -> watch_stream.WatchRequest:
     """Read a watch request; 400 or 422 for what makes no sense."""
     found = options.ListOptions.parse(request.query, watch=True)
     version = lists.sequence_number(found.version)
     everything = found.initial_events or (found.initial_events is None and not version)
-    return watch_stream.Asked(
+    return watch_stream.WatchRequest(
         served=served,
         chosen=lists.selection(request, served),
         start=None if everything else version,
@@ -64,7 +64,7 @@ def asked(
     )
 
 
-class Hub:
+class WatchHub:
     """All open watches. Follows the store."""
 
     def __init__(self, held: store.Store, *, clock: clocks.Clock) -> None:
@@ -94,7 +94,7 @@ class Hub:
     def __len__(self) -> int:
         return sum(len(watches) for watches in self._watches.values())
 
-    def open(self, wants: watch_stream.Asked) -> watch_stream.Watch:
+    def open(self, wants: watch_stream.WatchRequest) -> watch_stream.Watch:
         """Begin a watch: what was comes first, what will be follows without a gap."""
         watch = watch_stream.Watch(wants)
         try:
@@ -205,15 +205,15 @@ async def _release_memory() -> None:
     await asyncio.to_thread(memory.release_free)
 
 
-def _bookmark(wants: watch_stream.Asked, sequence: int, *, initial: bool = False) -> bytes:
-    """The bookmark: the line that says that all changes up to `sequence` have been sent."""
+def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool = False) -> bytes:
+    """The line that says: you have been told everything up to `sequence`."""
     kind = wants.served.resource
     metadata: dict[str, Any] = {"resourceVersion": str(sequence)}
     if initial:
         metadata["annotations"] = {_INITIAL_EVENTS_END: "true", _BLUEPRINT: _blueprint(kind)}
     marker = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
     if wants.metadata_only:
-        marker = response_forms.partial(marker)
+        marker = response_formats.partial(marker)
     return watch_stream.line("BOOKMARK", msgspec.json.encode(marker))
 
 

@@ -13,7 +13,7 @@ LIFE_S = 3600
 RENEW_AT = 0.8
 
 
-class Accounts:
+class AccountTokens:
     """Gets tokens from the API server; `ca` is the PEM of its CA, for Pods without a volume."""
 
     def __init__(self, kube: client.Client, *, ca: bytes) -> None:

@@ -1,6 +1,7 @@
 """What a container needs from elsewhere before it can start: objects, tokens, facts of the node.
 
-Used by `recipe`, `sources` and `fields`, which are pure, and by the reconciler, which fetches.
+Used by `container_plan`, `volume_sources` and `downward_fields`, which are pure, and by the
+reconciler, which fetches.
 """
 
 import types
@@ -12,7 +13,7 @@ from kilnwork.api import meta
 Kind = Literal["Secret", "ConfigMap"]
 
 
-class Want(NamedTuple):
+class ObjectWant(NamedTuple):
     """An object that a container needs before it can start."""
 
     kind: Kind
@@ -34,7 +35,7 @@ Tokens = Mapping[TokenWant, str]
 """The tokens that were asked for."""
 
 
-class Facts(NamedTuple):
+class NodeFacts(NamedTuple):
     """What is the same for all containers of this node.
 
     `env` is the base of every environment (PATH, HOME), `service_env` what Pods with a service

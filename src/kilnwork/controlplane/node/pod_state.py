@@ -1,7 +1,7 @@
 """One Pod that has something on this node: where it keeps things, its containers, what was written.
 
-Used by `reconciler` and `container_setup`. Mutable, and used by no other module: what is decided
-from it is in `lifecycle`, what is said about it in `statuses`.
+Used by `reconciler` and `container_files`. Mutable, and nobody else's: what is decided from it is
+in `lifecycle`, what is said about it in `statuses`.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class PodState:
     uid: str
     key: objects.Key
     directory: volumes.PodDirectory
-    views: dict[str, lifecycle.View] = field(default_factory=dict)
+    views: dict[str, lifecycle.ContainerView] = field(default_factory=dict)
     written: dict[str, Any] | None = None
     seen: str = ""
     version: str = ""
@@ -44,13 +44,13 @@ class PodState:
         """How many of its containers run."""
         return sum(view.running for view in self.views.values())
 
-    def view(self, name: str) -> lifecycle.View:
+    def view(self, name: str) -> lifecycle.ContainerView:
         return self.views.get(name, lifecycle.UNKNOWN)
 
     def change(self, name: str, **fields: Any) -> None:
         """Know something else of a container."""
         self.views[name] = self.view(name)._replace(**fields)
 
-    def records(self) -> list[containers.Record]:
+    def records(self) -> list[containers.ContainerRecord]:
         both = ((view.last, view.before) for view in self.views.values())
         return [record for pair in both for record in pair if record is not None]

@@ -25,7 +25,7 @@ _SHOWN = 1024
 _USER_AGENT = f"kube-probe/kiln-{__version__}"
 
 
-class Finding(NamedTuple):
+class ProbeFinding(NamedTuple):
     """What has changed. `kind`: Startup, Readiness or Liveness.
 
     `healthy` None: only a failure that is to be reported, below the threshold. `message`: of a
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     message: str = ""
 
 
-OnChange = Callable[[containers.Record, Finding], None]
+OnChange = Callable[[containers.ContainerRecord, ProbeFinding], None]
 
 
 class Probers:
@@ -54,7 +54,7 @@ class Probers:
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    def watch(self, container: pods.Container, record: containers.Record) -> None:
+    def watch(self, container: pods.Container, record: containers.ContainerRecord) -> None:
         """Probe a container that runs; one that is watched already stays so."""
         probes = (container.startup_probe, container.readiness_probe, container.liveness_probe)
         if record.id not in self._watched and any(probes):
@@ -73,7 +73,7 @@ class Probers:
         if self._session is not None:
             await self._session.close()
 
-    async def _probe(self, container: pods.Container, record: containers.Record) -> None:
+    async def _probe(self, container: pods.Container, record: containers.ContainerRecord) -> None:
         if container.startup_probe is not None:
             works = await self._loop("Startup", container, container.startup_probe, record)
             if not works:
@@ -85,11 +85,15 @@ class Probers:
                     group.create_task(self._loop(kind, container, probe, record))
 
     async def _loop(
-        self, kind: str, container: pods.Container, probe: pods.Probe, record: containers.Record
+        self,
+        kind: str,
+        container: pods.Container,
+        probe: pods.Probe,
+        record: containers.ContainerRecord,
     ) -> bool:
         """Probe until the end of it; a startup or liveness probe ends at its verdict."""
         check = functools.partial(self._check, container, probe, record)
-        verdict = Verdict(probe, healthy=kind == "Liveness")
+        verdict = ProbeResult(probe, healthy=kind == "Liveness")
         begins_at = record.started_at + probe.initial_delay_seconds
         await asyncio.sleep(max(0.0, begins_at - self._now.wall()))
         while True:
@@ -97,13 +101,13 @@ class Probers:
             changed = verdict.take(passed=passed)
             if changed is not None or not passed:
                 text = "" if passed else f"{kind} probe failed: {message}"
-                self._on_change(record, Finding(kind, changed, text))
+                self._on_change(record, ProbeFinding(kind, changed, text))
             if (kind, changed) in (("Startup", True), ("Startup", False), ("Liveness", False)):
                 return bool(changed)
             await asyncio.sleep(max(1, probe.period_seconds))
 
     async def _check(
-        self, container: pods.Container, probe: pods.Probe, record: containers.Record
+        self, container: pods.Container, probe: pods.Probe, record: containers.ContainerRecord
     ) -> tuple[bool, str]:
         limit_s = float(max(1, probe.timeout_seconds))
         try:
@@ -121,7 +125,7 @@ class Probers:
         return True, ""
 
     async def _exec(
-        self, action: pods.ExecAction, record: containers.Record, limit_s: float
+        self, action: pods.ExecAction, record: containers.ContainerRecord, limit_s: float
     ) -> tuple[bool, str]:
         code, output = await self._run_inside(record.id, action.command or (), limit_s)
         return code == 0, output[:_SHOWN].decode(errors="replace").strip()
@@ -148,7 +152,7 @@ class Probers:
         return True, ""
 
 
-class Verdict:
+class ProbeResult:
     """Counts results of one probe; pure. `healthy`: what is taken for true before the first."""
 
     def __init__(self, probe: pods.Probe, *, healthy: bool) -> None:

@@ -30,16 +30,16 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
 
 
 @pytest.fixture
-async def hub(world: objects.World) -> AsyncIterator[watches.Hub]:
-    found = watches.Hub(world.store, clock=clock.SystemClock())
+async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
+    found = watches.WatchHub(world.store, clock=clock.SystemClock())
     found.start()
     yield found
     await found.stop()
 
 
-def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.Asked:
+def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.WatchRequest:
     chosen = lists.Selection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
-    return watch_stream.Asked(
+    return watch_stream.WatchRequest(
         served=our_kinds.of(CM),
         chosen=chosen,
         start=start,
@@ -62,7 +62,7 @@ class Follower:
     """A client that opens one short watch after another, each where the last one ended."""
 
     def __init__(
-        self, hub: watches.Hub, start: int, seed: int, *, labels: str = "", slow: bool = False
+        self, hub: watches.WatchHub, start: int, seed: int, *, labels: str = "", slow: bool = False
     ) -> None:
         self.seen: Seen = []
         self.version = start
@@ -93,7 +93,7 @@ class Follower:
 async def write(world: objects.World, name: str, seed: int) -> None:
     """Create, change and delete one object again and again, with pauses of random length."""
     chance = random.Random(seed)
-    place = crud.object_ref(CM, "default", name)
+    place = crud.where(CM, "default", name)
     there = False
     for number in range(WRITES):
         labels = {"x": chance.choice("ab"), "n": str(number)}
@@ -105,7 +105,7 @@ async def write(world: objects.World, name: str, seed: int) -> None:
             there = False
         else:
             body = {"metadata": {"name": name, "labels": labels}}
-            await world.writer.replace(place, body, crud.WriteOptions())
+            await world.writer.replace(place, body, crud.Options())
         if chance.random() < 0.5:
             await asyncio.sleep(chance.uniform(0, 0.005))
         elif chance.random() < 0.1:
@@ -114,7 +114,7 @@ async def write(world: objects.World, name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_watches_that_resume_from_bookmarks_see_every_change_once(
-    world: objects.World, hub: watches.Hub, seed: int
+    world: objects.World, hub: watches.WatchHub, seed: int
 ) -> None:
     start = world.store.sequence
     kinds: list[dict[str, Any]] = [{}, {"labels": "x=a"}, {"slow": True}]
@@ -136,7 +136,7 @@ async def test_watches_that_resume_from_bookmarks_see_every_change_once(
         assert follower.seen == await expected(world, start, hub, labels=kind.get("labels", ""))
 
 
-async def expected(world: objects.World, start: int, hub: watches.Hub, *, labels: str) -> Seen:
+async def expected(world: objects.World, start: int, hub: watches.WatchHub, *, labels: str) -> Seen:
     """What one watch from `start` is sent."""
     watch = hub.open(wants(start, 1.0, labels=labels))
     watch.end()
@@ -149,14 +149,14 @@ async def expected(world: objects.World, start: int, hub: watches.Hub, *, labels
 
 def changed(world: objects.World, name: str) -> watch_stream.SharedChange:
     """A change that the store has not made."""
-    key = crud.object_ref(CM, "default", name).key
+    key = crud.where(CM, "default", name).key
     raw = b'{"metadata":{"name":"' + name.encode() + b'"}}'
     change = stored.Change(world.store.sequence + 1, stored.Action.ADDED, key, raw, None)
     return watch_stream.SharedChange(change)
 
 
 async def test_a_line_that_comes_as_the_time_ends_is_taken(
-    world: objects.World, hub: watches.Hub
+    world: objects.World, hub: watches.WatchHub
 ) -> None:
     watch = hub.open(wants(world.store.sequence, 60.0))
     taking = asyncio.create_task(watch.take(0.01))
@@ -169,7 +169,7 @@ async def test_a_line_that_comes_as_the_time_ends_is_taken(
 
 
 async def test_a_change_that_cannot_be_shown_ends_its_watch_only(
-    world: objects.World, hub: watches.Hub
+    world: objects.World, hub: watches.WatchHub
 ) -> None:
     def broken(_: bytes) -> bytes:
         raise ValueError("cannot be shown")

@@ -17,7 +17,7 @@ POD: dict[str, Any] = {
 }
 
 
-def test_what_fits_its_type_is_kept_and_encoded_again() -> None:
+def test_what_fits_its_type_is_kept_and_given_anew() -> None:
     made, unknown = decoding.read(PODS, POD)
     assert (made, unknown) == (POD, [])
     assert made["spec"]["containers"] is not POD["spec"]["containers"]

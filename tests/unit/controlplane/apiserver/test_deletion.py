@@ -10,8 +10,8 @@ from kilnwork.kit import clock
 from support import our_kinds
 
 NOW = 1_700_000_000.0
-POD = crud.object_ref(resource.PODS, "default", "p")
-TASK = crud.ObjectRef(our_kinds.of(kinds.TASKS), "default", "t")
+POD = crud.where(resource.PODS, "default", "p")
+TASK = crud.Where(our_kinds.of(kinds.TASKS), "default", "t")
 
 
 def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.JsonObject:
@@ -22,7 +22,7 @@ def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.Jso
     }
 
 
-def decide(place: crud.ObjectRef, obj: meta.JsonObject, **asked: Any) -> deletion.Verdict:
+def decide(place: crud.Where, obj: meta.JsonObject, **asked: Any) -> deletion.DeletionDecision:
     return deletion.decide(place, obj, deletion.DeleteOptions(**asked), NOW)
 
 
@@ -54,7 +54,7 @@ def test_grace_only_ever_shrinks() -> None:
         "deletionTimestamp": "2023-11-14T22:13:50Z",
         "deletionGracePeriodSeconds": 30,
     }
-    assert decide(POD, pod(**being_deleted), grace_s=60) == deletion.Verdict()
+    assert decide(POD, pod(**being_deleted), grace_s=60) == deletion.DeletionDecision()
     verdict = decide(POD, pod(**being_deleted), grace_s=5)
     assert verdict.marked is not None
     assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == 5
@@ -82,18 +82,18 @@ def test_propagation_becomes_a_finalizer(
 
 def test_background_lifts_the_wait_for_dependents() -> None:
     obj = {"metadata": {"name": "t", "uid": "u", "finalizers": ["foregroundDeletion"]}}
-    assert decide(TASK, obj, propagation="Background") == deletion.Verdict(remove=True)
+    assert decide(TASK, obj, propagation="Background") == deletion.DeletionDecision(remove=True)
 
 
 def test_options_come_from_the_body_or_the_query() -> None:
     query = requests.Query({"gracePeriodSeconds": "7", "propagationPolicy": "Orphan"})
-    found = deletion.parse({}, query, crud.WriteOptions())
+    found = deletion.parse({}, query, crud.Options())
     assert (found.grace_s, found.propagation) == (7, "Orphan")
     body = {"gracePeriodSeconds": 3, "orphanDependents": False, "dryRun": ["All"]}
-    found = deletion.parse(body, requests.Query({}), crud.WriteOptions())
+    found = deletion.parse(body, requests.Query({}), crud.Options())
     assert (found.grace_s, found.propagation, found.options.dry_run) == (3, "Background", True)
     with pytest.raises(statuses.StatusError, match="propagationPolicy"):
-        deletion.parse({"propagationPolicy": "Perhaps"}, requests.Query({}), crud.WriteOptions())
+        deletion.parse({"propagationPolicy": "Perhaps"}, requests.Query({}), crud.Options())
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_options_come_from_the_body_or_the_query() -> None:
 )
 def test_a_guard_that_cannot_be_read_is_not_passed_over(document: meta.JsonObject) -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        deletion.parse(document, requests.Query({}), crud.WriteOptions())
+        deletion.parse(document, requests.Query({}), crud.Options())
     assert caught.value.code == 500
 
 
 @pytest.mark.parametrize("seconds", [10**12, 10**18])
 def test_endless_grace_has_an_end(seconds: int) -> None:
-    asked = deletion.parse({"gracePeriodSeconds": seconds}, requests.Query({}), crud.WriteOptions())
+    asked = deletion.parse({"gracePeriodSeconds": seconds}, requests.Query({}), crud.Options())
     verdict = deletion.decide(POD, pod(), asked, NOW)
     assert verdict.marked is not None
     assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == deletion.MAX_GRACE_S

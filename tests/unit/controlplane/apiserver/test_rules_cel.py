@@ -14,13 +14,13 @@ KIND = resource.Resource(
 )
 
 
-def served(**spec: Any) -> builtin.Served:
+def served(**spec: Any) -> builtin.ServedResource:
     """A kind whose `spec` is that."""
     schema = {"type": "object", "properties": {"spec": {"type": "object", **spec}}}
     return builtin.custom(KIND, {"schema": {"openAPIV3Schema": schema}})
 
 
-def judged(kind: builtin.Served, spec: Any, old: Any = None) -> list[str]:
+def judged(kind: builtin.ServedResource, spec: Any, old: Any = None) -> list[str]:
     before = None if old is None else {"spec": old}
     return [str(cause) for cause in rules_cel.validate(kind, {"spec": spec}, old=before)]
 
@@ -41,7 +41,7 @@ def test_a_rule_says_where_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "shown"),
+    ("more", "told"),
     [
         ({}, 'spec: Invalid value: "object": failed rule: self.count < 100'),
         (
@@ -55,9 +55,9 @@ def test_a_rule_says_where_and_why() -> None:
         ({"reason": "FieldValueDuplicate"}, 'spec: Duplicate value: "object"'),
     ],
 )
-def test_a_rule_has_its_own_words(more: dict[str, Any], shown: str) -> None:
+def test_a_rule_has_its_own_words(more: dict[str, Any], told: str) -> None:
     kind = served(**COUNT, **{"x-kubernetes-validations": ruled("self.count < 100", **more)})
-    assert judged(kind, {"count": 100}) == [shown]
+    assert judged(kind, {"count": 100}) == [told]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_what_cel_knows(rule: str, good: Any, bad: Any) -> None:
 def test_what_cannot_be_computed_is_refused() -> None:
     kind = served(**COUNT, **{"x-kubernetes-validations": ruled("10 / self.count > 1")})
     assert judged(kind, {"count": 2}) == []
-    (shown,) = judged(kind, {"count": 0})
-    assert shown.endswith("evaluating rule: 10 / self.count > 1")
+    (told,) = judged(kind, {"count": 0})
+    assert told.endswith("evaluating rule: 10 / self.count > 1")
 
 
 def test_names_are_escaped_in_structs_and_not_in_maps() -> None:
@@ -146,9 +146,9 @@ def test_what_is_as_it_was_is_not_judged_again() -> None:
         ({"rule": "self.a == 1"}, ""),
     ],
 )
-def test_rules_that_are_not_evaluated_are_named(rule: dict[str, Any], why: str) -> None:
-    assert rules_cel.unsupported_reason(rule).startswith(why)
-    assert bool(rules_cel.unsupported_reason(rule)) is bool(why)
+def test_rules_that_are_not_held_are_told(rule: dict[str, Any], why: str) -> None:
+    assert rules_cel.unenforced(rule).startswith(why)
+    assert bool(rules_cel.unenforced(rule)) is bool(why)
     if why:
         kind = served(**{"x-kubernetes-validations": [rule]})
         assert judged(kind, {"a": "x"}) == []
@@ -166,9 +166,7 @@ def without_the_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_without_the_extra_nothing_is_held_and_that_is_said() -> None:
     kind = served(**COUNT, **{"x-kubernetes-validations": ruled("self.count < 100")})
     assert judged(kind, {"count": 200}) == []
-    assert "common-expression-language" in rules_cel.unsupported_reason(
-        {"rule": "self.count < 100"}
-    )
+    assert "common-expression-language" in rules_cel.unenforced({"rule": "self.count < 100"})
 
 
 @pytest.mark.parametrize(

@@ -41,24 +41,21 @@ def ask(
 def test_an_hour_for_this_server_is_the_default(
     minter: tokens.Tokens, spec: dict[str, Any] | None
 ) -> None:
-    response = ask(minter, spec)
-    assert (response["kind"], response["apiVersion"]) == (
-        "TokenRequest",
-        "authentication.k8s.io/v1",
-    )
-    assert response["spec"] == {"audiences": [tokens.API_AUDIENCE], "expirationSeconds": 3600}
-    claims = minter.verify(response["status"]["token"])
+    answer = ask(minter, spec)
+    assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
+    assert answer["spec"] == {"audiences": [tokens.API_AUDIENCE], "expirationSeconds": 3600}
+    claims = minter.verify(answer["status"]["token"])
     assert claims is not None
-    assert response["status"]["expirationTimestamp"] == clocks.rfc3339(claims.expires)
+    assert answer["status"]["expirationTimestamp"] == clocks.rfc3339(claims.expires)
 
 
 def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.Tokens) -> None:
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "pod-uid"}
-    response = ask(minter, {"boundObjectRef": reference}, user=NODE)
-    claims = minter.verify(response["status"]["token"])
+    answer = ask(minter, {"boundObjectRef": reference}, user=NODE)
+    claims = minter.verify(answer["status"]["token"])
     assert claims is not None
     assert claims.bound == tokens.Bound("Pod", "p", "pod-uid")
-    assert response["spec"]["boundObjectRef"] == reference
+    assert answer["spec"]["boundObjectRef"] == reference
 
 
 @pytest.mark.parametrize(

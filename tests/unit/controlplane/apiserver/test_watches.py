@@ -1,4 +1,4 @@
-"""Watches without a network: who gets which change, when a stream ends."""
+"""Watches without a network: what is told to whom, when a stream ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,14 +24,14 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
 
 
 @pytest.fixture
-async def hub(world: objects.World) -> AsyncIterator[watches.Hub]:
-    found = watches.Hub(world.store, clock=world.clock)
+async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
+    found = watches.WatchHub(world.store, clock=world.clock)
     found.start()
     yield found
     await found.stop()
 
 
-def wants(**more: Any) -> watch_stream.Asked:
+def wants(**more: Any) -> watch_stream.WatchRequest:
     settings: dict[str, Any] = {
         "served": our_kinds.of(CM),
         "chosen": EVERYTHING,
@@ -40,10 +40,10 @@ def wants(**more: Any) -> watch_stream.Asked:
         "bookmarks": False,
         "initial_events": False,
     }
-    return watch_stream.Asked(**(settings | more))
+    return watch_stream.WatchRequest(**(settings | more))
 
 
-async def shown(watch: watch_stream.Watch) -> list[tuple[str, str]]:
+async def told(watch: watch_stream.Watch) -> list[tuple[str, str]]:
     lines = await watch.take(1.0)
     decoded = [msgspec.json.decode(line) for line in (lines or b"").splitlines()]
     return [(d["type"], d["object"]["metadata"].get("name", "")) for d in decoded]
@@ -71,7 +71,7 @@ class Client:
         self.sent.append(message)
 
 
-async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watches.Hub) -> None:
+async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watches.WatchHub) -> None:
     start = world.store.sequence
     one, two = hub.open(wants(start=start)), hub.open(wants(start=start))
     await world.create(CM, "a")
@@ -81,14 +81,16 @@ async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watche
     assert len(hub) == 2
 
 
-async def test_other_namespaces_are_not_sent(world: objects.World, hub: watches.Hub) -> None:
+async def test_other_namespaces_are_not_told(world: objects.World, hub: watches.WatchHub) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     await world.create(CM, "elsewhere", namespace="kube-system")
     await world.create(CM, "here")
-    assert await shown(watch) == [("ADDED", "here")]
+    assert await told(watch) == [("ADDED", "here")]
 
 
-async def test_a_client_that_leaves_is_forgotten(world: objects.World, hub: watches.Hub) -> None:
+async def test_a_client_that_leaves_is_forgotten(
+    world: objects.World, hub: watches.WatchHub
+) -> None:
     client = Client()
     watch = hub.open(wants(start=world.store.sequence))
     running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
@@ -99,7 +101,7 @@ async def test_a_client_that_leaves_is_forgotten(world: objects.World, hub: watc
     assert len(hub) == 0
 
 
-async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.Hub) -> None:
+async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.WatchHub) -> None:
     client = Client()
     watch = hub.open(wants(start=world.store.sequence))
     running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
@@ -112,7 +114,7 @@ async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.
 
 async def test_a_slow_client_is_cut_off_once(
     world: objects.World,
-    hub: watches.Hub,
+    hub: watches.WatchHub,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -125,22 +127,22 @@ async def test_a_slow_client_is_cut_off_once(
 
 
 async def test_what_a_watch_begins_with_may_be_large(
-    world: objects.World, hub: watches.Hub, monkeypatch: pytest.MonkeyPatch
+    world: objects.World, hub: watches.WatchHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
     for i in range(5):
         await world.create(CM, f"c{i}", data={"x": "y" * 300})
     watch = hub.open(wants())
-    assert len(await shown(watch)) == 6
+    assert len(await told(watch)) == 6
 
 
-async def test_nothing_in_time_is_no_end(hub: watches.Hub, world: objects.World) -> None:
+async def test_nothing_in_time_is_no_end(hub: watches.WatchHub, world: objects.World) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     assert await watch.take(0.001) == b""
 
 
 async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
-    world: objects.World, hub: watches.Hub
+    world: objects.World, hub: watches.WatchHub
 ) -> None:
     for i in range(30):
         await world.create(CM, f"c{i}", data={"x": "y" * 10_000})
@@ -163,7 +165,7 @@ async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
 
 
 async def test_the_first_row_of_tables_is_the_first_that_is_sent(
-    world: objects.World, hub: watches.Hub
+    world: objects.World, hub: watches.WatchHub
 ) -> None:
     numbers = iter(range(100))
     watch = hub.open(wants(form=lambda _: str(next(numbers)).encode()))
@@ -173,7 +175,7 @@ async def test_the_first_row_of_tables_is_the_first_that_is_sent(
 
 
 async def test_the_stream_of_a_client_that_left_holds_nothing(
-    world: objects.World, hub: watches.Hub
+    world: objects.World, hub: watches.WatchHub
 ) -> None:
     watch = hub.open(wants())
     watch.abandon()

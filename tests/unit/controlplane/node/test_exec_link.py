@@ -25,8 +25,8 @@ class Bench:
     def __init__(self) -> None:
         self.base = short.directory()
         self.id = f"{ids.new_uid()}/main/0"
-        self.ended: list[container.Record] = []
-        self.link: shim_link.Link
+        self.ended: list[container.ContainerRecord] = []
+        self.link: shim_link.ShimLink
         self.pids: list[int] = []
 
     async def open(self) -> None:
@@ -42,7 +42,7 @@ class Bench:
 
     async def container(self) -> None:
         env = {"PATH": os.environ["PATH"], "COLOUR": "blue green"}
-        order = container.Order(
+        order = container.StartOrder(
             self.id, ["sleep", "300"], env, str(self.base), str(self.base / "logs")
         )
         await self.link.start(order)
@@ -148,7 +148,7 @@ async def test_a_shim_that_says_nothing_is_not_waited_for(
 
 async def test_no_shim_is_an_error_of_its_own(bench: Bench) -> None:
     with pytest.raises(errors.ShimAway):
-        await exec_link.run(bench.base / "unknown", bench.id, ["true"], timeout_s=5)
+        await exec_link.run(bench.base / "nobody", bench.id, ["true"], timeout_s=5)
 
 
 async def test_a_process_that_takes_too_long_is_killed(bench: Bench) -> None:
@@ -241,7 +241,7 @@ class Attached:
         """Run a shell script in a container of its own."""
         env = {"PATH": os.environ["PATH"]}
         base = self._bench.base
-        order = container.Order(
+        order = container.StartOrder(
             self.id, ["sh", "-c", script], env, str(base), str(base / "more"), **more
         )
         await self._bench.link.start(order)
@@ -350,7 +350,7 @@ async def test_who_leaves_is_forgotten(other: Attached) -> None:
     second.close()
 
 
-async def test_no_client_attaches_to_what_does_not_run(bench: Bench, other: Attached) -> None:
+async def test_nobody_attaches_to_what_does_not_run(bench: Bench, other: Attached) -> None:
     with pytest.raises(exec_link.NotRunning):
         await other.join()
     await other.start("true")

@@ -8,7 +8,7 @@ from kilnwork.controlplane.node import pods, probes
 
 def verdicts(probe: pods.Probe, results: str, *, healthy: bool = False) -> list[bool | None]:
     """What each result changes; `+` passes, `-` fails."""
-    verdict = probes.Verdict(probe, healthy=healthy)
+    verdict = probes.ProbeResult(probe, healthy=healthy)
     return [verdict.take(passed=result == "+") for result in results]
 
 

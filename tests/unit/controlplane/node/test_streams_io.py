@@ -18,12 +18,12 @@ def _websocket_ping() -> bytes:
 @pytest.mark.parametrize(
     ("codec", "asking"),
     [
-        (streams_spdy.Session(), spdy.ping(1)),
+        (streams_spdy.SpdySession(), spdy.ping(1)),
         (streams_websocket.Channels("v5.channel.k8s.io", [{}]), _websocket_ping()),
     ],
     ids=["spdy", "websocket"],
 )
-async def test_responses_that_are_not_read_end_the_connection(
+async def test_answers_that_nobody_reads_end_the_connection(
     codec: streams.Codec, asking: bytes
 ) -> None:
     ours, theirs = socket.socketpair()

@@ -1,0 +1,85 @@
+"""What an API server must refuse of our kinds, found out before anything is sent.
+
+Used by the commands that send objects. The API server of a cluster knows their schemas and rules in
+CEL: it takes a cron expression that is none, and a controller says so afterwards. Here the rules of
+the one of `kiln up` hold for both, in the same words. Rights, namespaces and unknown fields are the
+server's business alone, which may be newer than we are.
+"""
+
+import functools
+from collections.abc import Mapping
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.cli import embedded_kinds
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    decoding,
+    definitions,
+    metadata,
+    patches,
+    rules_custom,
+    rules_meta,
+    statuses,
+)
+
+_SUFFIX = "xxxxx"
+"""Stands for the random end of a name that the server generates."""
+
+
+def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:
+    """Return why the server of `kiln up` refuses a new object, in its words; None if it does not,
+    or if the kind is not ours."""
+    served = _served().get(kind)
+    obj = None if served is None else _read(served, new)
+    if served is None or obj is None:
+        return None
+    named = metadata.cleaned(metadata.of(obj))
+    if not named.get("name") and (prefix := named.get("generateName")):
+        named["name"] = f"{prefix[: metadata.MAX_GENERATED_BASE]}{_SUFFIX}"
+    obj["metadata"] = named
+    found = [*rules_meta.validate(kind, obj), *rules_custom.validate(served, obj)]
+    return _in_words(kind, obj, found)
+
+
+def find_refusal_of_patch(
+    kind: resource.Resource, live: meta.JsonObject, patch: meta.JsonObject
+) -> str | None:
+    """Return the same of a merge patch (RFC 7386). What was as wrong in `live` is let be."""
+    served = _served().get(kind)
+    if served is None:
+        return None
+    old, obj = _read(served, live), _read(served, patches.merge(live, patch))
+    if old is None or obj is None:
+        return None
+    obj["metadata"] = metadata.for_update(metadata.of(obj), old["metadata"])
+    found = [*rules_meta.validate_update(old, obj), *rules_custom.validate(served, obj, old=old)]
+    return _in_words(kind, obj, found)
+
+
+@functools.cache
+def _served() -> Mapping[resource.Resource, builtin.ServedResource]:
+    return {
+        served.resource: msgspec.structs.replace(served, rules=False, extension=kind)
+        for kind in embedded_kinds.EXTENSIONS.kinds
+        for served in definitions.served_by(kind.definition)
+    }
+
+
+def _read(served: builtin.ServedResource, given: meta.JsonObject) -> meta.JsonObject | None:
+    """Return an object with its defaults and without status, which other requests change; None for
+    one that the server cannot read, or that has fields of a newer version."""
+    try:
+        obj, unknown = decoding.read(served, {k: v for k, v in given.items() if k != "status"})
+    except (decoding.Unreadable, statuses.StatusError):
+        return None
+    return None if unknown else obj
+
+
+def _in_words(
+    kind: resource.Resource, obj: meta.JsonObject, found: list[statuses.Cause]
+) -> str | None:
+    if not found:
+        return None
+    return statuses.invalid(kind, obj["metadata"].get("name", ""), found).message

@@ -1,0 +1,125 @@
+"""Fields that a body has twice, in the words of Go's decoders: refused by Strict, else warned of.
+
+Used by `resources`, `app` and `patches`, once `bodies` has read and bounded the body.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import yaml
+
+YAML_ERRORS = "yaml: unmarshal errors:\n"
+_CYAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE_KEY = "tag:yaml.org,2002:merge"
+_STRING = "tag:yaml.org,2002:str"
+
+
+def texts(raw: bytes, content_type: str, obj: dict[str, Any], *, typed: bool) -> tuple[str, ...]:
+    """What there is to say of a body that was read as `obj`.
+
+    `typed`: the kind is built in. Go reads JSON of such into a struct: maps that come twice are
+    merged, in `obj` too. Of everything else the last one counts.
+    """
+    if content_type == "application/json":
+        return tuple(f'duplicate field "{path}"' for path in in_json(raw, obj, merged=typed))
+    if content_type.endswith("/yaml"):
+        found = in_yaml(raw)
+        return (found,) if found else ()
+    return ()
+
+
+def in_json(raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = False) -> list[str]:
+    """Paths of the fields that JSON text has twice; with `merged` `obj` becomes as Go's structs."""
+    if not _has_any(raw):
+        return []
+    found: list[str] = []
+    read = _merged(json.loads(raw, object_pairs_hook=_Pairs), "", found)
+    if merged and obj is not None:
+        obj.clear()
+        obj.update(read)
+    return found
+
+
+def in_yaml(raw: bytes) -> str:
+    """The error of go-yaml about keys that a mapping has twice, empty when there are none."""
+    lines = list(_doubled_keys(yaml.compose(raw, _CYAML), set()))
+    return YAML_ERRORS + "\n".join(lines) if lines else ""
+
+
+def in_applied(raw: bytes) -> str:
+    """As `in_yaml`, of an apply patch, which mostly is JSON."""
+    if raw.lstrip().startswith(b"{"):
+        try:
+            if not _has_any(raw):
+                return ""
+        except ValueError:
+            pass  # it is YAML that begins with a brace
+    return in_yaml(raw)
+
+
+def warnings(found: Iterable[str]) -> list[str]:
+    """The texts of `Warning` headers: one for each line of go-yaml's."""
+    listed: list[str] = []
+    for text in found:
+        _, of_yaml, lines = text.partition(YAML_ERRORS)
+        listed += [line.strip() for line in lines.splitlines()] if of_yaml else [text]
+    return listed
+
+
+class _Twice(Exception):
+    """Some object has a field twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) > 1 and len(dict(pairs)) != len(pairs):
+        raise _Twice
+
+
+def _has_any(raw: bytes) -> bool:
+    try:
+        json.loads(raw, object_pairs_hook=_once)
+    except _Twice:
+        return True
+    return False
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as its pairs; a class of its own distinguishes it from a list."""
+
+
+def _merged(value: Any, path: str, found: list[str]) -> Any:
+    if isinstance(value, _Pairs):
+        made: dict[str, Any] = {}
+        for key, item in value:
+            below = f"{path}.{key}" if path else key
+            one = _merged(item, below, found)
+            if key in made:
+                found.append(below)
+                if isinstance(one, dict) and isinstance(made[key], dict):
+                    one = {**made[key], **one}
+            made[key] = one
+        return made
+    if isinstance(value, list):
+        return [_merged(item, f"{path}[{i}]", found) for i, item in enumerate(value)]
+    return value
+
+
+def _doubled_keys(node: yaml.Node | None, visited: set[int]) -> Iterator[str]:
+    """Lines of the error; what an alias stands for is looked at once."""
+    if node is None or id(node) in visited:
+        return
+    visited.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _doubled_keys(item, visited)
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[tuple[str, str]] = set()
+        for key, value in node.value:
+            yield from _doubled_keys(value, visited)
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_KEY:
+                continue
+            if (key.tag, key.value) in seen:
+                shown = json.dumps(key.value) if key.tag == _STRING else key.value
+                yield f"  line {value.start_mark.line + 1}: key {shown} already set in map"
+            seen.add((key.tag, key.value))

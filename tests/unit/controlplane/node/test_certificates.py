@@ -1,0 +1,52 @@
+"""The node's serving certificate: kept while it is good, and when a new one is asked for."""
+
+import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from kilnwork.controlplane.node import own_certificate, requested_certificate
+from kilnwork.kit import clock
+
+NOW = clock.ManualClock()
+
+
+def ensure(directory: Path, *, name: str = "n1", address: str = "10.0.0.5") -> bytes:
+    certificate, key = directory / "c.crt", directory / "c.key"
+    own_certificate.ensure(certificate, key, name=name, address=address, now=NOW)
+    return certificate.read_bytes()
+
+
+def test_it_names_the_node_and_its_address(tmp_path: Path) -> None:
+    found = x509.load_pem_x509_certificate(ensure(tmp_path))
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == ["n1", "10.0.0.5"]
+    assert (tmp_path / "c.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_stays_until_something_has_changed(tmp_path: Path) -> None:
+    first = ensure(tmp_path)
+    assert ensure(tmp_path) == first
+    other = ensure(tmp_path, address="10.0.0.6")
+    assert other != first
+    (tmp_path / "c.key").unlink()
+    assert ensure(tmp_path, address="10.0.0.6") != other
+
+
+def test_it_is_made_anew_before_it_ends(tmp_path: Path) -> None:
+    later = clock.ManualClock(NOW.wall() + (own_certificate.DAYS - 29) * 86_400)
+    first = ensure(tmp_path)
+    certificate, key = tmp_path / "c.crt", tmp_path / "c.key"
+    own_certificate.ensure(certificate, key, name="n1", address="10.0.0.5", now=later)
+    assert certificate.read_bytes() != first
+
+
+def test_a_new_one_is_asked_for_at_four_fifths_of_its_life(tmp_path: Path) -> None:
+    found = x509.load_pem_x509_certificate(ensure(tmp_path))
+    life = found.not_valid_after_utc - found.not_valid_before_utc
+    expected = found.not_valid_before_utc + life * 0.8
+    left_s = requested_certificate.renewal_s(found, NOW.wall())
+    moment = datetime.datetime.fromtimestamp(NOW.wall() + left_s, datetime.UTC)
+    assert abs((moment - expected).total_seconds()) < 1
+    over = found.not_valid_after_utc.timestamp()
+    assert requested_certificate.renewal_s(found, over) == requested_certificate.LOOK_S

@@ -1,0 +1,220 @@
+"""SPDY/3.1 frames and streams, also with bytes that github.com/moby/spdystream v0.5.1 wrote."""
+
+import hashlib
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilnwork.controlplane.node import spdy, streams, streams_spdy
+
+WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+MOBY = (
+    "80030001000000290000000100000000000078f9e3c6a7c26260606004a7b392a2d4c45c6851c29a0a0a680000"
+    "0000ffff800300010000001700000003000000000000c22e555c92929907000000ffff00000003010000036869"
+    "0a8003000600000004000000018003000300000008000000010000000580030007000000080000000000000000"
+)
+"""Two streams opened, data, a ping, a reset and a goodbye."""
+
+HEADERS = st.dictionaries(WORDS.map(str.lower), WORDS, max_size=5)
+
+
+def read(content: bytes) -> list[spdy.Frame]:
+    return list(spdy.FrameReader().feed(content))
+
+
+def in_pieces(content: bytes, size: int) -> list[spdy.Frame]:
+    reader = spdy.FrameReader()
+    pieces = [content[at : at + size] for at in range(0, len(content), size)]
+    return [frame for piece in pieces for frame in reader.feed(piece)]
+
+
+def test_the_dictionary_is_that_of_the_draft() -> None:
+    assert len(spdy.DICTIONARY) == 1423
+    digest = "51d27341373f923f3cd88e1eb7162aeaa3723d7585ff2399201dc06498407f02"
+    assert hashlib.sha256(spdy.DICTIONARY).hexdigest() == digest
+
+
+@given(blocks=st.lists(HEADERS, min_size=1, max_size=4), size=st.integers(1, 50))
+def test_header_blocks_share_one_stream_of_zlib(blocks: list[dict[str, str]], size: int) -> None:
+    writer = spdy.FrameWriter()
+    content = b"".join(writer.syn_stream(2 * n + 1, h) for n, h in enumerate(blocks))
+    wanted = [spdy.SynStream(2 * n + 1, h) for n, h in enumerate(blocks)]
+    assert in_pieces(content, size) == wanted
+
+
+@given(content=st.binary(max_size=2000), size=st.integers(1, 700), fin=st.booleans())
+def test_data_comes_whole_however_it_is_cut(content: bytes, size: int, fin: bool) -> None:  # noqa: FBT001
+    found = [f for f in in_pieces(spdy.data(7, content, fin=fin), size) if isinstance(f, spdy.Data)]
+    assert b"".join(f.data for f in found) == content
+    assert [f.fin for f in found] == [False] * (len(found) - 1) + [fin]
+
+
+def test_data_is_not_kept_until_its_frame_is_complete() -> None:
+    reader = spdy.FrameReader()
+    assert list(reader.feed(struct.pack(">II", 1, 1 << 20) + b"x" * 100)) == [
+        spdy.Data(1, b"x" * 100)
+    ]
+
+
+def test_what_moby_writes_is_read() -> None:
+    assert read(bytes.fromhex(MOBY)) == [
+        spdy.SynStream(1, {"streamtype": "error"}),
+        spdy.SynStream(3, {"streamtype": "stdin"}),
+        spdy.Data(3, b"hi\n", fin=True),
+        spdy.Ping(1),
+        spdy.RstStream(1, spdy.CANCEL),
+        spdy.GoAway(0, 0),
+    ]
+
+
+def test_short_frames() -> None:
+    content = spdy.ping(3) + spdy.rst_stream(5, spdy.CANCEL) + spdy.go_away(7)
+    assert read(content) == [spdy.Ping(3), spdy.RstStream(5, spdy.CANCEL), spdy.GoAway(7, 0)]
+
+
+def test_frames_of_no_use_are_passed_over() -> None:
+    settings = struct.pack(">HHIIII", 0x8003, spdy.SETTINGS, 12, 1, 7, 65536)
+    window = struct.pack(">HHIII", 0x8003, spdy.WINDOW_UPDATE, 8, 1, 65536)
+    assert read(settings + window + spdy.ping(1)) == [spdy.Ping(1)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(struct.pack(">HHI", 0x8002, spdy.PING, 4) + b"\0\0\0\1", id="version"),
+        pytest.param(struct.pack(">HHI", 0x8003, spdy.PING, 2) + b"\0\1", id="short"),
+        pytest.param(struct.pack(">HHI", 0x8003, spdy.PING, 1 << 20), id="long"),
+        pytest.param(struct.pack(">II", 0, 1) + b"x", id="stream zero"),
+        pytest.param(struct.pack(">HHIII", 0x8003, spdy.SYN_REPLY, 8, 1, 77), id="not zlib"),
+    ],
+)
+def test_what_breaks_the_protocol_is_refused(content: bytes) -> None:
+    with pytest.raises(streams.ProtocolError):
+        read(content)
+
+
+def block(plain: bytes) -> bytes:
+    """A SYN_STREAM whose header block inflates to `plain`."""
+    deflate = zlib.compressobj(zdict=spdy.DICTIONARY)
+    packed = deflate.compress(plain) + deflate.flush(zlib.Z_SYNC_FLUSH)
+    payload = struct.pack(">IIH", 1, 0, 0) + packed
+    return struct.pack(">HHI", 0x8003, spdy.SYN_STREAM, len(payload)) + payload
+
+
+def word(text: bytes) -> bytes:
+    return struct.pack(">I", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        pytest.param(struct.pack(">I", 1) + word(b"a"), id="value missing"),
+        pytest.param(struct.pack(">I", 1) + word(b"A") + word(b"b"), id="upper case"),
+        pytest.param(struct.pack(">I", 2) + (word(b"a") + word(b"b")) * 2, id="twice"),
+        pytest.param(struct.pack(">II", 1, 1 << 31), id="longer than all"),
+        pytest.param(struct.pack(">I", 1) + word(b"a") + word(b"\0" * 10_000_000), id="a bomb"),
+        pytest.param(struct.pack(">I", 1 << 31), id="more pairs than bytes"),
+    ],
+)
+def test_a_bad_header_block_is_refused(plain: bytes) -> None:
+    with pytest.raises(streams.ProtocolError):
+        read(block(plain))
+
+
+class Peer:
+    """A client of a session: what moby does on the other end."""
+
+    def __init__(self) -> None:
+        self.session = streams_spdy.SpdySession()
+        self.writer = spdy.FrameWriter()
+        self.reader = spdy.FrameReader()
+
+    def says(self, content: bytes) -> list[streams.Event]:
+        return list(self.session.receive(content))
+
+    def opens(self, stream: int, kind: str = "stdin") -> list[streams.Event]:
+        return self.says(self.writer.syn_stream(stream, {"streamtype": kind}))
+
+    def hears(self) -> list[spdy.Frame]:
+        return list(self.reader.feed(self.session.take()))
+
+
+def test_a_stream_is_opened_used_and_ended_both_ways() -> None:
+    peer = Peer()
+    assert peer.opens(1) == [streams.Opened(1, {"streamtype": "stdin"})]
+    assert peer.hears() == []
+    peer.session.accept(1)
+    assert peer.hears() == [spdy.SynReply(1, {})]
+    assert peer.says(spdy.data(1, b"in", fin=True)) == [
+        streams.Received(1, b"in"),
+        streams.Finished(1),
+    ]
+    peer.session.send(1, b"out")
+    peer.session.finish(1)
+    peer.session.send(1, b"too late")
+    peer.session.finish(1)
+    assert peer.hears() == [spdy.Data(1, b"out"), spdy.Data(1, b"", fin=True)]
+    assert peer.says(spdy.data(1, b"nobody is there")) == []
+
+
+def test_a_reset_ends_a_stream_at_once() -> None:
+    peer = Peer()
+    peer.opens(1)
+    peer.session.accept(1)
+    assert peer.says(spdy.rst_stream(1, spdy.CANCEL)) == [streams.WasReset(1)]
+    assert peer.says(spdy.rst_stream(1, spdy.CANCEL)) == []
+    peer.hears()
+    peer.session.send(1, b"dropped")
+    peer.session.finish(1)
+    peer.session.reset(1)
+    assert peer.hears() == []
+
+
+def test_ids_are_odd_and_grow() -> None:
+    peer = Peer()
+    assert len(peer.opens(3)) == 1
+    assert [*peer.opens(1), *peer.opens(3), *peer.opens(4)] == []
+    wanted = [spdy.RstStream(n, spdy.PROTOCOL_ERROR) for n in (1, 3, 4)]
+    assert peer.hears() == wanted
+
+
+def test_pings_come_back_but_for_our_own() -> None:
+    peer = Peer()
+    assert peer.says(spdy.ping(1) + spdy.ping(2) + spdy.ping(3)) == []
+    assert peer.hears() == [spdy.Ping(1), spdy.Ping(3)]
+
+
+def test_a_goodbye_resets_what_is_open_and_refuses_the_rest() -> None:
+    peer = Peer()
+    for stream in (1, 3):
+        peer.opens(stream)
+        peer.session.accept(stream)
+    peer.session.finish(3)
+    peer.hears()
+    peer.session.close()
+    peer.session.close()
+    assert peer.hears() == [
+        spdy.RstStream(1, spdy.CANCEL),
+        spdy.RstStream(3, spdy.CANCEL),
+        spdy.GoAway(3, 0),
+    ]
+    assert peer.opens(5) == []
+    assert peer.hears() == [spdy.RstStream(5, spdy.REFUSED_STREAM)]
+
+
+def test_streams_are_limited() -> None:
+    peer = Peer()
+    for number in range(streams_spdy.MAX_STREAMS):
+        assert len(peer.opens(2 * number + 1)) == 1
+    newest = 2 * streams_spdy.MAX_STREAMS + 1
+    assert peer.opens(newest) == []
+    assert peer.hears() == [spdy.RstStream(newest, spdy.REFUSED_STREAM)]
+    peer.says(spdy.rst_stream(1, spdy.CANCEL))
+    assert len(peer.opens(newest + 2)) == 1
+
+
+def test_the_peer_says_goodbye() -> None:
+    assert Peer().says(spdy.go_away(0)) == [streams.Gone()]

@@ -1,0 +1,130 @@
+"""Streams over WebSocket messages, with the library's client as the peer."""
+
+import base64
+
+import pytest
+from websockets import frames, protocol
+
+from kilnwork.controlplane.node import spdy, streams, streams_websocket
+
+EXEC = [{"streamtype": "stdin"}, {"streamtype": "stdout"}, None, {"streamtype": "error"}]
+
+
+class Peer:
+    """A client that has done the handshake."""
+
+    def __init__(self, codec: streams.Codec) -> None:
+        self.codec = codec
+        self.client = protocol.Protocol(protocol.Side.CLIENT)
+
+    def says(self, *messages: bytes, text: bool = False) -> list[streams.Event]:
+        for message in messages:
+            (self.client.send_text if text else self.client.send_binary)(message)
+        return self.flush()
+
+    def flush(self) -> list[streams.Event]:
+        return list(self.codec.receive(b"".join(self.client.data_to_send())))
+
+    def hears(self) -> list[tuple[frames.Opcode, bytes]]:
+        self.client.receive_data(self.codec.take())
+        events = self.client.events_received()
+        return [(e.opcode, bytes(e.data)) for e in events if isinstance(e, frames.Frame)]
+
+
+def channels(subprotocol: str = "v5.channel.k8s.io") -> Peer:
+    peer = Peer(streams_websocket.Channels(subprotocol, EXEC))
+    assert [e.stream for e in peer.flush() if isinstance(e, streams.Opened)] == [0, 1, 3]
+    return peer
+
+
+def test_the_first_byte_names_the_stream() -> None:
+    peer = channels()
+    assert peer.says(b"\0in", b"\0", b"", b"\7nobody", b"\2closed") == [streams.Received(0, b"in")]
+    peer.codec.send(1, b"out")
+    peer.codec.send(2, b"dropped")
+    peer.codec.send(1, b"")
+    assert peer.hears() == [(frames.Opcode.BINARY, b"\1out"), (frames.Opcode.BINARY, b"\1")]
+
+
+def test_the_base64_form_is_text() -> None:
+    peer = channels("v4.base64.channel.k8s.io")
+    assert peer.says(b"0" + base64.b64encode(b"\xff"), text=True) == [streams.Received(0, b"\xff")]
+    peer.codec.send(1, b"\xfe")
+    assert peer.hears() == [(frames.Opcode.TEXT, b"1" + base64.b64encode(b"\xfe"))]
+    with pytest.raises(streams.ProtocolError, match="base64"):
+        peer.says(b"0!", text=True)
+
+
+def test_version_5_ends_one_stream() -> None:
+    peer = channels()
+    assert peer.says(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [streams.Finished(0)]
+    with pytest.raises(streams.ProtocolError):
+        peer.says(b"\xff")
+
+
+def test_version_4_knows_no_such_signal() -> None:
+    assert channels("v4.channel.k8s.io").says(b"\xff\0") == []
+
+
+def test_a_message_in_fragments_is_one() -> None:
+    peer = channels()
+    peer.client.send_binary(b"\0a", fin=False)
+    peer.client.send_ping(b"alive?")
+    assert peer.flush() == []
+    assert peer.hears() == [(frames.Opcode.PONG, b"alive?")]
+    peer.client.send_continuation(b"b", fin=True)
+    assert peer.flush() == [streams.Received(0, b"ab")]
+
+
+def test_what_is_finished_or_reset_is_silent() -> None:
+    peer = channels()
+    peer.codec.finish(1)
+    peer.codec.reset(0)
+    peer.codec.send(1, b"dropped")
+    assert peer.says(b"\0dropped") == []
+    assert peer.hears() == []
+
+
+def test_goodbye_from_either_side() -> None:
+    peer = channels()
+    peer.client.send_close(1000)
+    assert peer.flush() == [streams.Gone()]
+    peer.codec.send(1, b"dropped")
+    assert [code for code, _ in peer.hears()] == [frames.Opcode.CLOSE]
+    peer = channels()
+    peer.codec.close()
+    peer.codec.close()
+    peer.codec.send(1, b"dropped")
+    assert [code for code, _ in peer.hears()] == [frames.Opcode.CLOSE]
+
+
+@pytest.mark.parametrize("content", [b"GET / HTTP/1.1\r\n", b"\x82\x01x", b"\xf0\x80\0\0\0\0"])
+def test_what_is_no_websocket_is_refused(content: bytes) -> None:
+    peer = channels()
+    with pytest.raises(streams.ProtocolError):
+        list(peer.codec.receive(content))
+
+
+def test_a_message_without_end_is_refused() -> None:
+    peer = channels()
+    head = b"\x82\xff" + (streams_websocket.MAX_MESSAGE + 1).to_bytes(8, "big")
+    with pytest.raises(streams.ProtocolError):
+        list(peer.codec.receive(head + b"\0\0\0\0"))
+
+
+def test_a_tunnel_carries_spdy_in_messages() -> None:
+    peer = Peer(streams_websocket.Tunnel())
+    opening = spdy.FrameWriter().syn_stream(1, {"streamtype": "data"})
+    assert peer.says(opening[:5]) == []
+    assert peer.says(opening[5:], spdy.data(1, b"in")) == [
+        streams.Opened(1, {"streamtype": "data"}),
+        streams.Received(1, b"in"),
+    ]
+    peer.codec.accept(1)
+    peer.codec.send(1, b"out")
+    peer.codec.close()
+    heard = peer.hears()
+    content = b"".join(data for code, data in heard if code is frames.Opcode.BINARY)
+    wanted = [spdy.SynReply(1, {}), spdy.Data(1, b"out"), spdy.RstStream(1, 5), spdy.GoAway(1, 0)]
+    assert list(spdy.FrameReader().feed(content)) == wanted
+    assert heard[-1][0] is frames.Opcode.CLOSE
