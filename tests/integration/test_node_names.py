@@ -167,7 +167,7 @@ async def test_one_that_was_away_too_long_notices(world: World) -> None:
 
 
 async def test_a_second_kiln_node_starts_nothing(world: World) -> None:
-    first, second = world.virtual("one"), world.virtual("two")
+    first, second = world.virtual_node("one"), world.virtual_node("two")
     await first.start()
     try:
         with pytest.raises(kit_errors.ConfigurationError, match="node n is run by "):
@@ -177,13 +177,13 @@ async def test_a_second_kiln_node_starts_nothing(world: World) -> None:
         assert not (world.data / "two" / "pods").exists()
     finally:
         await first.stop()
-    again = world.virtual("three")
+    again = world.virtual_node("three")
     await again.start()
     await again.stop()
 
 
 async def test_a_kiln_node_whose_name_is_taken_ends_its_pods_untold(world: World) -> None:
-    first = world.virtual("one")
+    first = world.virtual_node("one")
     await first.start()
     try:
         marker = world.data / "pid"

@@ -5,7 +5,7 @@ for kubectl, k9s and client libraries, on 127.0.0.1, with one SQLite file for ev
 production clusters: one process, no replication, no network between Pods.
 
 - `cluster.ControlPlane` puts the parts together; the order of their start stands there.
-- `store` and `database` keep objects: in memory for reads, durable before anybody sees a change.
+- `store` and `database` keep objects: in memory for reads, durable before a change is visible.
 - `apiserver` is Kubernetes REST over the store. `app` takes a request through `requests`,
   `authn` and `authz` to `resources`, and from there it goes to `lists` (GET), `crud` with
   `admission` (writes), `deletion` or `watching`.

@@ -2,7 +2,7 @@
 
 Used by `store` only. The thread takes everything that waits, writes it in one transaction with
 synchronous=FULL and then reports; so a write costs a share of one fsync, and what was reported
-survives kill -9 and power loss. It reads only at start: the store answers from memory.
+survives kill -9 and power loss. It reads only at start: the store reads from memory.
 
 There is exactly one connection to the file, in one thread (the WAL-reset bug of SQLite before
 3.51.3 needs two).

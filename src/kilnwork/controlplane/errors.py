@@ -1,6 +1,6 @@
 """What can go wrong inside the embedded control plane: one class per reaction of the caller.
 
-Answers to HTTP clients are `apiserver.statuses.StatusError`, which derives from the root here.
+Responses to HTTP clients are `apiserver.statuses.StatusError`, which derives from the root here.
 """
 
 from kilnwork.kit import errors
@@ -11,7 +11,7 @@ class ControlPlaneError(errors.KilnError):
 
 
 class Superseded(ControlPlaneError):
-    """The object is not as it was when read: read it again and decide anew."""
+    """The object has changed since it was read: read it again and decide again."""
 
 
 class TooOld(ControlPlaneError):

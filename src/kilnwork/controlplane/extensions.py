@@ -1,7 +1,7 @@
 """What a control plane serves from its start besides Kubernetes' own kinds.
 
-Filled in by whoever makes a `cluster.ControlPlane`: kinds as CustomResourceDefinitions, as any user
-would install them, with rules that a schema cannot state. Nothing here names a kind.
+Filled in by the code that makes a `cluster.ControlPlane`: kinds as CustomResourceDefinitions, as
+any user would install them, with rules that a schema cannot state. Nothing here names a kind.
 """
 
 from collections.abc import Callable, Iterable

@@ -31,7 +31,7 @@ class DirectoryLock:
 
 
 def holder(directory: Path) -> processes.ProcessId | None:
-    """The process that holds the lock of a data directory, None when nobody does."""
+    """The process that holds the lock of a data directory, None when no process does."""
     path = directory / _FILE
     pid = locks.read_owner(path) if locks.is_locked(path) else None
     return None if pid is None else processes.identify(pid)

@@ -1,9 +1,9 @@
-"""Every object of the embedded API server: kept in memory, durable before anybody sees it.
+"""Every object of the embedded API server: kept in memory, durable before it is visible.
 
 Used by the API server, the garbage collector and the binder, on one event loop. Reads show what is
 committed; `head` also shows what is accepted and about to be committed, which is what a writer must
 build upon. A write is numbered when it is accepted, is committed with all others that wait
-(`database`), and only then becomes visible, is told to the followers and is acknowledged, in that
+(`database`), and only then becomes visible, is passed to the followers and is acknowledged, in that
 order. The sequence number is the resourceVersion; a restart goes on counting.
 
 Not a cache of something else, and not for values of other rooms: the journal has its own file.
@@ -108,7 +108,7 @@ class Store:
     def select_at(
         self, resource: str, sequence: int, namespace: str | None = None
     ) -> list[objects.Stored]:
-        """The same as it was at an earlier sequence number; raises TooOld."""
+        """The same at an earlier sequence number; raises TooOld."""
         held: dict[tuple[str, str], objects.Stored | None] = {
             (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
         }
@@ -133,12 +133,12 @@ class Store:
         return self._log[sequence - oldest + 1 :]
 
     def forget(self) -> None:
-        """Keep no change that was: who asks for a moment before now is told TooOld."""
+        """Drop the history: reads of a moment before now raise TooOld."""
         self._log.clear()
         self._log_bytes = 0
 
     def follow(self, follower: Follower) -> Callable[[], None]:
-        """Tell `follower` of every commit from now on; the answer ends that."""
+        """Call `follower` for every commit from now on; call the result to end that."""
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)
 
@@ -177,7 +177,7 @@ class Store:
         return change
 
     async def settle(self, key: objects.Key) -> None:
-        """Wait until the head of `key` is committed: before telling anybody what it is."""
+        """Wait until the head of `key` is committed: before it is shown to any client."""
         head = self._heads.get(key)
         if head is None:
             return

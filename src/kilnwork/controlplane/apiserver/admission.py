@@ -1,7 +1,7 @@
 """What happens to an object between the request and the store: defaults, rules, refusals.
 
 Used by create, replace and patch. Order as in Kubernetes: shape, unknown fields, namespace,
-defaults, accounts, then every rule, so that one answer names all that is wrong. It reads through
+defaults, accounts, then every rule, so that one response names all that is wrong. It reads through
 `lookup`, writes nothing and may be called twice with the same result.
 """
 

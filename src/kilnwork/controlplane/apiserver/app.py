@@ -1,4 +1,4 @@
-"""The ASGI app: who asks, may they, what do they want, and the answer.
+"""The ASGI app of the API server: authentication, authorization, routing and the response.
 
 `build` makes it from the parts; `serving` listens with it. Requests for mounted paths (the REST
 API of room `server`) go to their app as they are, which may `authenticate` them as this one does.
@@ -35,7 +35,7 @@ from kilnwork.kit import asgi
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
-"""What is answered without a credential."""
+"""Paths that need no credential."""
 
 
 class Mount(NamedTuple):
@@ -106,7 +106,7 @@ class _App:
         ):
             await self._review(request, response)
         else:
-            await resources.ResourceHandler(self._parts, request, response).answer()
+            await resources.ResourceHandler(self._parts, request, response).handle()
 
     def _find(self, group: str, version: str, plural: str) -> resource.Resource | None:
         served = self._parts.writer.kinds.find(group, version, plural)
@@ -191,7 +191,7 @@ class _App:
         warnings = decoding.judge_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
-        shown = msgspec.json.encode(self._reviewer.answer(request, body))
+        shown = msgspec.json.encode(self._reviewer.review(request, body))
         await response.send(201, asgi.JSON, shown, headers=responses.warnings(warnings))
 
 

@@ -1,6 +1,6 @@
 """Causes of a 422, worded as k8s.io/apimachinery/pkg/util/validation/field words them.
 
-Used by every rule of the API server. `statuses.invalid` puts several into one answer.
+Used by every rule of the API server. `statuses.invalid` puts several into one Status.
 """
 
 import json
@@ -13,8 +13,8 @@ Cause = statuses.Cause
 
 IMMUTABLE = "field is immutable"
 
-_LONGEST_SHOWN = 1000
-"""Characters of a value that an error repeats; a whole TaskObject helps nobody."""
+_MAX_SHOWN = 1000
+"""Characters of a value that an error repeats; a whole TaskObject is of no use there."""
 
 
 def quoted(value: Any) -> str:
@@ -22,7 +22,7 @@ def quoted(value: Any) -> str:
     if value is None:
         return '"null"'
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def go_text(value: Any) -> str:

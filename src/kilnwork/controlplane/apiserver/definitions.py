@@ -101,9 +101,9 @@ def accept_names(
 ) -> tuple[meta.JsonObject, NameConflict | None]:
     """Return the names that a definition has from now on, and why it does not get all of them.
 
-    `others`: what else is accepted in its group, by definition. A name stays with whoever had it
-    accepted first (controller/status/naming_controller.go). Of several conflicts the last, as the
-    real server.
+    `others`: what else is accepted in its group, by definition. A name stays with the definition
+    that had it accepted first (controller/status/naming_controller.go). Of several conflicts the
+    last, as the real server.
     """
     wanted = definition["spec"]["names"]
     had = (definition.get("status") or {}).get("acceptedNames") or {}

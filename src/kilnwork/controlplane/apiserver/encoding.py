@@ -1,7 +1,7 @@
-"""How an answer leaves: JSON with a line end, indented for people, as YAML; compressed.
+"""Encode responses: JSON with a line end, indented for people, or YAML; compressed.
 
 `app` puts an `Encoder` before the `send` of each Kubernetes request; everything else writes compact
-JSON, or OpenAPI as protobuf, and knows nothing of this. Answers in several pieces (watches, logs)
+JSON, or OpenAPI as protobuf, and knows nothing of this. Responses in several pieces (watches, logs)
 pass as they are.
 """
 
@@ -15,7 +15,7 @@ from kilnwork.controlplane.apiserver import openapi_protobuf, requests, response
 from kilnwork.kit import asgi
 
 _COMPRESS_FROM_BYTES = 128 * 1024
-"""Smaller answers cost more to compress than to send; figure of the real API server."""
+"""Smaller responses cost more to compress than to send; figure of the real API server."""
 
 _GZIP_LEVEL = 1
 _JSON_ONLY = "/openapi/"
@@ -34,7 +34,7 @@ class Encoder:
         self._start: asgi.Message | None = None
 
     async def __call__(self, message: asgi.Message) -> None:
-        """Hold the head of a whole answer back until its body is there too."""
+        """Delay the head of a whole response until its body is there too."""
         if message["type"] == "http.response.start" and _is_whole(message):
             self._start = message
             return

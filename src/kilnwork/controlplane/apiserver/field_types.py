@@ -100,7 +100,7 @@ def _built_in(kind: resource.Resource) -> FieldType:
 
 
 _CUSTOM: dict[int, tuple[Schema, FieldType]] = {}
-_MOST_CUSTOM = 256
+_MAX_CUSTOM = 256
 
 
 def of_custom(served: builtin.ServedResource) -> FieldType:
@@ -118,7 +118,7 @@ def of_custom(served: builtin.ServedResource) -> FieldType:
         "kind": _TEXT,
         "metadata": metadata(),
     }
-    if len(_CUSTOM) >= _MOST_CUSTOM:
+    if len(_CUSTOM) >= _MAX_CUSTOM:
         _CUSTOM.clear()
     _CUSTOM[id(schema)] = (schema, made)
     return made

@@ -58,7 +58,7 @@ def _operation(operation: meta.JsonObject) -> meta.JsonObject:
     found["parameters"] = [_parameter(one) for one in operation["parameters"]]
     found["produces"] = _PRODUCED
     found["responses"] = {
-        code: _response(answer) for code, answer in operation["responses"].items()
+        code: _response(response) for code, response in operation["responses"].items()
     }
     given = operation.get("requestBody")
     if given:
@@ -75,8 +75,8 @@ def _parameter(parameter: meta.JsonObject) -> meta.JsonObject:
     return {**named, **parameter["schema"]}
 
 
-def _response(answer: meta.JsonObject) -> meta.JsonObject:
-    found = {"description": answer["description"]}
-    for content in answer.get("content", {}).values():
+def _response(response: meta.JsonObject) -> meta.JsonObject:
+    found = {"description": response["description"]}
+    for content in response.get("content", {}).values():
         found["schema"] = as_v2(content["schema"])
     return found

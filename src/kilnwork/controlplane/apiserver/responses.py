@@ -1,4 +1,4 @@
-"""Answers on the wire: JSON bodies, lists, tables, Status, and the headers around them.
+"""Responses on the wire: JSON bodies, lists, tables, Status, and the headers around them.
 
 Used by `app`. Nothing is decided here.
 """
@@ -52,7 +52,7 @@ async def document(response: asgi.Response, value: Any) -> None:
 
 
 async def refusal(response: asgi.Response, error: statuses.StatusError) -> None:
-    """Send a Status, or Go's own text for a path that nobody serves."""
+    """Send a Status, or Go's own text for a path that is not served."""
     if isinstance(error, statuses.NoPage):
         await response.text(error.code, f"{error.message}\n")
         return

@@ -47,18 +47,18 @@ def find(group: str, version: str, plural: str) -> resource.Resource | None:
 
 
 class Reviewer(msgspec.Struct, frozen=True):
-    """Answers reviews from what decides over requests themselves."""
+    """Carries out reviews with the same rules that decide over requests."""
 
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
 
-    def answer(self, request: requests.ApiRequest, body: meta.JsonObject) -> meta.JsonObject:
+    def review(self, request: requests.ApiRequest, body: meta.JsonObject) -> meta.JsonObject:
         """The review with its status; 400 or 422 when it asks nothing sensible."""
         kind = request.served
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
             raise statuses.bad_request("spec must be an object")
-        answers: dict[str, Callable[[requests.ApiRequest, meta.JsonObject], meta.JsonObject]] = {
+        reviews: dict[str, Callable[[requests.ApiRequest, meta.JsonObject], meta.JsonObject]] = {
             _TOKEN.kind: self._token,
             _OWN_IDENTITY.kind: lambda request, _: {"userInfo": _user_info(request.user)},
             _OWN_ACCESS.kind: self._access,
@@ -66,7 +66,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             _ACCESS.kind: self._access,
             _LOCAL_ACCESS.kind: self._access,
         }
-        status = answers[kind.kind](request, spec)
+        status = reviews[kind.kind](request, spec)
         metadata: meta.JsonObject = {"creationTimestamp": None}
         if request.namespace:
             metadata["namespace"] = request.namespace

@@ -1,6 +1,6 @@
 """Refusals as Kubernetes writes them: metav1.Status with its reasons and its texts.
 
-Raised anywhere in the API server, turned into an HTTP answer in `app`. Texts follow
+Raised anywhere in the API server, turned into an HTTP response in `app`. Texts follow
 k8s.io/apimachinery/pkg/api/errors, since people and client libraries read them.
 """
 
@@ -34,7 +34,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class StatusError(errors.ControlPlaneError):
-    """An answer other than success: HTTP `code`, metav1 `reason`, and what a person reads.
+    """A response other than success: HTTP `code`, metav1 `reason`, and what a person reads.
 
     `details` None: the Status has none; empty ones are sent, as Kubernetes does.
     """
@@ -98,7 +98,7 @@ class Warned:
 def success(
     what: resource.Resource, name: str, *, uid: str = "", message: str = ""
 ) -> dict[str, Any]:
-    """The Status that answers a finished DELETE."""
+    """The Status in the response to a finished DELETE."""
     document: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -273,7 +273,7 @@ def refused(what: resource.Resource, name: str, why: str) -> StatusError:
 
 
 def unauthorized(message: str = "Unauthorized") -> StatusError:
-    """401: no credential, or one that nobody knows."""
+    """401: no credential, or an unknown one."""
     return StatusError(401, "Unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
 

@@ -57,8 +57,8 @@ def validate(
 ) -> list[causes.Cause]:
     """Everything in `obj` that breaks the schema, in the order of its fields.
 
-    What is as it was in `old` is let be (KEP-4008): a stricter schema holds for what changes. Parts
-    of `obj` that are the very same objects are not even looked at.
+    What is unchanged since `old` is not judged (KEP-4008): a stricter schema holds for what
+    changes. Parts of `obj` that are the very same objects are not even looked at.
     """
     validator = _Validator()
     validator.check(schema, obj, "", old=old)

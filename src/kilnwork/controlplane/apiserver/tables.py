@@ -66,8 +66,8 @@ def _row(
 ) -> meta.JsonObject:
     row: meta.JsonObject = {"cells": _cells(served, obj, now)}
     if not served.custom and served.resource == resource.PODS:
-        told = table_pods.conditions(obj)
-        row |= {"conditions": told} if told else {}
+        conditions = table_pods.conditions(obj)
+        row |= {"conditions": conditions} if conditions else {}
     if include == "Object":
         row["object"] = obj
     elif include == "None":
@@ -92,7 +92,7 @@ def _cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> 
 
 
 def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> list[Any]:
-    """The cells of a kind whose status nobody checks: raises where that has an odd form."""
+    """The cells of a kind whose status is not validated: raises where that has an odd form."""
     name = obj["metadata"].get("name", "")
     kind = served.resource.kind
     if kind == resource.EVENTS.kind:

@@ -41,10 +41,10 @@ class AccountTokens:
         }
         name, namespace = pod.spec.service_account_name or "default", pod.metadata.namespace
         try:
-            answer = await self._client.create_sub(
+            response = await self._client.create_sub(
                 resource.SERVICE_ACCOUNTS, name, "token", request, namespace
             )
         except (kube_errors.NotFound, kube_errors.Forbidden) as error:
             raise errors.NotYet(f"failed to fetch token: {error}") from error
-        life_s = answer.get("spec", {}).get("expirationSeconds") or want.seconds
-        return answer["status"]["token"], float(life_s) * RENEW_AT
+        life_s = response.get("spec", {}).get("expirationSeconds") or want.seconds
+        return response["status"]["token"], float(life_s) * RENEW_AT

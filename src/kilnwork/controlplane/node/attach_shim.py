@@ -1,7 +1,7 @@
 """The shim's part of attach: live output of a container for callers, and its input for them.
 
 Used by `shim`. The caller (`exec_link.attach`) sends one line with two descriptors, the writing
-ends of pipes for standard output and error. The answer is `{"n": 1, "input": …}`, and with it
+ends of pipes for standard output and error. The reply is `{"n": 1, "input": …}`, and with it
 comes, if the container has one, a descriptor of its input (or terminal), to be written to by the
 caller. From then on the container's output is copied to the pipes until it ends or the caller
 leaves.
@@ -78,9 +78,9 @@ class Attachments:
             return False
         listener = _Listener(guest, outputs)
         lent = held.lend_input()
-        answer = json.dumps({"n": request["n"], "input": lent is not None}).encode() + b"\n"
+        reply = json.dumps({"n": request["n"], "input": lent is not None}).encode() + b"\n"
         try:
-            socket.send_fds(guest.connection, [answer], [] if lent is None else [lent])
+            socket.send_fds(guest.connection, [reply], [] if lent is None else [lent])
         except OSError:
             listener.close()
             return False

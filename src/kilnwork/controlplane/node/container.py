@@ -240,8 +240,8 @@ class Container:
         env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         return env, str((process / "cwd").readlink())
 
-    def given_up(self) -> privileges.Privileges:
-        """What more processes in it give up too; raises OSError once it has ended."""
+    def dropped_privileges(self) -> privileges.Privileges:
+        """The privileges that more processes in it drop too; raises OSError once it has ended."""
         return privileges.of_process(self.record.pid)
 
     def adopt(self) -> None:
@@ -280,7 +280,7 @@ class Container:
             output = os.read(pipe, _READ)
         except BlockingIOError:
             return True
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open any more
             return False
         for listener in list(self.listeners) if output else ():
             listener(self.pipes[pipe], output)
@@ -362,18 +362,20 @@ class Container:
         )
 
 
-def before_exec(given_up: privileges.Privileges, *, tty: bool = False) -> Callable[[], None] | None:
+def before_exec(
+    dropped_privileges: privileges.Privileges, *, tty: bool = False
+) -> Callable[[], None] | None:
     """What a child does before it executes its program; None for nothing. The shim has one thread.
 
     With `tty` standard input becomes the terminal of the new session (tty_ioctl(4)).
     """
-    if not tty and given_up == privileges.Privileges():
+    if not tty and dropped_privileges == privileges.Privileges():
         return None
 
     def prepare() -> None:
         if tty:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        privileges.apply(given_up)
+        privileges.apply(dropped_privileges)
 
     return prepare
 

@@ -2,8 +2,8 @@
 
 Used by `reconciler`. Fetches what `container_plan` and `volume_sources` want (objects, tokens of
 the Pod's service account), has `volumes` write it, and gives the order for the shim. Files of
-Secrets, ConfigMaps and tokens are made anew once a minute, or when a token is to be renewed, as the
-kubelet does; they are the same for all containers of a Pod.
+Secrets, ConfigMaps and tokens are written again once a minute, or when a token is to be renewed, as
+the kubelet does; they are the same for all containers of a Pod.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ REFRESH_S = 60.0
 """How old the files of a Secret or ConfigMap may get (the kubelet's sync period)."""
 
 AGAIN_S = 30.0
-"""How soon to try again when files could not be made anew."""
+"""How soon to try again when files could not be written again."""
 
 _ROOT_CA = "kube-root-ca.crt"
 """The ConfigMap in every Pod's account volume; it never changes while a cluster lives."""
@@ -73,8 +73,8 @@ class FilePreparer(NamedTuple):
             stdin=of.stdin,
             stdin_once=of.stdin_once,
             tty=of.tty,
-            no_new_privileges=done.given_up.no_new_privileges,
-            dropped=done.given_up.dropped,
+            no_new_privileges=done.dropped_privileges.no_new_privileges,
+            dropped=done.dropped_privileges.dropped,
         )
 
     async def fill(self, pod: pods.Pod, known: pod_state.PodState) -> None:
@@ -94,7 +94,7 @@ class FilePreparer(NamedTuple):
         known.renew_at = self.now.monotonic() + soonest_s
 
     def renews(self, pod: pods.Pod) -> bool:
-        """True if files of its volumes are to be made anew while it runs."""
+        """True if files of its volumes are to be written again while it runs."""
         return (
             _changes(pod)
             or self._gives_account(pod)

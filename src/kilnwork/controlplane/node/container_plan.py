@@ -56,7 +56,7 @@ class ContainerPlan(NamedTuple):
     env: dict[str, str]
     cwd: str
     links: tuple[MountLink, ...]
-    given_up: privileges.Privileges = privileges.Privileges()
+    dropped_privileges: privileges.Privileges = privileges.Privileges()
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
@@ -162,7 +162,7 @@ def make(
             "name its program in command or args",
             reason="CreateContainerError",
         )
-    given_up = _privileges(pod, container, facts)
+    dropped_privileges = _privileges(pod, container, facts)
     # With Kubernetes too an ephemeral container has only the mounts that it names.
     implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
     return ContainerPlan(
@@ -170,7 +170,7 @@ def make(
         env=env,
         cwd=container.working_dir or facts.workdir,
         links=tuple(_links(pod, container, env, implicit=implicit)),
-        given_up=given_up,
+        dropped_privileges=dropped_privileges,
     )
 
 
@@ -210,7 +210,7 @@ def _environment(
     facts: container_inputs.NodeFacts,
     root: Path,
 ) -> dict[str, str]:
-    """Its variables; that of the mounts is known to all of them, and set by nobody else."""
+    """Its variables; all of them may refer to that of the mounts, which only the node sets."""
     env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)

@@ -60,7 +60,7 @@ class Output(_End):
             except BlockingIOError:
                 asyncio.get_running_loop().add_reader(self._descriptor, self._ready)
                 await self._wait()
-            except OSError:  # EIO: nobody has the terminal open any more
+            except OSError:  # EIO: no process has the terminal open any more
                 return b""
         return b""
 
@@ -72,7 +72,7 @@ class Input(_End):
     """What a process reads."""
 
     async def write(self, content: bytes) -> bool:
-        """All of it; False when nobody will read it."""
+        """Write all of it; False when no process will read it."""
         while content and self._descriptor >= 0:
             try:
                 content = content[os.write(self._descriptor, content) :]
@@ -84,7 +84,7 @@ class Input(_End):
         return not content
 
     def resize(self, *, width: int, height: int) -> None:
-        """Of a terminal, in characters; whoever runs in it gets SIGWINCH."""
+        """Of a terminal, in characters; the process in it gets SIGWINCH."""
         size = struct.pack("HHHH", height & 0xFFFF, width & 0xFFFF, 0, 0)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size)

@@ -20,11 +20,11 @@ from kilnwork.controlplane.node import errors, exec_io, exec_shim
 OUTPUT = 10 * 1024
 """Bytes that `run` keeps, as the kubelet does of a probe."""
 
-ANSWER_S = 30.0
+RESPONSE_TIMEOUT_S = 30.0
 """How long the shim may take to start a process or to join us to a container."""
 
 _LINE = 64 * 1024
-_SILENT = "the shim does not answer: its machine is overloaded, or it was stopped by a signal"
+_SILENT = "the shim does not respond: its machine is overloaded, or it was stopped by a signal"
 
 
 class CannotStart(errors.NodeError):
@@ -66,7 +66,7 @@ class Process:
         if len(line) > exec_shim.MAX_LINE:
             raise CannotStart("the command is too long")
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 return await cls._begin(shim, line, descriptors)
         except TimeoutError as error:
             raise errors.ShimAway(_SILENT) from error
@@ -79,18 +79,18 @@ class Process:
             raise errors.ShimAway(f"no shim listens on {shim}") from error
         process = cls(reader, writer)
         try:
-            answer = await process._hear()
-            if "error" in answer:
-                kind = CannotStart if answer.get("running") else NotRunning
-                raise kind(answer["error"])
+            response = await process._hear()
+            if "error" in response:
+                kind = CannotStart if response.get("running") else NotRunning
+                raise kind(response["error"])
         except BaseException:
             await process.close()
             raise
-        process.pid = answer["pid"]
+        process.pid = response["pid"]
         return process
 
     async def wait(self) -> int:
-        """Its exit code, 128 + n after signal n. Raises `ShimAway`: nobody knows then."""
+        """Its exit code, 128 + n after signal n. Raises `ShimAway`: then it is unknown."""
         return int((await self._hear())["code"])
 
     async def _hear(self) -> dict[str, Any]:
@@ -100,8 +100,8 @@ class Process:
             line = b""
         if not line.endswith(b"\n"):
             raise errors.ShimAway
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        response: dict[str, Any] = json.loads(line)
+        return response
 
     async def close(self) -> None:
         self._writer.close()
@@ -127,7 +127,7 @@ async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.s
         connection.setblocking(False)
         await loop.sock_connect(connection, str(shim))
         sent = socket.send_fds(connection, [line], list(descriptors))
-        if sent < len(line):  # else the shim may have answered and gone by now
+        if sent < len(line):  # else the shim may have replied and closed by now
             await loop.sock_sendall(connection, line[sent:])
     except BaseException:
         connection.close()
@@ -166,7 +166,7 @@ async def attach(shim: Path, container: str, outputs: Sequence[int]) -> Attachme
     """
     line = json.dumps({"n": 1, "do": "attach", "container": container}).encode() + b"\n"
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
             return await _join(shim, line, outputs)
     except TimeoutError as error:
         raise errors.ShimAway(_SILENT) from error
@@ -178,9 +178,9 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
     except OSError as error:
         raise errors.ShimAway(f"no shim listens on {shim}") from error
     try:
-        answer, descriptors = await _receive(connection)
-        if "error" in answer:
-            raise NotRunning(answer["error"])
+        response, descriptors = await _receive(connection)
+        if "error" in response:
+            raise NotRunning(response["error"])
     except BaseException:
         connection.close()
         raise
@@ -188,7 +188,7 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
 
 
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The first answer, which fits into one message, and the descriptors that came with it."""
+    """The first response, which fits into one message, and the descriptors that came with it."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)
@@ -199,10 +199,10 @@ async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]
     try:
         flags = socket.MSG_CMSG_CLOEXEC
         content, descriptors, _, _ = socket.recv_fds(connection, _LINE, 1, flags)
-        answer: dict[str, Any] = json.loads(content.partition(b"\n")[0])
+        response: dict[str, Any] = json.loads(content.partition(b"\n")[0])
     except (OSError, ValueError) as error:
         raise errors.ShimAway from error
-    return answer, descriptors
+    return response, descriptors
 
 
 async def run(

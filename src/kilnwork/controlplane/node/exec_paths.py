@@ -1,4 +1,4 @@
-"""The kubelet's paths `/exec`, `/attach` and `/portForward`, whose answers are streams.
+"""The kubelet's paths `/exec`, `/attach` and `/portForward`, whose responses are streams.
 
 Used by `kubelet.KubeletApp`, which has asked who the client is and what they may. The texts of
 refusals are the kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
@@ -133,7 +133,7 @@ def _connect(
     agreed: upgrades.UpgradeAgreement,
     take: Callable[[streams_io.Stream], bool],
 ) -> streams_io.Connection:
-    """Take the connection from HTTP, answer, and begin."""
+    """Take the connection from HTTP, respond, and begin."""
     taken = hijack()
     taken.transport.write(agreed.head)
     connection = streams_io.Connection(agreed.codec, on_open=take)

@@ -2,7 +2,7 @@
 
 Used by `shim`. The caller (`exec_link`) connects to the shim's socket and sends one line with three
 descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies
-no bytes. The answer is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the
+no bytes. The reply is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the
 process has ended, `{"event": "ended", "code": …}` follows and the connection closes. A caller
 that closes it first hangs up: the process group gets the signal that `hangup` names, SIGHUP
 for a person, as on a terminal that goes away.
@@ -76,7 +76,7 @@ class ExecConnection:
             self.connection.send(json.dumps(message).encode() + b"\n")
 
     def close(self) -> None:
-        """Let go of it and of descriptors that nobody took."""
+        """Close it and the descriptors that were not taken."""
         for descriptor in self.take_descriptors():
             os.close(descriptor)
         self.connection.close()
@@ -115,7 +115,7 @@ class Execs:
         return True
 
     def exited(self, pid: int, status: int) -> ExecConnection | None:
-        """A child has been waited for: the guest that asked for it, who has been told."""
+        """A child has been waited for: return the connection that asked for it, after its reply."""
         guest = self._running.pop(pid, None)
         if guest is not None:
             code = os.waitstatus_to_exitcode(status)
@@ -143,7 +143,7 @@ def _execute(request: dict[str, Any], held: containers.Container, descriptors: l
     env, cwd = held.surroundings()
     if request.get("tty"):
         env.setdefault("TERM", containers.TERM)
-    prepare = containers.before_exec(held.given_up(), tty=bool(request.get("tty")))
+    prepare = containers.before_exec(held.dropped_privileges(), tty=bool(request.get("tty")))
     child = subprocess.Popen(
         argv,
         stdin=descriptors[0],

@@ -3,7 +3,7 @@
 Used by `registration`. As the kubelet's it is in `kube-node-lease`, owned by the Node, and renewed
 every ten seconds (KEP-589, https://kubernetes.io/docs/concepts/architecture/leases/). The kubelet's
 names the node as holder; ours names who runs the node, as client-go's elections do: one directory
-on one machine, so that whoever comes back to the directory has the name again at once.
+on one machine, so that a process that returns to the directory has the name again at once.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LEASE_S = 80
 shim's patience and grace. So what the next holder starts runs nowhere else."""
 
 SILENT_S = 15.0
-"""Without a renewal for so long nobody runs the node: renewals come every ten seconds."""
+"""Without a renewal for so long no process runs the node: renewals come every ten seconds."""
 
 CLOCKS_S = 60.0
 """How far the clocks of two machines may be apart."""
@@ -39,11 +39,11 @@ class Standing(enum.Enum):
     """Whose the name is."""
 
     FREE = enum.auto()
-    """Nobody's, or ours already."""
+    """It has no holder, or is ours already."""
     DOUBTFUL = enum.auto()
-    """Of somebody whose Lease has ended, if the clocks of both machines are right."""
+    """Another process's whose Lease has expired, if the clocks of both machines are right."""
     HELD = enum.auto()
-    """Of somebody who has renewed not long ago."""
+    """Another process's that has renewed not long ago."""
 
 
 def holder(directory: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
@@ -78,7 +78,7 @@ class NodeLease:
         self._version = ""
 
     async def claim(self, *, seize: bool = False) -> None:
-        """Become the holder; ConfigurationError names who is. `seize`: whoever that is."""
+        """Become the holder; ConfigurationError names who is. `seize`: take it from any holder."""
         while True:
             lease = await self._get()
             if lease is not None and not seize:
@@ -108,14 +108,14 @@ class NodeLease:
             return
         with contextlib.suppress(errors.Conflict, errors.NotFound):
             try:
-                await self._give_up(self._version)
+                await self._release(self._version)
             except errors.Conflict:
-                # A renewal may have come through whose answer nobody waited for.
+                # A renewal may have succeeded whose response was not awaited.
                 lease = await self._get()
                 if lease is not None and _holder(lease) == self._me:
-                    await self._give_up(lease["metadata"]["resourceVersion"])
+                    await self._release(lease["metadata"]["resourceVersion"])
 
-    async def _give_up(self, version: str) -> None:
+    async def _release(self, version: str) -> None:
         body = {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": ""}}
         await self._client.merge_patch(resource.LEASES, self._name, body, NAMESPACE)
 

@@ -16,8 +16,8 @@ from kilnwork.kube import client, events
 from kilnwork.kube import errors as kube_errors
 
 STARTED_S = 0.05
-"""How long the start of an ephemeral container may wait to be told: of one that ends by then only
-the end is written. A kubelet looks at its containers once a second."""
+"""How long the start of an ephemeral container may wait to be reported: of one that ends by then
+only the end is written. A kubelet looks at its containers once a second."""
 
 SIDECAR_S = 0.2
 """The same of a Pod with sidecars, which has more steps (those start before the others, and end
@@ -45,14 +45,14 @@ class PodReporter(NamedTuple):
     def not_yet(
         self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
     ) -> None:
-        """A container waits for something; told once."""
+        """A container waits for something; reported once."""
         message = str(error)
         if message != of.view(name).message:
             self.warn(pod, "Failed", f"Error: {message}")
         of.change(name, reason=error.reason, message=message)
 
     def refuse(self, pod: pods.Pod, of: pod_state.PodState, message: str) -> None:
-        """The Pod can never run here; told once."""
+        """The Pod can never run here; reported once."""
         if message != of.refusal:
             self.warn(pod, statuses.UNSUPPORTED, message)
         of.refusal = message
@@ -72,10 +72,10 @@ class PodReporter(NamedTuple):
             self.refuse(pod, of, str(error))
 
     def ignored(self, pod: pods.Pod, of: pod_state.PodState) -> None:
-        """Fields of the Pod have no effect here; told once."""
-        if not of.ignored_told and (message := statuses.ignored_message(pod)):
+        """Fields of the Pod have no effect here; reported once."""
+        if not of.ignored_reported and (message := statuses.ignored_message(pod)):
             self.warn(pod, "FieldsIgnored", message)
-        of.ignored_told = True
+        of.ignored_reported = True
 
     def ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
         """Fields of an ephemeral container that is started have no effect here."""
@@ -88,7 +88,8 @@ class PodReporter(NamedTuple):
         """Patch the status if it is not as it should be; gives when to look again.
 
         A list in a merge patch replaces the whole: the version makes sure that no condition is lost
-        which somebody else has written meanwhile. Then the watch tells, and it is written again.
+        which another client has written meanwhile. Then the watch reports it, and it is written
+        again.
         """
         wanted = self._status(pod, of, leaving=leaving)
         if wanted is None:
@@ -119,15 +120,15 @@ class PodReporter(NamedTuple):
         m = pod.metadata
         version = of.version if of.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
-        answer = await self.kube.merge_patch(
+        response = await self.kube.merge_patch(
             resource.PODS, m.name, patch, m.namespace, subresource="status"
         )
-        of.seen, of.version = m.resource_version, str(answer["metadata"]["resourceVersion"])
+        of.seen, of.version = m.resource_version, str(response["metadata"]["resourceVersion"])
 
     async def _write_ephemeral(
         self, pod: pods.Pod, known: Mapping[str, Any], changed: dict[str, Any]
     ) -> None:
-        """Nobody else writes this list, so no version is demanded: each container that is added
+        """No other client writes this list, so no version is demanded: each container that is added
         would make it an old one. A Pod may have hundreds, so only those that changed are sent.
         """
         m = pod.metadata
@@ -135,7 +136,7 @@ class PodReporter(NamedTuple):
         body = msgspec.json.encode(statuses.ephemeral_patch(m.uid, known, changed))
         try:  # the response is the whole Pod: not decoded
             await self.kube.raw("PATCH", path, body=body, content_type=http_types.JSON_PATCH)
-        except kube_errors.Invalid:  # somebody has written it after all, or it is another Pod
+        except kube_errors.Invalid:  # another client has written it after all, or it is another Pod
             patch = {"metadata": {"uid": m.uid}, "status": changed}
             await self.kube.merge_patch(
                 resource.PODS, m.name, patch, m.namespace, subresource="status"
@@ -149,8 +150,8 @@ class PodReporter(NamedTuple):
         if pod.final and (not begun or of.refusal):
             return None
         if not begun and pod.metadata.deletion_timestamp is not None:
-            # Whoever keeps the object by a finalizer must see that nothing of it will run (kubelet,
-            # getPhase of a terminal Pod).
+            # A client that keeps the object by a finalizer must see that nothing of it will run
+            # (kubelet, getPhase of a terminal Pod).
             return {"phase": "Failed"} if pod.metadata.finalizers else None
         facts = statuses.PodFacts(self.address, self.now.wall(), of.written, leaving)
         if leaving and begun and not lifecycle.over(pod, of.views):

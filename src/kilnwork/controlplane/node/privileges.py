@@ -80,7 +80,7 @@ def _numbers(names: Any) -> set[int]:
 
 
 def apply(wanted: Privileges) -> None:
-    """Give up what is not wanted; in a child that is about to execute a program.
+    """Drop what is not wanted; in a child that is about to execute a program.
 
     Without the right to take capabilities from the bounding set a process has none, and must not
     get any from a file either. Raises OSError.
@@ -98,7 +98,7 @@ def apply(wanted: Privileges) -> None:
 
 
 def of_process(pid: int) -> Privileges:
-    """What a running process has given up (proc(5)); raises OSError when it is gone."""
+    """What a running process has dropped (proc(5)); raises OSError when it is gone."""
     text = Path(f"/proc/{pid}/status").read_text()
     facts = dict(re.findall(r"^(\w+):\s*(\S+)$", text, re.MULTILINE))
     bounding = int(facts.get("CapBnd", "0"), 16)

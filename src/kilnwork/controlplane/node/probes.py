@@ -1,7 +1,7 @@
 """Probes of containers: startup, readiness and liveness, by command, HTTP request or connection.
 
 Used by `reconciler`: `watch` a container that runs, `drop` it when it ends. What a probe finds is
-told through `on_change`. Times, thresholds and texts are the kubelet's (k8s.io/kubernetes
+reported through `on_change`. Times, thresholds and texts are the kubelet's (k8s.io/kubernetes
 pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address: the containers of
 this node share the machine's network.
 """
@@ -28,7 +28,7 @@ _USER_AGENT = f"kube-probe/kiln-{__version__}"
 class ProbeFinding(NamedTuple):
     """What has changed. `kind`: Startup, Readiness or Liveness.
 
-    `healthy` None: only a failure that is to be told, below the threshold. `message`: of a failure.
+    `healthy` None: a failure below the threshold, only to be reported. `message`: of a failure.
     """
 
     kind: str
@@ -140,9 +140,9 @@ class Probers:
         url = f"{action.scheme.lower()}://{place}{path if path.startswith('/') else '/' + path}"
         headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
         headers |= {header.name: header.value for header in action.http_headers or ()}
-        async with self._session.get(url, headers=headers) as answer:
-            good = 200 <= answer.status < 400
-            return good, "" if good else f"HTTP probe failed with statuscode: {answer.status}"
+        async with self._session.get(url, headers=headers) as response:
+            good = 200 <= response.status < 400
+            return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
 
     async def _tcp(self, container: pods.Container, action: pods.TcpAction) -> tuple[bool, str]:
         host = action.host or self._address

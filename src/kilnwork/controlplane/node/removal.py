@@ -1,8 +1,8 @@
 """Takes a virtual node out of its cluster, wherever it runs: `kiln node --remove`.
 
 A process that runs the node is asked to by a mark on the Node (`registration.REMOVE`), which it
-sees within ten seconds. If nobody renews the Node's Lease any more, the node is started here, to
-end what it has left. Used by the command.
+sees within ten seconds. If no process renews the Node's Lease any more, the node is started here,
+to end what it has left. Used by the command.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def remove(
         mark = await _mark(asked, settings.name)
         if mark is None:
             raise errors.ConfigurationError(
-                f"there is no node {settings.name}: name it by --name as it was started"
+                f"there is no node {settings.name}: pass the --name that it was started with"
             )
         if mark != registration.DRAINED:
             patch: meta.JsonObject = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
@@ -47,7 +47,7 @@ async def remove(
 async def _wait(
     asked: client.Client, name: str, *, say: virtual_node.Say, time: clock.Clock
 ) -> bool:
-    """True once the Node is gone, False when nobody runs it."""
+    """True once the Node is gone, False when no process runs it."""
     last, since = "", time.monotonic()
     while (mark := await _mark(asked, name)) is not None:
         if mark == registration.DRAINED:
@@ -64,7 +64,7 @@ async def _wait(
 
 
 async def _mark(kube: client.Client, name: str) -> str | None:
-    """How far its removal is, empty if nobody has asked; None when the Node is gone.
+    """How far its removal is, empty if it was not asked for; None when the Node is gone.
 
     Raises ConfigurationError for the Node of a kubelet.
     """

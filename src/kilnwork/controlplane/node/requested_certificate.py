@@ -1,6 +1,6 @@
 """A serving certificate from the cluster: signer `kubernetes.io/kubelet-serving`, once approved.
 
-Used by `virtual_node` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until somebody
+Used by `virtual_node` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until a user
 has approved the request (`kubectl certificate approve`), the certificate of `own_certificate` is
 shown. Only a node's own identity (`system:node:NAME`) may ask. A new one is asked for before it
 ends.
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SIGNER = "kubernetes.io/kubelet-serving"
 LOOK_S = 5.0
 AGAIN_S = 300.0
-"""After a refusal; somebody may have given the right by then."""
+"""After a refusal; an administrator may have granted the right by then."""
 
 RENEW_AT = 0.8
 
@@ -119,7 +119,7 @@ def _issued(request: meta.JsonObject) -> bytes:
 
 
 def renewal_s(issued: x509.Certificate, now: float) -> float:
-    """Seconds until a certificate is to be asked for anew."""
+    """Seconds until a certificate is to be requested again."""
     begins, ends = issued.not_valid_before_utc, issued.not_valid_after_utc
     at = begins + (ends - begins) * RENEW_AT
     return max(LOOK_S, (at - datetime.datetime.fromtimestamp(now, datetime.UTC)).total_seconds())

@@ -3,15 +3,16 @@
 Started by `shim_link.launch` as `python -S -P -m …shim` with the package's directory in PYTHONPATH
 (no site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
 directory, which a lock ensures. It serves one node at a time on a Unix socket: a request is one
-JSON object a line, `{"n": 1, "do": "start", …}`, answered by `{"n": 1, …}`; between answers it says
-`{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`; one
-that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is closed.
+JSON object a line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between replies it
+says `{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`;
+one that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is
+closed.
 
 Without a node for `patience` seconds it ends all containers and leaves. If it is killed itself, the
 next one adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
 receive their environment through the socket, never in a command line. Standard library only.
 
-A process that clears its environment *and* leaves its parent cannot be told from others; it is
+A process that clears its environment *and* leaves its parent cannot be identified; it is
 ended together with the last container that can have started it.
 """
 
@@ -79,7 +80,7 @@ class Shim:
         }
 
     def run(self) -> None:
-        """Serve until told to leave, or until nobody has asked for longer than the patience."""
+        """Serve until asked to leave, or until no request came for longer than the patience."""
         wakeup = self._catch_signals()
         self._adopt()
         listener = self._listen()
@@ -139,7 +140,7 @@ class Shim:
         self._selector.register(connection, selectors.EVENT_READ, guest)
 
     def _hear(self, guest: exec_shim.ExecConnection) -> None:
-        """Whoever connects says first what they are; until then they are nobody."""
+        """A client that connects says first what it is; until then it has no rights."""
         if guest.connection.fileno() < 0:
             return  # its process has ended, which came in before this
         alive = guest.read()
@@ -201,7 +202,8 @@ class Shim:
         self._flush()
 
     def _ask(self, line: bytes) -> bool:
-        """Answer one request; False if it is not even JSON, which ends the connection."""
+        """Carry out one request and reply; False if it is not even JSON, which ends the
+        connection."""
         try:
             request = json.loads(line)
             do = self._requests[request["do"]]
@@ -209,10 +211,10 @@ class Shim:
         except (ValueError, KeyError, TypeError):
             return False
         try:
-            answer = do(request)
+            reply = do(request)
         except (ValueError, KeyError, TypeError, OSError) as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        self._say({"n": number, **answer})
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        self._say({"n": number, **reply})
         return True
 
     # Requests

@@ -74,7 +74,7 @@ class ShimLink:
 
     @classmethod
     async def open(cls, socket_path: Path, *, on_ended: OnEnded) -> Self:
-        """Connect; raises `errors.ShimAway` if nobody listens there."""
+        """Connect; raises `errors.ShimAway` if no process listens there."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(socket_path), limit=_LINE)
         except OSError as error:
@@ -85,15 +85,15 @@ class ShimLink:
 
     async def hello(self) -> list[container.ContainerRecord]:
         """All containers it knows; raises `errors.WrongShim` if it speaks another protocol."""
-        answer = await self._ask("hello")
-        if answer["version"] != shim.PROTOCOL:
-            raise errors.WrongShim(f"the running shim speaks protocol {answer['version']}")
-        return [container.ContainerRecord(**known) for known in answer["containers"]]
+        reply = await self._ask("hello")
+        if reply["version"] != shim.PROTOCOL:
+            raise errors.WrongShim(f"the running shim speaks protocol {reply['version']}")
+        return [container.ContainerRecord(**known) for known in reply["containers"]]
 
     async def start(self, order: container.StartOrder) -> container.ContainerRecord:
         """Run a container, or find it running; the record says if the program failed to start."""
-        answer = await self._ask("start", **order._asdict())
-        return container.ContainerRecord(**answer["container"])
+        reply = await self._ask("start", **order._asdict())
+        return container.ContainerRecord(**reply["container"])
 
     async def stop(self, container_id: str, *, grace_s: float) -> None:
         """SIGTERM now, SIGKILL to all of it after the grace; its end is reported as any other."""
@@ -108,7 +108,7 @@ class ShimLink:
         await self._ask("leave", grace_s=grace_s)
 
     async def close(self) -> None:
-        """Let go of the shim, which goes on."""
+        """Close the link to the shim, which keeps running."""
         await self._background.stop()
         self._writer.close()
         with contextlib.suppress(OSError):
@@ -118,14 +118,16 @@ class ShimLink:
         if self.closed.is_set():
             raise errors.ShimAway
         self._number += 1
-        answer = asyncio.get_running_loop().create_future()
-        self._waiting[self._number] = answer
+        reply = asyncio.get_running_loop().create_future()
+        self._waiting[self._number] = reply
         request = {"n": self._number, "do": do, **fields}
         self._writer.write(json.dumps(request).encode() + b"\n")
         try:
-            result: dict[str, Any] = await asyncio.wait_for(answer, _REQUEST_S)
+            result: dict[str, Any] = await asyncio.wait_for(reply, _REQUEST_S)
         except TimeoutError as error:
-            raise errors.ShimAway(f"the shim did not answer {do} within {_REQUEST_S} s") from error
+            raise errors.ShimAway(
+                f"the shim did not reply to {do} within {_REQUEST_S} s"
+            ) from error
         finally:
             self._waiting.pop(request["n"], None)
         if "error" in result:
@@ -138,15 +140,15 @@ class ShimLink:
                 message = json.loads(line)
                 if message.get("event") == "ended":
                     on_ended(container.ContainerRecord(**message["container"]))
-                elif (answer := self._waiting.get(message["n"])) and not answer.done():
-                    answer.set_result(message)
+                elif (reply := self._waiting.get(message["n"])) and not reply.done():
+                    reply.set_result(message)
         except OSError:
             pass
         finally:
             self.closed.set()
-            for answer in self._waiting.values():
-                if not answer.done():
-                    answer.set_exception(errors.ShimAway())
+            for reply in self._waiting.values():
+                if not reply.done():
+                    reply.set_exception(errors.ShimAway())
 
 
 async def open_or_launch(

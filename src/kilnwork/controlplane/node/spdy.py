@@ -133,7 +133,8 @@ class FrameReader:
         """(stream, bytes still to come, fin) of the data frame that is being read."""
 
     def feed(self, piece: bytes) -> Iterator[Frame]:
-        """All frames that `piece` completes. Raises `streams.ProtocolError`: give up then."""
+        """All frames that `piece` completes. Raises `streams.ProtocolError`: close the connection
+        then."""
         self._buffer += piece
         while True:
             if self._data is not None:
@@ -267,7 +268,7 @@ def rst_stream(stream: int, status: int) -> bytes:
 
 
 def ping(number: int) -> bytes:
-    """A ping, or the answer to one."""
+    """A ping, or the reply to one."""
     return _control(PING, struct.pack(">I", number))
 
 

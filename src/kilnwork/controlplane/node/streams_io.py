@@ -1,7 +1,7 @@
 """A connection with several streams, for coroutines: a codec joined with a transport.
 
 Used by `execs` and `port_forwards`. Each stream is read and written by one coroutine each. The peer
-is held back when what nobody has read yet grows (no protocol here has windows of its own, so all
+is held back when the amount of unread data grows (no protocol here has windows of its own, so all
 streams of the connection wait then), and writers wait when the peer reads slowly.
 """
 
@@ -21,7 +21,7 @@ UNREAD = 1024 * 1024
 """Bytes that may wait for readers before the peer has to."""
 
 UNHEARD = 1024 * 1024
-"""Bytes of answers (to pings, to streams that are refused) that a peer may leave unread."""
+"""Bytes of replies (to pings, to streams that are refused) that a peer may leave unread."""
 
 GOODBYE_S = 5.0
 """How long a peer may take to close after we have said goodbye, so that it gets all of it."""
@@ -56,7 +56,7 @@ class Stream:
         return piece
 
     async def write(self, content: bytes) -> bool:
-        """Send it, waiting for a slow peer; False if nobody will read it."""
+        """Send it, waiting for a slow peer; False if the peer will not read it."""
         if self.over.is_set():
             return False
         self._connection.codec.send(self.number, content)
@@ -90,7 +90,7 @@ class Stream:
 class Connection(asyncio.Protocol):
     """All streams of one connection. `on_open` hears of each, and accepts or resets it.
 
-    Hand the transport over to it after the answer to the upgrade; then `close` it in any case.
+    Hand the transport over to it after the response to the upgrade; then `close` it in any case.
     """
 
     def __init__(self, codec: streams.Codec, *, on_open: Callable[[Stream], bool]) -> None:
@@ -125,15 +125,15 @@ class Connection(asyncio.Protocol):
             log.info("stream connection ended", extra={"error": str(error)})
             self.abort()
             return
-        answered = self.push()
+        replied = self.push()
         if not self._writable.is_set():
-            self._unheard += answered
+            self._unheard += replied
         if self._unheard > UNHEARD:
-            log.info("stream connection ended", extra={"error": "its peer reads no answers"})
+            log.info("stream connection ended", extra={"error": "its peer reads no replies"})
             self.abort()
 
     def eof_received(self) -> bool:
-        """The peer has closed its side: nobody reads what we would still send."""
+        """The peer has closed its side: it reads nothing that we would still send."""
         self._leave()
         return False
 

@@ -1,7 +1,7 @@
 """The streams of one SPDY/3.1 connection, from the server's side. Pure: see `streams.Codec`.
 
 As github.com/moby/spdystream (connection.go): the peer opens streams with odd ids that only grow;
-each is answered by SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
+each gets a SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
 since a reset may cross it; pings are sent back. A header of a stream is read in lower case.
 """
 

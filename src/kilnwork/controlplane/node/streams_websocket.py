@@ -25,7 +25,7 @@ _PIECE = 32 * 1024
 
 
 class _Messages:
-    """Whole messages of one WebSocket. Pings are answered by the library."""
+    """Whole messages of one WebSocket. The library replies to pings."""
 
     def __init__(self) -> None:
         self._protocol = protocol.Protocol(protocol.Side.SERVER, max_size=MAX_MESSAGE)
@@ -107,7 +107,7 @@ class Channels:
             yield streams.Received(number, content)
 
     def accept(self, stream: int) -> None:
-        """Streams need no answer here."""
+        """Streams need no reply here."""
 
     def send(self, stream: int, content: bytes) -> None:
         """Messages with all of `content`; an empty one is sent too, as a sign of life."""

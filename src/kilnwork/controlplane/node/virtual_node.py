@@ -1,4 +1,4 @@
-"""Our node attached to somebody else's API server: a virtual node, as virtual-kubelet's are.
+"""Our node attached to another API server: a virtual node, as virtual-kubelet's are.
 
 Used by `kiln node`. Puts a client, a serving certificate and `local_node.LocalNode` together, in a
 directory that only one process has at a time. Images are labels there as everywhere on our nodes,
@@ -71,7 +71,7 @@ class VirtualNodeSettings(NamedTuple):
 class VirtualNode:
     """One node of a cluster. `start` it in a running loop, then `stop` it.
 
-    `on_removed` is called when somebody has asked by `registration.REMOVE` for its removal, and it
+    `on_removed` is called when a client has asked for its removal by `registration.REMOVE`, and it
     is done, or when another process runs the node and nothing runs here any more: then `stop` it.
     """
 

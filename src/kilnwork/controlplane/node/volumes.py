@@ -19,7 +19,7 @@ from kilnwork.controlplane.node import container_plan, errors, pods, volume_sour
 from kilnwork.kit import paths
 
 _LINK_LENGTH = 12
-_LONGEST_RUN_DIR = 50
+_MAX_RUN_DIR = 50
 """What is left for a socket's path in a container is 40 bytes."""
 
 
@@ -41,7 +41,7 @@ class PodDirectory:
         return self.container(name) / "root"
 
     def mount_point(self, name: str) -> Path:
-        """What a container is told instead of `root`: a link to it."""
+        """The path that a container gets instead of `root`: a link to it."""
         digest = hashlib.sha256(os.fsencode(self.root(name))).hexdigest()
         return self._links / digest[:_LINK_LENGTH]
 
@@ -81,7 +81,7 @@ class PodDirectory:
         with contextlib.suppress(OSError):
             for container in (self.path / "containers").iterdir():
                 self.mount_point(container.name).unlink(missing_ok=True)
-            self._links.rmdir()  # if it is empty; whoever starts a container makes it anew
+            self._links.rmdir()  # if it is empty; the start of a container creates it again
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _fill(self, volume: volume_sources.Volume) -> None:
@@ -115,7 +115,7 @@ class PodDirectory:
 
 def links_directory(run_dir: Path, pods_directory: Path) -> Path:
     """Where the short links of a node are: in its directory for sockets unless that is long."""
-    if len(os.fsencode(run_dir)) <= _LONGEST_RUN_DIR:
+    if len(os.fsencode(run_dir)) <= _MAX_RUN_DIR:
         return run_dir / "m"
     digest = hashlib.sha256(os.fsencode(pods_directory.resolve())).hexdigest()[:16]
     return Path("/tmp") / f"kiln-m-{digest}"  # noqa: S108  0700, owner checked, name is no secret
