@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TaskLost,
         TaskTimedOut,
         TooManyFailed,
+        VariableMissing,
     )
     from kilnwork.sdk.finding import future, retry
     from kilnwork.sdk.futures import Future, Futures
@@ -102,6 +103,7 @@ _HOMES = {
         "TaskLost",
         "TaskTimedOut",
         "TooManyFailed",
+        "VariableMissing",
     ),
     "kilnwork.sdk.finding": (
         "future",
@@ -202,6 +204,7 @@ __all__ = [
     "TaskTimedOut",
     "TemplateTask",
     "TooManyFailed",
+    "VariableMissing",
     "__version__",
     "as_completed",
     "connect",

@@ -65,13 +65,15 @@ def test_each_run_has_its_own(store: port.Store) -> None:
 
 
 def test_after_giving_up_nobody_wins(store: port.Store) -> None:
-    ended = commits.give_up(
+    ended = commits.fail_part(
         store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="cancelled by alice", at=7.0
     )
     assert (ended.attempt, ended.outcome) == (commits.SERVER, filejobs.PartOutcome.CANCELLED)
     assert commits.publish(store, a_commit()) == ended
     assert commits.publish(store, a_commit(2)) == a_commit(2)
-    won = commits.give_up(store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="late", at=8.0)
+    won = commits.fail_part(
+        store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="late", at=8.0
+    )
     assert won == a_commit(2)
 
 
@@ -81,7 +83,7 @@ def test_of_twelve_at_once_all_hear_of_the_same(store: port.Store) -> None:
     def end(attempt: int) -> filejobs.Commit:
         gate.wait()
         if attempt == 0:
-            return commits.give_up(
+            return commits.fail_part(
                 store, 3, 1, outcome=filejobs.PartOutcome.FAILED, message="", at=1.0
             )
         return commits.publish(store, a_commit(3, attempt=attempt))

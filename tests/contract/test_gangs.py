@@ -108,7 +108,7 @@ async def test_nothing_is_held_after_the_wait(gangs: gang_world.GangWorld, kind:
 
     await waiting.wait_until_async(gone, what="the Pods of the first try are gone")
     time.by_s = 0
-    await gangs.until(backend, wanted, all_bound, what="all begin anew")
+    await gangs.until(backend, wanted, all_bound, what="all start again")
 
 
 @pytest.mark.parametrize("kind", BOTH)

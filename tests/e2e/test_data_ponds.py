@@ -281,7 +281,7 @@ def test_bad_input_is_refused_with_the_reason(
         ({"sources": [{"name": "a", "uri": "ftp://x/"}]}, "spec.sources[0].uri"),
         ({"sources": [{"name": "a", "uri": "https://me:secret@x/"}]}, "no password"),
         ({"sources": [{"name": "a", "uri": "file://host/x"}]}, "file:///PATH"),
-        ({"sources": [{"name": "a", "uri": "kiln:2026-11-1/out"}]}, "no 'out'"),
+        ({"sources": [{"name": "a", "uri": "kiln:2026-11-1/out"}]}, "not 'out'"),
         ({"sources": [{"name": "a", "uri": "kiln:", "secretName": "s"}]}, "for HTTP sources"),
         ({"fetch": {"parallel": 0}}, "spec.fetch.parallel"),
         ({"speed": 1}, "speed"),

@@ -26,7 +26,7 @@ PROGRAM = """
         "token": (home, "write_token"),
         "socket": (home.Home, "_listen"),
         "spawn": (children, "start"),
-        "write": (directory, "write"),
+        "write": (endpoint_files, "write"),
         "link": (driver.Driver, "open"),
     }
 

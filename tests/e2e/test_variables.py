@@ -126,7 +126,7 @@ def test_what_is_missing_fails_by_name(
 ) -> None:
     with kiln.connect(server.data):
         future = with_secret.options(env={"PASSWORD": key}).submit()
-        with pytest.raises(kiln.KilnError, match=message):
+        with pytest.raises(kiln.VariableMissing, match=message):
             future.result(60)
         assert "VariableMissing" in server.kiln("why", future.id).stdout
 

@@ -11,6 +11,7 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.data import blobs
+from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import blob_collection, hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
@@ -75,10 +76,9 @@ def named(*payloads: attempts.Payload) -> set[bytes]:
 
 
 async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
-    """What is left after two looks."""
-    for _ in range(2):
-        clock.advance(blob_collection.MIN_UNUSED_S)
-        await dispatcher.forget_old()
+    """What is left after a look."""
+    clock.advance(blob_collection.MIN_STEADY_S)
+    await dispatcher.forget_old()
     return values.there()
 
 
@@ -141,6 +141,39 @@ async def test_what_is_forgotten_goes_after_a_restart_too(
     clock.advance(WEEK)
     assert await collected(again, clock, values) == named(second)
     await again.stop()
+
+
+async def test_a_prune_frees_what_only_the_forgotten_had(
+    tmp_path: Path, clock: clocks.ManualClock
+) -> None:
+    values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
+    over, shared, waiting = values.payload(), values.one(), values.payload()
+    made = a_hub(tmp_path, clock, durable=True)
+    await made.start(socket)
+    async with (
+        raw_worker.RawWorker(socket, slots=1) as worker,
+        raw_calls.RawDriver(socket) as driver,
+    ):
+        driver.template()
+        over = msgspec.structs.replace(over, blobs=(*over.blobs, shared))
+        waiting = msgspec.structs.replace(waiting, blobs=(*waiting.blobs, shared))
+        driver.submit(driver.item(arguments=over), driver.item(arguments=waiting))
+        await driver.accepted(2)
+        slot = await raw_calls.open_slot(worker)
+        run = await slot.run()
+        fresh, _ = values.kept.put([b"a result"])
+        result = attempts.Payload(attempts.PICKLE, b"", fresh, 8)
+        await slot.acknowledged(slot.done(succeeded(run, result)))
+        await slot.disconnect()
+    clock.advance(blob_collection.MIN_STEADY_S)
+    pruned = await made.prune(model.Pruning(older_s=60))
+    assert (pruned.tasks, pruned.later_bytes) == (1, 8)
+    assert values.there() == named(waiting) | {fresh}
+    clock.advance(blob_collection.RELEASED_KEEP_S)
+    pruned = await made.prune(model.Pruning(older_s=60))
+    assert (pruned.tasks, pruned.later_bytes) == (0, 0)
+    assert values.there() == named(waiting)
+    await made.stop()
 
 
 async def test_namespaces_are_directories(

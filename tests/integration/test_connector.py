@@ -200,7 +200,7 @@ async def test_what_stands_in_the_way_is_said(
 
 async def test_acting_as_somebody_else_is_refused(cluster: Cluster) -> None:
     to = cluster.to_manager(token="mine", impersonate=config.Impersonation(user="else"))
-    with pytest.raises(errors.ConfigurationError, match="acts as somebody else"):
+    with pytest.raises(errors.ConfigurationError, match="acts as another user"):
         await away(to.find)
 
 
@@ -232,5 +232,5 @@ async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
         (await away(lambda: tunnel.open_channel(to))).close()
         assert set(proxy.asked) == {to.server.removeprefix("https://")}
         proxy.status = 403
-        with pytest.raises(errors.ConfigurationError, match="answers 403"):
+        with pytest.raises(errors.ConfigurationError, match="responds with 403"):
             await away(to.find)

@@ -301,7 +301,7 @@ def test_a_reading_that_breaks_off_goes_on_in_the_same_object_only(
         Trouble(served).breaks = 1
         with job.read("input") as reading:
             spoil()
-            with pytest.raises(errors.ObjectChanged, match="read it anew"):
+            with pytest.raises(errors.ObjectChanged, match="read it again"):
                 list(reading)
 
 

@@ -159,7 +159,7 @@ async def test_a_manager_that_restarts_finds_the_task_going_on(
 async def test_a_worker_waits_for_a_manager_that_is_not_ready(house: House) -> None:
     house.manager.answer_instead = 503
     house.worker.start()
-    await house.logs("it answers 503")
+    await house.logs("it responds with 503")
     house.manager.answer_instead = None
     assert (await house.ends(await house.submit("true"))).exit_code == 0
     await house.logs("the manager can be reached again")

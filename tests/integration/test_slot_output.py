@@ -1,6 +1,8 @@
 """What calls print in real slots: whose it is, when it arrives, that nothing of it is lost."""
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,42 @@ async def test_much_output_arrives_whole_and_takes_no_memory(
         if line.startswith("VmHWM:")
     )
     assert peak < 60_000
+
+
+async def test_a_slow_reader_of_the_workers_output_does_not_slow_a_call_that_prints_much(
+    hub: scripted_slots.SlotHub, tmp_path: Path
+) -> None:
+    """As a node reads it that is busy, here a MiB a second."""
+    reading, writing = os.pipe()
+    worker = worker_process.WorkerProcess(
+        tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parent.parent)
+    )
+    worker.start(output=writing)
+    os.close(writing)
+    read = bytearray()
+
+    def follow() -> None:
+        while data := os.read(reading, 1 << 15):
+            read.extend(data)
+            time.sleep(1 / 32)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    hub.allows_gaps = True
+    try:
+        await hub.first(messages.Hello)
+        slot = await hub.open()
+        ref = hub.call(slot, f"{F}:print_blocks", 300)
+        took = (await hub.end(slot, ref, timeout_s=60)).seconds
+        assert slot.logs[ref].endswith(b"the last line\n")
+        await waiting.wait_until_async(lambda: read.endswith(b"the last line\n"), what="it is read")
+    finally:
+        worker.destroy()
+        follower.join()
+        os.close(reading)
+    assert took < 4, "300 MiB; 20 s if each piece waited for the reader"
+    assert b" bytes of output dropped here]\n" in read
+    assert len(read) < 8 << 20
 
 
 async def test_the_last_words_of_a_slot_come_before_its_end(

@@ -17,7 +17,7 @@ def every_task_is_somewhere(mem: memory.Memory) -> None:
             assert task.worker is worker
     for task in mem.tasks.values():
         assert not task.state.final, "finals are forgotten after their commit"
-        assert task.reason, "whoever waits says why"
+        assert task.reason, "what waits says why"
         assert holders.get(task.id, 0) == (1 if task.held else 0)
         assert not (task.held and task.ticket is not None)
         if task.state is api_task.State.PENDING:
@@ -27,7 +27,7 @@ def every_task_is_somewhere(mem: memory.Memory) -> None:
             assert task.delegate in mem.tasks
 
 
-def seats_are_counted_right(mem: memory.Memory) -> None:
+def reservations_are_counted_right(mem: memory.Memory) -> None:
     """What is kept of each slot and worker is what a recount gives."""
     for worker in mem.workers.values():
         for slot in worker.processes.values():
@@ -54,7 +54,7 @@ def _slot_is_right(worker: records.Worker, slot: records.Slot) -> None:
 
 
 def nothing_waits_beside_an_idle_slot(mem: memory.Memory) -> None:
-    """A free seat with an idle slot, and a queue, cannot be at once."""
+    """A free reservation with an idle slot, and a queue, cannot be at once."""
     for cluster in mem.clusters.values():
         for worker in cluster.workers.values():
             free = worker.ready and worker.idle and worker.busy < worker.slots
@@ -62,7 +62,7 @@ def nothing_waits_beside_an_idle_slot(mem: memory.Memory) -> None:
 
 
 def slots_open_where_calls_wait(mem: memory.Memory) -> None:
-    """A free seat and a queue, and nothing opens: only when slots cannot be opened."""
+    """A free reservation and a queue, and nothing opens: only when slots cannot be opened."""
     for cluster in mem.clusters.values():
         for worker in cluster.workers.values():
             few = len(worker.processes) < 8 * worker.slots and not worker.misses

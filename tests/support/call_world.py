@@ -144,7 +144,7 @@ class World:
     def now(self) -> inputs.Moment:
         return inputs.Moment(self.wall, self.mono)
 
-    def tell(self, item: inputs.Input) -> None:
+    def apply(self, item: inputs.Input) -> None:
         """The machine hears it; what players answer is heard after that, in order."""
         self.machine.handle(item, self.now())
         if self._settling:
@@ -169,14 +169,14 @@ class World:
             if isinstance(item, inputs.SubmitCalls):
                 fields["known"] = reader.known(asked)
             item = type(item)(**fields)
-        self.tell(item)
+        self.apply(item)
 
     def _settle(self) -> None:
         batch = self.machine.take(self.now())
         self.commit(batch)
         for task in batch.dirty:
             if task.run > self.runs.get(task.id, 1):
-                self.begin_anew(task)
+                self.begin_again(task)
         self.found |= {
             send.number: send.task
             for send in batch.sends
@@ -200,7 +200,7 @@ class World:
             for result in results:
                 self._deliver(link, result)
 
-    def begin_anew(self, task: records.Task) -> None:
+    def begin_again(self, task: records.Task) -> None:
         """A new run of a task is on disk."""
         assert self.finals.pop(task.id) is not api_task.State.SUCCESS, "a success is reused"
         self.runs[task.id] = task.run
@@ -261,7 +261,7 @@ class World:
     def attach(self) -> None:
         """The driver connects, names its templates, and watches what it has no result of."""
         self.driver = next(self.numbers)
-        self.tell(inputs.Attach(self.driver, bytes(16), "ns"))
+        self.apply(inputs.Attach(self.driver, bytes(16), "ns"))
         self.define(self.driver)
         items = []
         for task in self.order:
@@ -274,7 +274,7 @@ class World:
 
     def define(self, link: int) -> None:
         for number, template in enumerate(TEMPLATES):
-            self.tell(inputs.Define(link, number, template))
+            self.apply(inputs.Define(link, number, template))
 
     def new_id(self) -> tuple[int, ids.TaskId]:
         number = next(self.numbers)
@@ -307,7 +307,7 @@ class World:
             link=agent.link, session=agent.session, namespace="ns", cluster="default", name="w",
             pod_uid=agent.pod_uid, node="n", slots=2, processes=tuple(agent.slots),
         )  # fmt: skip
-        self.tell(item)
+        self.apply(item)
 
     def opens(self, agent: AgentPlayer, *, fails: bool = False) -> None:
         """The agent forks a slot that it was asked for, or cannot."""
@@ -315,7 +315,7 @@ class World:
         if fails:
             self.say_gone(agent, name, None, code=None)
             return
-        self.tell(inputs.SlotOpening(agent.link, name))
+        self.apply(inputs.SlotOpening(agent.link, name))
         slot = agent.slots[name] = SlotPlayer(name, agent)
         self.slot_joins(slot)
 
@@ -329,18 +329,18 @@ class World:
         asked: bool = False,
     ) -> None:
         agent.serial += 1
-        self.tell(
+        self.apply(
             inputs.SlotGone(agent.link, agent.serial, name, top, code, asked, "gone", proof=True)
         )
 
     def slot_joins(self, slot: SlotPlayer) -> None:
         slot.link = next(self.numbers)
-        self.tell(inputs.SlotJoined(slot.link, slot.name, (*slot.stack, *slot.queue)))
+        self.apply(inputs.SlotJoined(slot.link, slot.name, (*slot.stack, *slot.queue)))
         if slot.link:
             self.define(slot.link)
         for ref, waited in list(slot.waits.items()):
             if slot.link:
-                self.tell(inputs.Waiting(slot.link, ref, *waited))
+                self.apply(inputs.Waiting(slot.link, ref, *waited))
 
     def exits(
         self, slot: SlotPlayer, *, code: int, asked: bool = False, late: bool = False
@@ -350,17 +350,17 @@ class World:
         agent.slots.pop(slot.name, None)
         slot.link = 0
         if link and not late:
-            self.tell(inputs.LinkClosed(link))
+            self.apply(inputs.LinkClosed(link))
         if agent.link:
             self.say_gone(agent, slot.name, slot.top, code=code, asked=asked)
         if link and late:
-            self.tell(inputs.LinkClosed(link))
+            self.apply(inputs.LinkClosed(link))
 
     def give_back(self, slot: SlotPlayer, refs: list[attempts.AttemptRef]) -> None:
         given = tuple(ref for ref in refs if ref in slot.queue)
         slot.queue = [ref for ref in slot.queue if ref not in given]
         if slot.link:
-            self.tell(inputs.CallsReturned(slot.link, given))
+            self.apply(inputs.CallsReturned(slot.link, given))
 
     def end(
         self,
@@ -387,7 +387,7 @@ class World:
         self.give_back(slot, list(slot.queue))
         if ref is not None and slot.running == ref and slot.link and not slot.queue:
             slot.waits[ref] = waited
-            self.tell(inputs.Waiting(slot.link, ref, *waited))
+            self.apply(inputs.Waiting(slot.link, ref, *waited))
 
     def go_on(self, slot: SlotPlayer) -> bool:
         """What waits on top goes on, if what it waits for is over."""
@@ -399,7 +399,7 @@ class World:
         if not enough(task in self.finals for task in waited.tasks):
             return False
         del slot.waits[ref]
-        self.tell(inputs.Resumed(slot.link, ref))
+        self.apply(inputs.Resumed(slot.link, ref))
         return True
 
     def passes(self, seconds: float, *, renews: bool) -> None:
@@ -408,8 +408,8 @@ class World:
         self.mono += seconds
         if renews:
             for agent in self.connected():
-                self.tell(inputs.Renew(agent.link))
-        self.tell(inputs.Tick())
+                self.apply(inputs.Renew(agent.link))
+        self.apply(inputs.Tick())
         known = {w.session for c in self.memory.clusters.values() for w in c.workers.values()}
         for agent in self.agents:
             if agent.session not in known:

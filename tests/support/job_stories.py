@@ -71,7 +71,7 @@ class Story:
         self.tasks: dict[int, Task] = {}
         self.zombies: list[tuple[int, int]] = []
         self.under_way: list[tuple[plan_steps.Step, Any]] = []
-        self.told: list[str] = []
+        self.log: list[str] = []
         self.pages: dict[int, bytes] = {}
         self.manifest = manifest = filejobs.Manifest(
             format=filejobs.Format.JSONL,
@@ -101,7 +101,7 @@ class Story:
         if self.job.dirty or self.job.items.changed_pages:
             self._keep()
         for step in found:
-            self.told.append(str(step))
+            self.log.append(str(step))
             if isinstance(step, plan_steps.Recover):
                 every = self.job.stage is records.Stage.STOPPING
                 known = [n for n in transitions.recoverable(self.job) if n in self.tasks]
@@ -120,7 +120,7 @@ class Story:
 
     def crash(self) -> None:
         """The service is killed: steps under way are lost, another service reads the row."""
-        self.told.append("crash")
+        self.log.append("crash")
         self.under_way.clear()
         self.job = rows.job_of(self.row, SOURCES, msgspec.json.encode(self.manifest))
         for page, packed in self.pages.items():
@@ -139,7 +139,7 @@ class Story:
             ("crash", "zombie", "kill", "cancel", "pause", "resume", "redrive"),
             (6, 8, 2, 1, 2, 3, 2),
         )[0]
-        self.told.append(name)
+        self.log.append(name)
         if name == "crash":
             self.crash()
         elif name == "zombie" and self.zombies:
@@ -300,7 +300,7 @@ class Story:
         for number in range(1, job.size + 1):
             if job.items.states[number] == items.ItemState.SUCCEEDED:
                 record = self.commits[number, job.run_of(number)]
-                assert record.outcome is _O.SUCCEEDED, (number, self.told[-12:])
+                assert record.outcome is _O.SUCCEEDED, (number, self.log[-12:])
         if job.stage is records.Stage.FINISHED:
             self.check_end()
 
@@ -309,7 +309,7 @@ class Story:
         assert job.counts.closed == job.size
         assert not job.tasks
         if job.verdict is _O.SUCCEEDED:
-            assert job.counts.succeeded == job.size, self.told[-12:]
+            assert job.counts.succeeded == job.size, self.log[-12:]
             assert self.commits[0, job.run].outcome is _O.SUCCEEDED
         else:
             ended = self.commits.get((0, job.run))
@@ -320,4 +320,4 @@ class Story:
                 if number and run == job.run_of(number) and commit.outcome is _O.SUCCEEDED
                 if job.items.states[number] != items.ItemState.SUCCEEDED
             }
-            assert not lost, f"committed, but not counted: {lost} {self.told[-30:]}"
+            assert not lost, f"committed, but not counted: {lost} {self.log[-30:]}"

@@ -231,6 +231,13 @@ def say_much(count: int) -> None:
         print(line)
 
 
+def print_blocks(mebibytes: int) -> None:
+    block = (b"x" * 63 + b"\n") * (1 << 14)
+    for _ in range(mebibytes):
+        os.write(1, block)
+    print("the last line")
+
+
 def misbehave(way: str) -> None:
     """Leaves this process as nobody should."""
     if way == "close":

@@ -14,9 +14,9 @@ ALL_COMPLETED BadOption BlobDamaged BlobMissing BlobNotWritten Cancelled Configu
 DataError DeployedJob DispatcherLost FIRST_COMPLETED FIRST_EXCEPTION FileChanged Future Futures
 InputFailed JobFailed JobFunction JobRun KeyTaken KilnError NoSession NotInTask NotPicklable
 NotShippable NotSplittable Part Ref RemoteTraceback SecretKey Session SetRun Shard Snapshot Stream
-SyncSet Task TaskError TaskFailed TaskLost TaskTimedOut TemplateTask TooManyFailed __version__
-as_completed connect context external files function future gather get http job manifest outputs put
-retry split start task testing wait workflow
+SyncSet Task TaskError TaskFailed TaskLost TaskTimedOut TemplateTask TooManyFailed VariableMissing
+__version__ as_completed connect context external files function future gather get http job manifest
+outputs put retry split start task testing wait workflow
 """.split()  # noqa: SIM905 - a list of one name a line is no easier to read
 )
 

@@ -1,5 +1,5 @@
 """Our kinds and the facts about *one* object: shape, defaults, validation, conditions, names.
 
-Used by every room above. No I/O, no clock, no client: a function here looks at one object and
-answers. `meta` and `resource` know any Kubernetes object; one file per kind of ours.
+Used by every package above. No I/O, no clock, no client: a function here looks at one object and
+returns a fact. `meta` and `resource` know any Kubernetes object; one file per kind of ours.
 """

@@ -62,7 +62,7 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
     """Return the object that a Task makes, and the field of its manifest; None if it makes none, or
     if that depends on its inputs."""
     if not obj["spec"].keys() & {"customResource", "workflow"}:
-        return None  # most: reported without reading them once more
+        return None  # most Tasks: reported without reading them again
     declared, metadata = _read(obj, task.Task), obj["metadata"]
     if declared is None or declared.spec.inputs or declared.spec.input_object is not None:
         return None
@@ -200,7 +200,7 @@ def _work(spec: meta.JsonObject) -> meta.JsonObject:
 
 def _read(obj: meta.JsonObject, type_: type[T], *, status: bool = False) -> T | None:
     """Return the object as a struct, without its status unless that is asked for; None when it is
-    none, which its schema has already said."""
+    invalid, which its schema has already reported."""
     try:
         return _converted(obj, type_, status=status)
     except msgspec.ValidationError:

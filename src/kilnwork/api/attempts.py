@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.kit import ids
 
-# What a peer may say: checked while a frame is decoded, so that it fits everything behind it.
+# What a peer may send: checked while a frame is decoded, so that no later code must check it.
 Id = Annotated[ids.TaskId, msgspec.Meta(min_length=16, max_length=16)]
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -59,7 +59,7 @@ class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """Of all blobs that it is or refers to."""
+        """Digests of all blobs that the value is or refers to."""
         return self.blobs if self.digest is None else (self.digest, *self.blobs)
 
 
@@ -107,7 +107,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """What the worker says of an attempt that is over.
+    """The end of an attempt as the worker reports it.
 
     `reason` is one of `api.reasons`. `exit_code` as a shell would say it: 128 + N for signal N.
     `proof`: nothing that the attempt started is left; False means some process may still run.
@@ -131,5 +131,11 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 def dropped_line(count: int) -> bytes:
-    """Return the line that stands in a log for so many bytes of output that were dropped."""
+    """Return the log line that replaces `count` dropped bytes of output."""
     return b"[kilnwork: %d bytes of output dropped here]\n" % count
+
+
+def lost_line(count: int, why: str = "the disk was full") -> bytes:
+    """Return the line that stands in a log for so many bytes that the disk did not take."""
+    text = f"part of this output was lost: {why}; {count} bytes are missing here"
+    return f"[kilnwork: {text}]\n".encode()

@@ -13,8 +13,8 @@ from kilnwork.api import task as api_task
 
 
 class Cache(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Whether the result of an earlier call will do. `key`: digest of function, code and arguments;
-    `seconds`: how long ago that may have ended."""
+    """Whether the result of an earlier call may be used. `key`: digest of function, code and
+    arguments; `seconds`: the greatest age of that result."""
 
     key: attempts.Digest
     seconds: attempts.Seconds
@@ -23,14 +23,14 @@ class Cache(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One call that a submitter (a driver, or a slot for a running task) wants to run.
 
-    `number`: of the submitter's session, from 1, rising by one; results come back under it.
-    `task`: the id, chosen by the submitter (UUIDv7), so that it is known at once. `template`: the
-    number of a Template sent before on this link. `needs`: tasks whose results the arguments hold
-    as futures; the call waits until all are final. `key`: names the call for ever (for
-    children, within the run of their parent). `ordinal`: without a key, the how-manieth call of
-    this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
-    `retry_failed`: if the call that `key` names failed before this session, it runs again, as it is
-    asked for now. `cache`: None to run it whatever has run before.
+    `number`: of the submitter's session, from 1, rising by one; results come back under it. `task`:
+    the id, chosen by the submitter (UUIDv7), so that it is known at once. `template`: the number of
+    a Template sent before on this link. `needs`: tasks whose results the arguments hold as futures;
+    the call waits until all are final. `key`: names the call for ever (for children, within the run
+    of their parent). `ordinal`: without a key, the number of this call among the attempt's calls of
+    the function, from 1; 0 for drivers. `parent`: slots only. `retry_failed`: if the call that
+    `key` names failed before this session, it runs again, as it is asked for now. `cache`: None to
+    run it whatever has run before.
     """
 
     number: attempts.Count
@@ -47,7 +47,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a task ended that another one needs. `payload`: its result, or its error."""
+    """The end of a task that another one needs. `payload`: its result, or its error."""
 
     task: attempts.Id
     state: api_task.State
@@ -94,7 +94,7 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CallResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What became of call `number`; on disk. `state` is final, or Pending for an unknown task."""
+    """The stored result of call `number`. `state` is final, or Pending for an unknown task."""
 
     number: attempts.Count
     state: api_task.State

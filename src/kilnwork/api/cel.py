@@ -18,8 +18,8 @@ from kilnwork.kit import errors
 LIBRARY = "cel"
 
 MAX_CHARS = 4096
-"""Longest expression. The library goes down a level of its stack for each operator; with five times
-as many in a row that ends the process."""
+"""Longest expression. The library recurses for each operator: five times as many in a row crash the
+process."""
 
 MAX_PREDICATE_CHARS = 1024
 MAX_MATCHES = 4
@@ -80,9 +80,9 @@ def available() -> bool:
 
 @functools.lru_cache(maxsize=512)
 def load(text: str) -> tuple[Any, str]:
-    """Return an expression as the library has it, and why it cannot be evaluated ("" if it can).
+    """Compile an expression with the library, and say why it cannot be evaluated ("" if it can).
 
-    The library must be there; the reason is a sentence without subject, about who evaluates.
+    The library must be installed; the reason is a sentence without subject.
     """
     if len(text) > MAX_CHARS:
         return None, f"reads rules of up to {MAX_CHARS} characters"
@@ -118,12 +118,12 @@ class Predicate:
         self._macros, self._nesting, self._literals = _loops(text, program.variables())
 
     def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
-        """Return what the expression gives, None where it gives no truth; raises LimitExceeded."""
+        """Return the truth of the expression, None where it is undecided; raises LimitExceeded."""
         given = self._execute(document, budget)
         return given if isinstance(given, bool) else None
 
     def explain(self, document: Any, budget: documents.Budget) -> str:
-        """Return what the expression gives, as the end of a sentence that begins with it."""
+        """Return the value of the expression, as the end of a sentence that begins with it."""
         given = self._execute(document, budget)
         if isinstance(given, KeyError):
             return f"needs {given.args[0]}, which does not exist"

@@ -1,4 +1,4 @@
-"""What the definitions of Job and JobConfig say beyond names and schema.
+"""The definitions of Job and JobConfig: their rules and columns.
 
 Used by `crd`. Rules in CEL are for the real server, whose bound on their cost they keep;
 `job_validation` says the same and the rest in Python.
@@ -46,7 +46,7 @@ def _names(struct: type[msgspec.Struct]) -> list[str]:
 
 
 def _same(field: str) -> str:
-    """CEL: a field is as it was."""
+    """Return the CEL expression that a field is unchanged."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 

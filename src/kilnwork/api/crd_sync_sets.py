@@ -1,4 +1,4 @@
-"""What the definition of SyncSet says beyond names and schema.
+"""The definition of SyncSet: its rules and columns.
 
 Used by `crd`. Rules in CEL are for the real server, whose bound on their cost they keep;
 `sync_set_validation` says the same and the rest in Python.
@@ -42,7 +42,7 @@ _SAME_GENERATION = "self.generation == oldSelf.generation"
 
 
 def _same(field: str) -> str:
-    """CEL: a field is as it was."""
+    """Return the CEL expression that a field is unchanged."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 
@@ -54,15 +54,15 @@ _GROUP_FIELDS = (
 
 
 def _alike(field: str) -> str:
-    """CEL: a field of a group `g` is as it was in `o`."""
+    """Return the CEL expression that a field of group `g` equals that of the old group `o`."""
     return f"has(o.{field}) == has(g.{field}) && (!has(g.{field}) || o.{field} == g.{field})"
 
 
 def _frozen() -> Iterator[meta.JsonObject]:
-    """Yield the rules by which a spec stays as it is within a generation.
+    """Yield the rules by which a spec stays unchanged within a generation.
 
     CEL cannot see what has no type: templates, manifests, parameters and parts of the flow. The
-    controller keeps those of a running generation as they were.
+    controller keeps those of a running generation.
     """
     for field in ("backend", "data", "flow"):
         rule = f"self.generation != oldSelf.generation || ({_same(field)})"

@@ -1,4 +1,4 @@
-"""Cron expressions: what they name, and their ticks, in UTC seconds, in any time zone.
+"""Cron expressions and their ticks, in UTC seconds, in any time zone.
 
 `parse` reads Furiko's syntax with quartz's rules for days; `cron_fields` has the grammar of each
 field. A `CronExpression` names local times; `next_after` finds the first tick after a second and
@@ -49,7 +49,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
     """Local times: every combination of the numbers below, on days that match."""
 
     text: str
-    """The expression as it was written."""
+    """The expression as the user wrote it."""
     seconds: tuple[int, ...]
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -128,7 +128,8 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return total + self._count_local(start, until + offset)
 
     def _left_out(self, change: time_zones.Change) -> bool:
-        """Return whether `change` leaves out a local time of ours, and does not end at another."""
+        """Return whether `change` skips a local time of the expression, and does not end at
+        another."""
         begin, last = time_zones.seconds_of(change.begin), time_zones.seconds_of(change.last)
         return bool(self._count_local(begin - 1, last)) and not self._count_local(last, last + 1)
 
@@ -153,7 +154,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return None
 
     def _local_after(self, local: dt.datetime) -> dt.datetime | None:
-        """Return the first local time of ours after `local`."""
+        """Return the expression's first local time after `local`."""
         year, month, day = local.year, local.month, local.day
         if self.has_day(year, month, day):
             time = self._time_after(local.hour, local.minute, local.second)

@@ -13,7 +13,7 @@ from kilnwork.api import meta, task, wire
 SourceName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 Fraction = Annotated[float, msgspec.Meta(ge=0.05, le=1)]
 MAX_INLINE_BYTES = 512 * 1024
-"""Of all files that are given inline: they are part of an object."""
+"""Longest text of all inline files together: they are part of an object."""
 
 
 class PondSource(wire.Wire, frozen=True):
@@ -30,8 +30,8 @@ class PondSource(wire.Wire, frozen=True):
     allow_addresses: Annotated[
         tuple[Annotated[str, msgspec.Meta(max_length=64)], ...], msgspec.Meta(max_length=16)
     ] = ()
-    """Addresses that an HTTP source may have though they are of this machine, link-local or the
-    like: `127.0.0.1:8080`, `10.0.0.0/8`."""
+    """Addresses that an HTTP source may have although they are local to the machine or link-local:
+    `127.0.0.1:8080`, `10.0.0.0/8`."""
 
 
 class PondFetch(wire.Wire, frozen=True):
@@ -44,7 +44,7 @@ class PondFetch(wire.Wire, frozen=True):
 
 
 class DataPondSpec(wire.Wire, frozen=True):
-    """Where data is kept, how much, and where it comes from."""
+    """Where data is stored, how much of it, and where it comes from."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels of the nodes that have an agent; without any, all nodes."""
@@ -52,11 +52,11 @@ class DataPondSpec(wire.Wire, frozen=True):
     """Directory of the node that holds the data, of this pond alone. Without it
     `/var/lib/kilnwork/ponds/NAMESPACE/NAME`; with `kiln up` below its data directory."""
     capacity: Annotated[str, msgspec.Meta(max_length=32)] | None = None
-    """Room on each node, as a quantity: `100Gi`. Without it all that the disk has."""
+    """Room on each node, as a quantity: `100Gi`. Without it, the whole disk."""
     high_watermark: Fraction = 0.9
     """Part of the capacity above which unused snapshots are removed."""
     low_watermark: Fraction = 0.7
-    """Part of the capacity that is left then."""
+    """Part of the capacity that remains used then."""
     fetch: PondFetch = PondFetch()
     """How data is brought."""
     scrub_rate: Annotated[str, msgspec.Meta(max_length=32)] = "4Mi"
@@ -134,7 +134,7 @@ class OutputRef(wire.Wire, frozen=True):
     name: Annotated[str, msgspec.Meta(max_length=40)]
     """Name of the output."""
     generation: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Of which generation, as long as that is kept. Without it, of the newest one that
+    """Generation of the output, as long as that is kept. Without it, the newest one that
     succeeded."""
 
 
@@ -157,7 +157,7 @@ class SnapshotSource(wire.Wire, frozen=True):
     inline: dict[str, str] | None = None
     """The files themselves, text by path, 512 KiB in all."""
     output: OutputRef | None = None
-    """What another SyncSet has written; it is waited for."""
+    """Output of another SyncSet, which is waited for."""
     files: Annotated[str, msgspec.Meta(max_length=253)] | None = None
     """Id or name of a file job of this namespace, which need not be declared. `path` is one of its
     directories: `results` (the default), its result as one file; `parts`, the result of each part;
@@ -165,7 +165,7 @@ class SnapshotSource(wire.Wire, frozen=True):
 
 
 class ShardScheme(wire.Wire, frozen=True):
-    """How a snapshot is taken apart; see `kilnwork.data.pond.shards`."""
+    """How a snapshot is divided; see `kilnwork.data.pond.shards`."""
 
     by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]
     """`files`, whole files of much the same number of bytes; `glob`, one shard for each pattern;
@@ -178,7 +178,7 @@ class ShardScheme(wire.Wire, frozen=True):
     patterns: Annotated[
         tuple[Annotated[str, msgspec.Meta(max_length=1024)], ...], msgspec.Meta(max_length=1000)
     ] = ()
-    """Of `glob`."""
+    """Patterns, with `by: glob`."""
     unit: Annotated[str, msgspec.Meta(pattern="^(bytes|rows)$")] = "bytes"
-    """Of `range`: what is the same in all shards. `bytes`: known at once, rows are whole. `rows`:
-    each task counts the lines of all files first, and its node needs all of them."""
+    """With `by: range`, the unit that is the same in all shards. `bytes`: known at once, rows are
+    whole. `rows`: each task counts the lines of all files first, and its node needs all of them."""

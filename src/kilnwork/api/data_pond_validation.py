@@ -12,7 +12,7 @@ from kilnwork.kit import egress
 Problem = tuple[str, str]
 
 _SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/sbin", "/sys", "/usr")
-"""Directories that are no place for data."""
+"""Directories of the system, which must not hold data."""
 
 
 def problems(pond: data_pond.DataPond) -> list[Problem]:

@@ -102,21 +102,21 @@ def _check_piece(piece: re.Match[str]) -> None:
         )
     if other == "z":
         raise InvalidFormat("has z, but an offset has no name; write Z for the offset itself")
-    if other != "T":  # between date and time, as everybody writes it
+    if other != "T":  # the usual separator of date and time
         raise InvalidFormat(
             f"has {other}, which is no token of moment.js; put text into brackets, as [{other}]"
         )
 
 
 def _ordinal(number: int) -> str:
-    """As moment.js does it in locale `en`."""
+    """Return a number with its ordinal suffix, as moment.js does in locale `en`."""
     if number % 100 // 10 == 1:
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
 def _day_of_week(moment: datetime) -> int:
-    """0 is Sunday."""
+    """Return the day of the week, 0 for Sunday."""
     return moment.isoweekday() % 7
 
 
@@ -214,4 +214,4 @@ _TOKENS: dict[str, Part] = {
     "hmm": lambda at: f"{at.hour % 12 or 12}{at.minute:02d}",
     "hmmss": lambda at: f"{at.hour % 12 or 12}{at.minute:02d}{at.second:02d}",
 }
-"""What writes each token."""
+"""The function that writes each token."""

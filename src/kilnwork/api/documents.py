@@ -1,4 +1,4 @@
-"""JSON documents that others write: how large they may be, and how much work may be spent on them.
+"""Limits for JSON documents from outside: their size, and the work spent on them.
 
 Used by result rules (`rules`, `jsonpaths`, `cel`) and by `substitution`, which judge or copy what a
 controller, a service or a user wrote. Nothing here waits or reads a clock: work is counted, so that
@@ -29,7 +29,7 @@ class LimitExceeded(errors.KilnError):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """What `measure` found."""
+    """The size of a document, as found by `measure`."""
 
     work: int
     """Steps that one look at all of it takes: its values, and a 16th of its characters."""
@@ -115,7 +115,7 @@ def equal(left: Any, right: Any, budget: Budget) -> bool:
 
 
 def show(value: Any, limit: int = 60) -> str:
-    """Return a JSON value for a message: short scalars as they are, of others what they are."""
+    """Return a JSON value for a message: short scalars in full, of other values only the type."""
     if isinstance(value, dict):
         return f"an object with {len(value)} members"
     if isinstance(value, list):

@@ -28,11 +28,11 @@ _KEY = r"""\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]"""
 
 
 class ExpressionError(errors.KilnError):
-    """It cannot be evaluated; the message says why, without naming the field."""
+    """The expression cannot be evaluated; the message says why, without naming the field."""
 
 
 class Name(NamedTuple):
-    """What an expression looks up: `root.member`, or `root` where member is None."""
+    """A name that an expression looks up: `root.member`, or `root` where member is None."""
 
     root: str
     member: str | None
@@ -153,7 +153,7 @@ def _members(text: str, bare: str, root: str, *, whole: bool) -> Iterator[Name]:
 
 
 def parse(text: str, whole: frozenset[str] = frozenset()) -> Expression | None:
-    """Return the expression that a text is; None for a text that is none.
+    """Parse a text that is an expression as a whole; None for any other text.
 
     Raises ExpressionError for one that only contains `${`.
     """
@@ -169,7 +169,7 @@ def parse(text: str, whole: frozenset[str] = frozenset()) -> Expression | None:
 
 
 def field(text: str, whole: frozenset[str] = frozenset()) -> Expression:
-    """Return the expression of a field that is one in any case, with or without `${` and `}`.
+    """Parse a field that is always an expression, with or without `${` and `}`.
 
     Raises ExpressionError.
     """

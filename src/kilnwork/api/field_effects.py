@@ -1,4 +1,4 @@
-"""What a field does on each side: honoured, without effect, refused. The shape of the tables.
+"""The effects of fields: honoured, without effect, refused; the types of the tables.
 
 `task_fields` holds the rows of our kinds, the local node those of Pods. The API server warns from
 them (`Warning: 299`), nodes write conditions and refuse Pods from them, `cli.field_page` makes
@@ -16,7 +16,7 @@ from kilnwork.api import meta
 
 
 class Effect(enum.StrEnum):
-    """What comes of a field that was accepted. The value is how the page says it."""
+    """The effect of an accepted field. The value is the word in the docs."""
 
     HONOURED = "honoured"
     CHECKED = "checked"
@@ -24,7 +24,7 @@ class Effect(enum.StrEnum):
     SCHEDULED = "by the scheduler"
     """Honoured by the scheduler of the cluster, before a node is concerned."""
     DEFAULT = "no effect"
-    """Without effect and warning: an API server fills it in or wants it, whoever asked for it."""
+    """Without effect and warning: an API server fills it in or requires it."""
     IGNORED = "no effect, warning"
     REFUSED = "refused by the node"
     """The Pod fails with reason UnsupportedPod; its writer has been warned."""
@@ -33,7 +33,7 @@ class Effect(enum.StrEnum):
 
 
 class Side(enum.StrEnum):
-    """Who deals with an object: `kiln up`, or our part of another cluster."""
+    """The side that handles an object: `kiln up`, or kilnwork's part of another cluster."""
 
     EMBEDDED = "kiln up"
     """The API server, scheduler and node of `kiln up`."""
@@ -42,10 +42,10 @@ class Side(enum.StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What one field does.
+    """The effect of one field on each side.
 
     `path`: `spec.containers[].image`; `[]` steps into a list. `whole`: it holds for all below, else
-    for this field alone. `unless`: values that ask for nothing that is not there anyway.
+    for this field alone. `unless`: values that only ask for the default.
     """
 
     path: str
@@ -56,12 +56,12 @@ class Row(msgspec.Struct, frozen=True):
     unless: tuple[Any, ...] = (False, 0)
 
     def effect(self, side: Side) -> Effect:
-        """Return what comes of it there."""
+        """Return the field's effect on that side."""
         return self.embedded if side == Side.EMBEDDED else self.cluster
 
 
 class Finding(NamedTuple):
-    """A field of an object that does not do what its writer may expect."""
+    """A field of an object that does not have the effect that its writer may expect."""
 
     path: str
     value: Any

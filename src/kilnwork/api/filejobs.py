@@ -1,8 +1,9 @@
 """File jobs: the values that cross rooms when a file is uploaded, split, mapped and reduced.
 
 Used by `data` (records, stores), `jobs` (tables, work in slots), `server` (REST), `files` and the
-CLI. Facts about one job, no I/O. The words are those of the seed (`parts`, `completions`), of AWS
-Step Functions' Distributed Map (tolerated failures, redrive, result manifest) and of RFC 9110.
+CLI. Facts about one job, no I/O. The terms are those of the first prototype (`parts`,
+`completions`), of AWS Step Functions' Distributed Map (tolerated failures, redrive, result
+manifest) and of RFC 9110.
 """
 
 import re
@@ -33,8 +34,8 @@ MAX_PARTS = 10_000
 """Most parts of a job, as AWS Batch's array size; parts grow when a file would have more."""
 
 MAX_LOSSES = 10
-"""Losses of one part before it is given up, some four minutes of waiting in between: enough for
-workers that come and go, few enough for a part that takes its worker with it each time."""
+"""Losses after which a part fails, some four minutes of waiting in between: enough for workers that
+come and go, few enough for a part that crashes its worker each time."""
 
 
 OUTPUTS = "out/"
@@ -59,8 +60,8 @@ def short_digits(ref: str) -> str | None:
 
 
 class FileJobPhase(StrEnum):
-    """Where a file job is. The last three never change, except that a redrive starts a Failed
-    one or a Cancelled one anew."""
+    """The phase of a file job. The last three never change, except that a redrive starts a Failed
+    or Cancelled one again."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -81,8 +82,8 @@ _FINAL = (FileJobPhase.SUCCEEDED, FileJobPhase.FAILED, FileJobPhase.CANCELLED)
 
 
 class Format(StrEnum):
-    """What a record is. `jsonl`: a line holding a JSON value; `text`: a line; `csv`: a row under
-    the header of the first row (RFC 4180); `json`: an element of one JSON array."""
+    """The format of records. `jsonl`: a line holding a JSON value; `text`: a line; `csv`: a row
+    under the header of the first row (RFC 4180); `json`: an element of one JSON array."""
 
     JSONL = "jsonl"
     TEXT = "text"
@@ -91,14 +92,14 @@ class Format(StrEnum):
 
 
 class Blank(StrEnum):
-    """What a blank line is: `skip`: counted as skipped; `record`: a record like any other."""
+    """How a blank line counts: `skip`: counted as skipped; `record`: a record like any other."""
 
     SKIP = "skip"
     RECORD = "record"
 
 
 class BadRecords(StrEnum):
-    """What a bad record does. `report` (default): it goes to the errors file, the job goes on.
+    """The effect of a bad record. `report` (default): it goes to the errors file, the job goes on.
     `fail`: its part fails, and with it the job."""
 
     REPORT = "report"
@@ -120,7 +121,7 @@ class InputSpec(api_task.Wire, frozen=True):
 
 
 class Mapper(api_task.Wire, frozen=True):
-    """What is done to records: exactly one of `builtin`, `function`, `command`.
+    """The function or program for records: exactly one of `builtin`, `function`, `command`.
 
     `builtin`: `calculator` (the seed's), `identity`. `function`: `package.module:name`, imported by
     the worker, or found in the blob `code` (`sha256:…`, with `environment`, as in a Task's call);
@@ -144,12 +145,12 @@ class PartRetry(api_task.Retry, frozen=True):
 
     @property
     def of_task(self) -> api_task.Retry:
-        """The same as a Task has it, whose own defaults differ."""
+        """Return it as a Task's `retry`, which has other defaults."""
         return api_task.Retry(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
 class FileJobSpec(api_task.Wire, frozen=True):
-    """What a file job is to do.
+    """The specification of a file job.
 
     `itemsPerPart`, `bytesPerPart`: a part ends at whichever comes first. `maxParts`: parts are made
     larger rather than more. `parallelism`: parts that run at once; None: as there are slots.
@@ -198,7 +199,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What an input consists of; written once, when its last byte has come.
+    """The manifest of an input, written once, when its last byte has arrived.
 
     `bytes`, `lines`, `sha256` (hex): of the stored input (unpacked, without BOM, an array taken
     apart to one element a line). `header`: the first row of CSV, which is in no part.
@@ -237,7 +238,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartOutcome(StrEnum):
-    """How a part ended for good."""
+    """The final outcome of a part."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -245,8 +246,8 @@ class PartOutcome(StrEnum):
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of the store as somebody wrote it. `key`: relative to the job's directory;
-    `OUTPUTS`: several objects, of which `bytes`, `lines` and `sha256` are those of all together."""
+    """An object written to the store. `key`: relative to the job's directory; `OUTPUTS`: several
+    objects, of which `bytes`, `lines` and `sha256` are those of all together."""
 
     key: str
     bytes: int
@@ -257,8 +258,9 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
 class Commit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The one record of how a part's run ended; created once, never replaced. It *is* the result.
 
-    `part`: from 1; 0 for the reducer. `run`: from 1, rises with each redrive. `attempt`: who wrote
-    it, 0 for the server itself (gave up, cancelled). `message`: why, unless it succeeded.
+    `part`: from 1; 0 for the reducer. `run`: from 1, rises with each redrive. `attempt`: the one
+    that wrote it, 0 for the server itself (failed for good, cancelled). `message`: why, unless it
+    succeeded.
     """
 
     part: int
@@ -275,7 +277,7 @@ class Commit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
 
 
 class PartWork(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """What a worker is told: the one argument (JSON) of a part's call.
+    """The order for a part: the one argument (JSON) of its call.
 
     `store`: URL of the job's directory in the store, `file:///…` or `kiln:NAMESPACE/JOB` (through
     the manager). `input`: key of the input in it, or in `inputStore` if it is elsewhere. Results go
@@ -295,7 +297,7 @@ class PartWork(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
 
 
 class ReduceWork(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """What the worker that reduces is told. It reads the commits of `parts` (number, run), checks
+    """The order for the reduce call. The worker reads the commits of `parts` (number, run), checks
     that they succeeded and that what they name is there and unchanged, and publishes once.
 
     `format`: of the input; results of `text` are given to a function as they are, others as JSON
@@ -311,7 +313,7 @@ class ReduceWork(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Damaged(msgspec.Struct, frozen=True, kw_only=True):
-    """A part whose output cannot be used: it must be mapped anew, in a run of its own."""
+    """A part whose output cannot be used: it must be mapped again, in a run of its own."""
 
     part: int
     run: int
@@ -319,6 +321,6 @@ class Damaged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reduced(msgspec.Struct, frozen=True, kw_only=True):
-    """What the call that reduces returns. `damaged`: if there are any, nothing was published."""
+    """The result of the reduce call. `damaged`: if there are any, nothing was published."""
 
     damaged: tuple[Damaged, ...] = ()

@@ -1,4 +1,4 @@
-"""A flow as the plan runs it: a tree of nodes with parsed expressions and everything filled in.
+"""A compiled flow: a tree of nodes with parsed expressions and all defaults.
 
 Used by `flow_validation`, the plan of flows and `kilnwork.testing`. `build` reads the steps inside
 of steps, which have no schema, and collects all problems with their paths; what names mean is
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class NodeKind(StrEnum):
-    """What a node does."""
+    """The kind of a node."""
 
     WORK = "work"
     EACH = "each"
@@ -53,7 +53,7 @@ class NodeKind(StrEnum):
 
 
 class FlowNode:
-    """One step. What a kind of node has not is empty."""
+    """One step. Fields that its kind does not have are empty."""
 
     def __init__(self, name: str, path: str, step: flow.Step, kind: NodeKind) -> None:
         self.name, self.path, self.step, self.kind = name, path, step, kind
@@ -61,7 +61,7 @@ class FlowNode:
         self.otherwise: FlowNode | None = None
         """`else`; it has the same name."""
         self.task: api_task.TaskTemplate | None = None
-        """What work runs, without its TaskCluster."""
+        """The task of a work step, without its TaskCluster."""
         self.own_cluster = False
         """The template names a TaskCluster or another executor: it needs no group."""
         self.given: dict[str, expressions.Document] = {}
@@ -69,7 +69,7 @@ class FlowNode:
         self.own: dict[str, Any] = {}
         """Inputs that depend on the item, as they are written."""
         self.own_names: tuple[expressions.Name, ...] = ()
-        """What those name, but for the item."""
+        """Names used by these inputs, except for the item."""
         self.items: expressions.Expression | None = None
         self.failed: int | str = 0
         """How many items may fail."""
@@ -79,9 +79,9 @@ class FlowNode:
         """Branches of a fork that must succeed; 0: all of them."""
         self.condition_of_loop: expressions.Expression | None = None
         self.wanted = False
-        """Its value or its results are kept."""
+        """Whether its value or its results are kept."""
         self.named = False
-        """They are needed too: an expression reads them."""
+        """Whether an expression reads them."""
 
     @property
     def expressions(self) -> Iterator[tuple[str, tuple[expressions.Name, ...]]]:
@@ -107,7 +107,7 @@ class Clause(NamedTuple):
     nodes: tuple[FlowNode, ...]
 
     def fits(self, reasons: Iterable[str]) -> bool:
-        """Return whether it is for a flow that failed for these."""
+        """Return whether the clause applies to a failure with these reasons."""
         return not self.causes or not self.causes.isdisjoint(reasons)
 
 
@@ -174,7 +174,7 @@ class _Builder:
 
     @contextlib.contextmanager
     def problem_at(self, path: str) -> Iterator[None]:
-        """Note an expression that cannot be."""
+        """Note an invalid expression of a field."""
         try:
             yield
         except expressions.ExpressionError as error:

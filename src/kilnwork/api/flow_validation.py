@@ -1,8 +1,8 @@
-"""What names in a flow mean: steps before, snapshots, parameters, groups. Pure.
+"""Validation of names in a flow: earlier steps, snapshots, parameters, groups. Pure.
 
 Used by the validation of SyncSets and by `kilnwork.testing`. A step may name what comes before it
 in its own list or in those around it. So a flow has no cycles but those of `until`; a step that
-names itself or a later one is told so.
+names itself or a later one is a problem.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -95,7 +95,8 @@ class _Checker:
             yield from self._names("result", result.names, known)
 
     def _twice(self) -> Iterator[Problem]:
-        """Names differ in the whole flow, whatever their case: they are parts of task names."""
+        """Yield names that occur twice in the flow, whatever their case: they are parts of task
+        names."""
         seen: dict[str, str] = {}
         for node in self._program.every():
             if node.path.endswith(".else"):

@@ -15,12 +15,13 @@ MAX_S = 31 * 24 * 3600
 """Longest time that a request, or what it has begun elsewhere, may take."""
 
 MAX_BYTES = 1 << 30
-"""Largest body of a response that anybody may ask for: as of a Pod's result."""
+"""Largest body of a response that may be requested: the same as for a Pod's result."""
 
 MAX_REDIRECTS = 20
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""They may be repeated unless a task says otherwise: they change nothing (RFC 9110, 9.2.1)."""
+"""Methods that may be repeated unless a task says otherwise, as they change nothing (RFC 9110,
+9.2.1)."""
 
 CALLBACK_URL = "task.callback_url"
 """Variable of requests with `callback`: where the result is to be sent."""
@@ -174,7 +175,7 @@ class Affinity(wire.Wire, frozen=True):
 
 
 class Redirects(wire.Wire, frozen=True):
-    """What to do with a status that sends us elsewhere. Each target is checked as the first is."""
+    """How redirects are followed. Each target is checked as the first is."""
 
     follow: Annotated[int, msgspec.Meta(ge=0, le=MAX_REDIRECTS)] = 0
     """How many redirects to follow. Secrets, cookies and `Authorization` go to the first origin
@@ -182,7 +183,7 @@ class Redirects(wire.Wire, frozen=True):
 
 
 class Tls(wire.Wire, frozen=True):
-    """How to trust the server, and how to prove who we are."""
+    """Trust in the server, and the client's certificate."""
 
     insecure_skip_verify: bool = False
     """Accept any certificate."""
@@ -195,7 +196,7 @@ class Tls(wire.Wire, frozen=True):
 
 
 class Polling(wire.Wire, frozen=True):
-    """How to learn the result of work that was only accepted (202): by asking."""
+    """How to poll for the result of work that was only accepted (202)."""
 
     location: str = ""
     """JSONPath to the URL to ask in the body of the first response. Empty: its header `Location`,
@@ -210,8 +211,9 @@ class Polling(wire.Wire, frozen=True):
 
 
 class Callback(wire.Wire, frozen=True):
-    """How to learn the result of work that was only accepted (202): it is sent to us, by a POST to
-    `${task.callback_url}`, which is also in the header `Kiln-Callback-Url` of the request."""
+    """How to get the result of work that was only accepted (202) by a callback: it is sent to us by
+    a POST to `${task.callback_url}`, which is also in the header `Kiln-Callback-Url` of the
+    request."""
 
     timeout_seconds: Timeout = 86_400.0
     """Time until the result; then the URL is void."""
@@ -237,8 +239,9 @@ class HttpTemplate(wire.Wire, frozen=True):
     callback: Callback | None = None
     """Wait for a callback after 202."""
     idempotent: bool | None = None
-    """Whether it may be sent again after an executor was lost that may have sent it. Empty: true
-    for GET, HEAD, OPTIONS and TRACE. If true, other methods get an `Idempotency-Key`."""
+    """Whether the request may be sent again after the loss of an executor that may have sent it.
+    Empty: true for GET, HEAD, OPTIONS and TRACE. If true, other methods get an
+    `Idempotency-Key`."""
 
     @property
     def awaited(self) -> Callback | None:

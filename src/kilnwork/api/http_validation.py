@@ -1,6 +1,7 @@
-"""What is wrong with `spec.http` and `spec.function` beyond their schemas, as (field, problem).
+"""Rules for `spec.http` and `spec.function` beyond their schemas, as (field, what is wrong with
+it).
 
-Used by `validation`, and by `executors.http` for what variables have become. Pure.
+Used by `validation`, and by `executors.http` after variables are replaced. Pure.
 """
 
 import base64
@@ -30,7 +31,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A method or the name of a header (RFC 9110, 5.6.2)."""
 
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-"""What may stand in a header, by which none can be smuggled in (RFC 9110, 5.5)."""
+"""Characters of a header's value, without those that could begin another header (RFC 9110, 5.5)."""
 
 _FORBIDDEN_METHODS = ("CONNECT", "TRACE")
 _FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
@@ -80,7 +81,7 @@ def substituted(
 
 
 def _parsed(request: http_task.HttpRequest) -> Any:
-    """As JSON has it: lists, no tuples."""
+    """Return the request as parsed JSON: lists, no tuples."""
     return msgspec.json.decode(msgspec.json.encode(request))
 
 

@@ -1,8 +1,8 @@
 """Index sets: which indexes a Job has, what each is called, and what its variables are.
 
-Made of `spec.template.parallelism`; used by the engine, which stores numbers only, and by whoever
-shows an index. Nothing is listed in advance: an index is computed from its number, so that a
-million cost no memory. Pure.
+Made of `spec.template.parallelism`; used by the engine, which stores numbers only, and by views of
+indexes. Nothing is listed in advance: an index is computed from its number, so that a million cost
+no memory. Pure.
 """
 
 import functools

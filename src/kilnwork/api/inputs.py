@@ -21,12 +21,12 @@ FIRST_INPUT = "input"
 
 
 class InputKind(StrEnum):
-    """What an input comes from."""
+    """The kind of object that an input comes from."""
 
     OBJECT = "TaskObject"
     TASK = "Task"
     JOB = "Job"
-    """Of `withResultOf` only, as `JOB_CONFIG`."""
+    """For `withResultOf` only, as is `JOB_CONFIG`."""
     JOB_CONFIG = "JobConfig"
 
 
@@ -49,8 +49,7 @@ class InputError(errors.KilnError):
 
 
 def sources(spec: task.TaskTemplate) -> dict[str, tuple[InputSource, str | None]]:
-    """Return input name → where it comes from and the path into it; raises InputError for a bad
-    spec."""
+    """Return, by input name, its source and the path into it; raises InputError for a bad spec."""
     found: dict[str, tuple[InputSource, str | None]] = {}
     if spec.input_object is not None:
         found[FIRST_INPUT] = (InputSource(InputKind.OBJECT, spec.input_object), None)

@@ -48,7 +48,7 @@ class PatternError(errors.KilnError):
 
 
 class _Class(msgspec.Struct, frozen=True):
-    """Which characters one position of a pattern takes."""
+    """The characters that one position of a pattern matches."""
 
     ranges: tuple[tuple[str, str], ...] = ()
     categories: tuple[tuple[str, bool], ...] = ()
@@ -125,7 +125,7 @@ class Pattern:
         return False
 
     def _mask(self, char: str, budget: documents.Budget) -> int:
-        """Return positions that take a character."""
+        """Return the positions that match a character."""
         found = self._masks.get(char)
         if found is None:
             budget.spend(10 * len(self._classes))
@@ -185,7 +185,7 @@ class Pattern:
         )
 
     def _joined(self, left: _Piece, right: _Piece) -> _Piece:
-        """One part after the other."""
+        """Join two parts, one after the other."""
         self._link(left.last, right.first)
         return _Piece(
             empty=left.empty and right.empty,

@@ -38,8 +38,8 @@ DEFAULT_TTL_S = 3600
 
 
 class Phase(StrEnum):
-    """Where a Job is. The last five do not change, but by a higher `spec.run`; what the engine has
-    not accepted, `AdmissionError`, not by that either: make another Job."""
+    """The phase of a Job. The last five change only by a higher `spec.run`, `AdmissionError` never:
+    make another Job."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -73,8 +73,8 @@ _FINAL = frozenset(
 
 
 def is_final(phase: str) -> bool:
-    """Return whether a phase in a status says that the run is over. What is no phase does not:
-    whoever may write statuses may write anything."""
+    """Return whether a phase in a status says that the run is over. Any other text does not: a
+    client with the right to write statuses may write anything."""
     return phase in _FINAL
 
 
@@ -82,11 +82,11 @@ class ConcurrencyPolicy(StrEnum):
     """What happens to a Job while others of its JobConfig run."""
 
     ALLOW = "Allow"
-    """It starts."""
+    """The Job starts."""
     FORBID = "Forbid"
-    """It is refused with AdmissionError; a tick of the schedule is dropped."""
+    """The Job is refused with AdmissionError; a tick of the schedule is dropped."""
     ENQUEUE = "Enqueue"
-    """It waits for its turn."""
+    """The Job waits for its turn."""
     REPLACE = "Replace"
     """The others are killed; it starts when that is proved."""
 
@@ -115,7 +115,7 @@ class Parallelism(Wire, frozen=True):
     """The index set: exactly one of the four `with` fields."""
 
     with_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_INDEXES)] | None = None
-    """So many indexes, from 0; `${task.index_num}` is the number."""
+    """Number of indexes, counted from 0; `${task.index_num}` is the number."""
     with_keys: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] | None = None
     """An index for each key; `${task.index_key}` is the key."""
     with_matrix: dict[str, tuple[Annotated[str, msgspec.Meta(min_length=1)], ...]] | None = None
@@ -203,7 +203,7 @@ class JobTemplate(Wire, frozen=True):
     )
     """Another form of `timeouts.pendingSeconds`; give one of them."""
     forbid_task_force_deletion: bool = False
-    """Without effect, for manifests of Furiko: nothing of a task is ever removed by force."""
+    """Without effect, accepted for manifests of Furiko: no task is ever removed by force."""
     timeouts: JobTimeouts | None = None
     """Deadlines in seconds."""
     hooks: Annotated[tuple[Hook, ...], msgspec.Meta(max_length=16)] = ()
@@ -270,7 +270,8 @@ class Lock(Wire, frozen=True):
     name: Name
     """Name of the lock; it needs no object."""
     mode: LockMode = LockMode.EXCLUSIVE
-    """`Exclusive`: nobody else holds it meanwhile. `Shared`: others may hold it so too."""
+    """`Exclusive`: no other Job holds it meanwhile. `Shared`: other Jobs may hold it as shared,
+    too."""
 
 
 class JobType(StrEnum):
@@ -310,13 +311,13 @@ class JobSpec(Wire, frozen=True):
     run: Annotated[int, msgspec.Meta(ge=1, le=api_task.MAX_RUN)] = 1
     """Number of the run. It may only rise: a higher one runs again what has not succeeded."""
     ttl_seconds_after_finished: WholeSeconds | None = None
-    """Delete the Job so many seconds after its end, 3600 unless given."""
+    """Seconds after its end when the Job is deleted, 3600 unless given."""
     ttl_seconds_after_failed: WholeSeconds | None = None
     """The same for a Job that did not succeed; without it, as `ttlSecondsAfterFinished`."""
 
 
 class Indexes(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """How many indexes are where."""
+    """How many indexes are in which state."""
 
     total: int = 0
     """All indexes; 0 while the set is not known yet."""
@@ -331,7 +332,7 @@ class Indexes(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
 
 
 class QueueingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """It has not started."""
+    """The state of a Job that has not started."""
 
     reason: str = ""
     """`NotYetDue`, `Queued`, or what else it waits for."""
@@ -340,7 +341,7 @@ class QueueingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", k
 
 
 class WaitingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """It has started, and none of its tasks runs."""
+    """The state of a Job that has started and none of whose tasks runs."""
 
     reason: str = ""
     """`PendingCreation`, `RetryBackoff`, `WaitingForTasks` or `DeletingTasks`."""
@@ -349,7 +350,7 @@ class WaitingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw
 
 
 class RunningCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """A task of it runs."""
+    """The state of a Job of which a task runs."""
 
     latest_task_creation_timestamp: str | None = None
     """When its newest task was made."""
@@ -360,7 +361,7 @@ class RunningCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw
 
 
 class FinishedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """It is over."""
+    """The state of a Job that is over."""
 
     latest_creation_timestamp: str | None = None
     """When its newest task was made."""
@@ -379,7 +380,7 @@ class FinishedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", k
 class JobCondition(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """Where it is, in one of four shapes."""
+    """The state of a Job, in one of four forms."""
 
     queueing: QueueingCondition | None = None
     """While it has not started."""
@@ -456,7 +457,7 @@ class ParallelStatus(
 class JobStatus(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """The journal's truth about a Job, as last written by the server."""
+    """The state of a Job in the journal, as last written by the server."""
 
     phase: str = ""
     """`Queued`, `Starting`, `Pending`, `Running`, `Terminating`, `RetryBackoff`, `Retrying` or
@@ -485,7 +486,7 @@ class JobStatus(
     parallel_status: ParallelStatus | None = None
     """Whether the index set is done; absent without `parallelism`."""
     indexes: Indexes | None = None
-    """How many indexes are where."""
+    """How many indexes are in which state."""
     result: api_task.Result | None = None
     """What the finalizer returned, or the task of a Job that has one; only in phase `Succeeded`."""
     observed_generation: int = 0

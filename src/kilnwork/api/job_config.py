@@ -149,7 +149,7 @@ class BoolFormat(StrEnum):
 
 
 class BoolOption(Wire, frozen=True):
-    """Of an option of type Bool."""
+    """Fields of an option of type Bool."""
 
     default: bool = False
     """Value if none is given."""
@@ -162,7 +162,7 @@ class BoolOption(Wire, frozen=True):
 
 
 class StringOption(Wire, frozen=True):
-    """Of an option of type String."""
+    """Fields of an option of type String."""
 
     default: str = ""
     """Value if none is given; an empty text that is given stays empty."""
@@ -171,7 +171,7 @@ class StringOption(Wire, frozen=True):
 
 
 class SelectOption(Wire, frozen=True):
-    """Of an option of type Select."""
+    """Fields of an option of type Select."""
 
     values: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     """What can be chosen."""
@@ -182,7 +182,7 @@ class SelectOption(Wire, frozen=True):
 
 
 class MultiOption(Wire, frozen=True):
-    """Of an option of type Multi."""
+    """Fields of an option of type Multi."""
 
     values: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     """What can be chosen."""
@@ -195,7 +195,7 @@ class MultiOption(Wire, frozen=True):
 
 
 class DateOption(Wire, frozen=True):
-    """Of an option of type Date: a time in RFC 3339, whose offset is kept."""
+    """Fields of an option of type Date: a time in RFC 3339, whose offset is kept."""
 
     format: str = ""
     """How it is written, in the tokens of moment.js, such as `YYYY-MM-DD`; RFC 3339 unless
@@ -203,7 +203,7 @@ class DateOption(Wire, frozen=True):
 
 
 class IntOption(Wire, frozen=True):
-    """Of an option of type Int."""
+    """Fields of an option of type Int."""
 
     default: int | None = None
     """Value if none is given."""
@@ -214,7 +214,7 @@ class IntOption(Wire, frozen=True):
 
 
 class FloatOption(Wire, frozen=True):
-    """Of an option of type Float."""
+    """Fields of an option of type Float."""
 
     default: float | None = None
     """Value if none is given."""
@@ -225,15 +225,16 @@ class FloatOption(Wire, frozen=True):
 
 
 class JsonOption(Wire, frozen=True):
-    """Of an option of type JSON: any JSON value, which stays what it is where it stands alone."""
+    """Fields of an option of type JSON: any JSON value, which keeps its type where it stands
+    alone."""
 
     default: Any = None
     """Value if none is given."""
 
 
 class Option(Wire, frozen=True):
-    """A value that whoever runs the JobConfig may give. Its type says which of the other fields may
-    be given with it."""
+    """A value that the user who runs the JobConfig may give. Its type says which of the other
+    fields may be given with it."""
 
     type: OptionType
     """`Bool`, `String`, `Select`, `Multi`, `Date`, `Int`, `Float` or `JSON`."""
@@ -244,32 +245,32 @@ class Option(Wire, frozen=True):
     required: bool = False
     """A value must be given."""
     bool_: BoolOption | None = msgspec.field(default=None, name="bool")
-    """Of type Bool."""
+    """Fields of type Bool."""
     string: StringOption | None = None
-    """Of type String."""
+    """Fields of type String."""
     select: SelectOption | None = None
-    """Of type Select; needed there."""
+    """Fields of type Select; needed there."""
     multi: MultiOption | None = None
-    """Of type Multi; needed there."""
+    """Fields of type Multi; needed there."""
     date: DateOption | None = None
-    """Of type Date."""
+    """Fields of type Date."""
     int_: IntOption | None = msgspec.field(default=None, name="int")
-    """Of type Int."""
+    """Fields of type Int."""
     float_: FloatOption | None = msgspec.field(default=None, name="float")
-    """Of type Float."""
+    """Fields of type Float."""
     json: JsonOption | None = None
-    """Of type JSON."""
+    """Fields of type JSON."""
 
 
 class Options(Wire, frozen=True):
     """The form of a JobConfig."""
 
     options: Annotated[tuple[Option, ...], msgspec.Meta(max_length=256)] = ()
-    """Values that whoever runs it may give."""
+    """Values that the user who runs it may give."""
 
 
 class TemplateMetadata(Wire, frozen=True):
-    """What Jobs get."""
+    """Metadata of Jobs."""
 
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels of Jobs."""
@@ -296,7 +297,7 @@ class JobConfigSpec(Wire, frozen=True):
     schedule: Schedule | None = None
     """When Jobs are made; without it, only on request."""
     option: Options | None = None
-    """Values that whoever runs it may give."""
+    """Values that the user who runs it may give."""
     priority: job.Priority = 0
     """`spec.priority` of Jobs that name none."""
     locks: Annotated[tuple[job.Lock, ...], msgspec.Meta(max_length=16)] = ()
@@ -314,10 +315,10 @@ class JobConfigSpec(Wire, frozen=True):
 
 
 class ConfigState(StrEnum):
-    """What a JobConfig does."""
+    """The state of a JobConfig."""
 
     READY = "Ready"
-    """It has no schedule."""
+    """The JobConfig has no schedule."""
     READY_ENABLED = "ReadyEnabled"
     READY_DISABLED = "ReadyDisabled"
     JOB_QUEUED = "JobQueued"

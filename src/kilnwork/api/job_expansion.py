@@ -1,8 +1,8 @@
-"""What a JobConfig makes of a Job: its template, metadata, defaults and evaluated options.
+"""Expansion of a Job from its JobConfig: template, metadata, defaults and evaluated options.
 
 Used by the Job controller for Jobs with `configName`, and by all that make Jobs of a JobConfig: its
-schedule, backfills, `kiln run-job`, Python. An expanded Job stands for itself: later changes of the
-JobConfig do not concern it. Pure.
+schedule, backfills, `kiln run-job`, Python. Later changes of the JobConfig do not affect an
+expanded Job. Pure.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ MAX_TICK = 253_402_300_799
 
 
 class Expansion(msgspec.Struct, frozen=True, kw_only=True):
-    """A Job with what its JobConfig says."""
+    """A Job with the settings of its JobConfig."""
 
     metadata: meta.ObjectMeta
     """Its metadata, with labels, annotations and the owner."""
@@ -44,7 +44,7 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True):
     """Its spec, without `configName`: values of options are in `substitutions`, and those that are
     no texts in `optionValues`."""
     warnings: tuple[str, ...] = ()
-    """What was given in vain, as sentences."""
+    """Warnings about values without effect, as sentences."""
 
     @property
     def patch(self) -> list[meta.JsonObject]:
@@ -62,7 +62,7 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be said of a Job that is made of a JobConfig."""
+    """The settings of a Job to be made from a JobConfig."""
 
     name: str = ""
     """Its name; without one, `generate_name` begins it."""
@@ -86,10 +86,9 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def expand(config: job_config.JobConfig, given: job.Job) -> Expansion:
-    """Return a Job of a valid JobConfig with what that says; what the Job itself says goes before.
+    """Return a Job of a valid JobConfig with its settings; those of the Job itself win.
 
-    A priority of 0, no locks and no dependencies are what a Job does not say. Raises
-    `options.InvalidOptions`.
+    A priority of 0, no locks and no dependencies count as unset. Raises `options.InvalidOptions`.
     """
     made, metadata = config.spec.template, given.metadata
     warnings = []
@@ -160,8 +159,8 @@ def backfill_job(
 ) -> meta.JsonObject:
     """Return the object of a new Job for a past tick of a JobConfig's schedule, expanded.
 
-    It is called as that of the schedule would be, so that no tick is done twice while the Job is
-    there; the name in the request does not count. Raises `options.InvalidOptions`.
+    It has the name of the schedule's Job, so that no tick runs twice while the Job exists; the name
+    in the request does not count. Raises `options.InvalidOptions`.
     """
     marked = {**request.annotations, SCHEDULE_TIME: str(tick), BACKFILL: "true"}
     name = scheduled_name(config.metadata.name, tick)
@@ -177,7 +176,7 @@ def tick_of(given: job.Job) -> int | None:
 
 
 def scheduled_time_of(given: job.Job) -> int | None:
-    """Return the tick whose time a Job has, whoever made it; None without one."""
+    """Return the tick whose time a Job has, scheduled or backfilled; None without one."""
     text = given.metadata.annotations.get(SCHEDULE_TIME, "")
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_TICK))):
         return None
@@ -223,7 +222,8 @@ def _max_attempts(template: job.JobTemplate | None) -> int:
 def _owners(
     config: job_config.JobConfig, given: tuple[meta.OwnerReference, ...]
 ) -> tuple[meta.OwnerReference, ...]:
-    """The JobConfig is the controller, unless the Job has another: there can be one only."""
+    """Return the owners with the JobConfig as the controller, unless the Job has another: there can
+    be only one."""
     others = tuple(owner for owner in given if owner.uid != config.metadata.uid)
     own = meta.OwnerReference(
         api_version=config.api_version,
@@ -285,7 +285,7 @@ def _evaluated(
 
 
 def _json_metadata(metadata: meta.ObjectMeta) -> meta.JsonObject:
-    """Return what a client writes of metadata."""
+    """Return the part of the metadata that clients write."""
     made = _json(metadata)
     written = ("name", "namespace", "labels", "annotations", "ownerReferences")
     empty: dict[str, Any] = {"labels": {}, "annotations": {}, "ownerReferences": []}
@@ -293,7 +293,7 @@ def _json_metadata(metadata: meta.ObjectMeta) -> meta.JsonObject:
 
 
 def _json(value: msgspec.Struct) -> meta.JsonObject:
-    """As JSON has it: lists, no tuples."""
+    """Return a struct as parsed JSON: lists, no tuples."""
     found: meta.JsonObject = msgspec.json.decode(msgspec.json.encode(value))
     return found
 

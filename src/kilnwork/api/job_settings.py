@@ -1,4 +1,4 @@
-"""What the template of a Job comes to: its short forms and defaults resolved, in one place.
+"""The settings of a Job: its template with short forms and defaults resolved, in one place.
 
 Used by the engine and the controllers, on templates that `job_validation` has nothing against.
 Pure. Not the index set (`index_sets`), nor what each index runs (`job_templates`).
@@ -35,7 +35,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A Job's template with nothing left open."""
+    """The resolved template of a Job."""
 
     what: api_task.TaskTemplate
     """What each index runs."""

@@ -53,7 +53,7 @@ def problems(template: job.JobTemplate, at: str, *, known: Collection[str]) -> I
 
 
 def _form_problems(template: job.JobTemplate, at: str) -> Iterator[Problem]:
-    """Of what can be written in two ways, one must be chosen."""
+    """Yield fields that are given in both of their forms, or in none."""
     if template.what is None:
         yield f"{at}.taskTemplate", "is needed: it says what each task runs"
     elif template.task_template is not None and template.task is not None:

@@ -77,7 +77,7 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
 def _asked_problems(
     spec: job_config.JobConfigSpec, given: Iterable[job_config.Option]
 ) -> Iterator[Problem]:
-    """Nobody gives values to the Jobs of a schedule."""
+    """Yield required options without a default, for which a schedule has no values."""
     if spec.schedule is None or spec.schedule.disabled:
         return
     for option in given:

@@ -1,7 +1,7 @@
-"""How the manager is found in a Kubernetes cluster: names that its manifests and clients share.
+"""Names by which clients find the manager in a Kubernetes cluster, shared with its manifests.
 
-Used by `kiln install` and `kiln manager`, which make them so, and by `endpoints`, which finds the
-manager through the API server's service proxy with nothing but a kubeconfig.
+Used by `kiln install` and `kiln manager`, which create these objects, and by `endpoints`, which
+finds the manager through the API server's service proxy with nothing but a kubeconfig.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from urllib import parse
 
 NAMESPACE = "kilnwork-system"
-"""Where `kiln install` puts the manager unless told otherwise."""
+"""The namespace in which `kiln install` puts the manager by default."""
 
 NAMESPACE_VARIABLE = "KILN_MANAGER_NAMESPACE"
 """Environment variable of clients: the namespace of a manager that is somewhere else."""
@@ -23,11 +23,11 @@ PORT = 7443
 """One port for everything: `/v1`, `/blobs`, `/channel`, `/metrics`, health, all over TLS."""
 
 SERVER_NAME = "manager.kilnwork.dev"
-"""What workers expect in the manager's certificate, wherever they connect to: its CA is its own,
-and comes to them in the channel Secret."""
+"""The name in the manager's certificate, whatever address workers connect to; they get its CA in
+the channel Secret."""
 
 ENDPOINTS_PATH = "/v1/endpoints"
-"""Where a server says how it is reached, to whoever has a token that it knows."""
+"""The path at which a server says how it is reached, to clients with a valid token."""
 
 CHANNEL_PATH = "/channel"
 CHANNEL_PROTOCOL = "kilnwork-channel"
@@ -48,28 +48,28 @@ ATTEMPT_HEADER = "X-Kiln-Attempt"
 which attempt the Pod is."""
 
 ATTEMPT_AUDIENCE = "attempt.kilnwork.dev"
-"""Whom the token of such a sidecar is for: the manager alone, and only for its attempt."""
+"""The audience of a sidecar's token: the manager alone, and only for its attempt."""
 
 DRIVER_ACCOUNT = "kilnwork-driver"
 """ServiceAccount whose tokens are asked for when a kubeconfig has no token of its own."""
 
 READER_ACCOUNT = "kilnwork-reader"
-"""The same for who may only look: its tokens change nothing."""
+"""The same for users with read access: its tokens allow no changes."""
 
 USER_HEADER = "X-Kiln-User"
-"""Who says to be behind the token of such an account, for the manager's audit line. Nobody checks
-it: what is certain is the id of the token, by which the API server's audit log names who asked for
-it."""
+"""The user that a client with such a token claims to be, for the manager's audit line. It is not
+verified: only the id of the token is certain, by which the API server's audit log names the
+requester."""
 
 AUDIENCE = "kilnwork.dev"
-"""Whom such a token is for: the manager takes it, the API server itself does not."""
+"""The audience of such a token: the manager accepts it, the API server itself does not."""
 
 TOKEN_S = 3600
-"""How long it is asked to hold. The least that is always granted, 10 minutes, could be too short
-for `kiln logs -f`, whose rights are looked at only once anyway."""
+"""Requested lifetime of a token. The minimum that is always granted, 10 minutes, could be too short
+for `kiln logs -f`, whose rights are checked only once."""
 
 ACTS = (
-    "the kubeconfig acts as somebody else (`as`), which a manager in a cluster would not see: "
+    "the kubeconfig acts as another user (`as`), which a manager in a cluster would not see: "
     "it is shown your own token. Name a kubeconfig without it"
 )
 """Why a kubeconfig that impersonates is refused."""
@@ -79,8 +79,8 @@ ABSENCE_S = 60.0
 some ten seconds, a Pod that moves with its volume to another node up to a minute."""
 
 MIN_ABSENCE_S, MAX_ABSENCE_S = 10.0, 3600.0
-"""Below it, a garbage collection or a slow disk would end tasks; above it, tasks of a machine that
-is gone, and of which Kubernetes cannot say so, would wait for more than an hour."""
+"""Bounds of that time. Below them, a garbage collection or a slow disk would end tasks; above them,
+tasks of a lost machine that Kubernetes does not report would wait for more than an hour."""
 
 
 def home(environment: Mapping[str, str]) -> str:
@@ -89,7 +89,8 @@ def home(environment: Mapping[str, str]) -> str:
 
 
 def token_request() -> dict[str, Any]:
-    """Asks for a token of one of the two accounts (authentication.k8s.io/v1 TokenRequest)."""
+    """Return the request for a token of one of the two accounts (authentication.k8s.io/v1
+    TokenRequest)."""
     return {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -104,10 +105,10 @@ def proxy_path(namespace: str = NAMESPACE) -> str:
 
 
 def obstacle(status: int, said: str, *, home: str) -> str:
-    """Return what stands in the way to the manager in namespace `home`.
+    """Return why the manager in namespace `home` cannot be reached, and the remedy.
 
-    `status` is what was answered there instead of the manager's own page, `said` with which words;
-    of the manager's own 403 and 404 the words tell all: give 0 for them.
+    `status` and `said`: code and text of the response that came instead of the manager's own; 0 for
+    the manager's own 403 and 404, whose text is enough.
     """
     where = f"namespace {home} ({NAMESPACE_VARIABLE} names another)"
     if status == 404:

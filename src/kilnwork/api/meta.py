@@ -1,7 +1,8 @@
 """Object metadata as Kubernetes defines it (metav1), as frozen structs.
 
-Used by every kind and by the generic client. Fields that nobody here reads are not declared: they
-survive only in raw objects, so never write back a whole object that went through these structs.
+Used by every kind and by the generic client. Fields that kilnwork does not read are not declared.
+They survive only in raw objects, so never write back a whole object that went through these
+structs.
 """
 
 from typing import Any
@@ -77,7 +78,8 @@ JsonObject = dict[str, Any]
 def merge_conditions(
     current: tuple[Condition, ...], new: tuple[Condition, ...], *, now: str
 ) -> tuple[Condition, ...]:
-    """`new` over `current` by type; `lastTransitionTime` moves only when the status changes."""
+    """Merge `new` conditions over `current` ones by type; `lastTransitionTime` moves only when the
+    status changes."""
     before = {c.type: c for c in current}
     merged = dict(before)
     for condition in new:

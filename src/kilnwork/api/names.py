@@ -1,7 +1,7 @@
-"""What may be called what: DNS names, label keys and values, with the texts of Kubernetes.
+"""Valid names: DNS names, label keys and values, with the error texts of Kubernetes.
 
-Used by validation, by selectors and by whoever derives one name from another. Every `*_problem`
-returns the sentence that Kubernetes would say (k8s.io/apimachinery/pkg/util/validation), or None.
+Used by validation, by selectors and by code that derives names. Every `*_problem` returns the error
+text of Kubernetes (k8s.io/apimachinery/pkg/util/validation), or None.
 """
 
 import hashlib
@@ -167,7 +167,7 @@ def is_dns_subdomain(text: str) -> bool:
 
 
 def dns_label(text: str, max_length: int = LABEL_LENGTH) -> str:
-    """`text` itself if it is a DNS label that fits, else a readable short form with a hash.
+    """Return `text` if it is a DNS label that fits, else a readable short form with a hash.
 
     The same text always gives the same label, and different texts give different ones (32 bits of
     SHA-256): Pod and host names for object names that are too long or contain dots.

@@ -1,4 +1,4 @@
-"""A Node of Kubernetes, as far as we read it: what it is labelled, what it offers, how it is.
+"""The fields of a Kubernetes Node that kilnwork reads: labels, taints, capacity, conditions.
 
 Used by controllers that choose nodes.
 """

@@ -28,8 +28,8 @@ _OPERATORS = {
 
 
 def find_misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> str:
-    """Return why the Pod cannot go there; empty when it can. `used`: requests of Pods that are
-    there."""
+    """Return why the Pod does not fit the node; empty when it fits. `used`: requests of the node's
+    Pods."""
     spec, of_pod = node.get("spec") or {}, pod.get("spec") or {}
     tolerations = of_pod.get("tolerations") or []
     if spec.get("unschedulable") and not is_tolerated(_UNSCHEDULABLE, tolerations):
@@ -94,7 +94,7 @@ def _wanted(node: meta.JsonObject, spec: Mapping[str, Any]) -> bool:
 
 
 def _matches(term: Mapping[str, Any], node: meta.JsonObject, labels: Mapping[str, str]) -> bool:
-    """All its expressions hold; a term without any matches nothing."""
+    """Return whether all expressions of a term hold; a term without any matches nothing."""
     names = {"metadata.name": node["metadata"]["name"]}
     expressions, in_fields = term.get("matchExpressions") or [], term.get("matchFields") or []
     if not expressions and not in_fields:
@@ -116,7 +116,7 @@ def _holds(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
 
 
 def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
-    """Return what a Pod asks of a node: its containers together, or an init container that asks for
+    """Return the requests of a Pod: its containers together, or an init container that asks for
     more.
 
     As k8s.io/component-helpers/resource, PodRequests.
@@ -137,7 +137,7 @@ def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
 
 
 def _of_container(container: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
-    """Return its requests; a limit counts for a resource that it requests nothing of."""
+    """Return the requests of a container; a limit counts as a request where there is none."""
     given = container.get("resources") or {}
     both = {**(given.get("limits") or {}), **(given.get("requests") or {})}
     return {name: quantities.amount(str(amount)) for name, amount in both.items()}
@@ -161,7 +161,7 @@ def total(amounts: Iterable[Amounts]) -> dict[str, decimal.Decimal]:
 
 
 def _no_room(node: meta.JsonObject, asked: Amounts, used: Amounts) -> str:
-    """Return which resources are short. A Node that does not say what it has is not asked."""
+    """Return which resources are short. A Node without allocatable resources has no limits."""
     offered = (node.get("status") or {}).get("allocatable")
     return "" if offered is None else ", ".join(_short(asked, used, offered))
 

@@ -1,4 +1,4 @@
-"""The manifests of `spec.customResource` and `spec.workflow`: how they are read, what is wrong.
+"""Parsing and validation of the manifests of `spec.customResource` and `spec.workflow`.
 
 Used by admission and by the executors, which must agree. A manifest is parsed before variables are
 put in, so that a value can never become structure. Pure: one task, no look-ups.
@@ -79,7 +79,7 @@ def is_api_version(text: str) -> bool:
 
 
 def account_of(spec: task.TaskTemplate) -> str:
-    """ServiceAccount that creates the object; "" for the manager itself."""
+    """Return the ServiceAccount that creates the object; "" for the manager itself."""
     given = spec.custom_resource or spec.workflow
     return "" if given is None else given.service_account_name
 
@@ -203,7 +203,9 @@ def _parsed(text: str, field: str) -> Any:
         raise InvalidManifest(field, f"is no YAML: {error}") from error
     if len(found) != 1:
         raise InvalidManifest(field, f"must hold one object; it holds {len(found)}")
-    documents.measure(found[0])  # before it is walked: aliases make much of little
+    documents.measure(
+        found[0]
+    )  # measured before it is walked: YAML aliases may expand a small text to a huge document
     if (odd := documents.find_non_json(found[0])) is not None:
         raise InvalidManifest(field, f"has {odd}, which cannot be written as JSON")
     return found[0]

@@ -1,7 +1,7 @@
-"""The form of a JobConfig's options: JSON Schema for a web page, and what people type at prompts.
+"""Forms for a JobConfig's options: JSON Schema for web pages, and parsing of typed values.
 
-Used by `kiln run-job` and the REST API. What is right is decided by `options` alone: the schema
-takes nothing that is refused there. Pure.
+Used by `kiln run-job` and the REST API. Only `options` decides what is valid: the schema accepts
+nothing that is refused there. Pure.
 """
 
 import json
@@ -16,7 +16,7 @@ Type = job_config.OptionType
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 EMPTY_TEXT = '""'
-"""What is typed for an empty text: nothing at all means the default."""
+"""The input that means an empty text; no input means the default."""
 
 _TRUE_WORDS = frozenset({"true", "yes", "y", "on", "1"})
 _FALSE_WORDS = frozenset({"false", "no", "n", "off", "0"})
@@ -41,7 +41,7 @@ def is_asked(option: Option) -> bool:
 
 
 def from_text(option: Option, text: str, field: str = options.VALUES_FIELD) -> Any:
-    """Return what a person typed for an option as the JSON value of `optionValues`.
+    """Return a typed value of an option as the JSON value of `optionValues`.
 
     Nothing is None, for the default. A list is typed with commas, or as JSON. Raises
     `options.InvalidOptions` if that is no value of the option.

@@ -1,4 +1,4 @@
-"""What a value of an option comes to, by the option's type.
+"""Evaluation of an option's value, by the option's type.
 
 Part of `options`, which evaluates all values of a Job, and of `option_forms`, which reads what
 people type. The rules of Furiko, and those of Int, Float and JSON. Pure.
@@ -26,8 +26,7 @@ class Refused(Exception):
 
 
 def evaluate(option: Option, value: Any) -> Any:
-    """Return what a value comes to, None being no value, so that the default applies. Raises
-    Refused."""
+    """Evaluate a value; None is no value, so that the default applies. Raises Refused."""
     return _EVALUATORS[option.type](option, value)
 
 

@@ -1,4 +1,4 @@
-"""Options of a JobConfig: what is wrong with them, and what the values of a Job come to.
+"""Options of a JobConfig: their validation, and the evaluation of a Job's values.
 
 The types of Furiko with its rules, and Int, Float and JSON. Used by validation, by what hands Jobs
 to the engine, and by `option_forms`, which asks people. A value becomes the value of a variable

@@ -1,4 +1,4 @@
-"""What the sidecar of an attempt says of its result: the termination message of a container.
+"""The result of an attempt in the termination message of its sidecar.
 
 Written by the worker's sidecar, read by executor `pod`: a JSON object in the Pod's status, of at
 most `MAX_MESSAGE_BYTES`, so that small results survive in Kubernetes alone. Larger ones are blobs
@@ -15,7 +15,7 @@ MAX_MESSAGE_BYTES = 4096
 """What a kubelet reads of the message of one container (MaxContainerTerminationMessageLength)."""
 
 MAX_POD_BYTES = 12 * 1024
-"""What it keeps of those of all containers of a Pod, in equal parts
+"""What a kubelet keeps of the messages of all containers of a Pod, in equal parts
 (MaxPodTerminationMessageLogLength)."""
 
 BYTES = "application/octet-stream"
@@ -24,7 +24,7 @@ BYTES = "application/octet-stream"
 class AttemptOutput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The result of an attempt: JSON as it is in `result`, other bytes in `data`, or the blob
     `digest` of `size_bytes`; none of them when nothing was written. `reason` and `message`: why
-    there is none that can be used; without a `reason` it may be there another time."""
+    there is no usable one; without a `reason` another attempt may have one."""
 
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data: bytes | None = None
@@ -54,7 +54,7 @@ def message_bytes(containers: int) -> int:
 
 
 def of_payload(payload: attempts.Payload) -> AttemptOutput:
-    """Return what is said of a value, or of the blob that it is."""
+    """Return the message for a value, or for the blob that holds it."""
     if payload.digest is not None:
         digest = f"sha256:{payload.digest.hex()}"
         return AttemptOutput(digest=digest, size_bytes=payload.size, media_type=payload.media_type)
@@ -64,5 +64,5 @@ def of_payload(payload: attempts.Payload) -> AttemptOutput:
 
 
 def decode(message: str) -> AttemptOutput:
-    """Raises ValueError for what no sidecar has written."""
+    """Decode a message. Raises ValueError for a text that no sidecar has written."""
     return msgspec.json.decode(message, type=AttemptOutput)

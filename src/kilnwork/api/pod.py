@@ -1,6 +1,6 @@
-"""The parts of a core/v1 Pod that we read: where it runs and how its containers fare.
+"""The fields of a core/v1 Pod that kilnwork reads: its node and the state of its containers.
 
-Used by the controllers, which never write back what went through these structs.
+Used by the controllers, which never write back an object from these structs.
 """
 
 import enum
@@ -28,7 +28,7 @@ class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=
     message: str = ""
     started_at: str | None = None
     finished_at: str | None = None
-    """None also for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
+    """None, too, for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
@@ -40,7 +40,7 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_o
 
     @property
     def started(self) -> float | None:
-        """When it began to run, wall clock; None while it has not, or nobody knows."""
+        """When the container began to run, wall clock; None while that is not known."""
         if self.running is not None:
             return moment(self.running.get("startedAt"))
         return None if self.terminated is None else moment(self.terminated.started_at)
@@ -61,7 +61,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_
 
     @property
     def ended(self) -> Terminated | None:
-        """How it ended, while it does not run."""
+        """How the container ended, while it does not run."""
         if self.state.running is not None:
             return None
         return self.state.terminated or self.last_state.terminated
@@ -124,7 +124,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
     @property
     def terminating(self) -> bool:
-        """True once somebody has asked for its deletion."""
+        """True once its deletion was requested."""
         return self.metadata.deletion_timestamp is not None
 
     @property
@@ -143,7 +143,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
         A kubelet that says that a Pod is not ready says so of its containers, or of a gate. The
         node controller alone changes nothing but the condition Ready (kubernetes
-        pkg/controller/util/node, MarkPodsNotReady). The Node itself not everybody may read.
+        pkg/controller/util/node, MarkPodsNotReady). Not every manager may read the Node itself.
         """
         found = {condition.type: condition for condition in self.status.conditions}
         ready, containers = found.get("Ready"), found.get("ContainersReady")
@@ -171,7 +171,7 @@ def moment(text: str | None) -> float | None:
 
 
 class TroubleKind(enum.Enum):
-    """What sort of trouble a Pod has."""
+    """The kind of a Pod's trouble."""
 
     UNSCHEDULABLE = enum.auto()
     NO_IMAGE = enum.auto()

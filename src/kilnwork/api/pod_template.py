@@ -1,4 +1,4 @@
-"""What a template of Pods must be beyond its schema, as (field, what is wrong with it). Pure.
+"""Rules for Pod templates of tasks beyond their schema, as (field, what is wrong with it). Pure.
 
 Used by `validation` for `spec.pod` of tasks, and by the sdk for `pod=`, whose workers load neither
 YAML nor definitions. What the PodSpec holds otherwise, the API server checks.
@@ -36,8 +36,8 @@ _CALLED: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
 def problems(
     template: task.PodTemplate, *, runs_call: bool, more: Collection[str] = ()
 ) -> Iterator[Problem]:
-    """Yield what is wrong with it. `runs_call`: it is for a Python call; `more`: variables that it
-    has besides those of every task."""
+    """Yield what is wrong with a template. `runs_call`: it is for a Python call; `more`: variables
+    that it has besides those of every task."""
     policy = template.spec.get("restartPolicy", "Never")
     containers = template.spec.get("containers", [{}] if runs_call else None)
     if policy not in ("Never", "OnFailure"):
@@ -75,7 +75,7 @@ def _shape_problems(given: Any, shape: Any, field: str) -> Iterator[Problem]:
 
 
 def _call_container_problems(containers: list[dict[str, Any]]) -> Iterator[Problem]:
-    """A call has one container, which ends with it, and a Python in that."""
+    """Yield what is wrong with the containers of a call, which runs in exactly one."""
     field = "pod.spec.containers"
     if len(containers) > 1:
         text = "must be one for a call: what runs beside it is an init container with restartPolicy"

@@ -1,10 +1,10 @@
-"""The names by which agents of a pond know each other, and the manager's Secret for them.
+"""Names in the certificates of a pond's agents, and keys of their Secret.
 
 Used by the agents and by the controller that makes the Secret.
 """
 
 SERVER_NAME = "agent.pond.kilnwork.dev"
-"""What the certificate of a pond is for, wherever its agents are."""
+"""The server name in a pond's certificate, whatever addresses its agents have."""
 
 TOKEN_KEY = "token"  # noqa: S105 - a key
 CERTIFICATE_KEY = "tls.crt"

@@ -1,9 +1,9 @@
-"""What the agents of a pond and the manager tell each other, as JSON.
+"""Messages between the agents of a pond and the manager, as JSON.
 
 Used by `kilnwork.pond`, `server.pond_exchange` and `controllers.data_pond`. An agent sends a
 `Report` of all that it has and does, and gets the `NodeOrder` of all that is wanted of its node.
-Neither depends on the one before: a message that is lost costs nothing, and whoever starts anew
-needs no memory.
+Messages are complete and do not depend on earlier ones, so they may be lost, and a restarted side
+needs no history.
 """
 
 import hashlib
@@ -11,16 +11,16 @@ import hashlib
 import msgspec
 
 PREFIX = "/ponds"
-"""`POST /ponds/NAMESPACE/NAME/nodes/NODE`: a report, answered with an order; `?wait=SECONDS`
-answers when there is another order than the one that the report knows. `GET` and `PUT
+"""`POST /ponds/NAMESPACE/NAME/nodes/NODE`: a report; the response is an order. With `?wait=SECONDS`
+it comes when there is a newer order than the one that the report knows. `GET` and `PUT
 /ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest. `GET /ponds/NAMESPACE/NAME/jobs/JOB/DIRECTORY`:
 a `FileList` of a file job of the pond's namespace, with the name of a file behind it that file."""
 
 WAIT_S = 20.0
-"""How long an agent waits for news at a time."""
+"""How long an agent waits for a new order at a time."""
 
 SILENT_S = 45.0
-"""An agent that has reported nothing for so long is not counted on: two waits, and a bit."""
+"""An agent without a report for this time counts as lost: a bit more than two waits."""
 
 
 class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -28,11 +28,11 @@ class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
 
 
 class SourceOrder(Message, frozen=True):
-    """Where files are. `name`: of the source, for messages and its credentials; `uri`: with the
+    """The source of files. `name`: of the source, for messages and its credentials; `uri`: with the
     path; `allow`: addresses that may be connected to; `inline`: the files themselves; `below`: so
-    many of the last components of `uri` are not the pond's own, and of a file none may be a
-    link; `attempts`: it is the directory of a run's outputs, and these directories in it are read
-    as one."""
+    many of the last components of `uri` are not the pond's own, and of a file none may be a link;
+    `attempts`: it is the directory of a run's outputs, and these directories in it are read as
+    one."""
 
     name: str
     uri: str = ""
@@ -72,7 +72,7 @@ class LeaseOrder(Message, frozen=True):
 
 
 class LimitsOrder(Message, frozen=True):
-    """Of the pond on this node. `capacity`: bytes, None for what the disk has."""
+    """Limits of the pond on this node. `capacity`: bytes, None for what the disk has."""
 
     capacity: int | None = None
     high: float = 0.9
@@ -85,9 +85,9 @@ class LimitsOrder(Message, frozen=True):
 class NodeOrder(Message, frozen=True):
     """All that is wanted of a node.
 
-    `revision`: of this order. `released`: leases to let go; others stay, though nobody names them.
-    `holders`: by digest the nodes that have some of it, `peers`: where their agents listen.
-    `uploads`: manifests that the manager lacks.
+    `revision`: of this order. `released`: leases to release; others stay, even if the order does
+    not name them. `holders`: by digest the nodes that have some of it, `peers`: where their agents
+    listen. `uploads`: manifests that the manager lacks.
     """
 
     revision: int
@@ -99,11 +99,11 @@ class NodeOrder(Message, frozen=True):
     holders: dict[str, tuple[str, ...]] = {}
     uploads: tuple[str, ...] = ()
     remove: bool = False
-    """The last one: the DataPond is deleted, remove all that is on the node."""
+    """The last order: the DataPond is deleted, remove all data from the node."""
 
 
 class PondTrouble(Message, frozen=True):
-    """Why something is not there. `lasting`: it will not pass by itself."""
+    """Why something is missing. `lasting`: waiting does not help."""
 
     reason: str
     message: str
@@ -120,8 +120,8 @@ class PinReport(Message, frozen=True):
 
 
 class SnapshotReport(Message, frozen=True):
-    """How far a snapshot of a lease is. `digest`, `paths_digest` and `access`: as they were
-    ordered."""
+    """How far a snapshot of a lease is. `digest`, `paths_digest` and `access`: those of the
+    order."""
 
     name: str
     digest: str

@@ -1,4 +1,4 @@
-"""What people are told of a pond by the REST API: its nodes, and leases of their own.
+"""Views of a pond in the REST API: its nodes, and leases of users.
 
 Used by the ledger, which makes them, by `server.ponds` and by `kiln data`. The status of a DataPond
 has the sums; these have each node.
@@ -12,11 +12,11 @@ from kilnwork.api import data_pond, pond_messages, wire
 
 MAX_SNAPSHOTS = 64
 LEASE_PREFIX = "user_"
-"""How leases of people are called within: no SyncSet's name has an underscore."""
+"""Prefix of the internal names of users' leases: no SyncSet's name has an underscore."""
 
 
 class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Base of what is shown."""
+    """Base of all views."""
 
 
 class NodeView(View, frozen=True):
@@ -47,7 +47,7 @@ class LeaseNodeView(View, frozen=True):
 
 
 class LeaseView(View, frozen=True):
-    """A lease. `user`: people have made it; else a SyncSet has."""
+    """A lease. `user`: a user has made it; else a SyncSet has."""
 
     name: str
     user: bool
@@ -68,7 +68,7 @@ class PinView(View, frozen=True):
 
 
 class LeaseSnapshot(wire.Wire, frozen=True):
-    """A snapshot that people want: `from`, or a `digest` that is known."""
+    """A snapshot that a user wants: `from`, or a known `digest`."""
 
     name: data_pond.SourceName
     from_: data_pond.SnapshotSource | None = msgspec.field(default=None, name="from")
@@ -78,7 +78,7 @@ class LeaseSnapshot(wire.Wire, frozen=True):
 
 
 class LeaseRequest(wire.Wire, frozen=True):
-    """What people want: these snapshots on these nodes, or on all."""
+    """A user's request: these snapshots on these nodes, or on all."""
 
     snapshots: Annotated[
         tuple[LeaseSnapshot, ...], msgspec.Meta(min_length=1, max_length=MAX_SNAPSHOTS)

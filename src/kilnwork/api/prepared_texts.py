@@ -1,4 +1,4 @@
-"""Parsed JSON whose texts have variables, prepared so that putting values in costs little.
+"""Parsed JSON whose texts have variables, prepared for fast rendering.
 
 Part of `job_templates`: the template of a Job's tasks is rendered for each of up to a million
 indexes. Values that are the same for all are put in once. The rules are those of `substitution`.
@@ -97,7 +97,7 @@ class Preparation:
         return substitution.join(known) if self._again else "".join(map(str, known))
 
     def _value(self, variable: Variable) -> Any:
-        """Return a text that is one variable and nothing else: the value as it is."""
+        """Prepare a text that is a single variable: the value keeps its type."""
         if variable.name in self._shared:
             value = self._shared[variable.name]
             self._now.spend(len(substitution.written(value)))
@@ -119,7 +119,7 @@ def escaped(value: Any) -> Any:
 
 
 class _Joined(Prepared):
-    """A text that nothing substitutes again."""
+    """A text that is not substituted again."""
 
     __slots__ = ("_fixed", "_names")
 

@@ -1,6 +1,6 @@
 """Resource quantities of Kubernetes: `500m`, `1.5Gi`, `10e3`. Pure.
 
-Read by the API server, which refuses what is none, by the scheduler and by nodes. Rules and texts
+Parsed by the API server, which refuses invalid ones, by the scheduler and by nodes. Rules and texts
 of k8s.io/apimachinery pkg/api/resource, ParseQuantity.
 """
 
@@ -23,7 +23,8 @@ _WRONG_NUMBER = "unable to parse numeric part of quantity"
 
 
 def parse(text: str) -> decimal.Decimal:
-    """Return the number that a quantity means; ValueError in Go's words for what is none."""
+    """Return the number that a quantity means; raises ValueError with Go's error text for an
+    invalid one."""
     text = text.strip()
     found = _FORM.fullmatch(text)
     if found is None or not text:
@@ -41,7 +42,7 @@ def parse(text: str) -> decimal.Decimal:
 
 
 def amount(text: str) -> decimal.Decimal:
-    """Return the number that a quantity means; 0 for what is none, which nobody can have."""
+    """Return the number that a quantity means; 0 for an invalid one, which no stored object has."""
     try:
         return parse(text)
     except ValueError:

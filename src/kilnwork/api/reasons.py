@@ -151,7 +151,7 @@ class Reason(_Explained):
     )
     PROCESS_KILLED = (
         "ProcessKilled",
-        "Its process was killed by a signal that nobody here sent; this counts as a loss.",
+        "Its process was killed by a signal that kilnwork did not send; this counts as a loss.",
     )
     WORKER_LOST = "WorkerLost", "The worker that ran it ended or did not renew its lease."
     DISPATCHER_AWAY = (
@@ -202,12 +202,12 @@ class Reason(_Explained):
     )
     RESULT_LOST = (
         "ResultLost",
-        "Its Pod has succeeded, and its result could not be handed over; this counts as a loss.",
+        "It has succeeded, and its result could not be kept or handed over; this counts as a loss.",
     )
-    POD_LOST = "PodLost", "Somebody deleted its Pod before it ended; this counts as a loss."
+    POD_LOST = "PodLost", "Its Pod was deleted before it ended; this counts as a loss."
     OBJECT_LOST = (
         "ObjectLost",
-        "Somebody deleted its object before it was over; this counts as a loss.",
+        "Its object was deleted before it was over; this counts as a loss.",
     )
     OBJECT_FAILED = "ObjectFailed", "`failureCondition` is true of its object."
     WORKFLOW_FAILED = "WorkflowFailed", "Its Workflow has failed; the message is Argo's."
@@ -222,7 +222,7 @@ class Reason(_Explained):
         "NamespaceEnding",
         "Its namespace is being deleted, and nothing more can be created in it.",
     )
-    NAME_TAKEN = "NameTaken", "An object of somebody else has the name that its attempt needs."
+    NAME_TAKEN = "NameTaken", "An object of another owner has the name that its attempt needs."
     LOST_TOO_OFTEN = (
         "LostTooOften",
         "Its attempts were lost more often than `retry.maxLosses` allows.",
@@ -252,7 +252,7 @@ class Reason(_Explained):
     )
 
     # Killing, Killed
-    KILLED = "Killed", "Somebody asked for it: `killTimestamp`, or cancel."
+    KILLED = "Killed", "It was killed on request: `killTimestamp`, or cancel."
     DELETED = "Deleted", "Its Task object was deleted before it ended."
     PARENT_KILLED = "ParentKilled", "The task that spawned it was killed."
     REPLACED = (
@@ -275,7 +275,8 @@ NO_FAILURES = frozenset(Reason(name) for name in (
     "NamespaceEnding", "ClusterDeleted", "Killed", "Deleted", "ParentKilled", "Replaced",
     "Unconfirmed",
 ))  # fmt: skip
-"""What the manager says of waiting, running, lost and killed tasks: no reasons of a program."""
+"""Reasons of the manager for waiting, running, lost and killed tasks, which no program may
+report."""
 
 
 class ClusterReason(_Explained):
@@ -307,11 +308,11 @@ class ClusterReason(_Explained):
     IMAGE_NOT_PULLED = "ImageNotPulled", "The image of the worker Pods cannot be had."
     POD_NAME_TAKEN = (
         "PodNameTaken",
-        "A Pod that belongs to somebody else has the name of a worker Pod.",
+        "A Pod of another owner has the name of a worker Pod.",
     )
     SECRET_NAME_TAKEN = (
         "SecretNameTaken",
-        "A Secret that belongs to somebody else has the name of the channel Secret.",
+        "A Secret of another owner has the name of the channel Secret.",
     )
     NOT_SERVED = (
         "NotServed",
@@ -389,7 +390,7 @@ class ConfigReason(_Explained):
         "MissedRunsPolicy",
         "It was missed, and `missedRuns.policy` drops it, or a later one runs in its place.",
     )
-    NAME_TAKEN = "NameTaken", "A Job of somebody else has the name that its Job needs."
+    NAME_TAKEN = "NameTaken", "A Job of another owner has the name that its Job needs."
     REFUSED = "Refused", "Its Job was made and is `AdmissionError`: its status says why."
     JOB_NOT_MADE = (
         "JobNotMade",

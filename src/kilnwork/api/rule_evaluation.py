@@ -1,4 +1,4 @@
-"""Compiled result rules, and what they say of a document.
+"""Compiled result rules and their evaluation on a document.
 
 Made by `rules`, used by executors at each change of what they watch. A rule is true, false, or
 undefined: what does not exist yet is no error. Pure: one document, no clock; work is counted
@@ -31,7 +31,7 @@ class Operator(StrEnum):
 
 
 class RuleOutcome(StrEnum):
-    """What a document says of its task."""
+    """The state of a task as a document shows it."""
 
     RUNNING = "Running"
     SUCCESS = "Success"
@@ -185,8 +185,7 @@ def _short(text: str, limit: int = 120) -> str:
 
 
 def _truth(value: Any) -> bool | None:
-    """Return whether a value says yes: also the texts of Kubernetes' conditions; null says
-    nothing."""
+    """Return whether a value is true, also as the text of a Kubernetes condition; None for null."""
     if value is None or value == "Unknown":
         return None
     return value not in ("False", "false") and bool(value)

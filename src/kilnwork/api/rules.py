@@ -54,7 +54,7 @@ Condition = str | Rule | tuple[str | Rule, ...]
 
 
 class ResultRules(task.Wire, frozen=True):
-    """What tells the state of a task from a document."""
+    """The conditions that decide the state of a task from a document."""
 
     success_condition: Condition | None = None
     """The task has succeeded when this is true."""

@@ -1,4 +1,4 @@
-"""What of a schedule is due: ticks to run, ticks that are dropped and why, and when to look again.
+"""Due ticks of a schedule: those to run, those dropped and why, and when to look again.
 
 `CompiledSchedule` is a JobConfig's schedule with its expressions parsed; `plan` decides from it,
 the time and what was decided before. Used by the controller of JobConfigs, which carries a Plan out
@@ -50,7 +50,7 @@ class DropReason(StrEnum):
     """Why a missed tick makes no Job."""
 
     TOO_LATE = "TooLate"
-    """It is older than `missedRuns.withinSeconds`."""
+    """The tick is older than `missedRuns.withinSeconds`."""
     MISSED_RUNS_POLICY = "MissedRunsPolicy"
     """`missedRuns.policy` drops it, or a later one runs in its place."""
 
@@ -79,7 +79,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What is known when a schedule is looked at. Times are seconds since the Unix epoch."""
+    """The facts for a plan of a schedule. Times are seconds since the Unix epoch."""
 
     now: float
     """Wall time."""
@@ -91,7 +91,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What to do about a schedule now."""
+    """The plan for a schedule at one moment."""
 
     run: tuple[int, ...] = ()
     """Ticks to make Jobs for, the oldest first."""
@@ -246,7 +246,7 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
-    """Return what to do about a schedule now.
+    """Plan what to do about a schedule now.
 
     Repeatable: the same facts give the same plan, and facts with the `decided` of a plan give none
     of its ticks again.

@@ -34,7 +34,8 @@ def structural(type_: Any, *, defaults: bool = True) -> Schema:
 def schema_components(
     types: Sequence[Any], *, ref_template: str
 ) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
-    """As msgspec.json.schema_components, with a description of every field that has a docstring."""
+    """Return msgspec.json.schema_components, with a description of every field that has a
+    docstring."""
     schemas, components = msgspec.json.schema_components(types, ref_template=ref_template)
     for struct in _structs(types):
         properties = components[struct.__name__].get("properties", {})
@@ -58,7 +59,7 @@ def field_docstrings(struct: type) -> dict[str, str]:
 
 @functools.cache
 def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
-    """Docstrings of fields by class; none where Python has no source to read."""
+    """Return the docstrings of fields by class; none where the source is not available."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):
@@ -123,9 +124,9 @@ class _Context(msgspec.Struct, frozen=True):
 
 
 def _convert(source: Schema, context: _Context) -> Schema:
-    """One node: references inlined, null folded in, bounds in the form of OpenAPI v3.
+    """Convert one node: references inlined, null folded in, bounds in the form of OpenAPI v3.
 
-    What is said where a type is used goes before what its class says.
+    A description where a type is used wins over that of its class.
     """
     description = _flowing(source.get("description", ""))
     result: Schema = {"description": description} if description else {}

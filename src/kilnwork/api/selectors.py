@@ -15,7 +15,7 @@ from kilnwork.kit import errors
 
 _TOKEN = re.compile(r"[ \t\r\n]*(==|!=|=|!|\(|\)|,|<|>|[^ \t\r\n=!(),<>]+)")
 _SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">", ""})
-"""What is no identifier; the empty text is the end."""
+"""Tokens that are no identifiers; the empty text is the end."""
 _BINARY = ("in", "notin", "=", "==", "!=", "gt", "lt")
 _INT64_DIGITS = 19
 
@@ -84,8 +84,8 @@ class FieldSelector(msgspec.Struct, frozen=True):
         return all((text_at(obj, t.path) == t.value) != t.negated for t in self.terms)
 
     def exact(self, path: str) -> str | None:
-        """Return the value that `path` must have, if the selector says so: the fast way to one
-        object."""
+        """Return the value that the selector requires at `path`, None if it does not: the fast way
+        to one object."""
         return next((t.value for t in self.terms if t.path == path and not t.negated), None)
 
     def __bool__(self) -> bool:
@@ -110,14 +110,16 @@ def text_at(obj: Mapping[str, Any], path: str) -> str:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """`a=b,c!=d,e in (x,y),f notin (z),g,!h`; raises SelectorError."""
+    """Parse a label selector such as `a=b,c!=d,e in (x,y),f notin (z),g,!h`; raises
+    SelectorError."""
     if not text.strip():
         return EVERYTHING
     return LabelSelector(tuple(_Parser(text).requirements()))
 
 
 def parse_fields(text: str) -> FieldSelector:
-    """`metadata.name=x,status.phase!=Running`; raises SelectorError."""
+    """Parse a field selector such as `metadata.name=x,status.phase!=Running`; raises
+    SelectorError."""
     terms = []
     for part in sorted(_split_fields(text)):
         found = re.search("!=|==|=", part)

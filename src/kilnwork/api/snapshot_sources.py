@@ -1,4 +1,4 @@
-"""What is wrong with `from` of a snapshot, whatever the pond declares and has.
+"""Rules for `from` of a snapshot that do not depend on the pond.
 
 Used by the validation of SyncSets and by the controller of DataPonds, for leases that no SyncSet
 asks for. Pure.

@@ -35,14 +35,15 @@ Variable = Annotated[
 
 
 class Phase(enum.StrEnum):
-    """Where the newest generation of a SyncSet is. The last four do not change by themselves."""
+    """The phase of the newest generation of a SyncSet. The last four do not change by
+    themselves."""
 
     PENDING = "Pending"
-    """It is to be admitted: the spec is read, snapshots are to be pinned."""
+    """It waits for admission: the spec is read, snapshots are to be pinned."""
     FETCHING = "Fetching"
-    """Snapshots are pinned; their data is on its way to nodes."""
+    """Snapshots are pinned; nodes fetch their data."""
     PLACING = "Placing"
-    """Workers are on their way: not as many are connected as every group needs."""
+    """Workers start: not all required workers of every group are connected yet."""
     RUNNING = "Running"
     SUSPENDED = "Suspended"
     KILLING = "Killing"
@@ -121,10 +122,10 @@ class Access(enum.StrEnum):
 
 
 class Keep(Wire, frozen=True):
-    """How long what is over is kept."""
+    """How long finished generations are kept."""
 
     generations: Annotated[int, msgspec.Meta(ge=1, le=20)] = 3
-    """How many generations that are over can be replayed: their digests, flow and results stay."""
+    """How many finished generations can be replayed: their digests, flow and results stay."""
     ttl_seconds: Annotated[int, msgspec.Meta(ge=0, le=task.MAX_S)] | None = None
     """Seconds after its end when the SyncSet itself is deleted. Without it, it stays."""
 
@@ -155,7 +156,7 @@ class Group(Wire, frozen=True):
     replicas_of: ReplicasOf | None = None
     """The number of workers follows from the data. Give this or `replicas`."""
     min: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)] | None = None
-    """Without so many workers nothing of the set starts. Without it, all of them."""
+    """How many workers are required before anything of the set starts. Without it, all of them."""
     elastic: Elastic | None = None
     """`replicas` may be changed while the flow runs, between `min` and this."""
     slots_per_worker: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
@@ -187,8 +188,8 @@ class Gang(Wire, frozen=True):
     wait_seconds: Annotated[int, msgspec.Meta(ge=1, le=604_800)] = 600
     """How long workers that have a node wait for the others."""
     on_timeout: OnTimeout = OnTimeout.REQUEUE
-    """What follows when others are missing for so long: `requeue`, those that are there give their
-    room back and all start again when there is room for all; `fail`, the generation fails."""
+    """What follows when others are missing for so long: `requeue`, the present ones release their
+    room and all start again when there is room for all; `fail`, the generation fails."""
 
 
 class DriverWorker(Wire, frozen=True):
@@ -263,8 +264,8 @@ class PondUse(Wire, frozen=True):
     """Name of a DataPond of this namespace."""
     order: StartOrder = StartOrder.AUTO
     """`lead`: data is fetched to nodes where the workers fit, which start when it is there.
-    `follow`: workers start, data is fetched to their nodes, and the flow begins then. `auto`:
-    `lead` for more than 256 MiB, or where a group must be near."""
+    `follow`: workers start, data is fetched to their nodes, then the flow begins. `auto`: `lead`
+    for more than 256 MiB, or where a group must be near."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=604_800)] = 900
     """Seconds for pinning, and for fetching. Then the generation fails with `DataTimedOut`."""
 
@@ -300,7 +301,7 @@ class Replay(Wire, frozen=True):
     """A generation that repeats an earlier one."""
 
     generation: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)]
-    """Number of the generation that is a replay: of another one this says nothing."""
+    """Number of the generation that is a replay; for other generations the field has no effect."""
     of: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)]
     """Number of the earlier generation whose data and flow it repeats, whatever else the spec says
     of them."""
@@ -341,11 +342,11 @@ class SyncSetSpec(Wire, frozen=True):
     on slots that they share. It may be changed until the flow begins."""
     deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=task.MAX_S)] | None = None
     """Seconds from its admission for the whole generation; then it fails, `DeadlineExceeded`. They
-    count anew when what failed runs again."""
+    start again when what failed runs again."""
     kill_timestamp: str | None = None
     """Time (RFC 3339) when the generation is killed. `kiln cancel` writes it."""
     keep: Keep = Keep()
-    """How long what is over is kept."""
+    """How long finished generations are kept."""
 
     @property
     def replay_of(self) -> int | None:
@@ -356,7 +357,7 @@ class SyncSetSpec(Wire, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Base of what a status holds."""
+    """Base of all structs of a status."""
 
 
 class SnapshotStatus(Status, frozen=True):

@@ -198,7 +198,7 @@ def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Pro
 
 
 def _request_problems(at: str, template: dict[str, Any] | None) -> Iterator[Problem]:
-    """Without requests nobody can tell whether there is room for all."""
+    """Yield missing requests, without which it is unknown whether there is room for all."""
     if pod_templates.shape_problem(template):
         return  # said above
     containers = ((template or {}).get("spec") or {}).get("containers") or [{}]
@@ -348,8 +348,7 @@ def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
 def _delivery_problems(
     spec: sync_set.SyncSetSpec, program: flow_program.Program
 ) -> Iterator[Problem]:
-    """Yield what is delivered by shards goes to the workers of the steps that have a task for
-    each."""
+    """Yield snapshots delivered by shards whose readers have no task for each shard."""
     readers = flow_program.shard_readers(program)
     for position, snapshot in enumerate(spec.data.snapshots):
         if snapshot.deliver is not sync_set.Deliver.SHARD or snapshot.shard is None:
@@ -400,8 +399,8 @@ def _frozen_problems(old: sync_set.SyncSetSpec, new: sync_set.SyncSetSpec) -> It
 
 
 def _frozen(spec: sync_set.SyncSetSpec) -> dict[str, Any]:
-    """Return what stays as it is within a generation: all but CHANGEABLE, and the replicas of
-    groups that are elastic."""
+    """Return the part of a spec that must not change within a generation: all but CHANGEABLE, and
+    the replicas of groups that are elastic."""
     groups = tuple(
         group if group.elastic is None else msgspec.structs.replace(group, replicas=None)
         for group in spec.resources.groups

@@ -15,7 +15,7 @@ from kilnwork.api import function_task, http_task, meta, object_task, wire
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 MAX_S = 1_000_000_000
-"""Longest time anybody may ask for: its end still fits into timestamps and SQL."""
+"""Longest time that a field accepts: its end still fits into timestamps and SQL."""
 
 MAX_RUN = 2**31 - 1
 """Highest number of a run: it fits into frames and SQL."""
@@ -48,7 +48,7 @@ OUTSIDE = frozenset({"http", "external"})
 """Executors that are processes of their own, any number of each."""
 
 EXTERNAL = "external/"
-"""How the name of an executor begins that is a user's own: it serves one namespace."""
+"""Prefix of the names of users' own executors, each of which serves one namespace."""
 
 WITHOUT_PROGRAM = frozenset(TEMPLATES) - {"pod"}
 """Executors whose tasks run no program of ours: their inputs are variables of the template, and
@@ -104,7 +104,7 @@ def is_executor_queue(name: str) -> bool:
 
 
 class State(StrEnum):
-    """Where a task is. Success, Failed and Killed of a run never change."""
+    """The state of a task. Success, Failed and Killed of a run never change."""
 
     PENDING = "Pending"
     STAGING = "Staging"
@@ -184,7 +184,7 @@ class Retry(Wire, frozen=True):
     delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 1.0
     """Delay before the second attempt; there is none after a first loss."""
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
-    """By which each delay is longer than the one before."""
+    """Factor by which each delay is longer than the one before."""
     max_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
     """The longest delay."""
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2
@@ -297,13 +297,13 @@ class TaskTemplate(Wire, frozen=True):
 
     @property
     def template(self) -> Wire | None:
-        """What the field says that chooses its executor; None of a task of a worker."""
+        """The value of the field that chooses its executor; None for a task of a worker."""
         given = (getattr(self, attribute) for attribute in TEMPLATES.values())
         return next((one for one in given if one is not None), None)
 
     @property
     def function_name(self) -> str:
-        """What a call calls; of a task without a function, its executor."""
+        """The function of a call; for other tasks, the executor."""
         return self.executor if self.call is None else self.call.function
 
     @property
@@ -325,13 +325,13 @@ class TaskTemplate(Wire, frozen=True):
 
     @property
     def sent(self) -> http_task.HttpTemplate | None:
-        """The request that it is, to whatever is named by it or to a function."""
+        """The task's HTTP request, also that of a function; None for other tasks."""
         return self.http if self.function is None else self.function
 
     @property
     def may_repeat(self) -> bool:
-        """Whether an attempt that has started may follow one that is lost: not if that was a
-        request which must not be sent twice."""
+        """Whether a lost attempt that has started may be repeated: not if it was a request that
+        must not be sent twice."""
         sent = self.sent
         return sent is None or sent.may_repeat
 
@@ -350,13 +350,13 @@ class TaskSpec(TaskTemplate, frozen=True):
     timeouts: Timeouts = Timeouts()
     """Deadlines in seconds; without one there is none."""
     run: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)] = 1
-    """Number of the run. It may only rise: a higher one starts the task anew, with new budgets."""
+    """Number of the run. It may only rise: a higher one starts the task again, with new budgets."""
     kill_timestamp: str | None = None
     """Time (RFC 3339) at which the task is stopped; at once if it is past."""
     suspend: bool = False
     """Start no attempt while this is true; one that runs goes on. No timeout counts meanwhile."""
     ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=MAX_S)] | None = None
-    """Delete the Task so many seconds after its end; without it, never."""
+    """Seconds after its end when the Task is deleted; without it, never."""
 
 
 class Result(
@@ -390,7 +390,7 @@ class ChildCounts(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only
 class TaskStatus(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """The journal's truth about a task, as last written by the server."""
+    """The state of a task in the journal, as last written by the server."""
 
     state: str = ""
     """`Pending`, `Staging`, `Running` or `Killing`; at the end `Success`, `Failed` or `Killed`."""

@@ -1,7 +1,7 @@
-"""What every field of our kinds does; see `field_effects`.
+"""The effect of every field of our kinds; see `field_effects`.
 
-A test walks the schemas and fails for a field that has no row. The template of a TaskCluster is a
-Pod's: nodes know what they do with it, here stands what becomes the TaskCluster's own.
+A test walks the schemas and fails for a field without a row. The template of a TaskCluster is a
+Pod's: nodes have its table, here are only the fields that the TaskCluster replaces.
 """
 
 from collections.abc import Iterator, Sequence
@@ -215,7 +215,7 @@ def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Conditi
 
 
 def _in_template(template: dict[str, Any]) -> Iterator[Finding]:
-    """Yield what of a template becomes the TaskCluster's own, whatever the template says."""
+    """Yield fields of a template that the TaskCluster replaces."""
     rows = TABLES[kinds.TASK_CLUSTERS.kind]
     metadata, spec = template.get("metadata"), template.get("spec")
     for name, value in metadata.items() if isinstance(metadata, dict) else ():

@@ -1,4 +1,4 @@
-"""Which fields of the template of tasks may have variables, and what becomes of values there.
+"""The fields of a task template that may have variables, and how values are put in there.
 
 Part of `job_templates`. Fields of a worker's task are final once a task is made: nothing replaces
 variables in them again. Of other executors the texts have a second pass at each attempt.
@@ -104,7 +104,7 @@ def _all_parts(
 
 
 def _worker_parts(template: task.TaskTemplate) -> Iterator[TemplateField]:
-    """Yield what is final: nothing substitutes it again."""
+    """Yield the fields whose values are final: nothing substitutes them again."""
     for name in ("command", "args"):
         yield _part(template, name, list, lambda _, made: tuple(made), texts=True)
     for name in ("image", "input_object"):
@@ -170,7 +170,7 @@ def _with_arguments(given: task.Call, made: Any) -> task.Call:
 
 
 def _requests(sent: Any) -> Any:
-    """Return the requests of a task that is one, as JSON has them."""
+    """Return the requests of an HTTP task as parsed JSON."""
     found = {"request": _plain(sent.request)}
     if getattr(sent, "cancel", None) is not None:
         found["cancel"] = {"request": _plain(sent.cancel.request)}
@@ -209,7 +209,7 @@ def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> Templa
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: lists, no tuples."""
+    """Return a value as parsed JSON: lists, no tuples."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 

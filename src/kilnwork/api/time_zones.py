@@ -21,7 +21,7 @@ _NO_TIME = dt.timedelta()
 _OFFSET = re.compile(r"(?:UTC|GMT)([+-])(?![0-9]{3}$)([0-9]{1,2})(?::?([0-9]{2}))?")
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _NO_NAMES = {"localtime", "posixrules", "posix", "right"}
-"""What a machine may have beside the zones: its own one, and copies, with leap seconds even."""
+"""Files beside the zones: the machine's own zone, and copies, some with leap seconds."""
 
 
 class InvalidZone(errors.KilnError):

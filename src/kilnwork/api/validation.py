@@ -27,8 +27,8 @@ Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject: `must not contain NUL`."""
 
 MAX_SLOTS_OF_CONTAINERS = 100
-"""Of a worker whose tasks are containers of its Pod: what is on its way still comes when the Pod is
-full, and Kubernetes takes a few hundred (etcd's 1.5 MiB for an object)."""
+"""Most slots of a worker whose tasks are containers of its Pod: tasks already sent still come when
+the Pod is full, and Kubernetes allows a few hundred containers (etcd's 1.5 MiB for an object)."""
 
 _NUL = "must not contain a NUL character"
 _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -119,7 +119,7 @@ def time_problems(given: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
 
 
 def _text_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
-    """No program can be started with a NUL in its arguments or environment (execve(2))."""
+    """Yield texts with a NUL, with which no program can be started (execve(2))."""
     for field, texts in (("command", spec.command), ("args", spec.args)):
         for position, text in enumerate(texts):
             if "\0" in text:
@@ -208,8 +208,8 @@ def _executor_problems(
 
 
 def _call_problems(spec: task.TaskTemplate, call: task.Call) -> Iterator[Problem]:
-    """Yield a call in a slot shares a process with the calls before and after it; one in a Pod has
-    the environment of its container."""
+    """Yield what is wrong with a call: in a slot it shares a process with other calls, in a Pod it
+    has the environment of its container."""
     if spec.command or spec.args:
         yield "spec.call", crd_parts.CALL_RULE
     yield from variable_rules.call_problems(spec.env)

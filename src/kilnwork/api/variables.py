@@ -1,4 +1,4 @@
-"""Variables of tasks (`env`): what they take from Secrets and ConfigMaps, and what comes of it.
+"""Variables of tasks (`env`) whose values come from Secrets and ConfigMaps.
 
 Used by the dispatcher, which reads the objects, by the worker, which asks for the values, and by
 executors that leave that to Kubernetes. Values of Secrets are in no spec: only names of objects and
@@ -14,7 +14,7 @@ from kilnwork.api import meta, task
 
 NUL = "must not contain a NUL character"
 FOUND, MISSING = 200, 404
-"""Statuses of the answer to whoever asks for values."""
+"""Statuses of the response to a request for values."""
 
 
 class VariableSource(NamedTuple):
@@ -25,7 +25,7 @@ class VariableSource(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """Why the variables of a task cannot be had, for people."""
+    """Why the variables of a task are not available, for people."""
 
     message: str
 
@@ -68,12 +68,12 @@ def resolve(
 
 
 def decode(body: bytes) -> dict[str, str]:
-    """Return the values of an answer with status FOUND."""
+    """Return the values in a response with status FOUND."""
     return msgspec.json.decode(body, type=dict[str, str])
 
 
 def refusal(body: bytes) -> str:
-    """Return what any other answer says."""
+    """Return the message in any other response."""
     return str(msgspec.json.decode(body, type=dict[str, Any]).get("message", ""))
 
 

@@ -14,6 +14,6 @@ class Wire(
 ):
     """Base of everything a user writes: camelCase, unknown fields refused.
 
-    `gc=False`, here and in all structs of objects: what is frozen and made of plain data is in no
-    cycle, and the garbage collector, which holds up everybody, need not look at it.
+    `gc=False`, here and in all structs of objects: frozen structs of plain data are in no cycle, so
+    the garbage collector need not look at them.
     """

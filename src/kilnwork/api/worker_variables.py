@@ -1,4 +1,4 @@
-"""Variables that the workers of a SyncSet have, and what is said by them.
+"""Environment variables of the workers of a SyncSet.
 
 Used by the SyncSet controller, which sets them, by workers, and by task functions (`kilnwork.sdk`).
 What every worker has is in `controllers.worker_pods`.

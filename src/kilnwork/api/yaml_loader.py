@@ -1,9 +1,9 @@
 """YAML as Kubernetes tools read it, for PyYAML.
 
 Timestamps stay text, `1:30` is no number, a key twice is an error, keys are text. Unlike there, a
-key `on`, `off`, `yes` or `no` is what is written: fields have such names, and nobody means a truth
-value by one. Used by `kiln`,
-which reads files, and by `object_manifests`, which reads the texts in them.
+key `on`, `off`, `yes` or `no` is kept as text: fields have such names, and no key is meant as a
+truth value. Used by `kiln`, which reads files, and by `object_manifests`, which reads the texts in
+them.
 """
 
 import re
@@ -22,7 +22,7 @@ _INT = re.compile(r"^[-+]?(0b[0-1_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$
 
 
 def _kept_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """PyYAML's, without its own idea of numbers and times."""
+    """Return PyYAML's resolvers without those of numbers and times."""
     dropped = {f"{_TAG}{name}" for name in ("timestamp", "int", "float")}
     return {
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in dropped]
@@ -50,7 +50,7 @@ class Loader(_Base):  # type: ignore[misc]  # the C loader has no types
 
 
 def _to_text(key: yaml.ScalarNode) -> None:
-    """A number or truth value as a key is its text, since JSON has no other keys."""
+    """Turn a number or truth value used as a key into its text, since JSON has no other keys."""
     if key.tag == f"{_TAG}int":
         key.value = str(_integer(None, key))
     elif key.tag == f"{_TAG}bool" and key.value.lower() in ("true", "false"):
@@ -78,7 +78,7 @@ Loader.add_constructor(f"{_TAG}float", _float)
 
 
 class MalformedYaml(errors.KilnError):
-    """A text is no YAML; the message says where."""
+    """The text is no valid YAML; the message says where."""
 
 
 def values(text: str) -> list[Any]:

@@ -24,7 +24,7 @@ M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)
 
 READ_BYTES = 1 << 16
-"""Read at once: less than what malloc takes from the system anew each time."""
+"""Bytes of one read: fewer than malloc asks the system for each time (M_MMAP_THRESHOLD)."""
 
 WRITE_BYTES = 1 << 14
 """A sender that has put so much writes by itself, without waiting for company."""
@@ -72,7 +72,7 @@ class Link(Generic[M]):
     """See the module.
 
     `connect` returns a connected socket; an OSError means try again, a KilnError never. `failure`:
-    why the link is over. `patience_s`: give up when there was no dispatcher for so long.
+    why the link is over. `patience_s`: the link ends after so long without a dispatcher.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Link(Generic[M]):
         self.interrupt_poll()
 
     def interrupt_poll(self) -> None:
-        """Let whoever reads look up."""
+        """Interrupt the poll of the thread that reads, so that it looks at everything again."""
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake_fd, 1)
         self._thread.wake()

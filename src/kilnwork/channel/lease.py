@@ -44,7 +44,7 @@ class Lease:
         self._sent[number] = at
 
     def granted(self, number: int) -> None:
-        """Renewal `number` was answered; older ones need no answer any more."""
+        """Extend the lease: renewal `number` was acknowledged, and with it all older ones."""
         at = self._sent.get(number)
         if at is None:
             return

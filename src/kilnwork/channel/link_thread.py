@@ -1,9 +1,9 @@
-"""The one background thread of a link: reads when nobody waits, writes what nobody flushed.
+"""The one background thread of a link: reads when no thread waits, writes what was not flushed.
 
 Used by `channel.client`. It also connects again with back-off, and ticks. It must not fight for the
 socket with threads that read for themselves: while they come and go it *naps*, looking only now and
 then whether something is left to write, and while one of them stays it *sleeps* until that one
-leaves. Only when nobody has waited for the length of a nap does it *watch* the socket.
+leaves. Only when no thread has waited for the length of a nap does it *watch* the socket.
 """
 
 import logging
@@ -22,16 +22,17 @@ log = logging.getLogger(__name__)
 RECONNECT = backoff.Backoff(base_s=0.02, max_s=1.0, jitter=0.2)
 
 SILENCE_S = 5.0
-"""Without a dispatcher for so long, whoever waits is told what for; a restart takes one or two."""
+"""After so long without a dispatcher a warning says what callers wait for; a restart takes 1-2
+s."""
 
 NAP_MS = 2
 """How long something put may wait for company or a flush while threads read for themselves."""
 
 LINGER_MS = 1
-"""The same while nobody does."""
+"""The same while no other thread reads."""
 
 HANDSHAKE_S = 5.0
-"""A dispatcher that says nothing for so long is tried anew."""
+"""A connection on which the dispatcher says nothing for so long is made again."""
 
 NAPS = 10
 """After so many naps beside the same leader, sleep until it leaves."""
@@ -125,8 +126,8 @@ class LinkThread:
             self.wake()
 
     def reader_polls(self) -> None:
-        """A thread reads for itself. For a single answer we stay where we are; if it reads on, we
-        leave the socket to it, so that not every frame wakes two threads."""
+        """Note that a thread reads for itself. At its second poll this thread stops watching the
+        socket, so that not every frame wakes two threads; for a single response it stays."""
         if self._watching:
             self._polls_beside += 1
             if self._polls_beside == 2:
@@ -148,7 +149,7 @@ class LinkThread:
         monotonic = self._link.clock.monotonic
         began = monotonic()
         until = began + patience_s
-        told = False
+        warned = False
         while self._link.failure is None:
             if failures:
                 self._nap(RECONNECT.delay_s(failures, entropy=self._entropy) * 1000)
@@ -156,7 +157,7 @@ class LinkThread:
             left_s = until - monotonic()
             try:
                 self._link.attach(timeout_s=min(HANDSHAKE_S, max(left_s, 0.1)))
-                if told:
+                if warned:
                     log.warning("the dispatcher is back after %.0f s", monotonic() - began)
                 return
             except errors.LinkRefused as error:
@@ -171,8 +172,8 @@ class LinkThread:
                     raise errors.LinkClosed(
                         f"no dispatcher for {patience_s:g} s; the last try: {why}"
                     ) from error
-            if not told and monotonic() - began >= SILENCE_S:
-                told = True
+            if not warned and monotonic() - began >= SILENCE_S:
+                warned = True
                 log.warning(WAITING, monotonic() - began, why, patience_s)
         raise self._link.failure
 
@@ -232,7 +233,7 @@ class LinkThread:
             link.flush()
 
     def _watch(self) -> None:
-        """Nobody reads: we do."""
+        """Read the socket, since no other thread does."""
         link = self._link
         connection = link.socket
         number = -1 if connection is None else connection.fileno()
@@ -285,8 +286,8 @@ class LinkThread:
             return
         now = self._link.clock.monotonic()
         if now >= self._next_tick:
-            self._next_tick = now + handler.tick_s
             handler.tick()
+            self._next_tick = now + handler.tick_s  # which the call may have changed
 
 
 def _is_final(error: Exception) -> bool:

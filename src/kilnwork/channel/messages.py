@@ -1,7 +1,7 @@
 """Every message of the channel, as tagged array-like structs whose fields are only ever appended.
 
 A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack array
-`[tag, field, …]`. A peer sends `Hello` first; the dispatcher answers `Welcome` or `Refused`.
+`[tag, field, …]`. A peer sends `Hello` first; the dispatcher responds with `Welcome` or `Refused`.
 
 Six kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`),
 for an attempt that runs in a Pod of its own its sidecar or, if it is a call, its process
@@ -98,10 +98,10 @@ class SlotHello(_Message, frozen=True, tag="slot"):
 
 
 class AttemptHello(_Message, frozen=True, tag="attempt"):
-    """First frame of the sidecar of an attempt, answered by `Welcome`, and by `Run` if the task has
-    inputs. `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`.
+    """First frame of the sidecar of an attempt; the response is `Welcome`, and by `Run` if the task
+    has inputs. `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`.
 
-    `runs_call`: of the process that runs the call of an attempt instead. That is answered by
+    `runs_call`: of the process that runs the call of an attempt instead. The response is
     `Attached` and `Calls`, and from then on does as a slot does, for one call: it submits, and
     reports `CallsEnded`."""
 
@@ -168,7 +168,7 @@ class Refused(_Message, frozen=True, tag="refused"):
 
 
 class Renew(_Message, frozen=True, tag="renew"):
-    """The worker is alive; answered by `Renewed` with the same number."""
+    """Renew the lease: the worker is alive. The response is `Renewed` with the same number."""
 
     number: attempts.Count
 
@@ -232,7 +232,7 @@ class Observed(_Message, frozen=True, tag="seen"):
 
 
 class Callback(_Message, frozen=True, tag="callback"):
-    """Somebody has sent the result of an attempt to its callback URL."""
+    """The result of an attempt, which was sent to its callback URL."""
 
     ref: attempts.AttemptRef
     media_type: str
@@ -312,7 +312,7 @@ class Progress(_Message, frozen=True, tag="progress"):
 
 
 class Spawn(_Message, frozen=True, tag="spawn"):
-    """A running attempt asks for a child. The parent is whoever holds the attempt's socket.
+    """A running attempt asks for a child. Whichever process sends it, the attempt is the parent.
 
     A child is known by `key`, else by being the `ordinal`-th (from 1) unkeyed child that the
     parent's run asked for, so that a repeated attempt finds it again. Namespace and, unless the
@@ -329,7 +329,8 @@ class Spawn(_Message, frozen=True, tag="spawn"):
 
 
 class GetTask(_Message, frozen=True, tag="ask"):
-    """The state of a task, answered when it is final or after `wait_s` seconds."""
+    """Ask for the state of a task; the response comes when it is final, or after `wait_s`
+    seconds."""
 
     serial: attempts.Count
     parent: attempts.AttemptRef
@@ -358,7 +359,8 @@ class Response(_Message, frozen=True, tag="answer"):
 
 
 class OpenSlot(_Message, frozen=True, tag="openslot"):
-    """Fork a slot of that name; answered by `SlotOpening`, or `SlotGone` when it cannot be."""
+    """Fork a slot of that name; the response is `SlotOpening`, or `SlotGone` if that is
+    impossible."""
 
     slot: bytes
 
@@ -376,8 +378,8 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
     """The slot's process is over. `running`: the attempt on top of its stack, by the shared page.
 
     `code`: as a shell would say it (128 + N for signal N), None when it never started. `asked`: we
-    were told to kill it. `proof`: nothing of it is left. `reason`: why the agent ended it by itself
-    (`WorkerLost`: its lease was over; `WorkerStopping`), else empty.
+    were asked to kill it. `proof`: nothing of it is left. `reason`: why the agent ended it by
+    itself (`WorkerLost`: its lease was over; `WorkerStopping`), else empty.
     """
 
     serial: attempts.Count
@@ -401,7 +403,7 @@ class Template(_Message, frozen=True, tag="template"):
 
 
 class Forget(_Message, frozen=True, tag="forget"):
-    """Templates with these numbers will not be named any more, unless they are sent anew."""
+    """Forget the templates with these numbers: no call names one before it is sent again."""
 
     numbers: tuple[attempts.Count, ...]
 
@@ -454,10 +456,10 @@ class Cancel(_Message, frozen=True, tag="cancel"):
 
 
 class Retry(_Message, frozen=True, tag="retry"):
-    """Start a task again that is over; answered with Retried, after which `number` is that of its
-    new run. `failed`: what failed of it and around it, reusing what succeeded; else the task alone,
-    from its beginning, `force`: even if it has succeeded. `started`: one that is not over has been
-    started again already, by the same message before or with another task."""
+    """Start a task again that is over; the response is `Retried`, after which `number` is that of
+    its new run. `failed`: what failed of it and around it, reusing what succeeded; else the task
+    alone, from its beginning, `force`: even if it has succeeded. `started`: one that is not over
+    has been started again already, by the same message before or with another task."""
 
     number: attempts.Count
     task: attempts.Id
@@ -509,7 +511,7 @@ class CallsEnded(_Message, frozen=True, tag="done"):
 
 
 class Waiting(_Message, frozen=True, tag="waiting"):
-    """The attempt waits for these tasks and lets go of its slot.
+    """The attempt waits for these tasks and releases its slot.
 
     `in_place`: the slot could run what it waits for on top of it. `first`: it goes on when any of
     them is over, not only when all are. `more`: it waits for others besides, so that it may go on

@@ -58,7 +58,7 @@ class Outbox:
         with self._lock:
             try:
                 self._write()
-            except BaseException:  # Ctrl-C: nobody knows what was written, a new link will
+            except BaseException:  # Ctrl-C: how much was written is unknown, a new link will
                 if self._socket is not None:
                     with contextlib.suppress(OSError):
                         self._socket.shutdown(socket.SHUT_RDWR)

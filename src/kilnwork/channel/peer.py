@@ -74,7 +74,7 @@ class Owner(Protocol):
         ...
 
     def lease_ended(self) -> None:
-        """The lease is about to end: end all attempts now, others may start them anew."""
+        """The lease is about to end: end all attempts now, others may start them again."""
         ...
 
 
@@ -86,15 +86,15 @@ class _Kept:
     frame: bytes
     final: bool
     stored: asyncio.Future[None] | None = None
-    """Set when the dispatcher has it on disk, for whoever waits for that."""
+    """Set when the dispatcher has it on disk, for `store`."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request without an answer yet; made anew for each link."""
+    """A request without a response yet; encoded again for each link."""
 
     make: Callable[[int], Request]
-    answer: asyncio.Future[messages.Response]
+    response: asyncio.Future[messages.Response]
 
 
 class _Link(asyncio.Protocol):
@@ -177,8 +177,8 @@ class Peer:
     """See the module.
 
     `path`: the dispatcher's Unix socket, or what makes a connected socket, in a thread, and raises
-    OSError or ChannelError; `place`: what people call it. `patience_s`: give up when there was no
-    dispatcher for so long (60 s: a restart takes one, and nobody may be left behind a crash for
+    OSError or ChannelError; `place`: what people call it. `patience_s`: stop when there was no
+    dispatcher for so long (60 s: a restart takes one, and no process may be left after a crash for
     long), but not while the lease holds.
     """
 
@@ -271,19 +271,19 @@ class Peer:
             self._link.write(kept.frame)
 
     async def request(self, make: Callable[[int], Request]) -> messages.Response:
-        """The dispatcher's answer, however many links that takes. Cancel to give up.
+        """Send a request, on as many links as it takes; return the response. May be cancelled.
 
         `make` is called again for each link. Raises `FrameTooLarge`.
         """
         self._serial += 1
         serial = self._serial
         frame = frames.encode(make(serial))
-        asked = _Asked(make=make, answer=asyncio.get_running_loop().create_future())
+        asked = _Asked(make=make, response=asyncio.get_running_loop().create_future())
         self._requests[serial] = asked
         if self._link is not None and not self._resuming:
             self._link.write(frame)
         try:
-            return await asked.answer
+            return await asked.response
         finally:
             del self._requests[serial]
 
@@ -369,8 +369,8 @@ class Peer:
             self._acknowledge(message.serial)
         elif isinstance(message, messages.Response):
             asked = self._requests.get(message.serial)
-            if asked is not None and not asked.answer.done():
-                asked.answer.set_result(message)
+            if asked is not None and not asked.response.done():
+                asked.response.set_result(message)
         elif isinstance(message, messages.Renewed):
             self._lease.granted(message.number)
         elif isinstance(message, messages.Refused):
@@ -416,7 +416,7 @@ class Peer:
         if left_s > 0:
             self._set_timer("lease", left_s, self._watch_lease)
             return
-        log.warning("the lease ends: nobody renewed it")
+        log.warning("the lease ends: it was not renewed")
         self._owner.lease_ended()
         if self._link is not None:
             self._link.abort(errors.LinkClosed("the dispatcher did not renew the lease"))
@@ -439,19 +439,19 @@ class Peer:
 
 
 async def _in_thread(connect: Callable[[], socket.socket]) -> socket.socket:
-    """Connect in a thread; a socket that nobody waits for any more is closed there."""
+    """Connect in a thread, which closes the socket itself if this call was cancelled meanwhile."""
     made: list[socket.socket] = []
-    given_up: list[bool] = []
+    abandoned: list[bool] = []
 
     def run() -> None:
         made.append(connect())
-        if given_up:
+        if abandoned:
             made[0].close()
 
     try:
         await asyncio.to_thread(run)
     except BaseException:
-        given_up.append(True)
+        abandoned.append(True)
         for one in made:  # closed twice, perhaps, but never not at all
             one.close()
         raise

@@ -1,4 +1,5 @@
-"""What the dispatcher's end of a link needs from others, handed in by whoever makes a hub.
+"""What the dispatcher's end of a link needs from other rooms; the code that makes a hub provides
+it.
 
 Implemented by `cli.wiring.adapters` (with `controllers`) and, for a home, by `dispatch.process`.
 """
@@ -16,7 +17,7 @@ class TokenVerifier(Protocol):
         """True when `credential` is the channel token of that cluster now.
 
         Repeatable and free of effects. May raise `kit.errors.KilnError` when it cannot know yet
-        (say, the Secret is not in the cache): the worker is refused and told to try again.
+        (say, the Secret is not in the cache): the worker is refused, and tries again.
         """
         ...
 

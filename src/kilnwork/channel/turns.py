@@ -2,7 +2,7 @@
 
 Used by `channel.client`. The first thread that waits leads: it reads for all. The others sleep on a
 lock of their own each, until what they wait for is there or the leader leaves and the lead is
-theirs. Nobody polls, and nobody is woken for nothing. No sockets here.
+theirs. No thread polls, and none is woken without need. No sockets here.
 
 Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone says who leads, is
 written last, and `leave` may be called again when it was interrupted.
@@ -66,7 +66,8 @@ class Turns:
             return self._leader is turn
 
     def lead_if_free(self, turn: Turn) -> bool:
-        """Lead if nobody does, without a wait: for the thread that reads when nobody waits."""
+        """Lead if no thread does, without waiting: for the thread that reads when no other
+        waits."""
         with self._lock:
             if not self._open or self._leader is not None:
                 return False
@@ -114,14 +115,14 @@ class Turns:
             self._open = False
 
     def finish(self) -> None:
-        """Nobody will lead any more: all wake."""
+        """Wake all threads: none will lead any more."""
         with self._lock:
             self._open, self._over = False, True
             for turn in list(self._followers):
                 self._wake(turn)
 
     def _pass_on(self) -> None:
-        """Wake the next before it leads: it looks whether it does when we let go of the lock."""
+        """Wake the next before it leads: it sees whether it does once this lock is released."""
         following = next(iter(self._followers), None) if self._open else None
         if following is not None:
             self.begun += 1

@@ -15,7 +15,7 @@ _INTRODUCTION = """\
 
 <!-- Written by `make docs` from the rows in `task_fields` and `pod_fields` of the source. -->
 
-A field that is accepted is honoured, or answered with a warning. A row holds for all that is
+A field that is accepted is honoured, or reported with a warning. A row holds for all that is
 below its field, unless another row names that. In the columns:
 
 | word | means |

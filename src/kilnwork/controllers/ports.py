@@ -1,4 +1,4 @@
-"""What the controllers ask of the dispatcher: the only door through which they reach it.
+"""The ports through which the controllers use the dispatcher; there is no other way.
 
 Implemented by `dispatch.hub.hub.Hub`. Everything here may be repeated.
 """
@@ -16,7 +16,7 @@ from kilnwork.kit import ids
 from kilnwork.kube import events
 
 Emit = Callable[[events.Reference, str, str, str], None]
-"""Tell a kube event: about what, type, reason, message. `kube.events.Recorder.emit`."""
+"""Emit a kube event: object, type, reason, message. `kube.events.Recorder.emit`."""
 
 
 class TaskHub(Protocol):
@@ -27,25 +27,25 @@ class TaskHub(Protocol):
     ) -> model.TaskView:
         """Accept a run of a task; durable when it returns. The same run again changes nothing.
 
-        `resume`: it goes on with the children of the run before. Raises RunRefused for a new run of
-        what has succeeded, unless by `force`.
+        `resume`: keep the children of the run before. Raises RunRefused for a new run of a task
+        that has succeeded, unless `force`.
         """
         ...
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
-        """Kill a task; durable when it returns. Unknown or over: nothing happens."""
+        """Kill a task; durable when it returns. Unknown or finished: nothing happens."""
         ...
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
-        """Hold a task back or let it go; durable when it returns. Over: nothing happens."""
+        """Suspend or resume a task; durable when it returns. Finished: nothing happens."""
         ...
 
     async def release(self, tasks: Iterable[ids.TaskId]) -> None:
-        """The objects of these tasks are gone; durable when it returns."""
+        """Release tasks whose objects are gone; durable when it returns."""
         ...
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
-        """Wait for something newer than `since`; 0 gives everything known."""
+        """Wait for changes after `since`; 0 returns everything known."""
         ...
 
 
@@ -64,19 +64,19 @@ class JobHub(Protocol):
     async def provide(
         self, uid: str, *, items: list[Any] | None = None, inputs: dict[str, Any] | None = None
     ) -> None:
-        """Give what was not known when it was accepted."""
+        """Provide items or inputs that were not known when the Job was accepted."""
         ...
 
     async def fail(self, uid: str, reason: str, message: str) -> None:
-        """End it as failed, and all that runs of it."""
+        """End a Job as failed, and kill its running tasks."""
         ...
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
-        """Kill it, and all that runs of it. Over: nothing happens."""
+        """Kill a Job and its running tasks. Finished: nothing happens."""
         ...
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
-        """Start no attempt of it, or go on."""
+        """Suspend or resume a Job."""
         ...
 
     async def adjust(
@@ -86,7 +86,7 @@ class JobHub(Protocol):
         max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET,
         priority: int | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
-        """Change how it runs."""
+        """Change parallelism or priority of a Job."""
         ...
 
     async def rerun(
@@ -99,16 +99,16 @@ class JobHub(Protocol):
         priority: int | msgspec.UnsetType = msgspec.UNSET,
         killed: str = "",
     ) -> None:
-        """Run again what has not succeeded of a Job that is over. `killed`: why that run is killed
+        """Run the unsuccessful indexes of a finished Job again. `killed`: why that run is killed
         before it starts; "": it is not."""
         ...
 
     async def release(self, uid: str) -> None:
-        """The object is gone: what runs of it is killed, the rest forgotten."""
+        """Release a Job whose object is gone: kill what runs, forget the rest."""
         ...
 
     async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
-        """Wait for something newer than `since`; 0 gives everything known."""
+        """Wait for changes after `since`; 0 returns everything known."""
         ...
 
     def view(self, uid: str) -> index_model.IndexJobView | None:
@@ -116,7 +116,7 @@ class JobHub(Protocol):
         ...
 
     def limit(self, group: start_queue.Group) -> None:
-        """Tell the concurrency of a JobConfig."""
+        """Set the concurrency of a JobConfig."""
         ...
 
     def group(self, config: str) -> index_model.GroupView:
@@ -132,7 +132,7 @@ class JobHub(Protocol):
         ...
 
     async def forget_schedule(self, config: str) -> None:
-        """The JobConfig is gone."""
+        """Forget the schedule of a JobConfig that is gone."""
         ...
 
 
@@ -140,32 +140,32 @@ class ClusterHub(Protocol):
     """The part of the hub that the TaskCluster controller uses."""
 
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
-        """End all unfinished tasks of a cluster that is gone. `running` False: that is being
-        deleted, those that no worker has."""
+        """End all unfinished tasks of a cluster that is gone. `running` False: it is being deleted;
+        end only tasks that no worker has."""
         ...
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """The workers in these Pods, and in no others, get nothing new; what is lost with one of
-        them does not count as a loss."""
+        """Drain the workers in these Pods, and in no others: they get no tasks, and what is lost
+        with one of them does not count as a loss."""
         ...
 
     async def set_portions(
         self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
     ) -> None:
-        """Which portions of a SyncSet's data nodes hold: tasks that need one go to workers
+        """Set which portions of a SyncSet's data nodes hold: tasks that need one go to workers
         there."""
         ...
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
-        """Proof that nothing of this Pod runs any more. `why`: if that is known.
+        """Report that nothing of this Pod runs any more. `why`: the cause, if known.
 
-        `ended`: the Pod is there, but its container ended then (wall clock of its node) and has not
-        begun again: proof for a worker that began before.
+        `ended`: the Pod exists, but its container ended then (wall clock of its node) and has not
+        restarted: proof for a worker that began before.
         """
         ...
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
-        """Return a cluster as the dispatcher sees it now."""
+        """Return the dispatcher's current view of a cluster."""
         ...
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
@@ -174,18 +174,18 @@ class ClusterHub(Protocol):
 
 
 class ExecutorLink(Protocol):
-    """Where an executor says what it observes. Implemented by `dispatch.hub.executor_links`."""
+    """Receives what an executor observes. Implemented by `dispatch.hub.executor_links`."""
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
-        """Show why an attempt is where it is."""
+        """Report the observed state of an attempt."""
         ...
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        """An attempt has begun to run, at that wall time, as the container of that id."""
+        """Report that an attempt began to run at that wall time, as the container with that id."""
         ...
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
-        """An attempt is over; durable when it returns."""
+        """Report the end of an attempt; durable when it returns."""
         ...
 
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
@@ -193,20 +193,20 @@ class ExecutorLink(Protocol):
         ...
 
     def discard_log(self, ref: attempts.AttemptRef) -> None:
-        """Its output is copied again from the beginning: discard what is kept of it."""
+        """Discard the kept output of an attempt, which is copied again from the beginning."""
         ...
 
 
 class Containers(ExecutorLink, Protocol):
-    """The same for attempts that run in the Pods of workers. Implemented by
+    """The link for attempts that run in the Pods of workers. Implemented by
     `dispatch.hub.containers`."""
 
     def join(self, receive: Callable[[instructions.ForExecutor], None]) -> None:
-        """Tell `receive` what workers ask for."""
+        """Have `receive` called with what workers request."""
         ...
 
     def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
-        """Have the worker of that Pod end a container in it; False when it is not connected."""
+        """Have the worker of that Pod kill a container in it; False when it is not connected."""
         ...
 
 
@@ -215,7 +215,7 @@ class AttemptHub(Protocol):
 
     @property
     def containers(self) -> Containers:
-        """Where attempts come from that run in the Pods of workers."""
+        """The link for attempts that run in the Pods of workers."""
         ...
 
     async def join_executor(
@@ -225,18 +225,18 @@ class AttemptHub(Protocol):
         capacity: int,
         receive: Callable[[instructions.ForExecutor], None],
     ) -> ExecutorLink:
-        """Let an executor take attempts, `capacity` at once; when it returns, `receive` has been
-        told of all that it had before."""
+        """Let an executor take attempts, `capacity` at once; when it returns, `receive` was called
+        with all attempts that it had before."""
         ...
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """Return the newest run of a task, over or not; None when there is none."""
+        """Return the newest run of a task, finished or not; None when there is none."""
         ...
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
-        """Return whether that attempt is not over."""
+        """Return whether that attempt is unfinished."""
         ...
 
 
 class Hub(TaskHub, ClusterHub, AttemptHub, Protocol):
-    """All parts."""
+    """All ports of the dispatcher's hub together."""

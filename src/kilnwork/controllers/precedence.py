@@ -1,4 +1,4 @@
-"""Which controller goes first when very much is due at once.
+"""Precedence of controllers while very much is due at once.
 
 Used by `assembly`: while thousands of JobConfigs are due, the Jobs of their ticks are made before
 those that are there are looked at, so that no tick waits for the work of others.
@@ -10,23 +10,24 @@ from kilnwork.kit import clock
 from kilnwork.kube import queue
 
 BEHIND = 64
-"""So many keys may wait without anybody else having to."""
+"""How many keys may be ready in a queue before other controllers wait."""
 
 MAX_HELD_S = 30.0
-"""How long others wait at most: if it lasts longer, it is no burst, and all share."""
+"""The longest wait of other controllers: if the load lasts longer, it is no burst, and all
+share."""
 
 LOOK_S = 0.05
 
 
 class Precedence:
-    """Others wait while many keys of a queue are ready."""
+    """Makes other controllers wait while many keys of a queue are ready."""
 
     def __init__(self, first: queue.WorkQueue, *, time: clock.Clock) -> None:
         self._first, self._time = first, time
         self._since: float | None = None
 
     async def wait(self) -> None:
-        """Wait until it is the turn of the others."""
+        """Wait while the queue has precedence."""
         while True:
             if not self._holds():
                 return

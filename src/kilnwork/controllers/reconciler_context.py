@@ -1,4 +1,4 @@
-"""What every reconciler is given (client, caches, a voice, a clock), and what all of them do.
+"""What every reconciler needs (client, caches, kube events, clock), and a function that all use.
 
 Used by the reconcilers of all kinds; made by `assembly`.
 """
@@ -12,7 +12,7 @@ from kilnwork.kube import client, errors
 
 
 class ReconcilerContext(msgspec.Struct, frozen=True):
-    """`emit` tells kube events, in the background."""
+    """The shared parts of reconcilers. `emit` sends kube events in the background."""
 
     kube: client.Client
     caches: caches.Caches
@@ -21,7 +21,7 @@ class ReconcilerContext(msgspec.Struct, frozen=True):
 
 
 async def delete(kube: client.Client, kind: resource.Resource, metadata: meta.ObjectMeta) -> None:
-    """Delete this very object, whatever it owns after it; gone already: nothing happens."""
+    """Delete exactly this object, then what it owns; if it is gone already, nothing happens."""
     try:
         await kube.delete(
             kind,

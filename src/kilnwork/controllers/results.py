@@ -1,4 +1,4 @@
-"""How the result of a task looks in the status of the object that it belongs to. Pure.
+"""The result of a task in the status of its object. Pure.
 
 Used by the statuses of Tasks and Jobs.
 """
@@ -12,7 +12,7 @@ from kilnwork.api import attempts, documents, task
 
 
 def in_status(payload: attempts.Payload | None) -> task.Result | None:
-    """Return what a status says of a result; the value itself only if it is small JSON."""
+    """Return a result for a status; with its value only if that is small JSON."""
     if payload is None:
         return None
     if payload.digest is not None:
@@ -30,8 +30,8 @@ def in_status(payload: attempts.Payload | None) -> task.Result | None:
 
 
 def _storable(data: bytes) -> Any:
-    """Return a JSON value if it may be in a status: the integers of API servers have 64 bits, and
-    whoever reads it must not fail because of its depth. Else UNSET."""
+    """Return a JSON value if it may be in a status, else UNSET: API servers have integers of 64
+    bits, and readers must not fail because of its depth."""
     try:
         value = msgspec.json.decode(data)
         documents.measure(value)

@@ -1,8 +1,8 @@
-"""Writes the status of objects, and remembers what it wrote until the cache has heard of it.
+"""The writer of statuses, which remembers what it wrote until the cache has it.
 
 Used by every reconciler for its own kind. A whole status is put, not a merge patch: a merge patch
-cannot hold the nulls of a JSON result (RFC 7386). The resourceVersion goes with it, so that nobody
-writes over what he has not seen.
+cannot hold the nulls of a JSON result (RFC 7386). The resourceVersion goes with it, so that no
+client overwrites a change that it has not seen.
 """
 
 from typing import Generic, Protocol, TypeVar
@@ -27,7 +27,7 @@ class Seen(Protocol[S_co]):
 
 
 class Declared(Seen[S_co], Protocol[S_co]):
-    """One that has a spec too."""
+    """An object that has a spec, too."""
 
     @property
     def spec(self) -> msgspec.Struct: ...
@@ -55,11 +55,11 @@ class StatusWriter(Generic[S]):
         self._type = type
         self._written: dict[str, _Written[S]] = {}
         self._under_way: dict[str, str] = {}
-        """Uid of objects that are being written, and the version that was postponed meanwhile."""
+        """Uids of objects that are being written, and the version that was postponed meanwhile."""
 
     def current(self, seen: Seen[S]) -> S:
-        """Return the status as it stands: what we wrote last, unless somebody wrote over it
-        since."""
+        """Return the current status: what we wrote last, unless another client has overwritten
+        it."""
         last = self._written.get(seen.metadata.uid)
         if last is None:
             return seen.status
@@ -67,13 +67,13 @@ class StatusWriter(Generic[S]):
         return last.wanted if behind or seen.status == last.stored else seen.status
 
     def has_written(self, seen: Seen[S]) -> bool:
-        """Return whether the object, as it is seen, is what our last write has left."""
+        """Return whether the seen object is the result of our last write."""
         last = self._written.get(seen.metadata.uid)
         return last is not None and seen.metadata.resource_version == last.version
 
     def postpone(self, seen: Seen[S]) -> bool:
-        """Return whether a write of this object is under way, of which the watch may hear before
-        its response is here: then `write` says if it was another."""
+        """Return whether a write of this object is under way: the watch may deliver it before the
+        response. `write` then says whether the version was another one."""
         uid = seen.metadata.uid
         if uid not in self._under_way:
             return False
@@ -81,14 +81,14 @@ class StatusWriter(Generic[S]):
         return True
 
     def is_own_write(self, old: Declared[S], new: Declared[S]) -> bool:
-        """Return whether nothing but our own status is new, with which the pass that wrote it has
-        reckoned."""
+        """Return whether only our own status is new, which the pass that wrote it has
+        considered."""
         version = new.metadata.resource_version
         before = msgspec.structs.replace(old.metadata, resource_version=version)
         return before == new.metadata and old.spec == new.spec and self.has_written(new)
 
     async def write(self, seen: Seen[S], wanted: S) -> bool:
-        """Put `wanted`; raises Conflict when the object is no longer as the cache has it.
+        """Put `wanted`; raises Conflict when the object has changed since the cached version.
 
         Returns whether another version was postponed meanwhile, which is to be looked at.
         """
@@ -120,7 +120,7 @@ class StatusWriter(Generic[S]):
         response = await self._client.replace(self._kind, body, subresource="status")
         stored = msgspec.convert(response.get("status") or {}, self._type, strict=False)
         version = response["metadata"]["resourceVersion"]
-        same = stored == wanted  # then it is kept once
+        same = stored == wanted  # equal values share one object
         self._written[metadata.uid] = _Written(version, wanted, wanted if same else stored)
         return str(version)
 
@@ -129,5 +129,5 @@ class StatusWriter(Generic[S]):
 
 
 def _number(version: str) -> int:
-    """resourceVersions of one resource compare as numbers (KEP-5504)."""
+    """Return a resourceVersion as a number: those of one resource compare as numbers (KEP-5504)."""
     return int(version) if version.isdecimal() else 0

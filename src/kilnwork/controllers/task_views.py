@@ -19,7 +19,8 @@ class TaskViews:
         self._by_key: dict[Key, set[ids.TaskId]] = {}
 
     def put(self, view: model.TaskView) -> None:
-        """Keep `view` unless a newer one is known: answers and changes may overtake each other."""
+        """Keep `view` unless a newer one is known: responses and changes may overtake each
+        other."""
         before = self._by_id.get(view.task)
         if before is not None and (view.run, view.seq) < (before.run, before.seq):
             return

@@ -1,4 +1,4 @@
-"""Whether a worker belongs to the cluster it names: the channel's `TokenVerifier`.
+"""The check that a worker belongs to the cluster it names: the channel's `TokenVerifier`.
 
 Used by the hub for every new link. A TaskCluster's token is in its channel Secret, which only its
 worker Pods mount; the caches have both, so a check costs no request.
@@ -18,7 +18,7 @@ PATIENCE_S = 5.0
 
 
 def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> caches.Secret | None:
-    """Return the channel Secret that this very cluster controls."""
+    """Return the channel Secret that this cluster controls."""
     name = worker_pods.secret_name(cluster.metadata.name)
     found = known.secrets.get((cluster.metadata.namespace, name))
     if found is None:
@@ -31,7 +31,7 @@ class SecretVerifier:
     """Compares a credential with the token in the cluster's channel Secret.
 
     `synced`: set when the caches are full; a check waits for them up to `PATIENCE_S`, so that
-    workers who come back while the manager starts are let in without delay.
+    workers that reconnect while the manager starts are accepted without delay.
     """
 
     def __init__(self, known: caches.Caches, *, synced: Sequence[asyncio.Event] = ()) -> None:
@@ -39,9 +39,9 @@ class SecretVerifier:
         self._synced = synced
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """Return True when `credential` is the token of this cluster as it is now.
+        """Return True when `credential` is the current token of this cluster.
 
-        Raises NotYet when the caches are not full or have not heard of the Secret.
+        Raises NotYet when the caches are not full or lack the Secret.
         """
         await wait_synced(self._synced)
         known = self._caches.clusters.get((namespace, cluster))

@@ -1,4 +1,4 @@
-"""Namespaces that the manager served and serves no more: their TaskClusters say so, workers go.
+"""Namespaces that the manager does not serve any more: TaskClusters say so, workers are deleted.
 
 Used by the wiring of `kiln manager` when `--only-in` names fewer than before. Everything may be
 repeated. It needs the rights that the manager had there, which `kubectl apply` leaves in place.
@@ -19,7 +19,7 @@ _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
 
 async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> None:
-    """Say it on every TaskCluster there, and delete the worker Pods.
+    """Write the condition to every TaskCluster there, and delete the worker Pods.
 
     Raises Forbidden where the rights are gone, and other KubeErrors.
     """

@@ -1,6 +1,6 @@
-"""Who waits for what: from an object that appears to the keys that must be looked at again.
+"""An index of waiting keys: from an object to the keys that must be looked at when it appears.
 
-Used by both controllers. Each pass over a key says anew what it waits for, so nothing goes stale.
+Used by reconcilers. Each pass over a key sets again what it waits for, so nothing goes stale.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class WaitingKeys:
         self._awaited: dict[Key, frozenset[Awaited]] = {}
 
     def set(self, key: Key, awaited: Iterable[Awaited]) -> None:
-        """`key` now waits for exactly these."""
+        """Set what `key` waits for, replacing what it waited for before."""
         wanted = frozenset(awaited)
         before = self._awaited.get(key, frozenset())
         if wanted == before:

@@ -20,13 +20,15 @@ from kilnwork.executors.ephemeral import template as ephemeral
 from kilnwork.executors.pod import sidecar
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
-"""On Secret and Pods: the cluster, in its short form. The annotation of this name has the whole."""
+"""Label of Secret and Pods: the cluster's shortened name. The annotation of this name has the full
+one."""
 
 TEMPLATE_ANNOTATION = "kilnwork.dev/template"
-"""On Pods: digest of what they were made from; another digest means that they are outdated."""
+"""Annotation of Pods: digest of the template that they were made from; another digest means
+outdated."""
 
 MANAGED = {"app.kubernetes.io/managed-by": "kilnwork"}
-"""What the caches select: only objects that kilnwork made."""
+"""The label selector of the caches: only objects that kilnwork made."""
 
 CONTAINER = "worker"
 TOKEN_DIRECTORY = "/var/run/secrets/kilnwork.dev/channel"  # noqa: S105 - a path
@@ -37,19 +39,20 @@ CA_FILE = f"{TOKEN_DIRECTORY}/{CA_KEY}"
 _VOLUME = "kiln-channel"
 
 LOST_NODE_S = 30
-"""How long a worker Pod stays on a node that Kubernetes takes for lost, unless its template says
-otherwise. By default that is 300 s: meant for Pods whose work ends with them, while the tasks of a
-worker have run elsewhere since its lease passed, and what is missing is the capacity."""
+"""How long a worker Pod tolerates a lost node, unless its template says otherwise. Kubernetes'
+default of 300 s is meant for Pods whose work ends with them. The tasks of a lost worker are
+restarted elsewhere when its lease expires; only the capacity is missing."""
 
 LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """kubernetes plugin/pkg/admission/defaulttolerationseconds."""
 
 _ORDINAL_LENGTH = len("-99999")
-"""More than replicas: a Pod that is on its way out keeps its name, for ever on a lost node."""
+"""Digits of an ordinal. Ordinals may exceed replicas: a Pod being deleted keeps its name, on a lost
+node for ever."""
 
 
 SIDECAR = "from kilnwork.worker.sidecar import run; run()"
-"""What Python executes: `-m` would take it half as long again to start."""
+"""The sidecar's program for `python -c`: with `-m` the start takes half as long again."""
 
 
 class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +85,7 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sidecar(self) -> sidecar.SidecarOptions:
-        """The same for the sidecar of a Pod of an attempt."""
+        """The settings for the sidecar of an attempt's Pod."""
         return sidecar.SidecarOptions(
             image=self.worker_image,
             command=(self.worker_command[0], "-P", "-c", SIDECAR),
@@ -129,8 +132,7 @@ def is_named_for(cluster: task_cluster.TaskCluster, name: str) -> bool:
 def free_names(
     cluster: task_cluster.TaskCluster, count: int, taken: Container[str]
 ) -> tuple[str, ...]:
-    """Return the first `count` names that no Pod has: always the same, so that nothing is made
-    twice."""
+    """Return the first `count` free names: always the same, so that nothing is made twice."""
     every = (pod_name(cluster, number) for number in itertools.count())
     return tuple(itertools.islice((name for name in every if name not in taken), max(count, 0)))
 
@@ -149,7 +151,7 @@ def labels(cluster: str) -> dict[str, str]:
 
 
 def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
-    """Of the worker among the containers of its Pod; None: not there yet, or nobody can tell."""
+    """Return the status of the worker's container; None when it is missing or ambiguous."""
     found = seen.status.container_statuses
     named = (status for status in found if status.name == CONTAINER)
     return next(named, found[0] if len(found) == 1 else None)
@@ -171,7 +173,7 @@ def _without_containers(seen: pod.Pod) -> pod.Pod:
 
 
 def selector(cluster: str) -> str:
-    """Selects the worker Pods of a cluster by their labels."""
+    """Return the label selector of a cluster's worker Pods."""
     wanted = {**MANAGED, CLUSTER_LABEL: names.dns_label(cluster)}
     return ",".join(f"{key}={value}" for key, value in wanted.items())
 
@@ -202,7 +204,7 @@ def secret(
 
 
 def ca_data(ca: bytes | None) -> dict[str, str]:
-    """Return what a channel Secret says of the CA, which may change: a manager may lose its
+    """Return the CA's entry of a channel Secret. It may change: a manager may lose its
     directory."""
     return {} if ca is None else {CA_KEY: base64.b64encode(ca).decode()}
 
@@ -279,7 +281,7 @@ def _pod_spec(
 
 
 def _tolerations(given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of lost nodes, for a while; none that the template has something to say about."""
+    """Return tolerations for lost nodes for a while, except for taints that the template names."""
     stated = [
         toleration
         for toleration in given.get("tolerations") or []
@@ -324,7 +326,7 @@ def _worker(
 
 
 def _has_containers(cluster: task_cluster.TaskCluster) -> bool:
-    """Commands run in containers that are added to the Pods, and share volume and processes."""
+    """Return whether commands run in containers added to the Pods, sharing volume and processes."""
     return cluster.spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
 
 
@@ -348,7 +350,8 @@ def _env(cluster: task_cluster.TaskCluster, settings: WorkerPodSettings) -> list
 
 
 def _memory_env(given: dict[str, Any]) -> list[dict[str, Any]]:
-    """On a node that gives containers no cgroup the worker itself keeps to its limit."""
+    """Return variables with the memory limit, for nodes without cgroups where the worker enforces
+    it."""
     if "memory" not in ((given.get("resources") or {}).get("limits") or {}):
         return []
     limit = {"containerName": given.get("name") or CONTAINER, "resource": "limits.memory"}

@@ -6,14 +6,16 @@ directories of mode 0700, files 0600. A blob is written under a name of its own 
 that a reader sees all of it or nothing, however many write it at the same time. Not for files that
 change.
 
-Nobody counts who uses a blob: its modification time is the pin. Whoever puts a blob that exists
-already renews it, whoever holds a reference that no journal row has yet renews it now and then
-(`holding`), and the collector takes only what nothing refers to and nobody has renewed for an hour.
-It sets a blob aside (`<64 hex>.old`) before it looks at the time again; whoever renews the blob
-meanwhile takes it back by renaming, so that one of the two wins and the other one knows.
+Uses of a blob are not counted: its modification time is the pin. A process that puts a blob that
+exists already renews it, a process that holds a reference that no journal row has yet renews it now
+and then (`holding`), and the collector takes only what nothing refers to and no process has renewed
+for an hour. It sets a blob aside (`<64 hex>.old`) before it looks at the time again; a process that
+renews the blob meanwhile takes it back by renaming, so that one of the two wins and the other one
+knows.
 """
 
 import contextlib
+import errno
 import functools
 import mmap
 import os
@@ -33,11 +35,14 @@ FRESH_S = 60.0
 _MAPPED_FROM = 1 << 20
 """Smaller blobs are read, larger ones mapped: a mapping costs a file descriptor and page faults."""
 
+_PIECE_BYTES = 8 << 20
+"""Written between two looks at the room on the disk."""
+
 _MAPPINGS = 256
 """Mappings alive at a time, each with a descriptor; beyond, blobs are read into memory."""
 
 _REMEMBERED = 1 << 16
-"""Blobs remembered as checked; then the memory starts anew."""
+"""Blobs remembered as checked; then the memory starts again."""
 
 _UNFINISHED = ".new-"
 _ASIDE = ".old"
@@ -78,7 +83,8 @@ def parse(name: str) -> bytes:
 class Blobs:
     """The blobs of one namespace in `directory`, which is made with the first one.
 
-    `durable`: a blob is on disk when `put` returns; without, it may be lost when the machine is.
+    `durable`: a blob is on disk when `put` returns, and none is written into the room that is left
+    for the journal (`disks`); without, it may be lost when the machine is, and there is no journal.
     Any number of threads and processes may use one directory.
     """
 
@@ -122,7 +128,7 @@ class Blobs:
             if digests.sha256_of((view,)) != digest:
                 raise errors.BlobDamaged(
                     f"blob {text(digest)} is damaged: {self.path(digest)} ({seen.size} bytes) is "
-                    "not what was written. Make the value again: putting it anew replaces the "
+                    "not what was written. Make the value again: putting it again replaces the "
                     "file; and look after that disk"
                 )
             self._remember(digest, seen)
@@ -134,7 +140,7 @@ class Blobs:
         return self.descriptor(digest)
 
     def descriptor(self, digest: bytes) -> int:
-        """As `open`, unchecked: for those who pass the content on to somebody who checks it."""
+        """As `open`, unchecked: for those who pass the content on to a reader that checks it."""
         path = self.path(digest)
         for place in (path, self._aside(digest), path):
             with contextlib.suppress(FileNotFoundError):
@@ -254,7 +260,7 @@ class Blobs:
 
 
 class Writer(ending.Closes):
-    """A blob that is being written; nobody sees any of it before `commit`."""
+    """A blob that is being written; no reader sees any of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -267,7 +273,7 @@ class Writer(ending.Closes):
 
     def close(self) -> None:
         """Leave nothing of what was not committed."""
-        with contextlib.suppress(OSError):  # a full disk is told by write and commit
+        with contextlib.suppress(OSError):  # write and commit report a full disk
             self._file.close()
         self._path.unlink(missing_ok=True)
 
@@ -294,8 +300,17 @@ class Writer(ending.Closes):
 
     def write_unhashed(self, view: memoryview) -> None:
         with _explained(self._blobs.directory):
-            self._file.write(view)
-            self.size += view.nbytes
+            for at in range(0, view.nbytes, _PIECE_BYTES):
+                self._check_room(view.nbytes - at)
+                self.size += self._file.write(view[at : at + _PIECE_BYTES])
+
+    def _check_room(self, count: int) -> None:
+        """Others write meanwhile: what fitted when it was begun may not fit any more."""
+        if self._blobs.durable and disks.usable_bytes(self._blobs.directory) < count:
+            raise OSError(
+                errno.ENOSPC,
+                f"{count:,} bytes do not fit beside the room that is kept for the journal",
+            )
 
     def commit_as(self, digest: bytes) -> None:
         """As `commit`, for a caller that has computed the digest already."""

@@ -59,7 +59,7 @@ class CachedBlobs(blobs.Blobs):
     def open(self, digest: bytes) -> int:
         try:
             return super().open(digest)
-        except errors.BlobMissing:  # somebody made room between two looks
+        except errors.BlobMissing:  # room was made between two looks
             return super().open(digest)
 
     def touch(self, digest: bytes) -> bool:
@@ -102,7 +102,7 @@ class CachedBlobs(blobs.Blobs):
         with _locked(self.directory / f".get-{digest[:1].hex()}"):
             with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
                 super().get(digest)
-                return  # somebody else has fetched it meanwhile
+                return  # another thread has fetched it meanwhile
 
             def take(pieces: Iterator[bytes]) -> None:
                 with blobs.Writer(self) as new:
@@ -119,8 +119,8 @@ class CachedBlobs(blobs.Blobs):
             if not self._store.fetch(digest, take):
                 raise errors.BlobMissing(
                     f"the manager has no blob {blobs.text(digest)}: nothing referred to it for an "
-                    "hour, or somebody removed it. Make the value again, and keep its Ref, or a "
-                    "task that uses it, for as long as it is needed"
+                    "hour, or another process removed it. Make the value again, and keep its "
+                    "Ref, or a task that uses it, for as long as it is needed"
                 )
             self._note(digest)
 

@@ -1,8 +1,8 @@
 """Commit records: how the run of a part ended, created once in the directory of its job.
 
-Used by the slots that map and reduce, by `jobs`, which cancels and gives up by the same rule, and
-by whoever merges. The record *is* the result: of all attempts at a part's run, of cancelling and of
-giving up, the first to create `commits/PART-RUN` wins, and everybody else takes the winner's record
+Used by the slots that map and reduce, by `jobs`, which cancels and fails by the same rule, and
+by what merges. The record *is* the result: of all attempts at a part's run, of cancelling and of
+failing, the first to create `commits/PART-RUN` wins, and everybody else takes the winner's record
 for the truth (design: fencing of parts). Nothing here replaces or removes one; a redrive has
 another run.
 """
@@ -39,7 +39,7 @@ def publish(store: port.Store, commit: filejobs.Commit) -> filejobs.Commit:
     return commit
 
 
-def give_up(
+def fail_part(
     store: port.Store,
     part: int,
     run: int,

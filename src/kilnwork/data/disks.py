@@ -1,7 +1,7 @@
 """What blobs and stores ask of a disk: that it has room to spare, and that it knows a directory.
 
-Used by `blobs`, `stores.local` and `server.blobs`. Room is left for the journal, which shares the
-disk: nobody's data may stop everybody's tasks.
+Used by `blobs`, `stores.local`, `server.blobs`, `dispatch.hub.attempt_logs`. Room is left for the
+journal, which shares the disk: data of one task may not stop all tasks.
 """
 
 import functools
@@ -18,14 +18,14 @@ _SPARE_PART = 20
 """Of a small disk, that part is left free."""
 
 
-def usable_bytes(directory: Path) -> int:
+def usable_bytes(directory: Path, *, share: float = 1.0) -> int:
     """How much data may still be written to the disk of a directory; negative when the spare is
-    used.
+    used. `share`: of the spare, which is to be left.
 
     Raises FileNotFoundError.
     """
     found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize - _spare_bytes(found)
+    return found.f_bavail * found.f_frsize - int(_spare_bytes(found) * share)
 
 
 def lacking(directory: Path) -> str:

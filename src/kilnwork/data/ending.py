@@ -12,7 +12,7 @@ class Closes(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of what is held; may be repeated."""
+        """Release what is held; may be repeated."""
 
     def __enter__(self) -> Self:
         return self

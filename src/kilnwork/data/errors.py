@@ -20,7 +20,7 @@ class BlobNotWritten(DataError):
 
 
 class BlobsUnreachable(DataError):
-    """The manager that keeps the blobs does not answer: try again when it does."""
+    """The manager that keeps the blobs does not respond: try again when it does."""
 
 
 class BlobsRefused(DataError):
@@ -87,7 +87,7 @@ class ObjectExists(StoreError):
 
 
 class ObjectChanged(StoreError):
-    """The object is not the one that was to be replaced: read it again, then decide anew."""
+    """The object is not the one that was to be replaced: read it again, then decide again."""
 
 
 class ObjectDamaged(StoreError):
@@ -103,7 +103,7 @@ class StoreFull(StoreError):
 
 
 class StoreUnreachable(StoreError):
-    """The store does not answer: try again when it does."""
+    """The store does not respond: try again when it does."""
 
 
 class StoreRefused(StoreError):
@@ -113,7 +113,7 @@ class StoreRefused(StoreError):
 class PondError(DataError):
     """Something in the directory of a pond, or of a source, could not be done.
 
-    `reason`: one stable word in CamelCase, for conditions and for whoever decides by it.
+    `reason`: one stable word in CamelCase, for conditions and for code that decides by it.
     """
 
     reason = "PondFailed"
@@ -150,7 +150,7 @@ class DataCorrupt(PondError):
 
 
 class SourceChanged(PondError):
-    """The source has other content than was pinned, or changes while it is read: pin it anew."""
+    """The source has other content than was pinned, or changes while it is read: pin it again."""
 
     reason = "SourceChanged"
 
@@ -168,7 +168,7 @@ class SourceRefused(PondError):
 
 
 class SourceUnreachable(PondError):
-    """The source or a peer does not answer, or stops in the middle: it is tried again."""
+    """The source or a peer does not respond, or stops in the middle: it is tried again."""
 
     reason = "SourceUnreachable"
 

@@ -6,13 +6,13 @@ what they name, and by each session, whose background thread calls `renew`. Star
 
 import itertools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kilnwork.data import blobs
 from kilnwork.kit import clock
 
 RENEW_S = 300.0
-"""The collector takes what was not renewed for an hour, and looks twice, ten minutes apart."""
+"""The collector takes what was not renewed for twice as long, or for an hour."""
 
 _AT_ONCE = 256
 """Renewed in one go, some milliseconds, so that the thread that does it can do other things."""
@@ -43,15 +43,21 @@ class Holding:
         alive = weakref.ref(owner, lambda _: held.pop(number, None))
         held[number] = (alive, tuple(digests))
 
-    def renew(self, kept: blobs.Blobs) -> None:
-        """Renew some of what is held and in this directory, if it is time; call it often."""
+    def renew(
+        self, kept: blobs.Blobs, submitted: Callable[[], Iterable[bytes]] = frozenset
+    ) -> None:
+        """Renew some of what is held and in this directory, if it is time; call it often.
+
+        `submitted` returns further blobs, which need no owner.
+        """
         now = self._time.monotonic()
         turn = self._rounds.setdefault(kept, _Round())
         if not turn.left:
             if now < turn.due:
                 return
             turn.due = now + RENEW_S
-            turn.left = list({digest for _, held in list(self._held.values()) for digest in held})
+            held = {digest for _, held in list(self._held.values()) for digest in held}
+            turn.left = list(held.union(submitted()))
         batch, turn.left = turn.left[:_AT_ONCE], turn.left[_AT_ONCE:]
         kept.touch_all(batch)
 

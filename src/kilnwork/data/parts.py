@@ -24,7 +24,7 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class SplitFile:
-    """The file that was split, as it was then; its parts share one of these.
+    """The file that was split, with its state then; its parts share one of these.
 
     `modified_ns`: its modification time. `ended`: its last line ended with LF. `encoding`,
     `errors`: as of `open`. `blob`: digest of a copy, for workers that do not see the file, or see

@@ -3,7 +3,7 @@
 Used by `sdk.pickling`, which collects, and by what refers to blobs (`sdk.values.Ref`,
 `parts.Part`), which notes its digests when it is pickled. The dispatcher cannot look into a pickle;
 what is listed here it writes down with the row, so that the collector knows. A blob that refers to
-blobs has no list of its own: whoever refers to it names those too.
+blobs has no list of its own: what refers to it names those too.
 """
 
 import threading
@@ -18,7 +18,8 @@ _collecting = _Collecting()
 
 
 def note(digests: Iterable[bytes]) -> None:
-    """What is being pickled in this thread refers to these blobs; nothing if nobody collects."""
+    """What is being pickled in this thread refers to these blobs; nothing if no collector is
+    there."""
     if _collecting.digests is not None:
         _collecting.digests.extend(digests)
 

@@ -89,7 +89,7 @@ class Store:
             self._client.send_once(request, (_OK, _DONE), client.drop)
 
     def close(self) -> None:
-        """Let go of the connections; new requests open new ones."""
+        """Close the connections; new requests open new ones."""
         self._client.close()
 
     def _about(

@@ -44,7 +44,7 @@ def split(
     if n < 1:
         raise ValueError(f"a file has at least one part: n is {n}")
     encoding = _checked_encoding(encoding)
-    full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay as they were given
+    full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay unresolved
     with io.FileIO(full, opener=_open) as file:
         found = os.fstat(file.fileno())
         _check(full, file, found)
@@ -164,5 +164,5 @@ def _checked_encoding(name: str) -> str:
 
 def _shorter(file: io.FileIO) -> data_errors.FileChanged:
     return data_errors.FileChanged(
-        f"{file.name} became shorter while it was split: split it when nobody writes it"
+        f"{file.name} became shorter while it was split: split it when no process writes it"
     )

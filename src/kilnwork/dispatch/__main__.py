@@ -23,7 +23,7 @@ journal's thread needs it between any two statements, and the event loop seldom 
 
 
 def main() -> int:
-    """Run the dispatcher; its exit code."""
+    """Run the dispatcher and return its exit code."""
     sys.setswitchinterval(_SWITCH_S)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, who ends us
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

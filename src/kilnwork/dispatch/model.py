@@ -17,8 +17,8 @@ from kilnwork.kit import ids
 class ImageUse(msgspec.Struct, frozen=True):
     """What the image of a spawned command means.
 
-    `spec`: what is run. `warning`: what whoever spawns it is told. `refusal`: why there is no such
-    child, with the status of the response: 503 for what may pass by itself.
+    `spec`: what is run. `warning`: what the client that spawns it is warned of. `refusal`: why
+    there is no such child, with the status of the response: 503 for what may pass by itself.
     """
 
     spec: api_task.TaskSpec
@@ -194,9 +194,9 @@ class TaskCount(msgspec.Struct, frozen=True):
 class OldRun(NamedTuple):
     """A run that may be forgotten.
 
-    `over`: nobody but its parent may need the task: all runs of it ended before a moment, it has no
-    object and no unfinished child. `parent`: None also for one that is forgotten. `keyed`: a driver
-    gave it a key, to find it again. `size_bytes`: about, of its row and its blobs.
+    `over`: nothing but its parent may need the task: all runs of it ended before a moment, it has
+    no object and no unfinished child. `parent`: None also for one that is forgotten. `keyed`: a
+    driver gave it a key, to find it again. `size_bytes`: about, of its row and its blobs.
     """
 
     row: int
@@ -224,10 +224,15 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """How many tasks were forgotten, or would be, and about how many bytes they took."""
+    """How many tasks were forgotten, or would be, and about how many bytes they took.
+
+    `later_bytes`: of the blobs of forgotten tasks that are still on the disk, and go within minutes
+    (`blob_collection.RELEASED_KEEP_S`) unless something uses them again.
+    """
 
     tasks: int
     size_bytes: int
+    later_bytes: int = 0
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,7 +271,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def serving(self) -> bool:
-        """It gets tasks, or would if it were not drained."""
+        """Return whether it gets tasks, or would if it were not drained."""
         return self.ready or (self.draining and self.connected)
 
 

@@ -32,7 +32,7 @@ NAMESPACE = CLUSTER = "default"
 
 
 class OneToken:
-    """`channel.ports.TokenVerifier`: who has the token of the home may do everything in it."""
+    """Lets who has the token of a home do everything in it (`channel.ports.TokenVerifier`)."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -88,12 +88,12 @@ class DispatcherProcess:
         )
 
     async def serve(self) -> None:
-        """From start to end."""
+        """Serve until there is a reason to leave, then stop the hub."""
         loop = asyncio.get_running_loop()
         self._why = loop.create_future()
         await self._hub.start(socket.socket(fileno=self._given.listener))
         _tune_collector()
-        loop.add_signal_handler(signal.SIGTERM, self._leave, "the dispatcher was told to end")
+        loop.add_signal_handler(signal.SIGTERM, self._leave, "the dispatcher got SIGTERM")
         loop.add_signal_handler(signal.SIGUSR1, self._leave_soon)
         if self._given.owner is not None:
             loop.add_reader(self._given.owner, self._leave, "the driver is gone")

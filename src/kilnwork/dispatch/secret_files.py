@@ -16,7 +16,7 @@ class SecretsUnreadable(errors.KilnError):
 
 
 class SecretFiles:
-    """`hub.variables.VariableSource` of a directory."""
+    """Reads Secrets from a directory (`hub.variables.VariableSource`)."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -46,7 +46,7 @@ _GROUPS: tuple[Group, ...] = (
         (_R.KILLED, "the function is cancelled; the claim is `Killing`"),
     )),
     (_S.KILLED, Counts.NOTHING, (
-        (_R.KILLED, "the function has ended; the outcome is `Killed`; nobody had it"),
+        (_R.KILLED, "the function has ended; the outcome is `Killed`; no executor had it"),
         (_R.UNCONFIRMED, "nothing is heard of it after the grace and a lease"),
     )),
 )  # fmt: skip

@@ -86,7 +86,7 @@ class Wake(Protocol):
 
 
 def ignore_wake(ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
-    """A `Wake` for as long as nobody watches."""
+    """Do nothing: the `Wake` of an executor that is not watched yet."""
 
 
 class Executor(Protocol):
@@ -134,11 +134,11 @@ class WatchesAttempts(Protocol):
         ...
 
     def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> Attempt | None:
-        """What is there of an attempt that nobody wants any more: enough to stop and release it;
-        None when nothing is, or it is released already.
+        """Return what exists of an attempt that is not wanted any more: enough to stop and release
+        it; None when nothing is, or it is released already.
 
         `known`: the journal has its task. If not, it may be another manager's, and only what is
-        being deleted is let go.
+        being deleted is released.
         """
         ...
 

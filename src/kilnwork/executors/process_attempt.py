@@ -32,7 +32,7 @@ class Link(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Halt:
-    """Somebody wants the attempt to end, and how that is to be called."""
+    """A request that the attempt ends, and the ending to report."""
 
     ending: attempts.Ending
     reason: str
@@ -122,7 +122,7 @@ class ProcessAttempt:
             self._halt = self._halt or halt  # it has not begun yet
 
     def abandon(self) -> None:
-        """End it without a word: nobody wants to hear of it."""
+        """End it without a report: the dispatcher does not know it."""
         self.silent = True
         self.halt(Halt(_E.STOPPED, _R.REPLACED, "the dispatcher does not know it"))
 

@@ -9,7 +9,7 @@ from kilnwork.executors import port
 
 
 class Registry:
-    """Knows each executor by its name; two of one name are a mistake of whoever makes it."""
+    """Executors by name. Raises ValueError if two have the same name."""
 
     def __init__(self, executors: Iterable[port.Executor]) -> None:
         self._by_name: dict[str, port.Executor] = {}

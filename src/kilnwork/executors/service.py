@@ -1,8 +1,8 @@
 """An executor as a process of its own: its link to the dispatcher, and the attempts it was given.
 
 Base of `executors.http.service` and `executors.external`. As a worker's agent it follows orders:
-slots are counted by the dispatcher. What it guards is that nothing runs that somebody else may
-start anew: it halts all attempts before its lease ends, and starts none without one.
+slots are counted by the dispatcher. It makes sure that nothing runs which another executor
+may start: it halts all attempts before its lease ends, and starts none without one.
 """
 
 import asyncio
@@ -270,7 +270,7 @@ class ExecutorService:
             current.halt(halt)
 
     async def _end_all(self) -> None:
-        """Attempts may end; what is waited for elsewhere is given up at once."""
+        """Let attempts end; those that wait for work elsewhere are abandoned at once."""
         log.info("executor stops", extra={"attempts": len(self._attempts)})
         for current in self._attempts.values():
             if self._failure is not None or (current.seen is not None and current.seen.parked):

@@ -13,8 +13,9 @@ from kilnwork.kit import clock as clocks
 
 
 class JobServices:
-    """`files`: jobs on files; `indexes`: Jobs; `flows`: runs of SyncSets. `retry_s`: between
-    tries of what the store refused. `on_failure` is called when nothing can be decided any more."""
+    """The services of jobs. `files`: jobs on files; `indexes`: Jobs; `flows`: runs of SyncSets.
+    `retry_s`: between tries of what the store refused. `on_failure` is called when nothing can be
+    decided any more."""
 
     def __init__(
         self,

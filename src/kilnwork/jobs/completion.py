@@ -7,7 +7,7 @@ from kilnwork.jobs import records
 
 
 class Verdict(IntEnum):
-    """What the ends of items so far come to."""
+    """Says what the ends of items so far come to."""
 
     OPEN = 0
     ENOUGH = 1

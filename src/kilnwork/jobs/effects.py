@@ -26,13 +26,13 @@ _Gathered = tuple[bytes | attempts.Payload | None, str]
 
 
 class EffectOwner(Protocol):
-    """The engine. `tasks`: which item of which job a task works on."""
+    """What effects need of the engine. `tasks`: which item of which job a task works on."""
 
     tasks: dict[ids.TaskId, tuple[records.Job, int]]
 
     @property
     def over(self) -> bool:
-        """It takes in nothing any more."""
+        """Return whether it takes in nothing any more."""
         ...
 
     def now(self) -> float: ...

@@ -3,8 +3,8 @@
 Used by the services (`service`, `index_jobs`). It is a participant of the dispatcher's commits: for
 each batch all jobs to which something has happened are asked for their next steps. What has changed
 of them is written in that batch, together with the tasks that the steps submit, hold back or kill.
-When it is on disk, work on the store goes to threads, views to whoever waits. What comes back is a
-fact, and the next batch. One thread; only the store is waited for elsewhere.
+When it is on disk, work on the store goes to threads, views to callers that wait. What comes back
+is a fact, and the next batch. One thread; only the store is waited for elsewhere.
 """
 
 import asyncio
@@ -207,7 +207,7 @@ class Engine:
 
     @property
     def over(self) -> bool:
-        """It takes in nothing any more."""
+        """Return whether it takes in nothing any more."""
         return self.stopped is not None
 
     def purged(self, job: records.Job) -> None:
@@ -220,11 +220,11 @@ class Engine:
         return next(self._new_rows)
 
     def now(self) -> float:
-        """Wall clock, seconds."""
+        """Return the time by the wall clock, seconds."""
         return self._clock.wall()
 
     def check(self) -> None:
-        """Raises `JobsStopped`."""
+        """Raise `JobsStopped` if the engine takes in nothing any more."""
         if self.stopped is not None:
             raise self.stopped
 
@@ -311,7 +311,7 @@ class Engine:
         return MAX_LIVE - len(self.live)
 
     def join(self, batch: instructions.Batch) -> bool:
-        """`commits.Participant`: add what has changed of jobs, and their tasks."""
+        """Add what has changed of jobs, and their tasks, to a batch (`commits.Participant`)."""
         if self.stopped is not None:
             return False
         changes = subscriptions.of_batch(batch, self.tasks) if self.tasks and batch.dirty else []
@@ -431,7 +431,7 @@ class Engine:
         self._set_admission_timer()
 
     def committed(self) -> None:
-        """`commits.Participant`: what was added last is on disk."""
+        """Show what was added last: it is on disk (`commits.Participant`)."""
         joined, self._joined = self._joined, None
         if joined is not None and self.stopped is None:
             self._show(joined)
@@ -442,7 +442,7 @@ class Engine:
                 self._hub.wake()
 
     def aborted(self, error: BaseException) -> None:
-        """`commits.Participant`: no batch will be written any more."""
+        """End all waits: no batch will be written any more (`commits.Participant`)."""
         self._end(errors.JobsStopped(f"the dispatcher failed: {error}"))
 
     def _room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.TaskRoom:
@@ -461,7 +461,7 @@ class Engine:
         for job, view in joined.shown:
             job.view = view
             self._listeners[job.source.kind].shown(job)
-            self.waiters.tell(job.id.uuid, over=view.phase.final or view.deleting)
+            self.waiters.notify(job.id.uuid, over=view.phase.final or view.deleting)
         for job, step in joined.effects:
             self._effects.begin(job, step)
         if joined.existing:
@@ -472,7 +472,7 @@ class Engine:
             job.view = None
             self._listeners[job.source.kind].shown(job)
             self._release(job)
-            self.waiters.tell(job.id.uuid, over=True)
+            self.waiters.notify(job.id.uuid, over=True)
         for job, _ in joined.shown:
             if not job.busy and job not in self._ready and self._is_idle(job):
                 self._release(job)

@@ -1,8 +1,8 @@
 """Parts of a file as the items of a job: commit records, bad records, merging, the reducer.
 
 Used by the service, which hands `FileSources` to the engine. A part is closed by its commit record
-(`kilnwork.data.commits`), whoever wrote it, and by nothing else; the record of part 0 says how the
-job ended.
+(`kilnwork.data.commits`), no matter which attempt wrote it, and by nothing else; the record of part
+0 says how the job ended.
 """
 
 import logging

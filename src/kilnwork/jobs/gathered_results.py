@@ -40,8 +40,8 @@ class Around(NamedTuple):
 
 
 class GatheredResults:
-    """What has been found so far. `around`: None for a finalizer that is no call. `trouble`: why
-    the finalizer cannot get it."""
+    """Gathers the results of a job's items. `around`: None for a finalizer that is no call.
+    `trouble`: why the finalizer cannot get it."""
 
     def __init__(self, job: records.Job, hub: task_hub.TaskHub, around: Around | None) -> None:
         self._job, self._hub, self._around = job, hub, around

@@ -230,7 +230,7 @@ class IndexItems:
                 self._hook(number, event, 1)
 
     def begin_run(self) -> None:
-        """Count anew what belongs to one run."""
+        """Count again what belongs to one run."""
         self.results = None
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 

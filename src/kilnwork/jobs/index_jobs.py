@@ -36,7 +36,8 @@ PAGE = 500
 """Rows read at once, of those who want to know everything."""
 
 MAX_RELEASED = 4_000
-"""Views that are kept until they were told, of Jobs that memory has no more: a kilobyte each."""
+"""Views that are kept until they were handed out, of Jobs that memory has no more: a kilobyte
+each."""
 
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest template, with variables, inputs and the items that a task returned."""
@@ -58,13 +59,13 @@ class IndexJobs:
         self._recent: dict[str, index_model.IndexJobView] = {}
         """What the newest `changes` has returned, and `put` since: each uses the other's."""
         self._released: dict[bytes, _View] = {}
-        """Jobs that memory has no more and of which `changes` has not told: they need no read."""
+        """Jobs that memory has no more and that `changes` has not given: they need no read."""
         self._known: set[bytes] | None = None
         """All Jobs of the journal, once they were read: a new one need not be looked for."""
         moved_by.register(index_items.KIND, self._sources, self)
 
     def stop(self) -> None:
-        """Let nobody wait for changes any more. The engine is stopped."""
+        """End all waits for changes. The engine is stopped."""
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
@@ -216,10 +217,10 @@ class IndexJobs:
         killed: str = "",
     ) -> None:
         """Run again what has not succeeded of a Job that is over, in its turn; not over, or no
-        higher run: nothing happens. One that was refused for its group is looked at anew; one whose
-        tick was not decided is refused again.
+        higher run: nothing happens. One that was refused for its group is looked at again; one
+        whose tick was not decided is refused again.
 
-        What is asked for anew holds from the start of the run. `killed`: why the run is killed
+        What is newly asked for holds from the start of the run. `killed`: why the run is killed
         before it starts; "": it is not.
         """
         job = self._load(uid)
@@ -347,7 +348,7 @@ class IndexJobs:
             self._released.pop(job.id.uuid, None)
             return
         if len(self._released) >= MAX_RELEASED:
-            self._released.clear()  # nobody asks for changes
+            self._released.clear()  # no controller asks for changes
         self._released[job.id.uuid] = job.view
 
     def _check(self) -> None:

@@ -71,7 +71,7 @@ class ExtraTask(NamedTuple):
     """A task of a job that works on no item, and that nothing waits for."""
 
     key: str
-    """Tells it from others of the job; its id follows from that."""
+    """Distinguishes it from others of the job; its id follows from that."""
     name: str
     spec: api_task.TaskSpec
     inputs: bytes | None = None

@@ -19,7 +19,7 @@ _SWAP = sys.byteorder == "big"
 
 
 class ItemState(IntEnum):
-    """Of an item; the journal has the numbers. The last three are final."""
+    """The state of an item; the journal has the numbers. The last three are final."""
 
     OPEN = 0
     """It waits for a task."""
@@ -70,8 +70,8 @@ class Items:
         self._reopened.clear()
 
     def cancel_open(self) -> int:
-        """Mark all items that wait as cancelled; return how many. The journal need not be told: of
-        a job that has finished, what is open was cancelled."""
+        """Mark all items that wait as cancelled; return how many. The journal need not be notified:
+        of a job that has finished, what is open was cancelled."""
         count = self.states.count(ItemState.OPEN, 1)
         self.states[1:] = self.states[1:].replace(
             bytes((ItemState.OPEN,)), bytes((ItemState.CANCELLED,))

@@ -24,7 +24,7 @@ _O = filejobs.PartOutcome
 
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """`job.json`: what a job is, for when the journal is lost. `run`: its newest."""
+    """The file `job.json`: what a job is, for when the journal is lost. `run`: its newest."""
 
     id: str
     uuid: str
@@ -38,7 +38,7 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def store(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
-    """Input first: where there is a `job.json`, there is an input."""
+    """Write the input, then `job.json`: where there is that, there is an input."""
     if inline is not None:
         directory.put(model.DIRECTORY_INPUT, inline)
     directory.put(JOB, msgspec.json.encode(file))
@@ -56,7 +56,7 @@ def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejo
     if step.outcome is None:
         return commits.find(directory, step.item, step.run)
     message = step.message[:2000]
-    return commits.give_up(
+    return commits.fail_part(
         directory, step.item, step.run, outcome=step.outcome, message=message, at=at
     )
 
@@ -72,7 +72,7 @@ def reduced(
         return found
     if returned is None or not returned.damaged:
         message = "the task that reduces succeeded without a commit record"
-        return commits.give_up(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
+        return commits.fail_part(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
     return returned.damaged
 
 
@@ -119,7 +119,7 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
     written = {facts.key for place in (OUT, RESULT) for facts in directory.list(place)}
     raw = port.read_all(directory, JOB, most=MAX_JOB_BYTES)
     if msgspec.json.decode(raw, type=JobFile).run != end.run:
-        return 0  # it has been redriven, of which the store is told before anything runs
+        return 0  # it has been redriven, which is in the store before anything runs
     for part, run in list(commits.listed(directory)):
         commit = commits.find(directory, part, run)
         if commit is not None:

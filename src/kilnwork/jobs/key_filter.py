@@ -15,19 +15,19 @@ BITS = 1 << 23
 
 
 class KeyFilter:
-    """The keys of all jobs. Python's hash of text is a keyed one: nobody can choose keys that
+    """The keys of all jobs. Python's hash of text is a keyed one: no client can choose keys that
     collide."""
 
     def __init__(self) -> None:
         self._bits = bytearray(BITS >> 3)
 
     def add(self, name: Name) -> None:
-        """It makes a job."""
+        """Note that a key makes a job."""
         bit = hash(name) & (BITS - 1)
         self._bits[bit >> 3] |= 1 << (bit & 7)
 
     def fill(self, names: Iterable[Name]) -> None:
-        """They have made one."""
+        """Note the keys that have made jobs."""
         for name in names:
             self.add(name)
 

@@ -17,7 +17,8 @@ DIRECTORY_INPUT = "input"
 
 
 class JobId(NamedTuple):
-    """`uuid`: 16 bytes, a UUIDv7; `text`: what people see, `YYYY-MM-<decimal>` as in the seed."""
+    """The two ids of a job. `uuid`: 16 bytes, a UUIDv7; `text`: what people see,
+    `YYYY-MM-<decimal>` as in the seed."""
 
     uuid: bytes
     text: str
@@ -30,7 +31,7 @@ class JobId(NamedTuple):
 
 class Key(NamedTuple):
     """An idempotency key: `text` as `user` gave it. `fingerprint`: of the request that came with
-    it, to tell a repetition from another request."""
+    it, to distinguish a repetition from another request."""
 
     user: str
     text: str
@@ -119,7 +120,8 @@ class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
     @property
     def records(self) -> filejobs.Records:
-        """Those of parts that succeeded; `total` is `lines` at the end of a job that succeeded."""
+        """Return the records of parts that succeeded; `total` is `lines` at the end of a job that
+        succeeded."""
         return filejobs.Records.of(self.succeeded, self.failed, self.skipped)
 
 

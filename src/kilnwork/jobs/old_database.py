@@ -168,7 +168,8 @@ def _next_jobs(old: apsw.Connection, newest: int) -> list[_Job]:
 
 
 def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructions.Row]:
-    """The states of parts. What is open may have a task: whoever goes on with the job looks."""
+    """The states of parts. What is open may have a task: the service that goes on with the job
+    looks."""
     packed = items.Items(job.parts)
     if job.unfinished:
         for item in range(1, job.parts + 1):

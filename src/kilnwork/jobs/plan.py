@@ -26,7 +26,7 @@ _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 
 class TaskRoom(NamedTuple):
-    """What a job may take."""
+    """Says how many tasks a job may have, and whether it may be prepared."""
 
     window: int
     """Items with a task at once, unless its `parallelism` says otherwise."""

@@ -158,7 +158,7 @@ class Job:
     ended: set[int]
     """Which of `tasks` are over."""
     dropped: dict[int, ItemTask]
-    """Tasks that nobody needs to follow any more, by item."""
+    """Tasks that need not be followed any more, by item."""
     reopened: dict[int, int]
     """How often items were, without their fault."""
     busy: set[tuple[str, int]]
@@ -223,7 +223,7 @@ class Job:
 
     @property
     def phase(self) -> filejobs.FileJobPhase:
-        """What users see."""
+        """Return the phase that users see."""
         if self.stage is FINISHED:
             return _PHASES[self.verdict or _O.SUCCEEDED]
         if self.stage is STOPPING:

@@ -112,7 +112,7 @@ class JobRetention:
 
     async def expire(self) -> int:
         """Delete jobs whose time to live is over; returns how many. The next ones when the disk has
-        let go of these: all of them at once would fill the memory."""
+        released these: all of them at once would fill the memory."""
         count = 0
         while await self._deleted() and (found := await self._expired()):
             self._deleting = found

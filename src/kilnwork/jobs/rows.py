@@ -179,7 +179,7 @@ def _followed(job: records.Job) -> set[api_job.HookEvent]:
 
 
 def view_of(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
-    """Return the view of a job that memory has let go of, or has not taken up yet."""
+    """Return the view of a job that memory has dropped, or has not taken up yet."""
     reason, message = _why_stored(row, kind.nouns)
     return model.GenericJobView(
         id=row.id,

@@ -51,7 +51,7 @@ _KIND = file_items.FileItems.kind
 
 @dataclass(frozen=True, slots=True)
 class FileJobOptions:
-    """What a service may be given beyond what it needs."""
+    """Optional settings of the service of file jobs."""
 
     worker_url: str | None = None
     """Of the store as workers open it; None: the store's own."""
@@ -264,7 +264,7 @@ class FileJobs:
         return self._tables.phases()
 
     def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
-        """Of its input. Raises `NoSuchJob`."""
+        """Return the manifest of a job's input. Raises `NoSuchJob`."""
         row = self._existing(namespace, job)
         return self._listing_of(row).manifest
 
@@ -291,13 +291,13 @@ class FileJobs:
         return found[0] if found and found[0].part.number == number else None
 
     async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
-        """Of all parts that have ended, in order of parts: what they name is in the job's
+        """Return the records of all parts that have ended, in order: what they name is in the job's
         directory. Raises as `parts`, and `ObjectMissing` if one that succeeded has none."""
         return await self._listing_of(self._existing(namespace, job)).commits()
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
-        """Stop it: no part commits from now on, what was committed stays. Over already: nothing
-        happens. Raises `NoSuchJob`."""
+        """Cancel a job: no part commits from now on, what was committed stays. Over already:
+        nothing happens. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
         transitions.cancel(found, message, now=self._clock.wall())
         return await self._engine.settled(found)
@@ -320,7 +320,7 @@ class FileJobs:
         return await self._engine.settled(found)
 
     async def redrive(self, namespace: str, job: str) -> model.JobView:
-        """Run those parts anew that have not succeeded, of a job that failed or was cancelled.
+        """Run those parts again that have not succeeded, of a job that failed or was cancelled.
         Raises `NoSuchJob`, `NotNow`."""
         found = self._load(namespace, job)
         try:
@@ -330,8 +330,8 @@ class FileJobs:
         return await self._engine.settled(found)
 
     async def delete(self, namespace: str, job: str) -> None:
-        """It is gone for everybody when this returns; what runs is stopped and what it stored is
-        deleted soon after, whatever happens. Raises `NoSuchJob`."""
+        """Delete a job, which is gone for all clients when this returns; what runs is stopped and
+        what it stored is deleted soon after, whatever happens. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
         transitions.delete(found, now=self._clock.wall())
         await self._engine.settled(found)
@@ -371,7 +371,7 @@ class FileJobs:
             self._views.popitem(last=False)
 
     def shown(self, job: records.Job) -> None:
-        """Do nothing: who waits is told by the engine (`engine.Listener`)."""
+        """Do nothing: the engine notifies who waits (`engine.Listener`)."""
 
     def released(self, job: records.Job) -> None:
         """Keep the view of a job that was dropped from memory (`engine.Listener`)."""

@@ -4,7 +4,7 @@ Used by `admission`, which carries out what is decided here. Pure. A job starts 
 and, for its group and for each of its locks, what goes before it leaves room: it takes all at once
 or nothing, so that nothing deadlocks. What goes before is what is ready with a higher priority, or
 with the same one and a lower row: a total order, so that of jobs that conflict the first only waits
-for what has started. A job that is not ready (held, suspended, not yet due) is in nobody's way.
+for what has started. A job that is not ready (held, suspended, not yet due) holds up no other.
 """
 
 import bisect
@@ -22,7 +22,7 @@ _Key = tuple[int, int]
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job does not start, although nothing of ours is in its way."""
+    """Says why a job does not start, although nothing of ours is in its way."""
 
     reason: str
     message: str = ""
@@ -64,7 +64,7 @@ class Start(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """It is not accepted."""
+    """A job is not accepted."""
 
     row: int
     reason: str
@@ -72,14 +72,14 @@ class Refuse(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """It is to make room for another of its group."""
+    """A job is to make room for another of its group."""
 
     row: int
     message: str
 
 
 class Wait(NamedTuple):
-    """It waits for something else than before."""
+    """A job waits for something else than before."""
 
     row: int
 
@@ -99,7 +99,7 @@ class _Entry:
         self.due = due
         """Its `start_after` has passed."""
         self.reason = ""
-        """Why it waited when it was looked at last; "": nobody has looked."""
+        """Why it waited when it was looked at last; "": it was not looked at yet."""
         self.passed = False
         """There was room for it in its group once: it is not refused any more."""
         self.stopping = False
@@ -196,7 +196,7 @@ class StartQueue:
         self._looked_at: set[int] = set()
         self._changed_groups: set[str] = set()
         self._changed_locks: dict[tuple[str, str], bool] = {}
-        """Locks that somebody let go, who may have been in the way of those that share it."""
+        """Locks that a job has released, which may have been in the way of those that share it."""
 
     @property
     def changed(self) -> bool:
@@ -266,7 +266,7 @@ class StartQueue:
             return
         for place, alone in entry.modes().items():
             self._locks[place].holders.pop(row, None)
-            self._let_go(place, alone=alone)
+            self._release(place, alone=alone)
         if entry.claim.group is not None:
             self._members_of(entry.claim.group).active.pop(row, None)
             self._changed_groups.add(entry.claim.group.config)
@@ -361,8 +361,8 @@ class StartQueue:
         self._note_reason(entry, found)
 
     def _note_reason(self, entry: _Entry, found: list[Decision]) -> None:
-        """Tell if it waits for another reason. That of the same reason numbers have changed is not
-        told: each start changes those of all that wait."""
+        """Report it if it waits for another reason. Numbers in the message of the same reason are
+        not reported: each start changes those of all that wait."""
         held = self.why(entry.row)
         if held is None:
             return
@@ -429,7 +429,7 @@ class StartQueue:
         if entry.claim.group is not None:
             self._members_of(entry.claim.group).active[entry.row] = entry
 
-    def _let_go(self, place: tuple[str, str], *, alone: bool) -> None:
+    def _release(self, place: tuple[str, str], *, alone: bool) -> None:
         self._changed_locks[place] = alone or self._changed_locks.get(place, False)
 
     def _forget(self, entry: _Entry) -> None:
@@ -457,7 +457,7 @@ class StartQueue:
         for place, alone in entry.modes().items():
             lock = self._locks.get(place)
             if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):
-                self._let_go(place, alone=alone)
+                self._release(place, alone=alone)
         if entry.claim.group is not None:
             members = self._members_of(entry.claim.group)
             members.replacing.discard(entry.row)

@@ -14,7 +14,7 @@ from kilnwork.jobs import items, model, records, rows
 
 
 class Select(Protocol):
-    """`dispatch.hub.participation.Participation.select`."""
+    """Reads rows by the name of a statement (`Participation.select`)."""
 
     def __call__(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]: ...
 
@@ -60,7 +60,7 @@ class Writes:
 
 
 class PendingWrites:
-    """What the tables have not got yet of jobs in memory."""
+    """Collects what the tables have not got yet of jobs in memory."""
 
     def __init__(self) -> None:
         self._new: dict[records.Job, tuple[model.Key | None, bytes | None]] = {}

@@ -18,7 +18,7 @@ from kilnwork.kit import ids
 
 
 class TaskHub(Protocol):
-    """What jobs need of the dispatcher (`dispatch.hub.participation`); see there."""
+    """The part of the dispatcher that jobs use; described at `dispatch.hub.participation`."""
 
     @property
     def epoch(self) -> int: ...

@@ -196,7 +196,7 @@ def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None
 
 
 def concluded(job: records.Job, result: item_source.ItemResult | None, *, now: float) -> None:
-    """The result of the job's run is there; whoever made it."""
+    """The result of the job's run is there, no matter which run made it."""
     done(job, "Settle")
     if result is None or result.run != job.run:
         return
@@ -237,7 +237,7 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
 
 
 def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """It is not accepted, and is over before it has started."""
+    """Refuse a job: it is over before it has started."""
     job.refused = True
     job.verdict, job.reason, job.message = _O.FAILED, reason, message
     job.stage = _Stage.FINISHED
@@ -249,7 +249,7 @@ def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
 
 
 def refuse_again(job: records.Job, run: int, *, now: float) -> None:
-    """It was refused for what does not change, and is asked for once more: this run ends so too."""
+    """Refuse a job once more for what does not change: this run ends like the one before."""
     job.run = job.base_run = run
     job.dirty = True
     refuse(job, job.reason, job.message, now=now)
@@ -271,7 +271,7 @@ def admit(job: records.Job, *, now: float) -> None:
 
 
 def fail(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """It cannot go on; over or ending already: nothing happens."""
+    """Fail a job that cannot go on; over or ending already: nothing happens."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
         plan.stop(job, _O.FAILED, reason, message, now=now)
 
@@ -319,7 +319,7 @@ def _check_over(job: records.Job, changed: set[str]) -> None:
 
 
 def redrive(job: records.Job, *, now: float) -> None:
-    """What has not succeeded is done anew. Raises `NotNow`."""
+    """What has not succeeded is done again. Raises `NotNow`."""
     if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
             f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled "
@@ -344,7 +344,7 @@ def _reopen(job: records.Job, run: int) -> None:
 
 
 def delete(job: records.Job, *, now: float) -> None:
-    """It is gone for everybody; what runs is stopped first."""
+    """Delete a job, which is gone for all clients; what runs is stopped first."""
     cancel(job, "deleted", now=now)
     job.deleting = True
     job.dirty = True

@@ -1,7 +1,7 @@
-"""Who waits for news of jobs: callers until it is on disk, and people who watch.
+"""Waiters: calls that return when a change of a job is on disk, and calls that watch a job.
 
-Used by the engine and the service. One loop. Decides nothing; whoever waits when file jobs stop is
-told that they did.
+Used by the engine and the service. One loop. Decides nothing. Those who wait when file jobs stop
+get `JobsStopped`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from kilnwork.jobs import errors, records
 
 
 class Waiters:
-    """Of all jobs."""
+    """The waiters of all jobs."""
 
     def __init__(self) -> None:
         self._settling: dict[records.Job, list[asyncio.Future[None]]] = {}
@@ -19,19 +19,19 @@ class Waiters:
         self._watchers: dict[tuple[bytes, bool], list[asyncio.Future[None]]] = {}
 
     def settling(self, job: records.Job) -> asyncio.Future[None]:
-        """Over when all that is known of it now is on disk."""
+        """Return a future that is over when all that is known of the job now is on disk."""
         waiter = asyncio.get_running_loop().create_future()
         self._settling.setdefault(job, []).append(waiter)
         self._unsettled.add(waiter)
         return waiter
 
     def taken(self, job: records.Job) -> list[asyncio.Future[None]]:
-        """Those whose news is being written now: they are `settled` afterwards."""
+        """Return those whose change is being written now: they are `settled` afterwards."""
         return self._settling.pop(job, [])
 
     def settled(self, waiters: list[asyncio.Future[None]]) -> None:
-        """What they wait for is on disk. All at once: a callback of each would cost as much as the
-        rest."""
+        """End waits for what is on disk now. All at once: a callback of each would cost as much as
+        the rest."""
         self._unsettled.difference_update(waiters)
         release(waiters)
 
@@ -51,14 +51,14 @@ class Waiters:
             if not watchers and self._watchers.get((job, over)) is watchers:
                 del self._watchers[job, over]
 
-    def tell(self, job: bytes, *, over: bool) -> None:
-        """People see something new of it. `over`: it has ended, or is deleted."""
+    def notify(self, job: bytes, *, over: bool) -> None:
+        """Wake those who watch a job. `over`: it has ended, or is deleted."""
         release(self._watchers.pop((job, False), []))
         if over:
             release(self._watchers.pop((job, True), []))
 
     def stop(self, why: errors.JobsStopped) -> None:
-        """Nothing will ever be new."""
+        """End all waits with an error: nothing will be new any more."""
         watchers = itertools.chain.from_iterable(self._watchers.values())
         for waiter in (*self._unsettled, *watchers):
             if not waiter.done():
@@ -66,7 +66,7 @@ class Waiters:
 
 
 def release(waiters: list[asyncio.Future[None]]) -> None:
-    """They need not wait any more."""
+    """End these waits."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)

@@ -1,4 +1,5 @@
-"""A marker beside a database file, by which a file that lost its content is told from a new one.
+"""A marker beside a database file, by which a file that lost its content is distinguished from a
+new one.
 
 SQLite takes an empty file for a new database. Used by the code that opens our databases:
 `check_content` before SQLite sees the file, `write_marker` once its tables are there. The marker is

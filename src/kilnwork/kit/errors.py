@@ -8,7 +8,7 @@ class KilnError(Exception):
     """Something in kilnwork went wrong."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (self.__doc__ or "").strip())
+        super().__init__(message or " ".join((self.__doc__ or "").split()))
 
 
 class ConfigurationError(KilnError):

@@ -387,9 +387,9 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """End an upgrade that the app did not take up: what followed is HTTP after all."""
         self._together.flush()
-        answered = self._asking is not None and self._asking.response_complete
-        early = bytes(self._early) if answered else b""
-        if answered:
+        responded = self._asking is not None and self._asking.response_complete
+        early = bytes(self._early) if responded else b""
+        if responded:
             self._asking = None
             self._early.clear()
         super().on_response_complete()

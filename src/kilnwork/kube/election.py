@@ -238,7 +238,7 @@ class Elector:
         self.problem = ""
 
     def _objects(self) -> bool:
-        """Something other than its holder forbids to take the Lease as it was just read."""
+        """Something other than its holder forbids to take the Lease that was just read."""
         objection = self._settings.objection(self._lease)
         if objection and objection != self.objection:
             log.warning("does not lead", extra=self._facts(why=objection))

@@ -109,6 +109,13 @@ class KeyTaken(TaskError):
     """The key already names a call of another function or with other arguments: choose another."""
 
 
+class VariableMissing(TaskError):
+    """A Secret, ConfigMap or key that the task's `env` names does not exist, or is no text.
+
+    It names the variable, the key, the object and the namespace.
+    """
+
+
 class RemoteTraceback(Exception):
     """Cause of an exception that comes from a task: prints the traceback of where it happened."""
 
@@ -137,6 +144,7 @@ PUBLIC: tuple[type[Exception], ...] = (
     ConfigurationError,
     JobFailed,
     KeyTaken,
+    VariableMissing,
     RemoteTraceback,
 )
 """What `kilnwork` shows under its own name; tracebacks say `kilnwork.TaskFailed`."""

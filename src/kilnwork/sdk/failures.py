@@ -86,7 +86,8 @@ def failure(
     info = _error_info(payload)
     kind = errors.Cancelled if state is task.State.KILLED else _KINDS.get(reason)
     text = ids.task_text(task_id)
-    if info is not None and kind is None:
+    said_it_itself = kind in (None, errors.VariableMissing)
+    if info is not None and said_it_itself:
         error = revived(info)
         if isinstance(error, errors.TaskError) and error.task is None:
             error.task, error.reason = text, reason
@@ -121,6 +122,7 @@ _KINDS: dict[str, type[errors.TaskError]] = {
     reasons.Reason.LOST_TOO_OFTEN: errors.TaskLost,
     reasons.Reason.INPUT_FAILED: errors.InputFailed,
     reasons.Reason.KEY_TAKEN: errors.KeyTaken,
+    reasons.Reason.VARIABLE_MISSING: errors.VariableMissing,
 }
 
 

@@ -22,6 +22,7 @@ from kilnwork.kit import ids
 from kilnwork.sdk import active, callbacks, errors, loops, pickling
 
 T = TypeVar("T")
+S = TypeVar("S")
 T_co = TypeVar("T_co", covariant=True)
 
 VALUE, ERROR, CANCELLED, READY, FAILING = range(1, 6)
@@ -430,6 +431,12 @@ class Futures(Sequence[Future[T]]):
     def __getitem__(self, index: int | slice) -> "Future[T] | Futures[T]":
         return Futures(self._items[index]) if isinstance(index, slice) else self._items[index]
 
+    # No `__radd__`: with it `a_list += futures` would make a Futures of the list.
+    def __add__(self, other: "Sequence[Future[S]]") -> "Futures[T | S]":
+        """Return the futures of both, as lists do; of a map with limits it waits for all."""
+        joined: Futures[T | S] | None = _joined(self, other)
+        return NotImplemented if joined is None else joined
+
     def follow(
         self,
         found: "Callable[[Future[T]], object]",
@@ -452,6 +459,16 @@ class Futures(Sequence[Future[T]]):
     def __repr__(self) -> str:
         done = sum(1 for each in self._items if each.done())
         return f"<Futures: {done} of {len(self._items)} done>"
+
+
+def _joined(*parts: Sequence[Future[Any]]) -> Futures[Any] | None:
+    """The futures of all parts; None where one of them is no sequence of futures."""
+    items: list[Future[Any]] = []
+    for part in parts:
+        if not isinstance(part, Futures | list | tuple):
+            return None
+        items += part
+    return Futures(items) if all(isinstance(each, Future) for each in items) else None
 
 
 def named(owner: Owner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:

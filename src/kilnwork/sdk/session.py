@@ -341,7 +341,8 @@ class Session:
     @property
     def unfinished(self) -> int:
         """How many calls are not over, without those that were cancelled."""
-        waited = self._open.copy().values()
+        # A result wakes those who wait for it before its future is taken out of `_open`.
+        waited = [future for future in self._open.copy().values() if not future.done()]
         return sum(future.known_task not in self._cancelling for future in waited)
 
     @property
@@ -423,7 +424,7 @@ class Session:
     def tick(self) -> None:
         """From the background thread: keep the blobs that this process still needs."""
         if self._blob_directory is not None:
-            holding.renew(self.blobs)
+            holding.renew(self.blobs, self._submitted_digests)
 
     def gone(self, error: Exception) -> None:
         """The link is over for good: all that is open fails, whatever its callbacks do."""
@@ -527,6 +528,11 @@ class Session:
 
     def _send(self, message: frames.Sent) -> None:
         self.link.send(message)
+
+    def _submitted_digests(self) -> Iterable[bytes]:
+        """The blobs of calls of which no row may be written yet."""
+        items = (*self._unaccepted.copy(), *self._batch.copy())
+        return {digest for item in items for digest in item.arguments.digests}
 
     def _has_room(self) -> bool:
         few = len(self._unaccepted) < UNACCEPTED_CALLS

@@ -397,7 +397,11 @@ class Api:
             keyed=request.flag("keyed"),
         )
         pruned = await self._journal.prune(asked, dry_run=request.flag("dryRun"))
-        document = {"tasks": pruned.tasks, "sizeBytes": pruned.size_bytes}
+        document = {
+            "tasks": pruned.tasks,
+            "sizeBytes": pruned.size_bytes,
+            "laterBytes": pruned.later_bytes,
+        }
         await response.json({**document, "dryRun": request.flag("dryRun")})
 
     async def _logs(

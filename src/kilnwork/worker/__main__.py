@@ -1,10 +1,10 @@
-"""`python -m kilnwork.worker`: one worker, until it is told to stop.
+"""`python -m kilnwork.worker`: runs one worker until it is asked to stop.
 
 Started by the Pods of a TaskCluster and by `kiln.start()`. Forks the zygote first, and only then
 imports what the agent needs: asyncio has no place in slots, and threads none before a fork. What
 both need is imported before, to be in memory once. Hence the modules that are imported by name. An
 agent whose dispatcher is on the same machine knows no TLS: that saves each worker 1.5 MiB. Exit
-codes: 0 told to stop; 1 no dispatcher for a minute, or a bug; 2 its environment is unusable; 3 the
+codes: 0 asked to stop; 1 no dispatcher for a minute, or a bug; 2 its environment is unusable; 3 the
 dispatcher will not have it; 4 it cannot start the process that slots are forked from.
 """
 

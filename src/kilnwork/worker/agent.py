@@ -1,8 +1,8 @@
 """The agent: one link to the dispatcher, and the attempts that it wants to run.
 
-Started by `__main__`. It follows orders and decides little: slots are counted by the dispatcher, so
-every Run is carried out. What it guards is that nothing runs that somebody else may start anew: it
-ends all attempts before its lease does, and refuses to start one without a lease.
+Started by `__main__`. It follows orders and decides little: the dispatcher counts slots, so every
+Run is carried out. It makes sure that nothing runs which another worker may start again: it ends
+all attempts before its lease ends, and starts none without a lease.
 """
 
 import asyncio
@@ -300,12 +300,14 @@ class Agent:
             self._stopping.set()
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """A bug: leave, since a worker that starts anew is proof that the old one runs nothing."""
+        """Leave after a bug: a worker that is started again proves that the old one runs
+        nothing."""
         self._failure = errors.WorkerError(f"{name} failed: {error!r}")
         self._stopping.set()
 
     def _broken(self, error: errors.NoZygote) -> None:
-        """Calls cannot run here: whoever started us sees why, and may start us anew."""
+        """Leave because calls cannot run here; the log says why, and the Pod may be started
+        again."""
         self._failure = error
         self._stopping.set()
 
@@ -314,7 +316,7 @@ class Agent:
         return [*self._slots.candidates(), *(each for each in running if each is not None)]
 
     def _owner_gone(self, descriptor: int) -> None:
-        """Whoever started us is gone, and with it everybody who wants a result."""
+        """End at once: the process that started this worker is gone, and wants no results."""
         asyncio.get_running_loop().remove_reader(descriptor)
         self._at_once = True
         self._stopping.set()

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def serve(given: settings.WorkerSettings, zygote: zygote_link.ZygoteHandle) -> int:
-    """Until the agent is told to stop; the exit code of the worker."""
+    """Run the agent until it is asked to stop; return the exit code of the worker."""
     try:
         asyncio.run(_run(given, zygote))
     except errors.KilnError as error:

@@ -54,7 +54,7 @@ class Tools:
 
 
 class ClosableServer(Protocol):
-    """What answers on a task's socket; see `task_socket`."""
+    """The HTTP server on a task's socket; see `task_socket`."""
 
     async def close(self) -> None: ...
 
@@ -136,7 +136,7 @@ class Attempt:
         if self._output is not None:
             self._output.send_again(offset)
 
-    def seen(self, told: messages.ContainerSeen) -> None:
+    def seen(self, status: messages.ContainerSeen) -> None:
         """Its container has begun, or is over; see `containers`."""
 
     def kept_up_to(self, offset: int) -> None:

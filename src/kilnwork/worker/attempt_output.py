@@ -170,7 +170,7 @@ class AttemptOutput:
             self._linger()
         elif count == READ_BYTES and self._drops and not self._is_enlarged:
             self._is_enlarged = True
-            with contextlib.suppress(OSError):  # somebody has too many large pipes already
+            with contextlib.suppress(OSError):  # the user's limit of memory in pipes is reached
                 fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def _read(self) -> int:

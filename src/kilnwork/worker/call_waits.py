@@ -1,9 +1,9 @@
-"""How a task of a slot waits for others: it lets go of the slot, and goes on when they are over.
+"""How a call of a slot waits for other tasks: it releases the slot, and resumes when they are over.
 
 Used by `slot_session`, in whichever thread waits. In the main thread a task may wait *in place*:
-what it waits for runs on top of it, in the same process, as deep as that goes. Not while something
-else of the task may run, a thread of its own or an event loop: then whose a submit is would be
-anybody's guess.
+what it waits for runs on top of it, in the same process, as deep as that goes. Not while
+something else of the task may run, a thread of its own or an event loop: then it would be unknown
+which task submits.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class CallWaits:
         self._threads = 1
 
     def count_threads(self) -> None:
-        """Those that run now are of nobody in particular: libraries start some."""
+        """Take the threads that run now for those of libraries, not of a call."""
         self._threads = threading.active_count()
 
     def block(
@@ -171,7 +171,7 @@ class CallWaits:
 
     def _here(self) -> int:
         """The working directory of what waits, as a descriptor."""
-        with contextlib.suppress(OSError):  # somebody has removed it
+        with contextlib.suppress(OSError):  # it was removed
             if not os.path.samestat(os.stat("."), self._home_is):  # noqa: PTH116  half the time
                 return os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         return self._home

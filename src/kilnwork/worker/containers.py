@@ -2,8 +2,8 @@
 
 Used by `agent`, by name, where the TaskCluster says `runtime: EphemeralContainers`. The dispatcher
 has the container made (a worker has no rights in Kubernetes) and tells when it begins and ends; for
-the rest an attempt is as any other: files, socket, result, report. Nobody can delete an ephemeral
-container; but the Pod's containers share their processes, so the worker signals those.
+the rest an attempt is as any other: files, socket, result, report. No client can delete an
+ephemeral container; but the Pod's containers share their processes, so the worker signals those.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ POD_VARIABLE = "KILN_POD_UID"
 """In the environment of each container, so that a worker that was restarted finds what is left."""
 
 REPORT_S = 1.5
-"""How long a worker that is to end waits to be told how its containers have ended: a kubelet says
-so once a second."""
+"""How long a worker that is to end waits for reports of how its containers have ended: a kubelet
+says so once a second."""
 
 LOOK_S = 0.1
 """How often a container is looked at that was killed."""
@@ -36,7 +36,7 @@ _E = attempts.Ending
 
 
 class ContainerAttempt(attempt.Attempt):
-    """One attempt. `seen` is told what Kubernetes says of its container."""
+    """One attempt. `seen` receives what Kubernetes says of its container."""
 
     shares_files = False
 
@@ -52,15 +52,15 @@ class ContainerAttempt(attempt.Attempt):
         self._end: asyncio.Future[attempts.Outcome] = asyncio.get_running_loop().create_future()
         self._killed = False
 
-    def seen(self, told: messages.ContainerSeen) -> None:
+    def seen(self, status: messages.ContainerSeen) -> None:
         """Its container has begun, or is over."""
-        if told.started is not None and self._began is None:
-            began = self._began = told.started
+        if status.started is not None and self._began is None:
+            began = self._began = status.started
             self._tools.link.report(lambda serial: messages.Started(serial, self.ref, began))
-        if told.container:
-            self._container = told.container
-        if told.outcome is not None:
-            self._over(told.outcome)
+        if status.container:
+            self._container = status.container
+        if status.outcome is not None:
+            self._over(status.outcome)
         elif self._halt is not None:
             self._signal(signal.SIGTERM)
 

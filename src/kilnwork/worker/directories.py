@@ -59,7 +59,7 @@ class AttemptDirectory:
 
 class Directories:
     """The base directory of this worker; held until `close`. `base`: None for a new name. `shared`:
-    whoever runs a command may be another user, in another container."""
+    the command may run as another user, in another container."""
 
     def __init__(self, base: Path | None = None, *, shared: bool = False) -> None:
         self._scratch = scratch.Scratch(settings.DIRECTORY_PREFIX, base)
@@ -102,7 +102,7 @@ class Directories:
 
     def _mkdir(self, directory: Path) -> None:
         try:
-            self.base.mkdir(mode=0o700, exist_ok=True)  # somebody may have tidied up /tmp
+            self.base.mkdir(mode=0o700, exist_ok=True)  # /tmp may have been cleaned
             directory.mkdir(mode=0o700)
         except OSError as error:
             raise errors.CannotStartHere(

@@ -111,7 +111,8 @@ class Execution:
     def run(self, level: slot_calls.StackLevel, template: Template) -> calls.CallEnd:
         """Run it to its end. May raise Cancelled, in which case `failed` says what became of it.
 
-        What was told to stop has stopped, even if its function caught Cancelled and returned.
+        A call that was asked to stop has stopped, even if its function caught Cancelled and
+        returned.
         """
         ref, guard = level.ref, self.guard
         level.inner = inner = context.Context(
@@ -151,7 +152,7 @@ class Execution:
             return api_variables.with_values(env, {})
         response = self._ask(level)
         if response.status != api_variables.FOUND:
-            error = errors.KilnError(api_variables.refusal(response.body))
+            error = errors.VariableMissing(api_variables.refusal(response.body))
             raise _Refused(reasons.Reason.VARIABLE_MISSING, error)
         return api_variables.with_values(env, api_variables.decode(response.body))
 
@@ -203,6 +204,8 @@ class Execution:
             ending, reason = STOPPED, level.stop
         elif level.raised:
             ending, reason = LOST, str(reasons.Reason.TAKEN_BACK)
+        elif isinstance(error, data_errors.BlobNotWritten):  # not the function's fault
+            ending, reason, message = LOST, str(reasons.Reason.RESULT_LOST), _sentence(error)
         else:
             if isinstance(error, _Refused):
                 reason, error = str(error.reason), error.error
@@ -305,7 +308,7 @@ class Execution:
             raise _Refused(reasons.Reason.RESULT_NOT_PICKLED, error) from error
 
     def _stream(self, level: slot_calls.StackLevel, values: Iterator[Any]) -> attempts.Payload:
-        """All that a generator yields, told one by one, and then once more together."""
+        """Send what a generator yields, one by one; return the payload of all together."""
         payloads: list[attempts.Payload] = []
         for index in itertools.count():
             self.guard.user = True
@@ -329,7 +332,7 @@ def _sentence(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  anybody's __str__
+    except Exception:  # noqa: BLE001  a __str__ of user code
         text = ""
     return (f"{name}: {text}" if text else name)[:MAX_MESSAGE]
 

@@ -24,7 +24,7 @@ MIN_PAUSE_S = 0.01
 MAX_PAUSE_S = 1.0
 
 REFRESH_S = 2.0
-"""How often processes are looked for in all of /proc, and limits are read anew."""
+"""How often processes are looked for in all of /proc, and limits are read again."""
 
 NEAR_LIMIT_SHARE = 0.5
 """Of the limit: with less room than this it is known what each task has started."""
@@ -114,7 +114,7 @@ class MemoryWatch:
         return min(MAX_PAUSE_S, max(MIN_PAUSE_S, tightest.room / MAX_GROWTH_BYTES_S))
 
     def explain_kill(self) -> str:
-        """Why a process was killed that nobody here has killed: what is to be said of it if it was
+        """Return why a process was killed that this worker has not killed: the message if it was
         the kernel, for memory, else nothing. One kill explains one end."""
         self._note_kills()
         kills = self._kills()

@@ -1,8 +1,8 @@
 """What an attempt leaves behind when its command has ended: find it, kill it, prove it gone.
 
 Used by `attempt`. Since the worker is a subreaper, everything a task ever started is below it; once
-the command is gone the rest hangs below orphans, which are children of the worker that nobody
-watches. Whose an orphan is says, in this order: the marker in its initial environment, its session,
+the command is gone the rest hangs below orphans, which are children of the worker that are not
+watched. Whose an orphan is says, in this order: the marker in its initial environment, its session,
 and the moment it started. An orphan that hides all of them is taken for the attempt that ends, if
 it is younger than it: rather one daemon too many than a task that is called over and is not.
 """
@@ -57,7 +57,7 @@ class Orphans:
     async def clear(self, root: RootProcess) -> bool:
         """Kill what `root` left; call after it was waited for. True is proof that all is gone.
 
-        The proof: if anything of it lived, its eldest would be a child of this process that nobody
+        The proof: if anything of it lived, its eldest would be a child of this process that no code
         watches; and a child, even one that ends meanwhile, is in /proc until we wait for it.
         """
         loop = asyncio.get_running_loop()

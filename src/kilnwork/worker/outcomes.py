@@ -20,7 +20,7 @@ MAX_MESSAGE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Somebody wants the attempt to end, and how that is to be called."""
+    """A request that the attempt ends, and the ending to report."""
 
     ending: attempts.Ending
     reason: str

@@ -4,8 +4,8 @@ Started by executor `pod` as the one container of the Pod. It is a session as a 
 single call: it gets function and arguments over its link to the dispatcher, submits children in the
 name of the attempt, and reports how the call ended, which counts when the dispatcher has it on
 disk; until then it waits for one that is away. SIGTERM raises Cancelled in the function, and
-nothing is reported: what that end means says whoever ended the Pod. Exit codes: 0 returned, or the
-attempt was over already; 1 raised; 143 told to stop; 70 the dispatcher will not have it.
+nothing is reported: the executor knows why it has ended the Pod. Exit codes: 0 returned, or the
+attempt was over already; 1 raised; 143 asked to stop; 70 the dispatcher will not have it.
 """
 
 import logging
@@ -271,7 +271,7 @@ class PodCall(session.Session):
             self._guard.ask()
 
     def gone(self, error: Exception) -> None:
-        """Nobody would hear of anything any more."""
+        """End the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
             super().gone(error)
             return

@@ -2,7 +2,7 @@
 
 The worker is a subreaper, so it becomes the parent of whatever its tasks leave behind. One sweep
 waits for every child that has ended, hands the exit status of a watched one to who watches it, and
-drops those of orphans. Nobody else in this process may wait, or statuses would be stolen.
+drops those of orphans. No other code in this process may wait, or statuses would be lost.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Reaper:
     def start(self) -> None:
         """Become a subreaper and sweep at every SIGCHLD; call in the running event loop.
 
-        Sweeps at once, too: a SIGCHLD from before this call came to nobody.
+        Sweeps at once, too: a SIGCHLD from before this call was not handled.
         """
         processes.become_subreaper()
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.sweep)
@@ -70,7 +70,7 @@ class Reaper:
 
     @property
     def watched(self) -> frozenset[int]:
-        """Children that somebody waits for; all others are orphans of a task."""
+        """Pids of children that are waited for; all other children are orphans of a task."""
         return frozenset(self._watched)
 
     def sweep(self) -> bool:

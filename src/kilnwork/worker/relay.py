@@ -4,7 +4,7 @@ Used by `agent_process` when KILN_CHANNEL says tls://. Each connection to `chann
 the manager's `/channel`, TLS and the Upgrade (docs/decisions/0013) done; each to `unix_http`
 becomes a TLS connection to the manager and no more. So agent and slots speak frames over a Unix
 socket wherever the dispatcher is, and slots need no TLS. What cannot be passed on is closed:
-whoever connected tries again. The CA is read anew for each connection, since its Secret may change.
+the agent or slot tries again. The CA is read for each connection, since its Secret may change.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class _End(asyncio.Protocol):
 
 
 class _Near(_End):
-    """Somebody in this worker. Nothing is read before the other end is there."""
+    """An agent or slot of this worker. Nothing is read before the other end is there."""
 
     def __init__(self, relay: "Relay", *, upgrade: bool) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class _Far(_End):
             if cut[1]:
                 self._early.append(cut[1])
             return
-        self._fail(CannotJoin(f"it answers {head.status} {head.reason} to {_what()}"))
+        self._fail(CannotJoin(f"it responds with {head.status} {head.reason} to {_what()}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(CannotJoin(f"it closed the connection{f' ({exc})' if exc else ''}"))
@@ -265,7 +265,7 @@ def _explained(error: Exception, given: settings.RemoteManager) -> str:
             f"{error.verify_message}"
         )
     if isinstance(error, TimeoutError):
-        return f"no answer within {JOIN_S:g} s"
+        return f"no response within {JOIN_S:g} s"
     return str(error) or type(error).__name__
 
 

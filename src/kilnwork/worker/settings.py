@@ -1,4 +1,4 @@
-"""What a worker is told by its Pod: the channel, who it is, how many slots it offers.
+"""Settings of a worker, from the environment of its Pod: the channel, its identity, its slots.
 
 Read once at start from the environment that the TaskCluster controller gives the container. The
 channel token itself is in a file, so that no task, process list or dump shows it.
@@ -39,7 +39,7 @@ OWN_VARIABLES = frozenset(
 
 DEFAULT_MEMORY_SHARE = 0.95
 """The rest is what a task may take between two samples and until it is gone; with a lower share
-that much memory is there and nobody may use it."""
+that much memory would never be used."""
 
 VOLUME = Path("/var/run/kilnwork")
 """Where a volume is mounted that the worker shares with the containers of its attempts."""

@@ -3,7 +3,7 @@
 Started by executor `pod` as a native sidecar (KEP-753) of an attempt's Pod: makes the files that
 docs/reference/worker-contract.md promises, in a volume that all containers of the Pod share, waits
 until the others have ended, and leaves their result as its termination message. The dispatcher is
-connected to when somebody connects to the socket, or for inputs. The socket appears, by a rename,
+connected to when a client connects to the socket, or for inputs. The socket appears, by a rename,
 when all else is there: that is what the hook waits for that keeps back the other containers. By
 which user other containers may run does not matter: what is made here is for everybody in the Pod.
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 READY_S = 60
-"""How long inputs may take; after that the sidecar ends, and is started anew."""
+"""How long inputs may take; after that the sidecar ends, and the kubelet starts it again."""
 
 READY = ".ready"
 """Name of the pipe that the hook waits at, see `executors.pod.sidecar`."""
@@ -121,7 +121,7 @@ def _module(name: str) -> "Any":
 
 
 def _is_wanted(listener: Listener, ending: Ending) -> bool:
-    """True when somebody connects, False when the end is near; whatever comes first."""
+    """Return True when a client connects, False when the end is near; whatever comes first."""
     polling = select.poll()
     polling.register(listener.socket.fileno(), select.POLLIN)
     polling.register(ending.descriptor, select.POLLIN)

@@ -1,6 +1,6 @@
 """The calls of the containers of a Pod: their socket, and the link to the dispatcher behind it.
 
-Used by `sidecar` once somebody has connected to the socket, or where there are inputs to be
+Used by `sidecar` once a client has connected to the socket, or where there are inputs to be
 fetched. The calls are those of any task, see `task_socket`; the link is as an agent has it, but for
 one attempt, with nothing to be ended when no dispatcher is there: it is waited for.
 """
@@ -99,7 +99,7 @@ class _Sidecar:
             await background.stop()
 
     async def _linked(self, link: peer.Peer) -> None:
-        """Hold the link. One that is refused for good leaves calls without a response: whoever
+        """Hold the link. After a final refusal calls get no response: the client that
         makes them belongs to an attempt that is over."""
         try:
             await link.serve()
@@ -153,7 +153,7 @@ class _Sidecar:
         """Nothing is reported by this link."""
 
     def lease_ended(self) -> None:
-        """The link is made anew; the attempt goes on."""
+        """A new link stands; the attempt goes on."""
 
 
 def _write(path: Path, content: bytes) -> None:

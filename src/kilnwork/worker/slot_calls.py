@@ -24,8 +24,8 @@ class StackLevel:
     then, and what has run on top since; `below`: what it runs on top of; `usage`: what it has used
     itself, once it is over. `stop`: why it is to end, "" as long as it may run. `raised`: Cancelled
     was raised in it. `call_waits`: how often it waits: its main thread, coroutines and threads of
-    its own. `announced`: what the dispatcher was told of that. `inner`: what user code sees of it.
-    The defaults are of the class: one is made for every call.
+    its own. `announced`: the message that has reported that to the dispatcher. `inner`: what user
+    code sees of it. The defaults are of the class: one is made for every call.
     """
 
     began = 0.0

@@ -1,17 +1,17 @@
 """The output of the calls of a slot: from its pipe to the attempt that printed it.
 
 Used by `slot_session`. File descriptors 1 and 2 are one pipe, whose other end is read here: when a
-call ends, which is when the next one may begin to print, and now and then meanwhile. The agent has
-that end too, and reads what a slot that died has left in it. What is printed goes to the dispatcher
-and, line by line, to the worker's own output. A call that prints faster than that can be passed on
-is not held up: what is oldest of it is dropped, the end is kept, and its log says how much is
-missing.
+call ends, since the next one may print then, and now and then meanwhile. The agent has that end
+too, and reads what a slot that died has left in it. What is printed goes to the dispatcher and,
+line by line, to the worker's own output. A call that prints faster than that does not wait: its
+oldest output is dropped, the end is kept, and its log says how much is missing.
 """
 
 import array
 import collections
 import contextlib
 import fcntl
+import math
 import os
 import select
 import stat
@@ -26,13 +26,13 @@ from kilnwork.worker import lines, slot_calls, slot_page
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20
-"""So much may be printed at once before somebody has to read; Linux allows it to everybody."""
+"""So much may be printed at once before it has to be read; Linux allows it to every user."""
 
 KEPT_BYTES = 1 << 20
 """Of what was sent last, to be sent again on a new connection."""
 
 AWAY_BYTES = KEPT_BYTES // 2
-"""So much is read while nobody can be told of it."""
+"""So much is read while it cannot be sent."""
 
 MAX_READ_BYTES = 16 << 20
 """At one look: a process may print faster than we read."""
@@ -42,6 +42,20 @@ TAIL_BYTES = 8 << 20
 
 BUSY_BYTES = 256 * 1024
 """Read at one look: more will be there at once. Meanwhile so much is passed on at each look."""
+
+WHOLE_BYTES = 16 << 20
+"""After so much of one call, which is what a log holds, output is passed on only now and then while
+much is printed: the call waits whenever its pipe is full, and it is not read meanwhile."""
+
+PIECE_S = 0.01
+PACE_S = 0.05
+PACE_SHARE = 4
+"""Then that takes about so long each time, with a pause between of `PACE_S` or of so many times
+what it took: the worker's own output may have a slow reader, such as a node that keeps the Pod's
+log."""
+
+STDOUT_TAIL_BYTES = 1 << 20
+"""Where output was dropped, so much of the end goes to the worker's own output."""
 
 BUSY_MS = 1
 MAX_PAUSES = 16
@@ -63,11 +77,14 @@ class SlotOutput:
         *,
         send: Callable[[messages.Log], None],
         room: Callable[[], bool],
+        monotonic: Callable[[], float],
     ) -> None:
         self._reading, self._writing = reading, writing = pipe
         self._page = page
         self._send = send
         self._room = room
+        self._monotonic = monotonic
+        self._next_piece_at = 0.0
         self._away_bytes = 0
         self._shared = SharedOutput(os.dup(_STDOUT))
         self._lines = lines.Lines(self._shared)
@@ -79,7 +96,7 @@ class SlotOutput:
         self._count = array.array("i", [0])
         self._out: TextIO
         self._err: TextIO
-        with contextlib.suppress(OSError):  # somebody has too many large pipes already
+        with contextlib.suppress(OSError):  # the user's limit of memory in pipes is reached
             fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._inode = os.fstat(writing).st_ino
         self._nothing = select.poll()
@@ -113,8 +130,21 @@ class SlotOutput:
         count = self._take(level, most)
         self._away_bytes += count
         busy = count >= BUSY_BYTES
-        self._pass_on(level, BUSY_BYTES if busy else self._late_bytes)
+        most = BUSY_BYTES if busy else self._late_bytes
+        if level.printed <= WHOLE_BYTES:
+            self._pass_on(level, most)
+        else:
+            self._pass_on_piece(level, most)
         return busy
+
+    def _pass_on_piece(self, level: slot_calls.StackLevel, most: int) -> None:
+        """Pass on what goes within `PIECE_S`, if it is time for that: a slow reader of the worker's
+        own output blocks us, and with us the call as soon as its pipe is full."""
+        began = self._monotonic()
+        if began >= self._next_piece_at:
+            self._pass_on(level, most, until=began + PIECE_S)
+            ended = self._monotonic()
+            self._next_piece_at = ended + max(PACE_S, PACE_SHARE * (ended - began))
 
     def _take(self, level: slot_calls.StackLevel, most: int) -> int:
         """Read what the agent has read for us and what is in the pipe, but not for ever; how many
@@ -147,12 +177,15 @@ class SlotOutput:
             self._dropped += gone
         return len(data)
 
-    def _pass_on(self, level: slot_calls.StackLevel, most: int) -> None:
-        """Send about so many bytes of what is late, the oldest first."""
+    def _pass_on(self, level: slot_calls.StackLevel, most: int, *, until: float = math.inf) -> None:
+        """Send about so many bytes of what is late, the oldest first; no more when it is
+        `until`."""
+        skipped = 0  # of what the worker's own output would get
         if most and self._dropped:
-            self._lines.write(attempts.dropped_line(self._dropped))
+            skipped = max(0, min(most, self._late_bytes) - STDOUT_TAIL_BYTES)
+            self._lines.write(attempts.dropped_line(self._dropped + skipped))
             self._dropped = 0
-        while self._late and most > 0:
+        while self._late and most > 0 and self._monotonic() < until:
             data = self._late.popleft()
             offset = level.printed - self._late_bytes
             self._late_bytes -= len(data)
@@ -162,7 +195,9 @@ class SlotOutput:
                 message = messages.Log(level.ref, offset + at, piece)
                 self._keep(message)
                 self._send(message)
-                self._lines.write(piece)
+                if skipped < len(piece):
+                    self._lines.write(piece[skipped:])
+                skipped = max(0, skipped - len(piece))
 
     def repair(self) -> None:
         """Whatever a call has done to 1 and 2, `sys.stdout` and `sys.stderr`: they are ours."""

@@ -6,7 +6,7 @@ and then flips the byte, so whatever ends it in between, the agent reads a whole
 
 Behind the page is the *spill*: output that the agent has read from the slot's pipe because the slot
 could not, for the slot to read later, so that it remains the one who passes output on, in order.
-Whoever of the two reads from the pipe holds the page's lock.
+The one that reads from the pipe holds the page's lock.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class SlotPage:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else reads from the pipe meanwhile. Ends with the process at the latest."""
+        """Keep the agent from reading the pipe meanwhile. Ends with the process at the latest."""
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
             yield

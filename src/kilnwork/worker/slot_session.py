@@ -3,7 +3,7 @@
 Used by `slot`. It is a `Session` as drivers have one, so that what a task submits goes over the
 slot's own link, with the running attempt as parent. The main thread runs user code; messages are
 read by whichever thread waits, or by that of the link while user code runs. A task that waits for
-others lets go of its slot, and may run those others on top of itself, in place.
+others releases its slot, and may run those others on top of itself, in place.
 """
 
 import math
@@ -92,7 +92,9 @@ class SlotSession(session.Session):
         self._execution = execution.Execution(self, clock=clock, ask=self._variables.request)
         self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution.guard = self._guard
-        self._output = slot_output.SlotOutput(pipe, page, send=self._send, room=self._is_read)
+        self._output = slot_output.SlotOutput(
+            pipe, page, send=self._send, room=self._is_read, monotonic=self._monotonic
+        )
         self._ended_bytes = 0
         self._flush_at = 0.0
         self._forked = False
@@ -185,7 +187,7 @@ class SlotSession(session.Session):
             self._flush_at = now + FLUSH_S
 
     def _tidy(self, where: int) -> None:
-        """What a call may leave behind and the next would trip over, or whoever it ran on top of.
+        """Undo what a call may leave behind that would disturb the next one, or the one below it.
 
         `where`: the working directory, as a descriptor.
         """
@@ -343,10 +345,12 @@ class SlotSession(session.Session):
         super().tick()
         with self._held.lock:
             level = self._stack[-1] if self._stack else None
-            self.tick_s = STARTED_S
+            tick_s, self.tick_s = self.tick_s, STARTED_S
             if level is not None:
                 busy = self._output.drain_some(level)
-                self.tick_s = BUSY_S if busy else STARTED_S
+                # Not at once seldom again: its pipe may be empty for a moment, and full a
+                # millisecond later.
+                self.tick_s = BUSY_S if busy else min(2 * tick_s, STARTED_S)
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:
                     self.link.send(self._held.started(level))
@@ -356,7 +360,7 @@ class SlotSession(session.Session):
             self._guard.ask()
 
     def gone(self, error: Exception) -> None:
-        """Nobody would hear of anything any more."""
+        """End the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
             super().gone(error)
         elif self._stack:
@@ -365,7 +369,7 @@ class SlotSession(session.Session):
             os._exit(0)
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """A call says how far it is; nobody needs each of it."""
+        """Send how far a call is; any of these may be lost."""
         self.link.send(messages.Progress(ref, fraction, message))
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:

@@ -1,4 +1,4 @@
-"""The slots of this worker: opened and killed as told, and what is said of their end.
+"""The slots of this worker: opened and killed on request, and reported when they have ended.
 
 Used by `agent`. What a slot runs is between it and the dispatcher; the agent knows only the page,
 on which the slot keeps what is on top, and the end of the pipe for output, in which a slot that
@@ -138,7 +138,7 @@ class Slots:
         )
 
     def gone(self, report: zygote_link.SlotEnded) -> None:
-        """A slot has ended; what runs in no slot any more is told after its last words."""
+        """A slot has ended: report that, after its last output."""
         slot = self._slots[report.slot]
         top = slot.page.read()
         if report.code == -signal.SIGKILL and not (slot.asked or slot.reason):
@@ -161,8 +161,8 @@ class Slots:
     async def drain_full_pipes(self) -> None:
         """Now and then take the output of slots that do not read it themselves, for ever.
 
-        A slot reads its own output, but cannot while native code prints without ever letting go of
-        the interpreter, and that code waits until somebody has read.
+        A slot reads its own output, but cannot while native code prints without ever releasing the
+        interpreter lock, and that code waits until its output was read.
         """
         while True:
             await asyncio.sleep(DRAIN_S)
@@ -207,7 +207,7 @@ class Slots:
         log.debug("slot over", extra={"slot": name.hex(), "code": code, "proof": report.proof})
 
     def _send_last_words(self, slot: _Slot, top: slot_page.RunningAttempt | None) -> None:
-        """What nobody has read from the pipe belongs to what ran last."""
+        """Send what is left in the pipe as output of what ran last."""
         copied = lines.Lines(self._stdout)
         offset = 0 if top is None else top.printed
         for data in _last_words(slot):

@@ -20,9 +20,9 @@ _PIECE = select.PIPE_BUF
 
 
 class StdoutWriter:
-    """Writes to `descriptor` without blocking; gives up quietly when nobody can read it any more.
+    """Writes to `descriptor` without blocking; stops quietly when its reader is gone.
 
-    The descriptor's flags are left alone: they are shared with whoever else has it.
+    The descriptor's flags are left alone: other processes that have the descriptor share them.
     """
 
     def __init__(self, descriptor: int = 1) -> None:

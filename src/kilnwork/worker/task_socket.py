@@ -1,7 +1,7 @@
 """What a running task may ask for on its KILN_SOCKET: children, their state, showing progress.
 
 Used by `attempt`, and by `sidecar_calls` for attempts in Pods: one per attempt, so that the parent
-is whoever holds the socket, never a field. The calls are docs/reference/worker-contract.md.
+is the attempt that has the socket, never a field. The calls are docs/reference/worker-contract.md.
 Responses of the dispatcher are passed on as they are.
 """
 
@@ -148,7 +148,7 @@ class TaskSocket:
 
 
 async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http.UnixHttpServer:
-    """Answer on a listening socket, which is taken over, until the server is closed."""
+    """Serve a listening socket, which is taken over, until the server is closed."""
     server = unix_http.UnixHttpServer(calls.handle)
     await server.start(listener)
     return server

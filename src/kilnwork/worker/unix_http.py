@@ -1,9 +1,9 @@
 """A small HTTP/1.1 server on one Unix socket: enough for curl and any HTTP library.
 
-Used by `task_socket`, which gives it the answers. One request at a time per connection, keep-alive,
+Used by `task_socket`, which handles the requests. One request at a time per connection, keep-alive,
 `Content-Length` and chunked bodies, `Expect: 100-continue`. A client that closes its side is gone,
-and its request is given up. Not for the open network: whoever can
-reach the socket is the task itself. What is too large or no HTTP is refused, and harms no one else.
+and its request is cancelled. Not for the open network: only the task itself can reach the socket.
+What is too large or no HTTP is refused, and harms no one else.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer; `body` is JSON or empty."""
+    """One response; `body` is JSON or empty."""
 
     status: int
     body: bytes = b""
@@ -50,7 +50,7 @@ class HttpResponse:
 
 
 class HttpError(errors.KilnError):
-    """The request is answered with `status` and its message."""
+    """The request fails: the response has `status` and the message."""
 
     def __init__(self, status: int, message: str, *, allow: str = "") -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class HttpError(errors.KilnError):
 
 
 Handle = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Answers one request; raises `HttpError`. Cancelled when the connection closes."""
+"""Handles one request; raises `HttpError`. Cancelled when the connection closes."""
 
 
 class UnixHttpServer:
@@ -82,7 +82,7 @@ class UnixHttpServer:
         self._server = await loop.create_unix_server(self._connect, sock=listener)
 
     async def close(self) -> None:
-        """Close socket and connections; requests under way get no answer."""
+        """Close socket and connections; requests under way get no response."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -173,7 +173,7 @@ class _Connection(asyncio.Protocol):
         if len(self._queue) > MAX_PIPELINED:
             raise HttpError(503, f"more than {MAX_PIPELINED} requests at a time on a connection")
         if self._responding is None:
-            self._responding = self._background.start("answer", self._respond_to_all())
+            self._responding = self._background.start("respond", self._respond_to_all())
 
     def _head(self, count: int) -> None:
         self._head_bytes += count
@@ -192,11 +192,11 @@ class _Connection(asyncio.Protocol):
         except HttpError as error:
             return error.reply()
         except Exception:
-            log.exception("a request of a task could not be answered")
-            return HttpError(500, "the worker failed to answer; see its log").reply()
+            log.exception("a request of a task failed")
+            return HttpError(500, "the request failed in the worker; see its log").reply()
 
     def _refuse(self, error: HttpError) -> None:
-        """Answer, then hear no more of what is still sent, until it ends."""
+        """Respond, then drop what is still sent until the client has closed."""
         if self._transport is None or self._closing:
             return
         self._closing = True

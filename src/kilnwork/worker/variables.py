@@ -12,7 +12,7 @@ from kilnwork.worker import slot_calls
 
 
 class VariableRequests:
-    """What a slot asks the dispatcher for, until it is answered; again on each new link."""
+    """Requests for variables that have no response yet; sent again on each new link."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class VariableRequests:
         self._responses: dict[int, messages.Response] = {}
 
     def request(self, level: slot_calls.StackLevel) -> messages.Response:
-        """Wait for the response. Raises Cancelled if the call is told to stop meanwhile."""
+        """Wait for the response. Raises Cancelled if the call is to stop meanwhile."""
         self._serial += 1
         serial = self._serial
         self._open[serial] = level.ref

@@ -14,6 +14,7 @@ import pytest
 
 from kilnwork.data import blobs, errors
 from kilnwork.kit import clock
+from support import small_disks
 
 HOUR = 3600.0
 LARGE = 3 << 20
@@ -279,3 +280,15 @@ def test_strange_files_are_left_alone(kept: blobs.Blobs) -> None:
     (kept.path(digest).parent / "abcd").touch()
     (kept.directory / "zz").touch()
     assert modified(kept) == [(digest, False)]
+
+
+def test_a_blob_leaves_the_room_of_the_journal(tmp_path: Path) -> None:
+    with small_disks.mounted(tmp_path, mib=32) as disk:
+        kept = blobs.Blobs(disk / "default", durable=True)
+        digest, _ = kept.put([bytes(28 << 20)])
+        with pytest.raises(errors.BlobNotWritten, match="room that is kept for the journal"):
+            kept.put([b"x" * (3 << 20)])
+        assert [entry.digest for entry in kept.entries()] == [digest]
+        assert not [file for file in files(disk) if ".new-" in file.name]
+        volatile = blobs.Blobs(disk / "default", durable=False)
+        assert volatile.put([b"x" * (3 << 20)])[1] == 3 << 20

@@ -95,7 +95,7 @@ def test_whoever_appends_last_writes_alone(store: local.LocalStore) -> None:
     old.write(b"what came")
     new = growing.append(growing.opened(store, "u"), 0)
     new.write(b"new")
-    with pytest.raises(errors.ObjectChanged, match="somebody else"):
+    with pytest.raises(errors.ObjectChanged, match="another client"):
         old.write(b" and is too late")
     old.abort()
     assert new.keep() == 3

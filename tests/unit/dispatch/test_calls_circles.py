@@ -5,14 +5,14 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
-from support import told_calls
-from support.told_calls import World, said, with_call
+from support import scripted_calls
+from support.scripted_calls import World, said, with_call
 
 STOPPED = attempts.Ending.STOPPED
 
 
 def spawn(world: World, parent: ids.TaskId, *needs: ids.TaskId) -> ids.TaskId:
-    return told_calls.spawn(world, parent, needs=needs)
+    return scripted_calls.spawn(world, parent, needs=needs)
 
 
 def asked_to_stop(world: World) -> list[ids.TaskId]:
@@ -67,7 +67,7 @@ def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> Non
     world, parent = with_call(slots=4)
     child = spawn(world, parent)
     player, ref = world.holder(parent), world.task(parent).ref
-    world.tell(inputs.Waiting(player.link, ref, (parent, child), **how))
+    world.apply(inputs.Waiting(player.link, ref, (parent, child), **how))
     assert not asked_to_stop(world)
 
 

@@ -5,23 +5,23 @@ from typing import Any
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions, views
-from support import told_calls
-from support.told_calls import World, said, spec
+from support import scripted_calls
+from support.scripted_calls import World, said, spec
 
 FAILED = attempts.Ending.FAILED
 RETRY = api_task.Retry(max_attempts=3, delay_seconds=0)
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    return told_calls.world_of(template or spec(retry=RETRY), **({"slots": 2} | options))
+    return scripted_calls.world_of(template or spec(retry=RETRY), **({"slots": 2} | options))
 
 
 def test_invariant_1_an_accepted_call_is_written_and_repeating_it_changes_nothing() -> None:
     world = world_of()
-    item = calls.CallItem(7, told_calls.task_id(7), 1, told_calls.ARGUMENTS)
-    world.machine.handle(inputs.SubmitCalls(told_calls.DRIVER, (item, item)), world.now)
+    item = calls.CallItem(7, scripted_calls.task_id(7), 1, scripted_calls.ARGUMENTS)
+    world.machine.handle(inputs.SubmitCalls(scripted_calls.DRIVER, (item, item)), world.now)
     batch = world.machine.take(world.now)
-    assert batch.accepted == {told_calls.DRIVER: 7}
+    assert batch.accepted == {scripted_calls.DRIVER: 7}
     assert [task.id for task in batch.dirty] == [item.task]
     assert len(batch.templates) <= 1
 
@@ -36,7 +36,7 @@ def test_invariant_2_an_attempt_is_reserved_before_it_starts_and_only_the_newest
     late = calls.CallEnd(
         first, attempts.Ending.SUCCEEDED, "Succeeded", "", None, world.now.wall, 0.1
     )
-    world.tell(inputs.CallsEnded(player.link, 99, (late,)))
+    world.apply(inputs.CallsEnded(player.link, 99, (late,)))
     assert not world.task(task).state.final
 
 
@@ -48,7 +48,7 @@ def test_invariant_3_a_result_goes_out_with_the_batch_that_writes_it() -> None:
     world.machine.handle(inputs.CallsEnded(player.link, 1, (end,)), world.now)
     batch = world.machine.take(world.now)
     assert [one.id for one in batch.dirty] == [task]
-    assert [result.number for result in batch.results[told_calls.DRIVER]] == [1]
+    assert [result.number for result in batch.results[scripted_calls.DRIVER]] == [1]
     assert batch.acknowledged == {player.link: 1}
 
 
@@ -63,7 +63,7 @@ def test_invariant_4_user_code_runs_again_only_after_a_loss_or_an_allowed_retry(
 def test_invariant_5_killed_means_proof() -> None:
     world = world_of()
     (task,) = world.submit()
-    world.tell(inputs.Kill(task, "Killed"))
+    world.apply(inputs.Kill(task, "Killed"))
     assert said(world.task(task)) == ("Killing", "Killed")
     world.die(world.holder(task), running=task, code=137, asked=True)
     assert (said(world.task(task)), world.task(task).stopped) == (("Killed", "Killed"), True)
@@ -89,7 +89,7 @@ def test_invariant_7_children_outlive_their_parent() -> None:
     world.define(spec("m:child"), link=player.link)
     (child,) = world.submit(link=player.link, parent=world.task(parent).ref, ordinal=1)
     world.end(parent)
-    world.tell(inputs.Kill(parent, "Killed"))
+    world.apply(inputs.Kill(parent, "Killed"))
     assert world.holds(child)
     world.end(child)
     assert said(world.task(child)) == ("Success", "Succeeded")
@@ -102,7 +102,7 @@ def test_invariant_8_of_two_slots_that_have_an_attempt_only_the_newest_counts() 
     world.give_back(player, [ref])
     assert world.task(task).attempt == 2
     stale = calls.CallEnd(ref, FAILED, "Raised", "", None, world.now.wall, 0.1)
-    world.tell(inputs.CallsEnded(player.link, 99, (stale,)))
+    world.apply(inputs.CallsEnded(player.link, 99, (stale,)))
     assert said(world.task(task)) == ("Staging", "Starting")
     assert world.task(task).failures == 0
 
@@ -111,9 +111,9 @@ def test_invariant_9_everything_that_waits_says_why() -> None:
     world = world_of(slots=1)
     (running, queued) = world.submit(2)
     (needing,) = world.submit(needs=(running,))
-    world.tell(inputs.Suspend(queued, True))
+    world.apply(inputs.Suspend(queued, True))
     assert said(world.task(queued)) == ("Pending", "Suspended")
-    world.tell(inputs.Suspend(queued, False))
+    world.apply(inputs.Suspend(queued, False))
     shown = views.shown_reason(world.task(queued))
     assert shown is not None
     assert str(shown[0]) == "NoFreeSlot"

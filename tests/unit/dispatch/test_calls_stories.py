@@ -119,7 +119,7 @@ class CallStories(RuleBasedStateMachine):
         slot = self.a_running_slot(dice)
         if slot is not None and slot.running is not None:
             slot.serial += 1
-            self.world.tell(inputs.Started(slot.link, slot.serial, slot.running, self.world.wall))
+            self.world.apply(inputs.Started(slot.link, slot.serial, slot.running, self.world.wall))
 
     @precondition(lambda self: self.world.order)
     @rule(seed=SEEDS)
@@ -136,17 +136,17 @@ class CallStories(RuleBasedStateMachine):
     @rule(seed=SEEDS, recursive=st.booleans())
     def cancel(self, *, seed: int, recursive: bool) -> None:
         task = random.Random(seed).choice(self.world.order)
-        self.world.tell(inputs.CancelTasks(self.world.driver, (task,), recursive))
+        self.world.apply(inputs.CancelTasks(self.world.driver, (task,), recursive))
 
     @precondition(lambda self: self.world.order)
     @rule(seed=SEEDS, suspended=st.booleans())
-    def hold_back_or_let_go(self, *, seed: int, suspended: bool) -> None:
+    def suspend_or_resume(self, *, seed: int, suspended: bool) -> None:
         task = random.Random(seed).choice(self.world.order)
-        self.world.tell(inputs.Suspend(task, suspended))
+        self.world.apply(inputs.Suspend(task, suspended))
 
     @rule()
     def driver_comes_back(self) -> None:
-        self.world.tell(inputs.LinkClosed(self.world.driver))
+        self.world.apply(inputs.LinkClosed(self.world.driver))
         self.world.attach()
 
     @precondition(lambda self: len(self.world.agents) < 3)
@@ -159,7 +159,7 @@ class CallStories(RuleBasedStateMachine):
     def agent_is_cut_off(self, *, seed: int, returns: bool) -> None:
         agent = random.Random(seed).choice(self.world.connected())
         link, agent.link = agent.link, 0
-        self.world.tell(inputs.LinkClosed(link))
+        self.world.apply(inputs.LinkClosed(link))
         if returns:
             self.world.join(agent)
 
@@ -177,10 +177,10 @@ class CallStories(RuleBasedStateMachine):
         agent = world.agents.pop(random.Random(seed).randrange(len(world.agents)))
         links = [agent.link, *(slot.link for slot in agent.slots.values())]
         if vanishes:
-            world.tell(inputs.WorkerGone(agent.pod_uid))
+            world.apply(inputs.WorkerGone(agent.pod_uid))
         for link in links:
             if link:
-                world.tell(inputs.LinkClosed(link))
+                world.apply(inputs.LinkClosed(link))
         if not vanishes:
             world.agent_comes(agent.pod_uid)
 
@@ -189,7 +189,7 @@ class CallStories(RuleBasedStateMachine):
     def slot_is_cut_off(self, *, seed: int, returns: bool) -> None:
         slot = random.Random(seed).choice(self.world.linked())
         link, slot.link = slot.link, 0
-        self.world.tell(inputs.LinkClosed(link))
+        self.world.apply(inputs.LinkClosed(link))
         if returns and slot.agent.link:
             self.world.slot_joins(slot)
 
@@ -219,7 +219,7 @@ class CallStories(RuleBasedStateMachine):
     @rule(seed=SEEDS)
     def a_report_comes_twice(self, seed: int) -> None:
         before = dict(self.world.finals)
-        self.world.tell(random.Random(seed).choice(self.world.late))
+        self.world.apply(random.Random(seed).choice(self.world.late))
         assert before == self.world.finals
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 11.0]), renews=st.booleans())
@@ -230,7 +230,7 @@ class CallStories(RuleBasedStateMachine):
     def it_holds(self) -> None:
         mem = self.world.memory
         call_checks.every_task_is_somewhere(mem)
-        call_checks.seats_are_counted_right(mem)
+        call_checks.reservations_are_counted_right(mem)
         call_checks.nothing_waits_beside_an_idle_slot(mem)
         call_checks.slots_open_where_calls_wait(mem)
         call_checks.who_is_served_in_place_waits_there(mem)
@@ -241,7 +241,7 @@ class CallStories(RuleBasedStateMachine):
         """In the end everything ends: good agents, enough time, and every result arrives."""
         world = self.world
         for task in list(world.memory.tasks):
-            world.tell(inputs.Suspend(task, False))
+            world.apply(inputs.Suspend(task, False))
         for _ in range(400):
             if not world.memory.tasks:
                 break
@@ -289,7 +289,7 @@ class JournalWorld(call_world.World):
 
 
 class CallCrashStories(CallStories):
-    """The same with a real journal, from which the dispatcher starts anew after a SIGKILL."""
+    """The same with a real journal, from which the dispatcher starts again after a SIGKILL."""
 
     def make_world(self) -> call_world.World:
         self.directory = tempfile.TemporaryDirectory()

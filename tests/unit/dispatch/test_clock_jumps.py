@@ -3,18 +3,18 @@
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs
-from support import told_machine
+from support import scripted_machine
 
 FAILED = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit code 1", exit_code=1)
 _S = api_task.State
 
 
-def turn_back(world: told_machine.World, seconds: float) -> None:
+def turn_back(world: scripted_machine.World, seconds: float) -> None:
     world.now = inputs.Moment(world.now.wall - seconds, world.now.mono)
 
 
 def test_a_running_timeout_is_not_put_off() -> None:
-    world = told_machine.World()
+    world = scripted_machine.World()
     world.join()
     task = world.submit(timeouts=api_task.Timeouts(running_seconds=10, kill_grace_seconds=1))
     turn_back(world, 3600)
@@ -24,7 +24,7 @@ def test_a_running_timeout_is_not_put_off() -> None:
 
 
 def test_a_retry_is_not_put_off() -> None:
-    world = told_machine.World()
+    world = scripted_machine.World()
     world.join()
     task = world.submit(retry=api_task.Retry(max_attempts=2, delay_seconds=5, jitter=0))
     world.report(task)
@@ -35,7 +35,7 @@ def test_a_retry_is_not_put_off() -> None:
 
 
 def test_times_of_a_run_never_go_backwards() -> None:
-    world = told_machine.World()
+    world = scripted_machine.World()
     world.join()
     task = world.submit()
     turn_back(world, 3600)

@@ -9,7 +9,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
-from support import told_calls
+from support import scripted_calls
 
 R = reasons.Reason
 S = api_task.State
@@ -19,38 +19,38 @@ POD = api_task.PodTemplate(spec={})
 RUN, STOP = instructions.RunAttempt, instructions.StopAttempt
 
 
-class World(told_calls.World):
+class World(scripted_calls.World):
     """A driver whose template 1 is a call in a Pod, executor `pod`, and a worker with a slot."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(slots=1)
-        self.tell(inputs.JoinExecutor(EXECUTOR, "pod", 100))
+        self.apply(inputs.JoinExecutor(EXECUTOR, "pod", 100))
         self.driver()
-        self.define(told_calls.spec(pod=POD, **fields))
-        self.define(told_calls.spec("m:in_slot"), number=2)
+        self.define(scripted_calls.spec(pod=POD, **fields))
+        self.define(scripted_calls.spec("m:in_slot"), number=2)
 
     def call(self, **item: Any) -> records.Task:
         (task,) = self.submit(**item)
         return self.task(task)
 
-    def process(self, task: records.Task, link: int = LINK) -> told_calls.SlotPlayer:
+    def process(self, task: records.Task, link: int = LINK) -> scripted_calls.SlotPlayer:
         """The process of the newest attempt is there."""
-        player = self.by_link[link] = told_calls.SlotPlayer(b"")
-        self.tell(inputs.JoinCall(link, task.ref, "ns"))
+        player = self.by_link[link] = scripted_calls.SlotPlayer(b"")
+        self.apply(inputs.JoinCall(link, task.ref, "ns"))
         return player
 
     def report(self, task: records.Task, ending: E, *, link: int = LINK, **fields: Any) -> None:
-        reason, payload = R.SUCCEEDED, told_calls.RESULT
+        reason, payload = R.SUCCEEDED, scripted_calls.RESULT
         if ending is not E.SUCCEEDED:
-            reason, payload = R.RAISED, told_calls.ERROR
+            reason, payload = R.RAISED, scripted_calls.ERROR
         end = calls.CallEnd(task.ref, ending, reason, "", payload, self.now.wall, 0.1, **fields)
-        self.tell(inputs.CallsEnded(link, 1, (end,)))
+        self.apply(inputs.CallsEnded(link, 1, (end,)))
 
     def over(self, ref: attempts.AttemptRef, ending: E, reason: str = R.SUCCEEDED) -> None:
         """Its executor sees that an attempt is over."""
-        self.tell(inputs.Finished(EXECUTOR, 0, ref, attempts.Outcome(ending, reason)))
+        self.apply(inputs.Finished(EXECUTOR, 0, ref, attempts.Outcome(ending, reason)))
 
-    def told(self, kind: type[Any]) -> list[attempts.AttemptRef]:
+    def asked(self, kind: type[Any]) -> list[attempts.AttemptRef]:
         return [send.ref for send in self.sent_of(kind) if send.link == EXECUTOR]
 
 
@@ -65,14 +65,14 @@ def world() -> World:
 
 def test_its_executor_gets_it_and_no_worker(world: World) -> None:
     task = world.call()
-    assert world.told(RUN) == [task.ref]
+    assert world.asked(RUN) == [task.ref]
     assert (task.state, task.cluster.is_executor) == (S.STAGING, True)
     assert not world.sent_of(instructions.OpenSlot)
 
 
 def test_those_beyond_the_capacity_wait_and_need_no_slot() -> None:
     world = World()
-    world.tell(inputs.JoinExecutor(EXECUTOR, "pod", 1))
+    world.apply(inputs.JoinExecutor(EXECUTOR, "pod", 1))
     first, second = world.call(), world.call()
     assert (first.state, second.state) == (S.STAGING, S.PENDING)
     assert not world.sent_of(instructions.OpenSlot)
@@ -86,11 +86,11 @@ def test_its_process_gets_the_call_and_its_end_counts_at_once(world: World) -> N
     assert player.has == [task.ref]
     assert state(task) is S.RUNNING
     world.report(task, E.SUCCEEDED)
-    assert (task.state, task.result) == (S.SUCCESS, told_calls.RESULT)
+    assert (task.state, task.result) == (S.SUCCESS, scripted_calls.RESULT)
     assert world.acknowledged[LINK] == 1
     result = world.result(task.number)
     assert result is not None
-    assert result.payload == told_calls.RESULT
+    assert result.payload == scripted_calls.RESULT
     world.over(task.ref, E.SUCCEEDED)  # its Pod, later
     assert state(task) is S.SUCCESS
 
@@ -102,12 +102,12 @@ def test_another_attempt_follows_a_failure_as_the_call_says() -> None:
     world.report(task, E.FAILED)
     assert (task.attempt, task.state) == (2, S.STAGING)
     first = attempts.AttemptRef(task.id, 1, 1)
-    assert world.told(RUN) == [first, task.ref]
+    assert world.asked(RUN) == [first, task.ref]
     world.over(first, E.FAILED)  # the Pod of the first one
     assert (task.attempt, task.state) == (2, S.STAGING)
     world.process(task, NEXT_LINK)
     world.report(task, E.FAILED, link=NEXT_LINK, may_retry=False)
-    assert (task.state, task.reason, task.result) == (S.FAILED, R.RAISED, told_calls.ERROR)
+    assert (task.state, task.reason, task.result) == (S.FAILED, R.RAISED, scripted_calls.ERROR)
 
 
 def test_a_process_that_ends_without_a_report_has_not_returned(world: World) -> None:
@@ -127,8 +127,8 @@ def test_what_ends_a_pod_is_a_loss(world: World) -> None:
 def test_one_that_is_killed_is_killed_when_its_pod_is_over(world: World) -> None:
     task = world.call()
     world.process(task)
-    world.tell(inputs.CancelTasks(told_calls.DRIVER, (task.id,), recursive=True))
-    assert world.told(STOP) == [task.ref]
+    world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (task.id,), recursive=True))
+    assert world.asked(STOP) == [task.ref]
     world.report(task, E.STOPPED)  # says nothing about the rest of the Pod
     assert state(task) is S.KILLING
     world.over(task.ref, E.STOPPED, R.KILLED)
@@ -138,7 +138,7 @@ def test_one_that_is_killed_is_killed_when_its_pod_is_over(world: World) -> None
 def test_an_end_that_came_before_the_kill_counts(world: World) -> None:
     task = world.call()
     world.process(task)
-    world.tell(inputs.CancelTasks(told_calls.DRIVER, (task.id,), recursive=True))
+    world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (task.id,), recursive=True))
     world.report(task, E.SUCCEEDED)
     assert state(task) is S.SUCCESS
 
@@ -148,7 +148,7 @@ def test_a_timeout_stops_its_pod() -> None:
     task = world.call()
     world.process(task)
     world.after(6)
-    assert world.told(STOP) == [task.ref]
+    assert world.asked(STOP) == [task.ref]
     world.over(task.ref, E.STOPPED, R.TIMED_OUT)
     assert (task.state, task.reason) == (S.FAILED, R.TIMED_OUT)
 
@@ -157,40 +157,40 @@ def test_it_has_children_which_a_further_attempt_finds() -> None:
     world = World(retry=api_task.Retry(max_attempts=2, delay_seconds=0))
     task = world.call()
     world.process(task)
-    world.define(told_calls.spec("m:child"), link=LINK)
+    world.define(scripted_calls.spec("m:child"), link=LINK)
     child = world.call(link=LINK, parent=task.ref, ordinal=1)
     assert (child.parent, child.siblings) == (task.ref, task.family)
     world.report(task, E.FAILED)
     world.process(task, NEXT_LINK)
-    world.define(told_calls.spec("m:child"), link=NEXT_LINK)
+    world.define(scripted_calls.spec("m:child"), link=NEXT_LINK)
     world.submit(link=NEXT_LINK, parent=task.ref, ordinal=1)
     (found,) = world.sent_of(instructions.FoundCall)
     assert (found.link, found.task) == (NEXT_LINK, child.id)
     world.end(child.id)
     result = world.results[NEXT_LINK][0]
-    assert (result.state, result.payload) == (S.SUCCESS, told_calls.RESULT)
+    assert (result.state, result.payload) == (S.SUCCESS, scripted_calls.RESULT)
 
 
 def test_it_may_return_the_future_of_a_child(world: World) -> None:
     task = world.call()
     world.process(task)
-    world.define(told_calls.spec("m:child"), link=LINK)
+    world.define(scripted_calls.spec("m:child"), link=LINK)
     child = world.call(link=LINK, parent=task.ref, ordinal=1)
     world.report(task, E.SUCCEEDED, delegate=child.id)
     assert task.reason == R.DELEGATED
     world.end(child.id)
-    assert (task.state, task.result) == (S.SUCCESS, told_calls.RESULT)
+    assert (task.state, task.result) == (S.SUCCESS, scripted_calls.RESULT)
 
 
-def test_nobody_submits_or_reports_for_another_attempt(world: World) -> None:
+def test_no_process_submits_or_reports_for_another_attempt(world: World) -> None:
     mine, other = world.call(), world.call()
     world.process(mine)
-    world.define(told_calls.spec("m:child"), link=LINK)
+    world.define(scripted_calls.spec("m:child"), link=LINK)
     world.submit(link=LINK, parent=other.ref, ordinal=1)
     assert world.results[LINK][0].reason == R.PARENT_KILLED
     world.report(other, E.SUCCEEDED)
-    world.tell(inputs.Yielded(LINK, other.ref, 0, told_calls.RESULT))
-    world.tell(inputs.Progress(LINK, other.ref, model.Progress(0.5, "")))
+    world.apply(inputs.Yielded(LINK, other.ref, 0, scripted_calls.RESULT))
+    world.apply(inputs.Progress(LINK, other.ref, model.Progress(0.5, "")))
     assert (other.state, other.family, other.progress) == (S.STAGING, None, None)
     assert not world.sent_of(instructions.Stream)
 
@@ -198,9 +198,9 @@ def test_nobody_submits_or_reports_for_another_attempt(world: World) -> None:
 def test_what_it_yields_reaches_the_driver(world: World) -> None:
     task = world.call()
     world.process(task)
-    world.tell(inputs.Yielded(LINK, task.ref, 0, told_calls.RESULT))
+    world.apply(inputs.Yielded(LINK, task.ref, 0, scripted_calls.RESULT))
     (stream,) = world.sent_of(instructions.Stream)
-    assert (stream.link, stream.number, stream.index) == (told_calls.DRIVER, task.number, 0)
+    assert (stream.link, stream.number, stream.index) == (scripted_calls.DRIVER, task.number, 0)
 
 
 def test_the_process_of_an_attempt_that_is_over_is_told_so(world: World) -> None:
@@ -220,12 +220,12 @@ def test_one_that_connects_again_takes_the_place_of_its_old_link(world: World) -
     assert player.has == [task.ref]
     world.report(task, E.SUCCEEDED, link=LINK)
     assert state(task) is S.RUNNING
-    world.tell(inputs.LinkClosed(LINK))
+    world.apply(inputs.LinkClosed(LINK))
     world.report(task, E.SUCCEEDED, link=NEXT_LINK)
     assert state(task) is S.SUCCESS
-    world.tell(inputs.LinkClosed(NEXT_LINK))
+    world.apply(inputs.LinkClosed(NEXT_LINK))
     assert not world.memory.attempt_links
-    assert set(world.memory.submitters) == {told_calls.DRIVER, *world.memory.slot_links}
+    assert set(world.memory.submitters) == {scripted_calls.DRIVER, *world.memory.slot_links}
 
 
 def test_results_of_others_go_along_with_it(world: World) -> None:
@@ -235,13 +235,13 @@ def test_results_of_others_go_along_with_it(world: World) -> None:
     world.end(needed)
     assert state(task) is S.STAGING
     assert task.values is not None
-    assert task.values[needed].payload == told_calls.RESULT
+    assert task.values[needed].payload == scripted_calls.RESULT
 
 
 def test_one_that_is_declared_runs_in_the_same_way(world: World) -> None:
-    name = world.declare(900, told_calls.spec("m:f", args=(1,), kwargs={"b": 2}, pod=POD))
+    name = world.declare(900, scripted_calls.spec("m:f", args=(1,), kwargs={"b": 2}, pod=POD))
     task = world.task(name)
-    assert world.told(RUN) == [task.ref]
+    assert world.asked(RUN) == [task.ref]
     world.process(task)
     assert task.arguments == attempts.Payload(attempts.JSON, b'[[1],{"b":2}]')
     world.report(task, E.SUCCEEDED)
@@ -252,8 +252,8 @@ def test_a_slot_that_waits_for_one_does_not_run_it_itself(world: World) -> None:
     (parent,) = world.submit(template=2)
     player = world.holder(parent)
     link = player.link
-    world.define(told_calls.spec(pod=POD), link=link)
-    world.tell(inputs.JoinExecutor(EXECUTOR, "pod", 0))  # so that it waits in the queue
+    world.define(scripted_calls.spec(pod=POD), link=link)
+    world.apply(inputs.JoinExecutor(EXECUTOR, "pod", 0))  # so that it waits in the queue
     child = world.call(link=link, parent=world.task(parent).ref, ordinal=1)
     assert child.ticket is not None
     world.wait(parent, child.id, in_place=True)

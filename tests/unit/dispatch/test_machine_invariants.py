@@ -1,6 +1,6 @@
 """Random stories: whatever happens in whatever order, the invariants of the design hold.
 
-The model is a world of workers that run what they are given, answer, forget, restart and vanish,
+The model is a world of workers that run what they are given, respond, forget, restart and vanish,
 and of people who submit and kill. Time jumps. After every step the machine is checked from outside:
 by what it sends and what it would write.
 """
@@ -77,7 +77,7 @@ class Stories(RuleBasedStateMachine):
     def now(self) -> inputs.Moment:
         return inputs.Moment(self.wall, self.mono)
 
-    def tell(self, item: inputs.Input) -> None:
+    def apply(self, item: inputs.Input) -> None:
         self.machine.handle(item, self.now())
         self.settle()
 
@@ -120,7 +120,7 @@ class Stories(RuleBasedStateMachine):
         task = ids.TaskId(next(self.numbers).to_bytes(16, "big"))
         submission = model.Submission(task=task, namespace="ns", name="t", spec=spec)
         self.submitted.append(submission)
-        self.tell(inputs.Submit(submission))
+        self.apply(inputs.Submit(submission))
 
     @precondition(lambda self: self.submitted)
     @rule(data=st.data())
@@ -129,7 +129,7 @@ class Stories(RuleBasedStateMachine):
         state = self.finals.get((submission.task, submission.spec.run))
         past = None if state is None else inputs.Past(submission.spec.run, state)
         rows = len(self.memory.tasks)
-        self.tell(inputs.Submit(submission, past))
+        self.apply(inputs.Submit(submission, past))
         assert len(self.memory.tasks) == rows
 
     @precondition(lambda self: self.submitted)
@@ -143,18 +143,18 @@ class Stories(RuleBasedStateMachine):
         spec = msgspec.structs.replace(old.spec, run=old.spec.run + 1)
         self.submitted[at] = msgspec.structs.replace(old, spec=spec)
         past = inputs.Past(old.spec.run, state)
-        self.tell(inputs.Submit(self.submitted[at], past, force=True))
+        self.apply(inputs.Submit(self.submitted[at], past, force=True))
 
     @precondition(lambda self: self.submitted)
     @rule(data=st.data())
     def kill(self, data: st.DataObject) -> None:
         submission = data.draw(st.sampled_from(self.submitted))
-        self.tell(inputs.Kill(submission.task, reasons.Reason.KILLED))
+        self.apply(inputs.Kill(submission.task, reasons.Reason.KILLED))
 
     @rule(dice=st.integers(0, 9))
     def close_cluster(self, dice: int) -> None:
         if dice == 0:
-            self.tell(inputs.CloseCluster("ns", "default"))
+            self.apply(inputs.CloseCluster("ns", "default"))
 
     def join(self, agent: Agent) -> None:
         agent.link = next(self.numbers)
@@ -163,7 +163,7 @@ class Stories(RuleBasedStateMachine):
             link=agent.link, session=agent.session, namespace="ns", cluster="default", name="w",
             pod_uid=agent.pod_uid, node="n", slots=2, running=tuple(agent.has),
         )  # fmt: skip
-        self.tell(item)
+        self.apply(item)
 
     @rule()
     def worker_comes(self) -> None:
@@ -176,7 +176,7 @@ class Stories(RuleBasedStateMachine):
         link = data.draw(st.sampled_from(sorted(self.agents)))
         agent = self.agents.pop(link)
         self.lost_agents.append(agent)
-        self.tell(inputs.LinkClosed(link))
+        self.apply(inputs.LinkClosed(link))
 
     @precondition(lambda self: self.lost_agents)
     @rule(forgets=st.booleans())
@@ -196,7 +196,7 @@ class Stories(RuleBasedStateMachine):
     @rule(data=st.data())
     def pod_vanishes(self, data: st.DataObject) -> None:
         link = data.draw(st.sampled_from(sorted(self.agents)))
-        self.tell(inputs.WorkerGone(self.agents[link].pod_uid))
+        self.apply(inputs.WorkerGone(self.agents[link].pod_uid))
         assert link not in self.memory.links
 
     @precondition(lambda self: any(a.has for a in self.agents.values()))
@@ -218,8 +218,8 @@ class Stories(RuleBasedStateMachine):
         agent.has.discard(ref)
         self.old += [started, finished]
         if not silent:
-            self.tell(started)
-        self.tell(finished)
+            self.apply(started)
+        self.apply(finished)
         if before is not None and before.ref == ref:
             assert before.failures <= counted + 1
 
@@ -227,7 +227,7 @@ class Stories(RuleBasedStateMachine):
     @rule(data=st.data())
     def late_report(self, data: st.DataObject) -> None:
         item = data.draw(st.sampled_from(self.old))
-        self.tell(item)
+        self.apply(item)
 
     @precondition(lambda self: self.agents)
     @rule(data=st.data(), key=st.sampled_from(["=a", "=b", "#1"]), digest=st.binary(max_size=1))
@@ -242,19 +242,19 @@ class Stories(RuleBasedStateMachine):
             link=link, serial=1, parent=parent, child_key=key, task=task, name="child",
             spec=api_task.TaskSpec(command=("true",)), inputs=None, digest=digest,
         )  # fmt: skip
-        self.tell(item)
+        self.apply(item)
 
     @precondition(lambda self: self.submitted)
     @rule(data=st.data(), suspended=st.booleans())
-    def hold_back_or_let_go(self, data: st.DataObject, *, suspended: bool) -> None:
+    def suspend_or_resume(self, data: st.DataObject, *, suspended: bool) -> None:
         task = data.draw(st.sampled_from(self.submitted)).task
-        self.tell(inputs.Suspend(task, suspended))
+        self.apply(inputs.Suspend(task, suspended))
 
     @precondition(lambda self: self.finals)
     @rule(data=st.data())
     def object_goes(self, data: st.DataObject) -> None:
         task, _ = data.draw(st.sampled_from(sorted(self.finals)))
-        self.tell(inputs.Release((task,)))
+        self.apply(inputs.Release((task,)))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 11.0]), renews=st.booleans())
     def time_passes(self, *, seconds: float, renews: bool) -> None:
@@ -262,12 +262,12 @@ class Stories(RuleBasedStateMachine):
         self.mono += seconds
         if renews:
             for link in list(self.agents):
-                self.tell(inputs.Renew(link))
-        self.tell(inputs.Tick())
+                self.apply(inputs.Renew(link))
+        self.apply(inputs.Tick())
 
     @rule()
     def dispatcher_stalls(self) -> None:
-        self.tell(inputs.Stalled())
+        self.apply(inputs.Stalled())
 
     @invariant()
     def budgets_hold(self) -> None:
@@ -287,7 +287,7 @@ class Stories(RuleBasedStateMachine):
     def every_task_is_somewhere(self) -> None:
         for task in self.memory.tasks.values():
             assert not task.state.final, "finals are forgotten after their commit"
-            assert task.reason, "whoever waits says why"
+            assert task.reason, "what waits says why"
             holders = [w for w in self.memory.workers.values() if task.id in w.held]
             assert len(holders) <= 1
             if task.state is api_task.State.PENDING:
@@ -307,7 +307,7 @@ class Stories(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end everything ends: good workers, enough time."""
         for task in list(self.memory.tasks):
-            self.tell(inputs.Suspend(task, False))
+            self.apply(inputs.Suspend(task, False))
         for _ in range(200):
             if not self.memory.tasks:
                 return
@@ -318,16 +318,16 @@ class Stories(RuleBasedStateMachine):
                     agent.serial += 1
                     outcome = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
                     agent.has.discard(ref)
-                    self.tell(inputs.Finished(agent.link, agent.serial, ref, outcome))
+                    self.apply(inputs.Finished(agent.link, agent.serial, ref, outcome))
                 for ref in list(self.memory.links[agent.link].unproven):
                     gone = attempts.Outcome(attempts.Ending.STOPPED, "Killed", proof=True)
-                    self.tell(inputs.Finished(agent.link, agent.serial, ref, gone))
+                    self.apply(inputs.Finished(agent.link, agent.serial, ref, gone))
             self.time_passes(seconds=4.0, renews=True)
         raise AssertionError(f"tasks that never end: {self.memory.tasks}")
 
 
 class CrashStories(Stories):
-    """The same with a real journal, from which the dispatcher starts anew after a SIGKILL."""
+    """The same with a real journal, from which the dispatcher starts again after a SIGKILL."""
 
     def __init__(self) -> None:
         super().__init__()

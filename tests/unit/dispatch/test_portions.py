@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from kilnwork.api import reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions, views
-from support import told_calls
-from support.told_calls import World, spec
+from support import scripted_calls
+from support.scripted_calls import World, spec
 
 NODES = ("a", "b")
 
@@ -31,12 +31,12 @@ def world_of(*, slots: int = 1, **held: set[int]) -> World:
 
 def hold(world: World, **held: set[int]) -> None:
     portions = {node: frozenset(found) for node, found in held.items()}
-    world.tell(inputs.SetPortions("ns", "default", portions))
+    world.apply(inputs.SetPortions("ns", "default", portions))
 
 
 def node_of(world: World, number: int) -> str | None:
     """Where a call is, by its number."""
-    worker = world.task(told_calls.task_id(number)).worker
+    worker = world.task(scripted_calls.task_id(number)).worker
     return None if worker is None else worker.node
 
 
@@ -89,7 +89,7 @@ def test_what_waits_in_the_slots_of_a_node_is_not_taken_to_one_without_the_porti
 def test_a_deleted_cluster_ends_tasks_of_portions_too() -> None:
     world = world_of(a={0})
     (task,) = world.submit(template=3)
-    world.tell(inputs.CloseCluster("ns", "default", True))
+    world.apply(inputs.CloseCluster("ns", "default", True))
     assert world.task(task).state is api_task.State.FAILED
 
 

@@ -58,7 +58,7 @@ def test_an_api_server_is_known_by_a_status_or_its_version(script: Script, reque
 
 def test_a_manager_behind_an_api_server_would_not_see_for_whom_we_act() -> None:
     acting = config.Config(server=SERVER, impersonate=config.Impersonation(user="else"))
-    with pytest.raises(errors.AccessDenied, match="acts as somebody else"):
+    with pytest.raises(errors.AccessDenied, match="acts as another user"):
         play(discovery.ask_server(acting), {"/v1/endpoints": (404, STATUS)})
     found, _ = play(discovery.ask_server(acting), {"/v1/endpoints": (200, {"channel": {}})})
     assert found == {"channel": {}}

@@ -184,7 +184,7 @@ def test_an_end_without_proof_is_said() -> None:
     assert job.source.detail(job).stopped is False
 
 
-async def test_a_waiting_job_that_is_killed_replaces_nobody(tmp_path: Path) -> None:
+async def test_a_waiting_job_that_is_killed_replaces_no_other(tmp_path: Path) -> None:
     group = start_queue.Group(config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE)
     async with played_indexes.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes

@@ -197,16 +197,16 @@ async def test_killed_anywhere_the_import_gives_the_same(
 
 
 class AtChunk(Fuse):
-    """Holds the first commit of an import until it is let go; `reached`: it is at it."""
+    """Holds the first commit of an import until it is released; `reached`: it is at it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.reached, self.let_go = threading.Event(), threading.Event()
+        self.reached, self.released = threading.Event(), threading.Event()
 
     def burn(self, what: str) -> None:
         if what == "before commit":
             self.reached.set()
-            assert self.let_go.wait(20)
+            assert self.released.wait(20)
         super().burn(what)
 
 
@@ -224,7 +224,7 @@ async def test_a_stop_does_not_wait_for_the_whole_import(
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    fuse.let_go.set()
+    fuse.released.set()
     await again.stop()
     assert (tmp_path / "jobs.db").exists()
     stopped = imported(tmp_path)

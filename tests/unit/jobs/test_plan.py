@@ -28,7 +28,7 @@ def finish(story: Story) -> None:
             return
         story.happen()
     raise AssertionError(
-        f"no end: {story.job.stage!r} {story.job.busy} {story.job.tasks} {story.told[-40:]}"
+        f"no end: {story.job.stage!r} {story.job.busy} {story.job.tasks} {story.log[-40:]}"
     )
 
 
@@ -44,5 +44,5 @@ def test_any_story_ends_and_a_redrive_makes_it_whole(seed: int) -> None:
         if story.job.verdict is not _O.SUCCEEDED:
             story.redrive()
             finish(story)
-        assert story.job.verdict is _O.SUCCEEDED, story.told[-30:]
+        assert story.job.verdict is _O.SUCCEEDED, story.log[-30:]
         assert story.job.source.progress.records.total == story.manifest.lines

@@ -89,7 +89,7 @@ async def test_the_only_part_that_fails_is_not_one_of_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("parts", [1, 5])
-async def test_a_success_without_a_good_record_is_told(tmp_path: Path, parts: int) -> None:
+async def test_a_success_without_a_good_record_is_reported(tmp_path: Path, parts: int) -> None:
     async with World(tmp_path) as world:
         content = b"no\n\n" * 5
         mapper = {"builtin": "calculator"}

@@ -1,4 +1,4 @@
-"""What ends a job early, how much of it runs at once, what happens when nobody looks after it."""
+"""What ends a job early, how much of it runs at once, and what happens without a service."""
 
 import os
 from collections.abc import Callable
@@ -341,7 +341,7 @@ async def test_watching_hears_of_each_change_and_of_the_end(tmp_path: Path) -> N
         assert world.view(view.id).version == seen[-1].version
 
 
-async def test_what_a_mapper_needs_is_kept_until_nobody_can_want_it(tmp_path: Path) -> None:
+async def test_what_a_mapper_needs_is_kept_until_no_job_can_want_it(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         kept = blobs.Blobs(tmp_path / "blobs" / NS, durable=False, time=world.clock)
         digests = [kept.put([content])[0] for content in (b"mapper", b"reducer")]

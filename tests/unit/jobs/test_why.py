@@ -15,7 +15,7 @@ async def test_a_part_that_is_lost_again_and_again_is_no_lack_of_slots(tmp_path:
         world.dispatcher.begin(entry)
         entry.message = "attempt 1 ended with ProcessKilled"
         world.dispatcher.lose(entry)
-        await world.until(lambda: world.view(job).reason == "Retrying", step=False, what="told")
+        await world.until(lambda: world.view(job).reason == "Retrying", step=False, what="shown")
         assert (
             world.view(job).message == "part 1 is tried again: attempt 1 ended with ProcessKilled"
         )

@@ -227,6 +227,7 @@ def outcome(
         (reasons.Reason.PENDING_TIMED_OUT, TimeoutError),
         (reasons.Reason.LOST_TOO_OFTEN, kilnwork.TaskLost),
         (reasons.Reason.KEY_TAKEN, kilnwork.KeyTaken),
+        (reasons.Reason.VARIABLE_MISSING, kilnwork.VariableMissing),
         (reasons.Reason.INPUT_FAILED, kilnwork.InputFailed),
         (reasons.Reason.SLOT_DIED, kilnwork.TaskFailed),
         ("SomethingNew", kilnwork.TaskError),
@@ -252,6 +253,15 @@ def test_what_the_task_raised_is_raised() -> None:
     error = outcome(reason=reasons.Reason.RAISED, payload=payload)
     assert isinstance(error, Odd)
     assert isinstance(error.__cause__, errors.RemoteTraceback)
+
+
+def test_a_variable_that_is_missing_says_so_in_its_own_class() -> None:
+    reason = reasons.Reason.VARIABLE_MISSING
+    packed = failures.pack_error(errors.VariableMissing("variable TOKEN: key a does not exist"))
+    error = outcome(reason=reason, message="the facts", payload=packed)
+    assert isinstance(error, kilnwork.VariableMissing)
+    assert (str(error), error.task) == ("variable TOKEN: key a does not exist", TEXT)
+    assert error.reason == reason
 
 
 def test_a_failed_input_is_the_cause() -> None:

@@ -309,6 +309,18 @@ async def _awaited(future: futures.Future[Any]) -> Any:
     return await future
 
 
+def test_a_call_is_finished_when_those_that_wait_for_it_wake(
+    silent: Dispatcher, session: driver.Driver
+) -> None:
+    future, seen = submit(session), list[int]()
+    future.when_done(lambda *_: seen.append(session.unfinished))
+    assert session.unfinished == 1
+    silent.wait_items(1)
+    silent.results(success(1))
+    assert future.result(30) == 1
+    assert seen == [0]
+
+
 # interruptions
 
 
@@ -458,6 +470,22 @@ def test_a_sequence_of_futures(silent: Dispatcher, session: driver.Driver) -> No
     assert isinstance(many[1:3], futures.Futures)
     assert len(many[1:3]) == 2
     assert repr(many) == "<Futures: 0 of 4 done>"
+
+
+def test_sequences_of_futures_add_up(silent: Dispatcher, session: driver.Driver) -> None:
+    one, two, three = (submit(session, str(number)) for number in range(3))
+    first, second = futures.Futures([one, two]), futures.Futures([three])
+    for both in (first + second, first + [three]):  # noqa: RUF005 - that is tested
+        assert isinstance(both, futures.Futures)
+        assert list(both) == [one, two, three]
+    listed: list[futures.Future[Any]] = [one, two]
+    listed += second
+    assert type(listed) is list
+    assert list(sum([first, second], futures.Futures(()))) == [one, two, three]
+    assert len(first) == 2, "they stay"
+    for other in (3, "ab", [3], None):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            first + other  # type: ignore[operator]
 
 
 # speed, as work of this thread, so that a busy machine changes nothing

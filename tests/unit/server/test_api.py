@@ -389,7 +389,7 @@ async def test_tasks_are_counted_by_function_and_state(app: api.Api) -> None:
 async def test_pruning_says_what_it_forgets(app: api.Api, journal: Journal) -> None:
     path = "/v1/namespaces/default/prune?olderThan=60&keep=5&dryRun=true"
     found = (await Exchange(app, path, method="POST").run()).json()
-    assert found == {"tasks": 3, "sizeBytes": 1 << 20, "dryRun": True}
+    assert found == {"tasks": 3, "sizeBytes": 1 << 20, "laterBytes": 0, "dryRun": True}
     asked = model.Pruning(older_s=60, namespace="default", keep=5)
     assert journal.pruned == (asked, True)
     assert (await Exchange(app, "/v1/prune").run()).status == 405

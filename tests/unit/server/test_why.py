@@ -94,7 +94,7 @@ def test_a_task_that_runs_says_that_it_is_suspended() -> None:
         ),
         (
             why.Facts(name="a", state="Killed", reason="Killed"),
-            "Task a was killed (Killed): Somebody asked for it: `killTimestamp`, or cancel.",
+            "Task a was killed (Killed): It was killed on request: `killTimestamp`, or cancel.",
         ),
     ],
 )

@@ -40,7 +40,8 @@ def command(
 
     Task objects stay (`kiln delete` removes them), and so does what something may look for: tasks
     whose parent or child is not over, whose result an unfinished task takes, calls with a key
-    unless --keyed, and what ended within the last minute. A server does the same by itself: see
+    unless --keyed, and what ended within the last minute. Blobs, which are large values, go once no
+    program has used them for 10 minutes. A server does the same by itself: see
     --keep-for, --keep-tasks and --keep-size of `kiln up`.
     """
     if older_than is None and keep is None and free is None:
@@ -65,3 +66,9 @@ async def _prune(s: session.Session, query: dict[str, str]) -> None:
     verb = "would be forgotten" if pruned["dryRun"] else "forgotten"
     mebibytes = pruned["sizeBytes"] / (1 << 20)
     click.echo(f"{pruned['tasks']:,} tasks {verb}, about {mebibytes:,.1f} MiB")
+    later_mebibytes = pruned.get("laterBytes", 0) / (1 << 20)
+    if later_mebibytes:
+        click.echo(
+            f"{later_mebibytes:,.1f} MiB of large values are still on the disk: they go once no "
+            "program has used them for 10 minutes"
+        )

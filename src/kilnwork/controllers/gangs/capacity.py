@@ -1,10 +1,10 @@
-"""Whether there is room for all members of a gang at once, and who lacks what.
+"""The check whether there is room for all members of a gang at once, and what is missing.
 
-Pure. Used by backend `pods_backend`. As the scheduler does it: taints, labels, required node
-affinity and requests (`api.node_fit`), but for all Pods of the gang before any of them may go.
-First fit, the largest first, on preferred nodes first: where Pods of very different sizes just fit,
-it may say no. What it does not look at (affinity between Pods, volumes of zones), the scheduler
-does: then a member stays without a node, and the gang begins anew after its wait.
+Pure. Used by `pods_backend`. As the scheduler does it: taints, labels, required node affinity and
+requests (`api.node_fit`), but for all Pods of the gang before any of them may go. First fit, the
+largest first, on preferred nodes first: where Pods of very different sizes just fit, it may say no.
+What it does not look at (affinity between Pods, volumes of zones), the scheduler does: then a
+member stays without a node, and the gang starts again after its wait.
 """
 
 import decimal
@@ -15,7 +15,7 @@ import msgspec
 from kilnwork.api import meta, node_fit, quantities
 
 MAX_NODES_NAMED = 5
-"""Nodes whose free room a message tells."""
+"""How many nodes' free room a message names."""
 
 _OVER = ("Succeeded", "Failed")
 _HOSTNAME = "kubernetes.io/hostname"
@@ -23,7 +23,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 class Member(msgspec.Struct, frozen=True):
     """A Pod that waits at its gate. `allowed`: nodes that it may go to, None: any. `near`: bytes of
-    its data by node. `portions`: its share of the data, None while that is open, and where each
+    its data by node. `portions`: its share of the data; None while it is undecided, and where each
     node holds all."""
 
     name: str
@@ -35,7 +35,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes, and what is taken of them, as far as is known."""
+    """The nodes, and the known Pods that take room on them."""
 
     nodes: tuple[meta.JsonObject, ...] = ()
     pods: tuple[meta.JsonObject, ...] = ()
@@ -74,12 +74,13 @@ def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Pl
             unplaced.append((member, _why(member, nodes, used)))
         else:
             assigned[member.name] = found
-            _take(used, found, member.pod)
+            _reserve(used, found, member.pod)
     return Placement(assigned, tuple(unplaced))
 
 
 def lacks(placement: Placement, room: Room) -> str:
-    """Return who has no node and why: one sentence for each group; "" if all have."""
+    """Return which members have no node and why, in one sentence for each group; "" if all have
+    one."""
     if not placement.unplaced:
         return ""
     by_group: dict[str, list[tuple[Member, str]]] = {}
@@ -119,14 +120,14 @@ def affinity_to(
     return {**affinity, "nodeAffinity": of_node}
 
 
-# What is taken
+# Used room
 
 _Used = dict[str, dict[str, decimal.Decimal]]
 
 
 def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
-    """Return what Pods take of each node: those that are there, and those on their way, which no
-    gate holds any more: they go to the first node that they fit."""
+    """Return what Pods take of each node: those on a node, and those whose gate is open: these are
+    counted on the first node that they fit."""
     used: _Used = {name: {} for name in nodes}
     waiting = []
     for pod in room.pods:
@@ -134,17 +135,17 @@ def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
         if status.get("phase") in _OVER:
             continue
         if spec.get("nodeName") in used:
-            _take(used, spec["nodeName"], pod)
+            _reserve(used, spec["nodeName"], pod)
         elif not spec.get("nodeName") and not is_gated(pod):
             waiting.append(pod)
     for pod in waiting:
         found = _first(Member(name_of(pod), "", pod), nodes, used, frozenset())
         if found is not None:
-            _take(used, found, pod)
+            _reserve(used, found, pod)
     return used
 
 
-def _take(used: _Used, node: str, pod: meta.JsonObject) -> None:
+def _reserve(used: _Used, node: str, pod: meta.JsonObject) -> None:
     one = {"pods": decimal.Decimal(1), **node_fit.requests(pod.get("spec") or {})}
     used[node] = node_fit.total([used[node], one])
 
@@ -168,7 +169,7 @@ def _size(member: Member) -> tuple[decimal.Decimal, decimal.Decimal]:
     return asked.get("cpu", zero), asked.get("memory", zero)
 
 
-# What is said
+# Messages
 
 
 def _why(member: Member, nodes: Mapping[str, meta.JsonObject], used: _Used) -> str:
@@ -188,7 +189,7 @@ def _shown(amounts: node_fit.Amounts) -> str:
 
 
 def _number(amount: decimal.Decimal) -> str:
-    """As people write it: bytes in Mi or Gi."""
+    """Format an amount for people: bytes in Mi or Gi."""
     for suffix, size in (("Gi", 1 << 30), ("Mi", 1 << 20)):
         if amount >= size:
             return f"{amount / size:.1f}".removesuffix(".0") + suffix

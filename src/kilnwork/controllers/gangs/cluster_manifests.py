@@ -1,7 +1,7 @@
 """The TaskCluster of a group, as JSON.
 
 Pure. Used by the backends, and by `kiln render`. The gate and the data are in the template of the
-Pods, so that a Pod that takes the place of another has them too.
+Pods, so that a replacement Pod has them, too.
 """
 
 import copy
@@ -20,7 +20,7 @@ from kilnwork.controllers import worker_pods
 from kilnwork.controllers.gangs import port
 
 SET_LABEL = "kilnwork.dev/set"
-"""Name of the set, in its short form; the annotation of this name has the whole."""
+"""Label with the shortened name of the set; the annotation of this name has the full one."""
 
 GENERATION_LABEL = "kilnwork.dev/generation"
 GROUP_LABEL = "kilnwork.dev/group"
@@ -35,12 +35,12 @@ def cluster_name(set_name: str, generation: int, group: str) -> str:
 
 
 def run_name(set_name: str, generation: int) -> str:
-    """Return the name of a generation: of its directory in the pond, and of its lease there."""
+    """Return the name of a generation, which its directory and its lease in the pond have."""
     return f"{set_name}-g{generation}"
 
 
 def labels(spec: port.GangSpec, group: port.GroupSpec) -> dict[str, str]:
-    """Return what says to which set, generation and group an object belongs."""
+    """Return the labels with the set, generation and group of an object."""
     return {
         SET_LABEL: names.dns_label(spec.name),
         GENERATION_LABEL: str(spec.generation),
@@ -49,7 +49,7 @@ def labels(spec: port.GangSpec, group: port.GroupSpec) -> dict[str, str]:
 
 
 def owner(name: str, uid: str) -> meta.JsonObject:
-    """Return the owner reference of what belongs to a SyncSet."""
+    """Return the owner reference for objects of a SyncSet."""
     return {
         "apiVersion": kinds.SYNC_SETS.api_version,
         "kind": kinds.SYNC_SETS.kind,
@@ -102,8 +102,8 @@ def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
 
 
 def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
-    """Let the worker see the data of its generation, at the path that it has on the node: where a
-    node mounts nothing, as on the machine of `kiln up`, the path is right too."""
+    """Let the worker see the data of its generation, at the path that it has on the node: also
+    right where a node mounts nothing, as on the machine of `kiln up`."""
     shown = [(sync_set_validation.VOLUME, DATA_VARIABLE, data.path, data.writable)]
     if data.outputs:
         volume = sync_set_validation.OUTPUTS_VOLUME

@@ -1,10 +1,10 @@
-"""Which worker holds which portions of data that is delivered by shards.
+"""The portions of sharded data that each worker holds.
 
-Pure. Used by backend `pods_backend`. The shards of a group's snapshots are in so many portions as
+Pure. Used by `pods_backend`. The shards of a group's snapshots are divided into as many portions as
 it may have workers. Each worker has some, written to its Pod when its gate is opened; its node
 holds the shards of all portions of its workers, and tasks of a portion go to any node that holds
-it. So a manager that has just started reads from Pods what is where. What a node holds it keeps: a
-portion that another worker gets is there twice.
+it. So a new manager reads from the Pods which node holds what. A node keeps what it holds: a
+portion that another worker gets is then on two nodes.
 """
 
 from collections import Counter
@@ -22,8 +22,8 @@ Places = Mapping[str, Mapping[str, frozenset[int]]]
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A worker. `node`: where it is or will be, "" while that is open; `portions`: those that its
-    Pod tells, None before its gate is opened."""
+    """A worker. `node`: where it is or will be, "" while that is open; `portions`: those in its
+    Pod's annotation, None before its gate is opened."""
 
     name: str
     node: str
@@ -31,24 +31,25 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def of_pod(metadata: meta.ObjectMeta) -> frozenset[int]:
-    """Return the portions that a Pod tells."""
+    """Return the portions in a Pod's annotation."""
     text = metadata.annotations.get(ANNOTATION, "")
     return frozenset(int(number) for number in text.split(",") if number.isdecimal())
 
 
 def text(portions: Iterable[int]) -> str:
-    """Return how a Pod tells its portions."""
+    """Return portions in the form of the annotation."""
     return ",".join(map(str, sorted(portions)))
 
 
 def share(
     count: int, holders: Sequence[Holder], *, near: Mapping[str, frozenset[int]]
 ) -> dict[str, frozenset[int]]:
-    """Return the portions of each worker, by name. If there is one, each portion has a worker.
+    """Return the portions of each worker, by name. With at least one worker, each portion has a
+    worker.
 
-    Workers keep what they have. What nobody has goes to those that have nothing yet, in equal
-    numbers; without any, to those that have least. Workers that still have nothing get a part of
-    what the busiest have, too. Of equals those are chosen whose nodes have it or fetch it, `near`
+    Workers keep what they have. Unassigned portions go to workers without any, in equal numbers;
+    without such workers, to those that have least. Workers that still have none get a part of what
+    the busiest have, too. Among equals, portions are chosen that the node has or fetches: `near`,
     by node.
     """
     found = {one.name: set(one.portions or ()) for one in holders}
@@ -74,8 +75,8 @@ def share(
 def _part(
     count: int, size: int, found: Mapping[str, set[int]], *, near: frozenset[int]
 ) -> set[int]:
-    """Return some portions that others have: those that are near, that fewest have, and those of
-    the busiest."""
+    """Return some portions that others have: first those that are near, then those that fewest
+    workers have, then those of the busiest."""
     copies = Counter(portion for has in found.values() for portion in has)
     load: dict[int, int] = {}
     for has in found.values():
@@ -88,7 +89,7 @@ def _part(
 
 
 def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
-    """Return what is in any of these."""
+    """Return the union of some places."""
     found: dict[str, dict[str, frozenset[int]]] = {}
     for one in places:
         for group, by_node in one.items():
@@ -99,7 +100,7 @@ def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
 
 
 def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
-    """Return the portions of each group that are nowhere; groups that lack none are left out."""
+    """Return the portions of each group that no node holds; groups that lack none are left out."""
     found = {}
     for group, count in counts.items():
         there = frozenset[int]().union(*places.get(group, {}).values())
@@ -110,7 +111,7 @@ def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
 
 def held(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
     """Return what nodes hold: all that is wanted of them if they are `ready`, else what they have
-    held `before`. Nodes that nothing is known of hold nothing."""
+    held `before`. Unknown nodes hold nothing."""
     found: dict[str, dict[str, frozenset[int]]] = {}
     for group, by_node in wanted.items():
         was = before.get(group, {})

@@ -1,7 +1,7 @@
-"""Which members of a gang go where, with which data: for backend `pods_backend`.
+"""The placement of a gang's members and their data on nodes, for `pods_backend`.
 
-Pure. Those without which nothing starts come first; what room there is says `capacity`, who has
-which portions of the data `data_portions`.
+Pure. Required members come first. `capacity` says what room there is, `data_portions` which worker
+has which portions of the data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,8 @@ from kilnwork.api import meta, pod, reasons, sync_set, sync_set_validation
 from kilnwork.controllers.gangs import capacity, data_portions, members, port
 
 LOOK_S = 1.0
-"""Between looks for room: Pods of others come and go, and nobody watches them all."""
+"""Seconds between looks for room: other Pods come and go, and the manager does not watch them
+all."""
 
 Reason = reasons.SetReason
 
@@ -21,8 +22,8 @@ Reason = reasons.SetReason
 def opening_patch(
     spec: port.GangSpec, member: capacity.Member, room: capacity.Room, *, now: float
 ) -> meta.JsonObject:
-    """Return the merge patch that opens the gate of a Pod; where data leads, it may go to no other
-    nodes than those that have it."""
+    """Return the merge patch that opens the gate of a Pod; where data leads, only to nodes that
+    have it."""
     given = member.pod
     gates = given["spec"].get("schedulingGates") or ()
     left = [gate for gate in gates if gate["name"] != sync_set_validation.GATE]
@@ -51,7 +52,7 @@ def opening_patch(
 def place(
     spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
 ) -> tuple[capacity.Placement, list[capacity.Member]]:
-    """Return where the gated members would go, those without which nothing starts first."""
+    """Place the gated members, the required ones first."""
     raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
     needed: list[capacity.Member] = []
     others: list[capacity.Member] = []
@@ -76,7 +77,7 @@ def _with_others(
     needed: Sequence[capacity.Member],
     others: Sequence[capacity.Member],
 ) -> capacity.Placement:
-    """Return all that are needed, and of the others as many as fit beside them."""
+    """Place all required members, and as many of the others as fit beside them."""
     ready = frozenset[str]() if spec.data is None else spec.data.ready
     first = capacity.place(room, needed, ready=ready)
     placed = [
@@ -111,8 +112,8 @@ def choose_going(
     placement: capacity.Placement,
     waiting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
-    """Return the members that have a node: none of them, if the gang has not begun and one is
-    missing without which nothing starts."""
+    """Return the members that have a node; none if the gang has not begun and a required member is
+    missing."""
     placed = [member for member in waiting if member.name in placement.assigned]
     if spec.running_since is not None:
         return placed
@@ -134,7 +135,7 @@ def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset
 def as_they_are(
     groups: tuple[members.Group, ...], room: capacity.Room
 ) -> tuple[members.Group, ...]:
-    """Groups with their Pods as they were read now."""
+    """Return groups with their Pods as just read."""
     raw = {p["metadata"]["uid"]: p for p in room.pods}
     return tuple(
         msgspec.structs.replace(
@@ -150,7 +151,8 @@ def as_they_are(
 
 
 def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
-    """Return what workers have that are on their way to a node, too."""
+    """Return the portions of all workers whose gate is open, also of those that have not started
+    yet."""
     return data_portions.merge(
         *(
             {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
@@ -198,7 +200,7 @@ def with_portions(
 def with_places(
     found: port.GangState, placement: capacity.Placement, going: Sequence[capacity.Member]
 ) -> port.GangState:
-    """Return where members are, and will be, and their data has to be."""
+    """Add to a state the nodes where members are or will be, and the data that these need."""
     coming = (
         {m.group: {placement.assigned[m.name]: m.portions}} for m in going if m.portions is not None
     )

@@ -1,7 +1,7 @@
-"""Makes, scales and deletes the TaskClusters of a gang, and reads what is known of them.
+"""The TaskClusters of gangs: making, scaling, deleting and reading them.
 
-Used by the backends. A TaskCluster that is there is left as it is but for its replicas: the
-template of a generation does not change. Decides nothing else.
+Used by the backends. Of an existing TaskCluster only the replicas are changed: the template of a
+generation does not change. Decides nothing else.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ Reason = reasons.SetReason
 
 
 class Obstacle(NamedTuple):
-    """What keeps a group from being made."""
+    """The reason why a group cannot be made."""
 
     reason: reasons.SetReason
     message: str
@@ -48,7 +48,7 @@ class GroupClusters:
         return members.Group(spec=wanted, cluster=found, pods=ordered, view=view)
 
     async def make(self, spec: port.GangSpec) -> Obstacle | None:
-        """Make what is missing, and as large as it should be."""
+        """Make missing groups, and scale the others."""
         for group in self.groups(spec):
             if group.cluster is None:
                 obstacle = await self._create(spec, group.spec)

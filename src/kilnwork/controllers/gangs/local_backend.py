@@ -1,8 +1,8 @@
-"""Backend `local_backend`: workers are processes of one machine, and the flow starts when all are
-there.
+"""Backend `local`: workers are processes of one machine, and the flow starts when all are
+connected.
 
-Used by the SyncSet controller. There is nothing to wait for but the workers: no gate, and all
-data is on the one node. After its wait an incomplete gang is taken away whole and made anew.
+Used by the SyncSet controller. Only the workers are waited for: there is no gate, and all data is
+on the one node. An incomplete gang is deleted after its wait and made again.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from kilnwork.controllers import ports, reconciler_context
 from kilnwork.controllers.gangs import group_clusters, members, port
 
 SOON_S = 0.25
-"""When to look again at what is on its way out."""
+"""When to look again at groups that are being deleted."""
 
 
 class LocalBackend:
@@ -27,7 +27,7 @@ class LocalBackend:
         self._clusters.use(hub)
 
     async def ensure(self, spec: port.GangSpec) -> port.GangState:
-        """Make the groups; take an incomplete gang away whose wait is over."""
+        """Make the groups; delete an incomplete gang whose wait is over."""
         obstacle = await self._clusters.make(spec)
         found = await self.observe(spec)
         if obstacle is not None:
@@ -46,11 +46,11 @@ class LocalBackend:
             message = f"{text}: {found.message}"
             return msgspec.structs.replace(found, timed_out=True, message=message)
         await self._clusters.release(spec.namespace, spec.uid, but=None)
-        message = f"{text}, all begin anew: {found.message}"
+        message = f"{text}, all start again: {found.message}"
         return msgspec.structs.replace(found, message=message, again_s=SOON_S)
 
     async def observe(self, spec: port.GangSpec) -> port.GangState:
-        """Say where it is."""
+        """Return the state of the gang."""
         groups = self._clusters.groups(spec)
         return members.state(groups, since=spec.running_since)
 

@@ -13,7 +13,7 @@ from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
 OPENED_ANNOTATION = "kilnwork.dev/gate-opened"
-"""On Pods: when their gate was opened, in seconds since the epoch."""
+"""Annotation of Pods: when their gate was opened, in seconds since the epoch."""
 
 Reason = reasons.SetReason
 
@@ -26,11 +26,11 @@ _REFUSED = frozenset(
         reasons.ClusterReason.SECRET_NAME_TAKEN,
     }
 )
-"""Why a TaskCluster has no Pods for a reason that does not pass by itself, as a quota may."""
+"""Reasons of a TaskCluster without Pods that do not pass by themselves, unlike a quota."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one group. `cluster`: None while there is none of this set."""
+    """The observed state of one group. `cluster`: None while the set has none."""
 
     spec: port.GroupSpec
     cluster: task_cluster.TaskCluster | None
@@ -63,11 +63,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether as many workers are connected as nothing starts without."""
+        """Whether all required workers are connected."""
         return len(self.connected) >= self.spec.min
 
     def state(self) -> port.GroupState:
-        """Return the same in numbers."""
+        """Return the counts of the group."""
         return port.GroupState(
             desired=self.spec.replicas,
             min=self.spec.min,
@@ -87,7 +87,7 @@ def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
 
 
 def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
-    """Return what Pods tell of portions, by group and node."""
+    """Return the portions of Pods, by group and node."""
     return data_portions.merge(
         *(
             {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
@@ -129,10 +129,9 @@ def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
 
 
 def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
-    """Return which member has ended of a group that fails with one, "" if none.
+    """Return which member has ended of a group that fails with its members, "" if none.
 
-    `since`: when the flow began: a Pod that is younger took the place of another, unless the group
-    grows and shrinks.
+    `since`: when the flow began: a younger Pod replaced another one, unless the group is elastic.
     """
     for group in groups:
         if group.spec.fails and (why := _broken(group, since)):
@@ -160,8 +159,8 @@ def state(
     reason: reasons.SetReason = Reason.WAITING_FOR_WORKERS,
     message: str = "",
 ) -> port.GangState:
-    """Return the state of all; `reason` and `message`: while it is not ready, those of the
-    caller."""
+    """Return the state of all; `reason` and `message`: those of the caller, while it is not
+    ready."""
     ready = all(g.complete for g in groups)
     if not message and any(not g.complete and g.trouble[0] in _REFUSED for g in groups):
         reason = Reason.OBJECT_REFUSED

@@ -1,9 +1,9 @@
-"""Backend `pods_backend`: Pods wait at a gate until there is room for all of them, and their data.
+"""Backend `pods`: Pods wait at a gate until there is room for all of them and their data.
 
 Used by the SyncSet controller; needs nothing but Kubernetes. The gate is a scheduling gate
 (KEP-3521) in the template of every worker. A check of all nodes decides (`capacity`), one gang
-after the other; then the gates of the whole gang are opened, or none. What Pods hold is read anew
-from the API server for each check, so that gangs that were let go a moment ago are reckoned with.
+after the other; then the gates of the whole gang are opened, or none. Each check reads the Pods
+from the API server, so that gangs whose gates were opened a moment ago are counted.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from kilnwork.controllers.gangs import (
 from kilnwork.kube import errors
 
 LOOK_FOR_MORE_S = 5.0
-"""The same for workers of a gang that does without them."""
+"""Seconds between looks for room for optional workers."""
 
 SOON_S = 0.25
 _AT_ONCE = 16
@@ -35,14 +35,14 @@ Reason = reasons.SetReason
 
 
 class PodsBackend:
-    """Our own gate, and our own look at the room there is (`port.Backend`)."""
+    """The backend with a scheduling gate and a capacity check of its own (`port.Backend`)."""
 
     def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
         self._clusters = group_clusters.GroupClusters(context, gated=True)
         self._client = context.kube
         self._clock = context.time
         self._checking = asyncio.Lock()
-        """One gang at a time looks for room and takes it."""
+        """Held while a gang looks for room and takes it."""
         self._waiting_gangs = waiting_gangs.WaitingGangs(context.time)
 
     def use(self, hub: ports.ClusterHub) -> None:
@@ -50,8 +50,8 @@ class PodsBackend:
         self._clusters.use(hub)
 
     async def ensure(self, spec: port.GangSpec) -> port.GangState:
-        """Make the groups; let all go, or none; take the room back from those that wait too long
-        for others."""
+        """Make the groups; open all gates or none; delete members that wait too long for the
+        others."""
         obstacle = await self._clusters.make(spec)
         groups = self._clusters.groups(spec)
         found = members.state(groups, since=spec.running_since)
@@ -64,10 +64,10 @@ class PodsBackend:
                 again_s=gang_placement.LOOK_S,
             )
         if self._is_late(spec, groups, found):
-            return await self._give_up(spec, groups, found)
+            return await self._requeue(spec, groups, found)
         if any(g.gated for g in groups):
             async with self._checking:
-                groups, found = await self._let_go(spec, groups)
+                groups, found = await self._open_gates(spec, groups)
         found = await self._share_lost(spec, groups, found)
         return self._with_wait(spec, groups, found)
 
@@ -84,8 +84,8 @@ class PodsBackend:
     def _is_late(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> bool:
-        """Return whether the wait is over: of those that were let go for the others, or of all if
-        none was and the gang is not to wait for ever."""
+        """Return whether the wait is over: of members whose gates are open for the others, or of
+        all if none is and the gang has a timeout."""
         if found.ready or spec.running_since is not None:
             return False
         began = members.opened(groups)
@@ -93,13 +93,13 @@ class PodsBackend:
             began = members.made(groups)
         return began is not None and self._clock.wall() >= began + spec.wait_s
 
-    async def _give_up(
+    async def _requeue(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> port.GangState:
         message = found.message
         if members.opened(groups) is None:
             ahead = self._waiting_gangs.ahead_of(spec)
-            message = ahead or (await self._look(spec, groups)).message or message
+            message = ahead or (await self._find_room(spec, groups)).message or message
         text = f"not all workers came within {spec.wait_s:g} s"
         if not spec.requeue:
             return msgspec.structs.replace(
@@ -113,7 +113,7 @@ class PodsBackend:
             found,
             nodes=frozenset(),
             reason=Reason.GANG_TIMED_OUT,
-            message=f"{text}; they gave their room back, and all begin anew: {message}",
+            message=f"{text}; they released their room, and all start again: {message}",
             again_s=SOON_S,
         )
 
@@ -129,8 +129,10 @@ class PodsBackend:
 
     # Room
 
-    async def _look(self, spec: port.GangSpec, groups: tuple[members.Group, ...]) -> port.GangState:
-        """Say where the gated members would go, and open no gate."""
+    async def _find_room(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...]
+    ) -> port.GangState:
+        """Return where the gated members would go; open no gate."""
         room = await self._room(spec)
         if room is None:
             return members.state(groups, since=spec.running_since)
@@ -140,11 +142,11 @@ class PodsBackend:
             groups, since=spec.running_since, reason=Reason.WAITING_FOR_ROOM, message=text
         )
 
-    async def _let_go(
+    async def _open_gates(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...]
     ) -> tuple[tuple[members.Group, ...], port.GangState]:
-        """Open the gates of members that have room, if all have that need it. Give the groups as
-        they are now, too: the caches may not have heard yet of gates that were opened before."""
+        """Open the gates of members that have room, if all required members have. Return also the
+        groups as read now: the caches may not know yet of gates that were opened before."""
         room = await self._room(spec)
         if room is None:
             found = members.state(groups, since=spec.running_since)
@@ -155,19 +157,19 @@ class PodsBackend:
     async def _take_turn(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
     ) -> port.GangState:
-        """Let a gang take room, unless one of higher priority waits that could have it."""
+        """Let a gang take room, unless one of higher priority waits for it."""
         begins = spec.running_since is None and members.opened(groups) is None
         if begins and (ahead := self._waiting_gangs.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
             found = members.state(groups, since=None, reason=waits, message=ahead)
             return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
-        found = await self._let_go_in(spec, groups, room)
+        found = await self._open_room_gates(spec, groups, room)
         waits_for_it = found.reason in (Reason.WAITING_FOR_ROOM, Reason.WAITING_FOR_DATA)
         could = begins and waits_for_it and gang_placement.would_fit(spec, groups, room)
         self._waiting_gangs.note(spec, waits=could)
         return found
 
-    async def _let_go_in(
+    async def _open_room_gates(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
     ) -> port.GangState:
         found = members.state(groups, since=spec.running_since)
@@ -187,7 +189,8 @@ class PodsBackend:
         found = gang_placement.with_places(found, placement, going)
         data = spec.data
         if data is not None and (data.lead or spec.running_since is not None):
-            # The whole gang starts together; later each goes as soon as its own node has the data.
+            # The whole gang starts together; later members start as soon as their own node has the
+            # data.
             late = {
                 m.name
                 for m in going
@@ -206,8 +209,8 @@ class PodsBackend:
     async def _without_check(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> port.GangState:
-        """Nobody lets us see the nodes: the scheduler decides, and the wait brings back those that
-        came without the others."""
+        """Open all gates without a check, as the manager may not see nodes: the scheduler decides,
+        and members that start without the others are deleted after the wait."""
         if spec.data is not None and spec.data.lead and not spec.data.ready >= spec.data.nodes:
             text = "the manager may not read nodes: workers wait until all nodes have the data"
             everywhere = {
@@ -251,13 +254,13 @@ class PodsBackend:
     async def _share_lost(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> port.GangState:
-        """Give portions that no worker has any more to others, if the one that takes its place has
-        none: before that is made, it is waited for."""
+        """Share out portions that no worker has any more once the replacement exists, which may
+        take them first."""
         counts = {g.spec.name: g.spec.portions for g in groups}
         lost = data_portions.missing(
             counts, data_portions.merge(found.portions, gang_placement.portions_of(groups))
         )
-        told: dict[str, dict[str, frozenset[int]]] = {}
+        pod_portions: dict[str, dict[str, frozenset[int]]] = {}
         for group in groups:
             placed = [p for p in group.live if p.spec.node_name and not members.is_gated(p)]
             if group.spec.name not in lost or not placed:
@@ -270,11 +273,13 @@ class PodsBackend:
             for seen in placed:
                 has = shares[seen.metadata.name]
                 if has != data_portions.of_pod(seen.metadata):
-                    await self._tell_portions(seen, has)
-                    told.setdefault(group.spec.name, {})[seen.spec.node_name] = has
-        return msgspec.structs.replace(found, portions=data_portions.merge(found.portions, told))
+                    await self._write_portions(seen, has)
+                    pod_portions.setdefault(group.spec.name, {})[seen.spec.node_name] = has
+        return msgspec.structs.replace(
+            found, portions=data_portions.merge(found.portions, pod_portions)
+        )
 
-    async def _tell_portions(self, seen: pod.Pod, has: frozenset[int]) -> None:
+    async def _write_portions(self, seen: pod.Pod, has: frozenset[int]) -> None:
         marks = {data_portions.ANNOTATION: data_portions.text(has)}
         change = {"metadata": {"uid": seen.metadata.uid, "annotations": marks}}
         try:
@@ -282,15 +287,15 @@ class PodsBackend:
                 resource.PODS, seen.metadata.name, change, seen.metadata.namespace
             )
         except (errors.Conflict, errors.NotFound):
-            return  # another has its name: the next pass shares anew
+            return  # another Pod has its name: the next pass shares again
 
     # Gates
 
     async def _open(
         self, spec: port.GangSpec, going: Sequence[capacity.Member], room: capacity.Room
     ) -> None:
-        """Open the gates of these members. One that changed meanwhile is met again in the next
-        pass, as is one that a crash left behind: then the gang has begun, and is completed."""
+        """Open the gates of these members. A Pod that changed meanwhile is handled in the next
+        pass, as is one left by a crash: the gang has begun then, and is completed."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(member: capacity.Member) -> None:

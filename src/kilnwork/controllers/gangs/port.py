@@ -1,8 +1,8 @@
-"""What the SyncSet controller asks of a gang's backend, and what it gets.
+"""The port between the SyncSet controller and the backends of gangs.
 
 Values and the protocol; no decisions. Implemented by `local_backend` and `pods_backend`, which run
-one suite of contract tests. A backend of a gang scheduler fits too: it makes the same groups in one
-object of its own, and says the same of them.
+one suite of contract tests. A backend for a gang scheduler would fit, too: it makes the same groups
+as one object of its own.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     account: str | None = None
     template: dict[str, Any] | None = None
     near: sync_set.NearMode = sync_set.NearMode.NONE
-    """How much it matters to be next to the data; `NONE` if it is near to nothing."""
+    """How much it matters to be next to the data; `NONE`: not at all."""
     fails: bool = False
     """Whether the gang is broken when one of its workers ends."""
     elastic: bool = False
@@ -37,48 +37,49 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the data of a generation is, and what workers wait for."""
+    """The places of a generation's data, and what workers wait for."""
 
     lead: bool = False
-    """Workers start where the data is; else the data goes where they are."""
+    """Workers start where the data is; if False, the data goes where they are."""
     nodes: frozenset[str] = frozenset()
     """Nodes that have an agent of the pond: workers go nowhere else."""
     ready: frozenset[str] = frozenset()
     """Nodes that hold all that is wanted of them, checked, where workers can see it."""
     held: data_portions.Places = {}
-    """Portions that nodes hold, in the same way, of groups that share their data."""
+    """Portions that nodes hold (checked and visible to workers) of groups that share data."""
     wanted: data_portions.Places = {}
-    """Portions that nodes were asked to hold last: while they fetch, their workers keep these."""
+    """Portions that nodes were last ordered to hold: while they fetch, their workers keep these."""
     near: Mapping[str, Mapping[str, int]] = {}
-    """By group, how many bytes a node holds of what the group wants to be near to."""
+    """By group and node, the bytes held of data that the group wants to be near to."""
     path: str = ""
-    """Directory of it on every node."""
+    """The directory of the data on every node."""
     writable: bool = False
     outputs: str = ""
     """Directory into which tasks write what is kept, "" if nothing is."""
 
 
 class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What one generation of a SyncSet wants. `data`: None if it has none."""
+    """The gang that one generation of a SyncSet wants. `data`: None if it has none."""
 
     namespace: str
     name: str
-    """Of the SyncSet."""
+    """Name of the SyncSet."""
     uid: str
     generation: int
     groups: tuple[GroupSpec, ...]
     wait_s: float
     requeue: bool
-    """After `wait_s` all give their room back and begin anew; else that is told (`timed_out`)."""
+    """After `wait_s` all members are deleted and the gang starts again; if False, it is reported
+    (`timed_out`)."""
     data: DataPlaces | None = None
     priority: int = 0
-    """With backend `pods_backend`: a gang that waits holds back those of lower priority."""
+    """With backend `pods`: a gang that waits holds back those of lower priority."""
     running_since: float | None = None
-    """When the flow began (wall clock): from then on members come and go one by one."""
+    """When the flow began (wall clock): from then on members start and end one by one."""
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of a group."""
+    """The observed counts of a group."""
 
     desired: int
     min: int
@@ -89,13 +90,13 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GangState(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of a gang.
+    """The observed state of a gang.
 
-    `nodes`: those that members are on, or will go to: where the data has to be. `portions`: what of
-    it has to be where, of groups that share it. `reason` and
-    `message`: what is waited for and where, while it is not `ready`. `timed_out`: others were
-    missing for too long, and `requeue` is False. `broken`: which member ended of a group that
-    `fails`, "" if none. `again_s`: when to look again even if nothing is heard of.
+    `nodes`: those that members are on, or will go to: where the data has to be. `portions`: those
+    that each of them needs, of groups that share data. `reason` and `message`: what is waited for,
+    while the gang is not `ready`. `timed_out`: others were missing for too long, and `requeue` is
+    False. `broken`: which member ended of a group that `fails`, "" if none. `again_s`: when to look
+    again even without a change.
     """
 
     groups: Mapping[str, GroupState]
@@ -110,16 +111,17 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backend(Protocol):
-    """Starts the groups of a gang together. Every method may be repeated, and crash anywhere."""
+    """Starts the groups of a gang together. Every method may be repeated, also after a crash at any
+    point."""
 
     async def ensure(self, spec: GangSpec) -> GangState:
-        """Bring the gang closer to what is wanted, and say where it is."""
+        """Bring the gang closer to the spec; return its state."""
         ...
 
     async def observe(self, spec: GangSpec) -> GangState:
-        """Say where it is, and change nothing."""
+        """Return the state of the gang; change nothing."""
         ...
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
-        """Give back all that a SyncSet holds but for one generation; True when nothing is left."""
+        """Delete all groups of a SyncSet but those of one generation; True when none is left."""
         ...

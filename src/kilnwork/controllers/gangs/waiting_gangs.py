@@ -1,7 +1,7 @@
-"""Which gang takes room first: one of lower priority waits behind one of higher that waits too.
+"""The gangs that wait for room, in order of priority: the highest takes room first.
 
-Used by backend `pods_backend`. Kept in memory: each gang that waits is looked at every second, so a
-new manager knows in a moment. A gang that would not fit even if nothing else ran holds nobody up.
+Used by `pods_backend`. Kept in memory: each waiting gang is looked at every second, so a new
+manager knows them soon. A gang that would not fit into an empty cluster delays no other.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from kilnwork.controllers.gangs import port
 from kilnwork.kit import clock
 
 FORGOTTEN_S = 10.0
-"""A gang that nobody has asked for for so long waits no more: it was suspended, or is gone."""
+"""After this time without a call a gang does not wait any more: it was suspended or deleted."""
 
 _Key = tuple[str, int]
 
@@ -29,7 +29,7 @@ class WaitingGangs:
         self._waiting: dict[_Key, _Waiting] = {}
 
     def note(self, spec: port.GangSpec, *, waits: bool) -> None:
-        """Say whether a gang waits for its turn, at this moment."""
+        """Note whether a gang waits now."""
         if not waits:
             self._waiting.pop((spec.uid, spec.generation), None)
             return
@@ -38,7 +38,7 @@ class WaitingGangs:
         self._waiting[spec.uid, spec.generation] = _Waiting(name, spec.priority, now)
 
     def ahead_of(self, spec: port.GangSpec) -> str:
-        """Return what a gang waits for: the one of the highest priority before it, "" if none."""
+        """Return the gang of the highest priority before this one, "" if none."""
         since = self._clock.monotonic() - FORGOTTEN_S
         for key in [key for key, one in self._waiting.items() if one.seen < since]:
             del self._waiting[key]

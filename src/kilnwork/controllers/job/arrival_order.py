@@ -1,18 +1,18 @@
-"""In which order the engine of jobs gets the Jobs of a namespace: as they came.
+"""The order in which the engine gets the Jobs of a namespace: that of their arrival.
 
 Used by `reconciler`, which looks at many Jobs at once. A Job whose JobConfig is copied into it is
-looked at twice, and the requests in between overtake each other: without a place in line a later
-one would get the room, the lock or the place in the queue of an earlier one. Bookkeeping of keys.
+looked at twice, and the requests in between overtake each other: without an order a later Job would
+get the room, the lock or the place in the queue of an earlier one. It handles keys only.
 """
 
 from kilnwork.kube import objects
 
 
 class ArrivalOrder:
-    """A line for each namespace. Who has no place yet is at the end of it.
+    """A queue of keys for each namespace; a key without a place counts as the last.
 
-    A Job keeps its place from the first pass that has anything to do for its start until the engine
-    has it; one for which that fails leaves, so that nobody waits for it.
+    A Job keeps its place from the first pass that does anything for its start until the engine has
+    it; a Job for which that fails leaves, so that no other waits for it.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,8 @@ class ArrivalOrder:
         self._lines.setdefault(key[0], {}).setdefault(key)
 
     def must_wait(self, key: objects.Key) -> bool:
-        """Return whether others come first; then it has a place, and `leave` names it in time."""
+        """Return whether other Jobs come first. If so the key gets a place, and `leave` returns it
+        when it is first."""
         line = self._lines.get(key[0])
         if line is None or next(iter(line)) == key:
             return False
@@ -36,7 +37,7 @@ class ArrivalOrder:
         return True
 
     def leave(self, key: objects.Key) -> objects.Key | None:
-        """Give its place up, if it has one; return who has waited for that and is first now."""
+        """Leave the queue; return the key that has waited and is first now."""
         line = self._lines.get(key[0])
         if line is None or key not in line:
             return None

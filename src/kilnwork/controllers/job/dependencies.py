@@ -1,4 +1,4 @@
-"""What is known of what a Job depends on: other Jobs, one of a JobConfig's, Tasks, their results.
+"""The observed state of a Job's dependencies: Jobs, the Jobs of JobConfigs, Tasks, their results.
 
 Used by `reconciler`. Reads caches, the views of the engine and its schedules; `plan` decides what
 follows, `dependency_choice` which Job of a JobConfig is meant.
@@ -18,13 +18,13 @@ FindInput = Callable[[inputs.InputSource, str], task_plan.Found]
 """Find the data or result of a source in a namespace: the Task controller's."""
 
 FindView = Callable[[str], model.TaskView | None]
-"""Find what the dispatcher has said of the Task with a uid: the Task controller's."""
+"""Find the dispatcher's view of the Task with a uid: the Task controller's."""
 
 _K = job.DependencyKind
 
 
 class Dependencies:
-    """What Jobs depend on. `views`: what the engine has said of Jobs, by uid. `find_input`,
+    """Finds the dependencies of Jobs. `views`: the engine's views of Jobs, by uid. `find_input`,
     `find_view`: of the Task controller."""
 
     def __init__(
@@ -44,13 +44,13 @@ class Dependencies:
         self._hub = hub
 
     def states(self, seen: job.Job) -> tuple[plan.DependencyState, ...]:
-        """Return where all is that a Job depends on."""
+        """Return the state of each dependency of a Job."""
         return tuple(
             self._state(seen, one) for one in plan.awaited(seen.spec.depends_on, seen.spec.template)
         )
 
     def sources(self, seen: job.Job) -> dict[inputs.InputSource, task_plan.Found]:
-        """Return the inputs of a Job, and its list of `withResultOf`, as far as they are there."""
+        """Return the inputs of a Job, and its list of `withResultOf`, as far as they exist."""
         try:
             wanted = plan.needed(seen)
         except inputs.InputError:
@@ -126,7 +126,7 @@ class Dependencies:
         return dependency_choice.Choice(waits=text)
 
     def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
-        """Yield the Jobs that a Job waits for that has not started."""
+        """Yield the Jobs that an unstarted Job waits for."""
         found = self._caches.jobs.get((namespace, name))
         if found is None or job.is_final(found.status.phase):
             return

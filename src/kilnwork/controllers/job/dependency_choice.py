@@ -1,4 +1,4 @@
-"""Which of a JobConfig's Jobs another Job depends on, where it names the JobConfig. Pure.
+"""The choice of a JobConfig's Job that another Job depends on, where it names the JobConfig. Pure.
 
 Used by `dependencies`. The choice follows from times that do not change, so that a Job that waits
 is not passed on from one Job to the next: ticks until its own time are decided first.
@@ -13,7 +13,7 @@ from kilnwork.kit import clock
 
 
 class Choice(NamedTuple):
-    """The Job, or what is waited for until there is one."""
+    """The chosen Job, or what is waited for until there is one."""
 
     found: job.Job | None = None
     waits: str = ""
@@ -52,7 +52,7 @@ def choose(
 
 
 def time_of(one: job.Job) -> float:
-    """Return the tick that a Job has the time of, else when it was made; seconds."""
+    """Return the tick of a scheduled Job, else its creation time; seconds."""
     tick = job_expansion.scheduled_time_of(one)
     return _created(one) if tick is None else float(tick)
 
@@ -63,8 +63,8 @@ def _undecided(
     until: float,
     made: set[int | None],
 ) -> int | None:
-    """Return a tick until then of which it is not known yet whether it makes a Job, or whose Job
-    is not there yet; None if all are decided."""
+    """Return a tick up to `until` that is undecided or whose Job does not exist yet; None if there
+    is none."""
     metadata, spec = config.metadata, config.spec.schedule
     if spec is None or spec.disabled or spec.cron is None:
         return None
@@ -83,6 +83,7 @@ def _created(one: job.Job) -> float:
 
 
 def _order(one: job.Job) -> tuple[float, bool, str]:
-    """Of two with the same time, that of a tick is the later one."""
+    """Return a sort key by time; of two Jobs with the same time, that of a tick is the later
+    one."""
     is_of_tick = job_expansion.scheduled_time_of(one) is not None
     return time_of(one), is_of_tick, one.metadata.name

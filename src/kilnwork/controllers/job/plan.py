@@ -1,8 +1,8 @@
-"""What to do about one Job: pure decisions from what is known to what should happen.
+"""The plan for one Job: pure decisions from the known facts.
 
-Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. The order of the questions:
-is the object gone, is its run over, is its JobConfig copied into it, may the engine have it. Once
-the engine has the Job, its view decides everything but what the object's spec asks for anew.
+Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
+the object gone, is its run over, is its JobConfig copied into it, may the engine have it. Once the
+engine has the Job, its view decides everything but changes of the spec.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ _P = job.Phase
 
 
 class DependencyState(msgspec.Struct, frozen=True):
-    """What is known of something that a Job depends on; `problem`: why waiting does not help."""
+    """The state of something that a Job depends on; `problem`: why waiting does not help."""
 
     dependency: job.Dependency
     over: bool
@@ -41,7 +41,7 @@ class DependencyState(msgspec.Struct, frozen=True):
     waits: str = ""
     """What it waits for, if it is not over."""
     job: str = ""
-    """Name of the Job that it means; "" for a Task, and while there is none."""
+    """Name of the Job it resolves to; "" for a Task, and while there is none."""
 
 
 class Wake(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Provided(msgspec.Struct, frozen=True):
-    """What the Job needed before it could start; None: nothing of that sort."""
+    """Inputs and items that the Job needed before its start; None: it needed none."""
 
     items: list[Any] | None = None
     inputs: dict[str, Any] | None = None
@@ -72,8 +72,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     still has under this name whose objects are gone. `config`: the JobConfig that it names or that
     owns it. `sources`: what was found of each input, and of the task of `withResultOf`. `refused`:
     why the engine does not take it, "" if it may. `no_cluster`: why the TaskCluster of its indexes
-    cannot be used, "" if it can. `told`: what this process has told the engine of
-    what the Job waits for; UNSET: nothing.
+    cannot be used, "" if it can. `known_hold`: the hold that this process has set in the engine;
+    UNSET: none yet.
     """
 
     job: job.Job | None
@@ -84,15 +84,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[inputs.InputSource, task_plan.Found] = {}
     refused: str = ""
     no_cluster: str = ""
-    told: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     now: float = 0.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
-    `patch`: a JSON patch of the Job, after which it is looked at again. `hold`: UNSET leaves it.
-    `again_s`: look again after so many seconds even if nothing changes.
+    `patch`: a JSON patch of the Job, after which it is looked at again. `hold`: UNSET leaves it
+    unchanged. `again_s`: look again after so many seconds even if nothing changes.
     """
 
     release: tuple[str, ...] = ()
@@ -102,9 +102,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     fail: Failure | None = None
     kill: str = ""
-    """Why it is to be killed; "": it is not."""
+    """Why the Job is to be killed; "": it is not."""
     rerun: int | None = None
-    """The run to begin, killed, suspended and so on as the fields around say."""
+    """The run to begin; the other fields say whether it is killed, suspended and so on."""
     suspend: bool | None = None
     max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET
     priority: int | msgspec.UnsetType = msgspec.UNSET
@@ -116,11 +116,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_change(self) -> bool:
-        """Whether the engine is to be told anything of a Job that it has."""
+        """Whether anything changes for a Job that the engine has."""
         unset = msgspec.UNSET
-        set_anew = (self.hold, self.max_in_flight, self.priority) != (unset, unset, unset)
+        is_set = (self.hold, self.max_in_flight, self.priority) != (unset, unset, unset)
         asked = (self.provide, self.fail, self.rerun, self.suspend) != (None, None, None, None)
-        return set_anew or asked or bool(self.kill)
+        return is_set or asked or bool(self.kill)
 
 
 def decide(facts: Facts) -> Plan:
@@ -136,8 +136,8 @@ def decide(facts: Facts) -> Plan:
 
 
 def _leaving(facts: Facts, seen: job.Job) -> Plan:
-    """The object stays only for somebody's finalizer: end what runs of it, and keep telling. It is
-    released when the object is gone."""
+    """Plan for an object that only a finalizer keeps: kill what runs, and keep writing the status.
+    The Job is released when the object is gone."""
     view, text = facts.view, "its object was deleted"
     if view is None:
         why = status.Explanation(Reason.DELETED, text)
@@ -176,7 +176,7 @@ def needed(seen: job.Job) -> dict[str, tuple[inputs.InputSource, str | None]]:
 def awaited(
     given: tuple[job.Dependency, ...], template: job.JobTemplate | None
 ) -> tuple[job.Dependency, ...]:
-    """Return what a Job depends on: what it is given, and the Job whose result is its list."""
+    """Return the dependencies of a Job: those in its spec, and the Job whose result is its list."""
     if template is None or template.parallelism is None:
         return given
     listed = template.parallelism.with_result_of
@@ -187,7 +187,7 @@ def awaited(
 
 
 def _source(given: job.ResultSource) -> inputs.InputSource:
-    """Return where a list comes from. Of a valid Job, exactly one of the names is there."""
+    """Return the source of a list. A valid Job has exactly one of the names."""
     if given.task is not None:
         return inputs.InputSource(inputs.InputKind.TASK, given.task)
     if given.job is not None:
@@ -221,7 +221,7 @@ def _live(facts: Facts, seen: job.Job) -> Plan:
 
 
 def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
-    """Copy what its JobConfig says into the Job."""
+    """Copy the JobConfig's template into the Job."""
     config = facts.config
     if config is None or config.metadata.deletion_timestamp is not None:
         message = (
@@ -321,7 +321,7 @@ def _provided(
 def _held(
     facts: Facts, missing: list[tuple[inputs.InputSource, str]], broken: list[str]
 ) -> tuple[start_queue.Hold | None, Failure | None]:
-    """Return what a Job waits for that the engine does not know, or why it cannot start."""
+    """Return the hold for what the engine cannot know, or why the Job cannot start."""
     for state in facts.dependencies:
         if state.problem:
             return None, Failure(JobReason.DEPENDENCY_FAILED, state.problem)
@@ -365,7 +365,7 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
 def _run_again(
     facts: Facts, seen: job.Job, view: index_model.IndexJobView, shown: job.JobStatus
 ) -> Plan:
-    """Begin a higher run as the object is now: suspended or killed, it starts nothing."""
+    """Plan a higher run with the object's spec; a suspended or killed one starts nothing."""
     spec = seen.spec
     kill_in = _seconds_until(spec.kill_timestamp, facts.now)
     due = kill_in is not None and kill_in <= 0
@@ -378,7 +378,7 @@ def _run_again(
 
 
 def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any]:
-    """Return what may change while the Job is there, and is not yet as the engine has it."""
+    """Return the changeable fields in which spec and engine differ."""
     spec = seen.spec
     changed: dict[str, Any] = {}
     if spec.suspend != view.suspended:
@@ -393,7 +393,7 @@ def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any
 
 
 def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, found: Plan) -> Plan:
-    """It waits in the engine: pass on what has come meanwhile."""
+    """Plan for a Job that waits in the engine: pass on what has become available."""
     try:
         provided, missing, broken = _provided(facts, seen)
     except inputs.InputError as error:
@@ -408,7 +408,7 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
     if failure is not None:
         return msgspec.structs.replace(found, fail=failure)
     changed: dict[str, Any] = {}
-    if held != facts.told:
+    if held != facts.known_hold:
         changed["hold"] = held
     if held is None and provided != Provided() and view.counts.total == 0:
         changed["provide"] = provided
@@ -416,8 +416,7 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
 
 
 def _after(facts: Facts, seen: job.Job) -> Plan:
-    """Return what is left for a run that is over: to delete the object when its time to live is
-    up."""
+    """Plan for a finished run: delete the object when its time to live is over."""
     finished = seen.status.finish_time
     if finished is None:
         return Plan()
@@ -453,7 +452,8 @@ def _ends(
 
 
 def _seconds_until(time: str | None, now: float) -> float | None:
-    """Return seconds until then, None without one. What is no time has come: `Valid` says why."""
+    """Return seconds until a time, None without one. An invalid time counts as past; condition
+    `Valid` says why."""
     if time is None:
         return None
     try:

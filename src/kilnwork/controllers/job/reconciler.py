@@ -19,20 +19,20 @@ from kilnwork.kube import errors, events, queue
 Key = tuple[str, str]
 
 
-class _Memory(msgspec.Struct):
-    """What is remembered of one object between two passes; nothing that must survive."""
+class _KnownState(msgspec.Struct):
+    """The state of one object that is kept in memory between two passes."""
 
     uid: str
     held: status.Hold | None = None
     refused: tuple[int, str] = (0, "")
-    """Why it cannot be used, and in which object generation: another one is looked at anew."""
-    told: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
-    """What the engine was told that it waits for; UNSET: nothing yet."""
+    """Why the Job cannot be used, and the object generation in which that was found: another one is
+    checked again."""
+    known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    """The hold that the engine has; UNSET: none was set yet."""
 
 
 class Reconciler:
-    """Makes the world of one Job as it should be. `find_input`, `find_view`: of the Task
-    controller."""
+    """Reconciles one Job at a time. `find_input`, `find_view`: of the Task controller."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class Reconciler:
             context.caches, self._views, find_input=find_input, find_view=find_view
         )
         self._names: dict[Key, set[str]] = {}
-        """Uids that the engine has under a name."""
+        """Uids of the engine's Jobs with a name."""
         self._waiting_keys = waiting_keys.WaitingKeys()
         self._arrival_order = arrival_order.ArrivalOrder()
         self._writer = status_writer.StatusWriter(context.kube, kinds.JOBS, job.JobStatus)
-        self._memories: dict[Key, _Memory] = {}
+        self._memories: dict[Key, _KnownState] = {}
         self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
         """Called with the JobConfig of a Job that started or is over."""
 
-    # What happens around us: each only names the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def job_changed(self, key: Key, old: job.Job | None, new: job.Job | None) -> None:
         """A Job came, changed or went."""
@@ -77,7 +77,7 @@ class Reconciler:
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
     ) -> None:
-        """A JobConfig came, changed or went: also that its schedule has dropped a tick."""
+        """A JobConfig came, changed or went, or its schedule has dropped a tick."""
         self._wake("JobConfig", key)
 
     def object_changed(
@@ -113,7 +113,8 @@ class Reconciler:
                 self._seen_view(view)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again, which replaces what the passes before have said."""
+        """Make one pass; return when to look again, which replaces the result of the pass
+        before."""
         self._queue.cancel(key)
         decided, facts = self._decide(key)
         for uid in decided.release:
@@ -124,14 +125,14 @@ class Reconciler:
             self._forget(key)
             return None
         for text in decided.warnings:
-            self._say(facts.job, "Warning", "FieldsReplaced", text)
+            self._emit_event(facts.job, "Warning", "FieldsReplaced", text)
         if decided.patch is not None:
             await self._patch(facts.job, decided.patch)
             return None
         if decided.put is not None:
             if self._arrival_order.must_wait(key):
                 return None
-            # The order of the calls of `put` is that of the Jobs: others need not wait for its end.
+            # `put` must be called in the order of the Jobs; other Jobs need not wait for its end.
             self._leave_line(key)
             await self._put(key, facts.job, decided.put)
             decided, facts = self._decide(key)
@@ -174,7 +175,7 @@ class Reconciler:
             sources=self._dependencies.sources(seen) if waits else {},
             refused=known.refused[1] if known.refused[0] == seen.metadata.generation else "",
             no_cluster=self._no_cluster(seen) if waits else "",
-            told=known.told,
+            known_hold=known.known_hold,
             now=self._clock.wall(),
         )
 
@@ -191,12 +192,12 @@ class Reconciler:
         what = "does not exist" if cluster is None else "is being deleted"
         return f"TaskCluster {name} {what} in namespace {namespace}"
 
-    def _memory(self, key: Key, seen: job.Job) -> _Memory:
+    def _memory(self, key: Key, seen: job.Job) -> _KnownState:
         known = self._memories.get(key)
         if known is None or known.uid != seen.metadata.uid:
             if known is not None:
                 self._writer.forget(known.uid)
-            known = self._memories[key] = _Memory(seen.metadata.uid)
+            known = self._memories[key] = _KnownState(seen.metadata.uid)
         return known
 
     def _forget(self, key: Key) -> None:
@@ -219,7 +220,7 @@ class Reconciler:
             self.on_change(view.namespace, view.group)
 
     def _wake_config(self, of: job.Job | None) -> None:
-        """A Job came or went that may be the one of its JobConfig that others wait for."""
+        """Wake Jobs that depend on a JobConfig, one of whose Jobs came or went."""
         owner = None if of is None else job_expansion.config_of(of)
         if of is not None and owner is not None:
             self._wake("JobConfig", (of.metadata.namespace, owner.name))
@@ -246,12 +247,12 @@ class Reconciler:
         known = self._memory(key, seen)
         try:
             self._seen_view(await self._engine().put(new))
-            known.told = new.hold
+            known.known_hold = new.hold
         except jobs_errors.InvalidJob as error:
             known.refused = (seen.metadata.generation, str(error))
 
     async def _change(self, key: Key, seen: job.Job, decided: plan.Plan) -> None:
-        """Tell the engine what the object asks for, and what has come that it waited for."""
+        """Pass changes of the spec, and what the Job waited for, to the engine."""
         engine, uid = self._engine(), seen.metadata.uid
         if decided.rerun is not None:
             await engine.rerun(
@@ -279,7 +280,7 @@ class Reconciler:
             await engine.provide(uid, items=given.items, inputs=given.inputs)
         if decided.hold is not msgspec.UNSET:
             await engine.set_hold(uid, decided.hold)
-            self._memory(key, seen).told = decided.hold
+            self._memory(key, seen).known_hold = decided.hold
         if decided.suspend is not None:
             await engine.suspend(uid, suspended=decided.suspend)
         changed: dict[str, Any] = {}
@@ -313,7 +314,7 @@ class Reconciler:
             self._queue.add(following)
 
     async def _write(self, key: Key, seen: job.Job, wanted: job.JobStatus) -> float | None:
-        """Write the status if that is due; gives when to look again."""
+        """Write the status if that is due; return when to look again."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.held, wait_s = status.hold(seen.status, wanted, held=known.held, now=now)
         if wait_s is None or wait_s > 0:
@@ -325,10 +326,10 @@ class Reconciler:
         known.held = None
         announced = status.announcement(seen.status, wanted)
         if announced is not None:
-            self._say(seen, announced.type, announced.reason, announced.message)
+            self._emit_event(seen, announced.type, announced.reason, announced.message)
         return None
 
-    def _say(self, seen: job.Job, type_: str, reason: str, message: str) -> None:
+    def _emit_event(self, seen: job.Job, type_: str, reason: str, message: str) -> None:
         self._emit(events.reference(kinds.JOBS, seen), type_, str(reason), message)
 
     def _engine(self) -> ports.JobHub:

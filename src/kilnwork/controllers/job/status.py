@@ -1,7 +1,7 @@
 """The status of a Job, from the engine's view of it or from why the engine does not have it.
 
-Pure. Used by `plan` and `reconciler`. The journal is the authority: this is a projection of it in
-the words of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, when a kill or a loss
+Pure. Used by `plan` and `reconciler`. The journal is the authority: the status is a projection of
+it in the terms of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, when a kill or a loss
 leaves room for doubt `Stopped`, and `FieldsIgnored`.
 """
 
@@ -16,7 +16,7 @@ from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
 WAITING_HOLD_S = 0.5
-"""How long a Job waits before its reason is written: most start sooner, and cost no write."""
+"""How long a Job waits before its reason is written: most start sooner and need no write."""
 
 RUNNING_HOLD_S = 0.2
 """How long a Job runs before that is written: a shorter one costs one write, its end."""
@@ -25,7 +25,7 @@ MINOR_HOLD_S = 2.0
 """Between writes of counts while a Job runs."""
 
 MAX_TASK_MESSAGE = 1024
-"""Characters of what is said about each task: twenty of them share an object."""
+"""Longest message of a task, in characters: twenty of them share an object."""
 
 _P = job.Phase
 
@@ -57,17 +57,17 @@ _WAITING_REASONS = {
 
 
 class Explanation(NamedTuple):
-    """A reason and the sentence that names the facts."""
+    """A reason, and the message with the facts."""
 
     reason: str
     message: str
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A difference that waits to be written: what sort, and since when (monotonic seconds).
+    """A difference that waits to be written: its class, and since when (monotonic seconds).
 
-    `first`: since when there is any difference. A Job of short tasks turns from Running to Pending
-    and back many times a second, and each turn is of another sort than the one before.
+    `first`: since when there is any difference. A Job of short tasks changes between Running and
+    Pending many times a second, and each change is of another class than the one before.
     """
 
     sort: str
@@ -103,7 +103,7 @@ def without_view(seen: job.Job, phase: job.Phase, why: Explanation, *, now: floa
 
 
 def of_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job.JobStatus:
-    """Return the status that says what the engine's view does."""
+    """Return the status for the engine's view."""
     phase = view.phase
     counts = view.counts
     complete = phase.final or phase in (_P.TERMINATING, _P.KILLING)
@@ -183,7 +183,7 @@ def _time(at: float | None) -> str | None:
 def _completed(
     seen: job.Job, wanted: job.JobStatus, *, stopped: bool | None, now: float
 ) -> job.JobStatus:
-    """Return it with its condition of Furiko's and those of metav1."""
+    """Return the status with Furiko's condition and those of metav1."""
     return msgspec.structs.replace(
         wanted,
         condition=_condition(wanted),
@@ -251,8 +251,8 @@ def _conditions(
 
 
 def _ignored(seen: job.Job) -> Iterator[meta.Condition]:
-    """Name fields without effect. Only one is: most Jobs need no look at all of their
-    fields."""
+    """Name fields without effect. Only one is without effect, so there is no need to check all
+    fields of each Job."""
     template, generation = seen.spec.template, seen.metadata.generation
     if template is None or not template.forbid_task_force_deletion:
         return
@@ -281,7 +281,7 @@ def hold(
     sort, delay_s = _sort(current, wanted)
     if held is None or held.sort != sort:
         held = Hold(sort, now, now if held is None else held.first)
-    # Nothing is said of this run yet: everything that waits says why within a second.
+    # The status does not name this run yet: everything that waits says why within a second.
     silent = current.run != wanted.run or not current.phase
     most_s = WAITING_HOLD_S if silent else MINOR_HOLD_S
     due = min(held.since + delay_s, held.first + max(most_s, delay_s))
@@ -299,7 +299,7 @@ def _sort(current: job.JobStatus, wanted: job.JobStatus) -> tuple[str, float]:
 
 
 def _key(status: job.JobStatus) -> tuple[object, ...]:
-    """Return what makes two statuses different to whoever waits for one."""
+    """Return what makes two statuses different to a client that waits for one."""
     return status.run, status.phase, status.reason, status.observed_generation
 
 

@@ -1,8 +1,8 @@
-"""Finds out that the wall clock was set, of which nobody tells.
+"""Detect that the wall clock was set, for which there is no notification.
 
 Used by `assembly` for the JobConfig controller, whose timers run on the monotonic clock. The two
-clocks go equally fast, also while NTP corrects them; only a step, or a machine that slept, moves
-one against the other.
+clocks run equally fast, also while NTP corrects them; they part only by a step, or while the
+machine sleeps.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from kilnwork.kit import clock
 
 LOOK_S = 1.0
-"""Between two looks: ticks are late by no more than that when the clock was set forward."""
+"""Seconds between two comparisons: ticks are at most so late when the clock was set forward."""
 
 STEP_S = 0.2
-"""Less is no step: the two clocks are not read in the same moment."""
+"""A smaller difference is no step: the two clocks are not read at the same moment."""
 
 
 class ClockWatch:
@@ -25,7 +25,7 @@ class ClockWatch:
         self._offset = self._read()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Compare the clocks until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.look()

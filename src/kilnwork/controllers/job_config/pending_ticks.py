@@ -1,7 +1,7 @@
-"""What becomes of ticks that are to run and whose Jobs the engine has not taken up yet. Pure.
+"""Ticks that are to run and whose Jobs the engine does not have yet. Pure.
 
-Used by `plan`, and by `reconciler`, which says what came of pending their Jobs. Every such tick
-ends: its Job is taken up, or it is missed, for a reason that is counted.
+Used by `plan`, and by `reconciler`, which reports the results of making their Jobs. Every such tick
+ends: the engine gets its Job, or it is missed for a reason that is counted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,39 +15,39 @@ from kilnwork.kit import backoff
 Reason = reasons.ConfigReason
 
 RETRIES = backoff.Backoff(base_s=1.0, max_s=30.0)
-"""Between tries of a JobConfig whose Jobs are refused. A right or a policy that was forgotten is
-mended by people, who watch."""
+"""Delays between tries of a JobConfig whose Jobs are refused. Users mend a missing right or a
+policy, and wait for the effect."""
 
 PATIENCE_S = 300.0
-"""How long a Job that is refused is tried again: a quota that is full by mistake is counted anew by
-Kubernetes every five minutes. After that its run is rather the next one's."""
+"""How long a refused Job is retried: Kubernetes recounts a quota every five minutes. After that the
+next tick takes its place."""
 
 CHECK_S = 5.0
-"""How long the cache may take to hear of a Job that was made, before the API server is asked."""
+"""How long the cache may lack a Job that was made before the API server is asked."""
 
 
 class JobRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The API server does not let Jobs be made. Times are monotonic seconds."""
+    """A refusal of the API server to make Jobs. Times are monotonic seconds."""
 
     text: str
     """Which Job, and what the server says."""
     tries: int
-    """How many were refused, without one that was made between them."""
+    """How many tries in a row were refused."""
     again: float
-    """When it is tried again."""
+    """When to try again."""
     since: Mapping[int, float]
     """The ticks that wait for it, and since when."""
 
 
 class PendingTicks(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process knows of the Jobs of ticks; nothing of it survives a restart."""
+    """What this process knows of the Jobs of ticks; lost at a restart."""
 
     made: frozenset[int] = frozenset()
-    """They were made, or found; the cache may not have heard of them."""
+    """Ticks whose Jobs were made or found; the cache may lack them."""
     taken: frozenset[int] = frozenset()
-    """Their names belong to other Jobs."""
+    """Ticks whose Jobs' names belong to other Jobs."""
     gone: frozenset[int] = frozenset()
-    """They were made, and deleted before the engine took them up."""
+    """Ticks whose Jobs were deleted before the engine had them."""
     refusal: JobRefusal | None = None
     now: float = 0.0
     """Monotonic seconds."""
@@ -80,10 +80,10 @@ def lost(
     within_s: float | None,
     now: float,
 ) -> dict[int, Reason | None]:
-    """Return the ticks for which no more is done, and why; None: its Job has run.
+    """Return the ticks that are finished, and why; None: the tick's Job has run.
 
-    Such ticks would else take the room of others for ever. `within_s`: how late a tick may run;
-    None: the schedule makes no Jobs any more. `now`: wall clock.
+    Such ticks would otherwise count against the concurrency for ever. `within_s`: how late a tick
+    may run; None: the schedule makes no Jobs any more. `now`: wall clock.
     """
     phases = {job_expansion.tick_of(one): one.status.phase for one in jobs}
     found: dict[int, Reason | None] = {}
@@ -106,8 +106,8 @@ def lost(
 def refused_later(
     row: index_model.ScheduleRow, jobs: Iterable[job.Job]
 ) -> dict[int, Reason | None]:
-    """Return the ticks whose Jobs were taken up and then refused, as by policy Forbid when what
-    they waited for had come, and which are not counted yet."""
+    """Return the uncounted ticks whose Jobs the engine refused later, as by policy Forbid when what
+    they waited for had come."""
     if not row.taken:
         return {}
     return {
@@ -123,7 +123,7 @@ def refused_later(
 def _without_job(
     tick: int, pending: PendingTicks, *, within_s: float | None, now: float
 ) -> Reason | None:
-    """Return why no Job is made of a tick any more; None: it is."""
+    """Return why a tick makes no Job any more; None if it does."""
     if within_s is None:
         return Reason.DISABLED
     refusal = pending.refusal
@@ -131,7 +131,7 @@ def _without_job(
         waited_s = pending.now - refusal.since[tick]
         if waited_s >= min(PATIENCE_S, within_s):
             return Reason.JOB_NOT_MADE
-    # Refused by every manager that was started meanwhile, or none was.
+    # Every manager that ran meanwhile was refused, or none ran.
     return Reason.TOO_LATE if now - tick > max(PATIENCE_S, within_s) else None
 
 

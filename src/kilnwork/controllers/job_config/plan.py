@@ -1,4 +1,4 @@
-"""What to do about one JobConfig: which ticks are decided, which Jobs are made and deleted. Pure.
+"""The plan for one JobConfig: which ticks are decided, which Jobs are made and deleted. Pure.
 
 Used by `reconciler`, which gathers `Facts` and carries the `Plan` out, in two steps: a decision is
 durable before the Jobs that it names are made.
@@ -27,8 +27,8 @@ from kilnwork.kit import clock
 Reason = reasons.ConfigReason
 
 MAX_WAIT_S = 3600.0
-"""Longest time between two looks at a schedule. That the wall clock was set is seen by
-`clock_watch`, within a second."""
+"""Longest time between two looks at a schedule. `clock_watch` notices within a second that the wall
+clock was set."""
 
 
 class Upcoming(msgspec.Struct, frozen=True, gc=False):
@@ -39,20 +39,20 @@ class Upcoming(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a JobConfig says, read once for each of its object generations."""
+    """A parsed JobConfig, read once for each of its object generations."""
 
     generation: int
     problem: str
     """Why it cannot be used; "" if it can."""
     schedule: schedules.CompiledSchedule | None
     fingerprint: str
-    """Changes when the schedule does: what passed before is then over."""
+    """A digest of the schedule: when it changes, earlier ticks are over."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one JobConfig. `now`: wall clock, seconds.
 
-    `jobs`: those that it owns. `group`: which of them have started or wait, says the engine.
+    `jobs`: those that it owns. `group`: the engine's view of which of them have started or wait.
     `row`: what was decided of its schedule; None before anything was. `pending`: what came of
     making the Jobs of its ticks. `upcoming`: of the last plan with this reading.
     """
@@ -145,8 +145,8 @@ def decide(facts: Facts) -> Plan:
 
 
 def go_on(schedule: schedules.CompiledSchedule, after: int, known: Upcoming | None) -> Upcoming:
-    """Return the next ticks of a schedule. `known`: those after another second, of which what is
-    still to come is not looked for again: each takes as long as the rest of a pass."""
+    """Return the next ticks of a schedule. `known`: those found earlier, which are reused where
+    they are still to come: each one costs as much as the rest of a pass."""
     left: tuple[int, ...] = ()
     if known is not None and known.after <= after:
         left = tuple(tick for tick in known.ticks if tick > after)
@@ -158,7 +158,7 @@ def go_on(schedule: schedules.CompiledSchedule, after: int, known: Upcoming | No
 
 
 def read(config: job_config.JobConfig) -> Reading:
-    """Return what a JobConfig says; that takes as long as all the rest of a pass."""
+    """Parse a JobConfig; that takes as long as the rest of a pass."""
     problems = job_validation.validate_job_config(config)
     encoded = msgspec.json.encode(config.spec.schedule)
     return Reading(
@@ -195,8 +195,8 @@ def _known(facts: Facts) -> schedules.Facts:
 def _lost(
     facts: Facts, schedule: schedules.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
-    """Return the ticks that wait for Jobs which the engine will not take up (`pending_ticks.lost`),
-    and those whose Jobs it has refused since."""
+    """Return the ticks whose Jobs the engine will not get (`pending_ticks.lost`), and those whose
+    Jobs it has refused."""
     if facts.row is None:
         return {}
     refused = pending_ticks.refused_later(facts.row, facts.jobs)
@@ -211,7 +211,7 @@ def _lost(
 
 
 def _warnings(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announcement]:
-    """Say which ticks were to run and make no Job, but for those of which that was said."""
+    """Yield the announcements of ticks that make no Job, except those announced before."""
     for why in (Reason.JOB_NOT_MADE, Reason.JOB_DELETED, Reason.DISABLED, Reason.TOO_LATE):
         ticks = [tick for tick, found in lost.items() if found is why]
         if ticks:
@@ -227,14 +227,14 @@ def _decision(
     *,
     lost: dict[int, reasons.ConfigReason | None],
 ) -> index_model.Decision | None:
-    """Return what is to be decided now, None if nothing is."""
+    """Return the decision to be made now, None if there is none."""
     config, row, now = facts.config, facts.row, int(facts.now)
     made = index_model.Decision(
         config=config.metadata.uid,
         namespace=config.metadata.namespace,
         name=config.metadata.name,
         fingerprint=facts.reading.fingerprint,
-        # A time ahead is no tick that was decided: an edit of lastUpdated may take it back.
+        # A time in the future is no decided tick: an edit of lastUpdated may take it back.
         tick=min(int(schedules.begin(config)), now),
     )
     if row is None:
@@ -244,7 +244,7 @@ def _decision(
     run: tuple[int, ...] = ()
     tick = row.tick
     if row.fingerprint != made.fingerprint:
-        # What passed before an edit, or while it was disabled, is over.
+        # Ticks before an edit, or while the schedule was disabled, are over.
         tick = max(now, row.tick)
     elif found.decided is not None and found.decided > row.tick:
         tick = found.decided
@@ -287,7 +287,7 @@ def _admitted(
 
 
 def _surplus(facts: Facts) -> Iterator[job.Job]:
-    """Jobs that are over and older than as many as are kept."""
+    """Yield the oldest finished Jobs beyond the history limits."""
     spec = facts.config.spec
     for limit, wanted in (
         (spec.successful_jobs_history_limit, True),

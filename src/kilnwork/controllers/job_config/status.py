@@ -20,25 +20,25 @@ MAX_REFERENCES = 20
 """How many Jobs are named in each list."""
 
 HOLD_S = 0.5
-"""Between writes of counts and ticks, which change with each Job. Not a second: what was due with
-one would be written when the next ones are due."""
+"""Seconds between writes of counts and ticks, which change with each Job. Not a whole second, so
+that writes do not coincide with the next ticks."""
 
 _S = job_config.ConfigState
 
 
 class Ticks(NamedTuple):
-    """What is to come of a schedule."""
+    """The next ticks of a schedule, and what keeps Jobs from being made."""
 
     upcoming: tuple[int, ...]
     """The next ticks; none without a schedule."""
     planned: schedules.Plan
-    """What is done about it now, and what it waits for."""
+    """The schedule's plan: what is due, and what it waits for."""
     refusal: pending_ticks.JobRefusal | None = None
-    """Why Jobs of ticks that came cannot be made."""
+    """Why Jobs of due ticks cannot be made."""
 
 
 def invalid(config: job_config.JobConfig, text: str, *, now: float) -> job_config.JobConfigStatus:
-    """Return the status of one that cannot be used; `text`: why."""
+    """Return the status of an unusable JobConfig; `text`: why."""
     before = config.status
     return msgspec.structs.replace(
         before,
@@ -58,7 +58,7 @@ def of(
     ticks: Ticks,
     now: float,
 ) -> job_config.JobConfigStatus:
-    """Return the status that says what is known."""
+    """Return the status of a usable JobConfig."""
     by_uid = {one.metadata.uid: one for one in jobs}
     started = [one.status.start_time for one in by_uid.values() if one.status.start_time]
     before = config.status.last_executed
@@ -106,7 +106,7 @@ def _references(
 
 
 def _last(config: job_config.JobConfig, row: index_model.ScheduleRow | None) -> str | None:
-    """Return the latest tick; what was decided before the first one, or by an edit, is none."""
+    """Return the latest decided tick, None before the first one."""
     latest = (
         0 if row is None else max([*row.taken, *row.pending, row.latest_dropped or 0], default=0)
     )
@@ -128,7 +128,7 @@ def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | Non
 def _conditions(
     config: job_config.JobConfig, text: str, ticks: Ticks | None, *, now: float
 ) -> tuple[meta.Condition, ...]:
-    """`Valid`; `Scheduled`, if there is a schedule and what it waits for is more than time; and
+    """Return the conditions: `Valid`; `Scheduled`, if the schedule waits for more than time; and
     `FieldsIgnored`."""
     valid = meta.Condition(
         type="Valid",
@@ -158,7 +158,7 @@ def _conditions(
 
 
 def _stuck(ticks: Ticks) -> tuple[str, str]:
-    """Return why no Job is made, "" if that is but a matter of time."""
+    """Return reason and message why no Job is made, "" while it only waits for the next tick."""
     if ticks.refusal is not None:
         waiting = len(ticks.refusal.since)
         more = f"; {waiting - 1} more wait" if waiting > 1 else ""

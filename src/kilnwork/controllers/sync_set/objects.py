@@ -1,7 +1,7 @@
-"""Makes the objects of `resources.objects`, which the SyncSet owns.
+"""The objects of `resources.objects`, which the SyncSet owns.
 
-Used by `reconciler`. They live as long as the SyncSet, over all generations. What may be made is
-what tasks may make, and ConfigMaps.
+Used by `reconciler`. They live as long as the SyncSet, over all generations. Allowed are the kinds
+that tasks may make, and ConfigMaps.
 """
 
 from typing import Any
@@ -13,14 +13,15 @@ from kilnwork.kube import client, errors
 
 
 class SetObjects:
-    """Makes them, each once. `served`: kinds of the API server, and which the manager may make."""
+    """Makes the objects, each once. `served`: kinds of the API server, and which of them the
+    manager may make."""
 
     def __init__(self, kube: client.Client, served: custom_resource.Kinds) -> None:
         self._client = kube
         self._served = served
 
     async def ensure(self, seen: sync_set.SyncSet) -> str:
-        """Make what is missing; gives why one cannot be made, "" if all are there."""
+        """Make missing objects; return why one cannot be made, "" if all exist."""
         for position, manifest in enumerate(seen.spec.resources.objects):
             problem = await self._ensure(seen, manifest)
             if problem:

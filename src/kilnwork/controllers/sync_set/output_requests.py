@@ -1,6 +1,7 @@
-"""Asks the engine where the tasks of outputs have run, and ponds for their files.
+"""Requests for the outputs of a run: to the engine, where tasks have run, and to ponds, for their
+files.
 
-Used by `reconciler`. What is decided of that is in `outputs`. Everything may be repeated.
+Used by `reconciler`. Decisions are in `outputs`. Everything may be repeated.
 """
 
 from collections.abc import Mapping
@@ -12,12 +13,12 @@ from kilnwork.controllers.sync_set import outputs, ports
 from kilnwork.jobs.flows import model as flow_model
 
 _PAGE = 1_000
-"""Step instances that are read at a time."""
+"""How many step instances are read at a time."""
 
 
 class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pond, and which run of a SyncSet with this `uid`. `lease`: of the run, which is the
-    name of its directory."""
+    """A run with outputs, of the SyncSet with this `uid`, and its pond. `lease`: of the run, which
+    is the name of its directory."""
 
     namespace: str
     pond: str
@@ -28,7 +29,7 @@ class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
 async def read_written(
     flows: ports.Flows, run: flow_model.NewFlowRun
 ) -> Mapping[str, outputs.Written]:
-    """Return where the tasks of each output of a run have run that succeeded."""
+    """Return, by output, where its successful tasks have run."""
     return {
         one.name: outputs.where_written(await _instances(flows, run.key, one.step))
         for one in run.outputs
@@ -48,7 +49,7 @@ async def _instances(
 
 
 def request(uid: str, generation: int, output: str) -> str:
-    """Return what makes the pins of an output those of this generation."""
+    """Return the request of an output's pins, unique to the generation."""
     return f"{uid}-g{generation}-{output}{outputs.SUFFIX}"
 
 
@@ -59,8 +60,7 @@ def ask_pins(
     *,
     written: Mapping[str, outputs.Written],
 ) -> Mapping[str, model.Pin]:
-    """Return how far each output is on its way to be a snapshot; one that nobody wrote is left
-    out."""
+    """Return the pin of each output; outputs that no task wrote are left out."""
     globs = {one.name: one.glob for one in run.outputs}
     return {
         name: ledger.want_output(

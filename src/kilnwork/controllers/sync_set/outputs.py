@@ -1,8 +1,8 @@
-"""What a generation keeps of the files that its tasks have written, and who may take it.
+"""Outputs of a generation: which files of its tasks are kept, and how other sets take them.
 
 Pure. Used by `plan` and `reconciler`. After the flow has succeeded each output becomes a snapshot:
 nodes pin what counts of what was written there, then hold it under a lease of its own, and only
-then has the generation succeeded. So whoever sees the digest in a status can have the files.
+then has the generation succeeded. So every digest in a status has its files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,12 +18,12 @@ from kilnwork.jobs.flows import model as flow_model
 Reason = reasons.SetReason
 
 SUFFIX = ".out"
-"""How the name of a lease ends by which nodes hold outputs; no name of a set has a dot."""
+"""The suffix of leases for outputs; no name of a set has a dot."""
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """Where the tasks of an output have run. `attempts`: by node, the directories that count.
-    `unknown`: a task of which nobody knows any more where it ran, "" if there is none."""
+    `unknown`: a task whose node is not known any more, "" if there is none."""
 
     attempts: Mapping[str, tuple[str, ...]] = {}
     unknown: str = ""
@@ -56,7 +56,7 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
 
 
 def unknown(written: Mapping[str, Written]) -> str:
-    """Return what is not known any more of an output, "" if all is."""
+    """Return the output of which something is not known any more, and what; "" if all is known."""
     for name, one in written.items():
         if one.unknown:
             return f"output {name}: it is not known any more where {one.unknown} ran"
@@ -78,7 +78,7 @@ def waits_for(pins: Mapping[str, model.Pin]) -> str:
 
 
 def wanted(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
-    """Return what nodes are to hold of outputs that are snapshots: each its part."""
+    """Return what nodes are to hold of pinned outputs: each node its part."""
     return tuple(
         model.WantedSnapshot(name=name, digest=pin.digest, paths_by_node=dict(pin.paths_by_node))
         for name, pin in sorted(pins.items())
@@ -86,12 +86,12 @@ def wanted(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
 
 
 def nodes(pins: Mapping[str, model.Pin]) -> frozenset[str]:
-    """Return those that have a part."""
+    """Return the nodes that have a part."""
     return frozenset(node for pin in pins.values() for node in pin.paths_by_node)
 
 
 def shown(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
-    """Outputs as the status has them."""
+    """Return the outputs in the form of the status."""
     return {
         name: sync_set.OutputStatus(
             digest=pin.digest,
@@ -103,13 +103,13 @@ def shown(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
     }
 
 
-# Taking one
+# Taking an output
 
 
 def find(
     of: sync_set.SyncSet | None, ref: data_pond.OutputRef, *, pond: str, reader: str
 ) -> str | model.Pin:
-    """Return the digest of an output, or what becomes of whoever wants it: it waits, or fails.
+    """Return the digest of an output, or the pin of a reader that waits for it or fails.
 
     `reader`: name of the SyncSet that wants it; its own earlier generations may have written it.
     """
@@ -137,10 +137,10 @@ def find(
     return model.Pin(message=f"{where} has not written output {ref.name} yet: it is {said}")
 
 
-def _digest(told: sync_set.SyncSetStatus, ref: data_pond.OutputRef) -> str:
-    if ref.generation in (None, told.generation) and ref.name in told.outputs:
-        return told.outputs[ref.name].digest
-    for past in told.generations:  # newest first
+def _digest(seen: sync_set.SyncSetStatus, ref: data_pond.OutputRef) -> str:
+    if ref.generation in (None, seen.generation) and ref.name in seen.outputs:
+        return seen.outputs[ref.name].digest
+    for past in seen.generations:  # newest first
         if ref.generation in (None, past.generation) and ref.name in past.outputs:
             return past.outputs[ref.name]
     return ""

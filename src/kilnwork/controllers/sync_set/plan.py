@@ -1,7 +1,7 @@
-"""What to do about one SyncSet: pure decisions from what is known to what should happen.
+"""The plan for one SyncSet: pure decisions from the known facts.
 
-Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. The order of the questions:
-is the object gone, is its newest generation admitted, is that over, does its flow run; else pin the
+Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
+the object gone, is its newest generation admitted, is that over, does its flow run; else pin the
 data, make the objects, start the workers next to the data, start the flow. A digest is written to
 the status before anything is done with it: what is decided here follows from the written status.
 """
@@ -29,18 +29,17 @@ Reason = reasons.SetReason
 _P = sync_set.Phase
 
 LOOK_S = 1.0
-"""Between looks at what nobody tells about."""
+"""Seconds between looks at what has no notifications."""
 
 REFUSED_LOOK_S = 5.0
-"""Between tries to make what was refused."""
+"""Seconds between tries to make what was refused."""
 
 FETCH_LOOK_S = 5.0
-"""Between looks at nodes that fetch: an agent that is gone says nothing."""
+"""Seconds between looks at nodes that fetch: a lost agent sends nothing."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes are to hold for a generation. `portions`: of groups that share data, in other
-    words."""
+    """What nodes are to hold for a generation. `portions`: the same for groups that share data."""
 
     nodes: frozenset[str]
     snapshots: tuple[model.WantedSnapshot, ...]
@@ -50,7 +49,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """The flow is to end."""
+    """An order to kill the flow."""
 
     generation: int
     reason: str
@@ -66,12 +65,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     by name of a snapshot; `planned`: their shards, as far as known. `leased`: portions of the data
     that this manager has asked nodes to hold; `held`: those of them that they do. `near`: by group,
     bytes of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of
-    other generations, or of one that is over, are still there. `obstacle`: why an object of the set
-    could not be made; `refused_s`: for how long one was refused, seconds. `refused`: why the engine
-    does not take its flow. `fetching_since`: since when this manager has nodes fetch; not while
-    there is no room.
-    `pins_of_outputs`: of a flow that has succeeded, by name; `unknown_output`: what is not known of
-    one any more; `kept`: how far nodes are that are to hold them.
+    other or finished generations still exist. `obstacle`: why an object of the set could not be
+    made; `refused_s`: for how long one was refused, seconds. `refused`: why the engine does not
+    take its flow. `fetching_since`: since when this manager has nodes fetch; not while there is no
+    room. `pins_of_outputs`: of a flow that has succeeded, by name; `unknown_output`: an output of
+    which something is not known any more; `kept`: how far nodes are that are to hold them.
     """
 
     seen: sync_set.SyncSet | None
@@ -102,13 +100,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
-    `forget`: generations whose flows nobody asks for any more. `release_groups`: all groups are to
-    go. `objects`: those of the spec are to be made. `gang`: ask for it, and decide again.
-    `lease`: what nodes are to hold; `release_lease`: nothing. `outputs`: what they are to hold of
-    its outputs. `serve`: by TaskCluster and node, the portions of which workers there get tasks.
-    `reshard`: in how many shards the flow should have snapshots. `retry`: the run in which what
-    failed of the flow is to run again. `again_s`: look again after so
-    many seconds even if nothing changes.
+    `forget`: generations whose flows are not needed any more. `release_groups`: delete all groups.
+    `objects`: those of the spec are to be made. `gang`: ask for it, and decide again. `lease`: what
+    nodes are to hold; `release_lease`: release it. `outputs`: what they are to hold of its outputs.
+    `serve`: by TaskCluster and node, the portions of which workers there get tasks. `reshard`: in
+    how many shards the flow should have snapshots. `retry`: the run in which what failed of the
+    flow is to run again. `again_s`: look again after so many seconds even if nothing changes.
     """
 
     forget: tuple[int, ...] = ()
@@ -156,7 +153,7 @@ def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         )
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
-        return _finishes(facts, seen, facts.flow)  # that is told before the next one begins
+        return _finishes(facts, seen, facts.flow)  # its end is written before the next one begins
     if facts.left:
         return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
     begun = status.begin(seen, backend=facts.backend, now=facts.now)
@@ -192,13 +189,14 @@ def _problems(facts: Facts, seen: sync_set.SyncSet) -> list[sync_set_validation.
 
 
 def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Pin the data, make what the flow needs, start it; one that has run goes on as it was."""
+    """Pin the data, make what the flow needs, start it; a flow that has run continues with its data
+    and spec."""
     if (end := times.end_asked(seen, facts.now)) is not None:
         return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
     again_s = times.next_end_s(seen, facts.now)
     if seen.spec.suspend:
         why = status.Explanation(
-            Reason.SUSPENDED, "spec.suspend is true: workers gave their room back"
+            Reason.SUSPENDED, "spec.suspend is true: workers released their room"
         )
         paused = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
         return msgspec.structs.replace(paused, release_groups=True, release_lease=True)
@@ -232,7 +230,7 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 def _placing(
     facts: Facts, seen: sync_set.SyncSet, program: requirements.Program, *, again_s: float | None
 ) -> Plan:
-    """All that is to run is known: make the objects, and ask for the gang."""
+    """Make the objects and ask for the gang, now that everything to run is known."""
     if program.needs_pond and (facts.pond is None or not facts.pond.nodes):
         why = _no_pond(seen) if facts.pond is None else snapshot_pins.no_agent(seen)
         return _waits(facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, LOOK_S))
@@ -246,7 +244,7 @@ def _placing(
 
 
 class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to run, the gang that is wanted for it, and what there is of that."""
+    """The program, the gang that it wants, and the observed gang."""
 
     program: requirements.Program
     spec: port.GangSpec
@@ -256,7 +254,7 @@ class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
 def _gathering(
     facts: Facts, seen: sync_set.SyncSet, gathered: _Gathered, *, again_s: float | None
 ) -> Plan:
-    """Return workers and data come together; when all are there, the flow starts."""
+    """Wait for workers and data; start the flow when all are ready."""
     program, gang = gathered.program, gathered.gang
     if gang.reason is Reason.OBJECT_REFUSED and not gang.ready:
         return _refused(facts, seen, gang.message, again_s=again_s)
@@ -296,7 +294,7 @@ def _gathering(
 
 
 def _refused(facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None) -> Plan:
-    """An object of the set cannot be made. What the server says passes soon, or not at all."""
+    """Plan for a set with an object that cannot be made: retry for a while, then fail."""
     left_s = waits.REFUSED_S - facts.refused_s
     if left_s <= 0:
         text = f"{message} (tried for {waits.REFUSED_S:g} s)"
@@ -364,7 +362,7 @@ def _new_run(
 
 
 class _Data(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the nodes are with the data."""
+    """The progress of nodes with the data."""
 
     ready: bool
     why: status.Explanation
@@ -387,7 +385,7 @@ def _data(
         return _Data(ready=False, why=_no_pond(seen))
     nodes = gang.nodes
     if not nodes and facts.backend is sync_set.Backend.LOCAL:
-        nodes = facts.pond.nodes  # there is one machine: its data need not wait for its workers
+        nodes = facts.pond.nodes  # one machine: its data need not wait for its workers
     lease = _lease(facts, seen, program, spec=spec, gang=gang, nodes=nodes) if nodes else None
     found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
     ready_nodes = sum(one.ready for one in found.values())
@@ -406,7 +404,7 @@ def _data(
     for name, one in found.items():
         if one.lasting:
             reason = snapshot_pins.reason_of(one.reason, Reason.FETCH_FAILED)
-            failed = status.Explanation(reason, f"node {name}: {_said(name, one)}")
+            failed = status.Explanation(reason, f"node {name}: {_message_of(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
     nowhere = data_portions.missing(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
@@ -457,15 +455,15 @@ def _fetching(
         )
     texts = [
         f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
-        + (f": {_said(name, one)}" if one.message and one.reason != "Fetching" else "")
+        + (f": {_message_of(name, one)}" if one.message and one.reason != "Fetching" else "")
         for name, one in late[:5]
     ]
     more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
     return status.Explanation(Reason.FETCHING, ", ".join(texts) + more)
 
 
-def _said(node: str, of: model.Readiness) -> str:
-    """Return what a node says, which our texts begin with its name themselves."""
+def _message_of(node: str, of: model.Readiness) -> str:
+    """Return a node's message without the node's name, with which our texts begin."""
     return of.message.removeprefix(f"node {node}: ")
 
 
@@ -490,13 +488,12 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
         shown = status.StatusContent(_P.KILLING, end, gang=facts.gang, flow=flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     decided = _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
-    anew = requirements.redivided(seen, program.snapshots, backend=facts.backend)
-    return msgspec.structs.replace(decided, reshard=anew)
+    shards = requirements.redivided(seen, program.snapshots, backend=facts.backend)
+    return msgspec.structs.replace(decided, reshard=shards)
 
 
 def _broken(gang: port.GangState, data: _Data) -> status.Explanation | None:
-    """Return why the flow cannot go on. A node that comes late, and cannot have the data, is no
-    reason."""
+    """Return why the flow cannot go on. A late node that cannot fetch the data is no reason."""
     if gang.broken:
         return status.Explanation(Reason.WORKER_ENDED, gang.broken)
     failed = data.failed
@@ -520,7 +517,7 @@ def _goes_on(
     data: _Data,
     serve: data_portions.Places,
 ) -> Plan:
-    """Keep the gang complete while the flow runs; a node that fetches late holds up no other."""
+    """Keep the gang complete while the flow runs; a node that fetches late delays no other."""
     phase, why = _P.RUNNING, status.Explanation(Reason.FLOW_RUNNING, flow.message)
     if seen.spec.suspend:
         phase = _P.SUSPENDED
@@ -550,7 +547,7 @@ def _suspend(seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> bool | Non
 _FAILURES = frozenset(
     {Reason.DEADLINE_EXCEEDED, Reason.WORKER_ENDED, Reason.DATA_CORRUPT, Reason.DATA_TIMED_OUT}
 )
-"""Why we kill a flow whose set has then failed."""
+"""Reasons to kill a flow after which the set has failed."""
 
 
 def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Explanation]:
@@ -565,7 +562,7 @@ def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Expla
 
 
 def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
-    """The flow is over; what it has written is kept before that is told."""
+    """Plan for a finished flow: its outputs are kept before the end is written."""
     phase, why = _outcome(flow)
     pins = facts.pins_of_outputs
     if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
@@ -585,7 +582,7 @@ def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView
             shown = status.StatusContent(phase, why, flow=flow, outputs=outputs.shown(pins))
             made = status.make(seen, shown, now=facts.now)
             return Plan(outputs=lease, status=made, again_s=0.0)
-        waits_for = ", ".join(late) or "nodes are told to hold them"
+        waits_for = ", ".join(late) or "nodes are ordered to hold them"
     keeps = status.Explanation(Reason.KEEPING_OUTPUTS, waits_for)
     late_s = times.late_s(seen, flow.finished, now=facts.now)
     if late_s is not None and late_s <= 0:
@@ -600,7 +597,7 @@ def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView
 
 
 def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Give everything back; in the end the object goes too."""
+    """Release everything; delete the object when its time to live is over."""
     if seen.spec.run > seen.status.run:
         return _again(facts, seen)
     kept = {one.generation for one in seen.status.generations} | {seen.status.generation}
@@ -620,7 +617,7 @@ def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 
 
 def _again(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Take up the next run, when nothing is left of the one before."""
+    """Start the next run when nothing is left of the one before."""
     if (why := _why_not(facts, seen)) is not None:
         return Plan(release_lease=True, status=status.refuse_again(seen, why), again_s=0.0)
     if facts.left:

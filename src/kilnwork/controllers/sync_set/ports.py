@@ -1,7 +1,7 @@
-"""What the SyncSet controller asks of the engine of flows and of the ponds.
+"""The ports between the SyncSet controller, the engine of flows and the ponds.
 
-Implemented by `jobs.flows` and `controllers.data_pond`. Everything may be repeated; what is wanted
-is said anew in every pass.
+Implemented by `jobs.flows` and `controllers.data_pond`. Everything may be repeated; every pass
+states again what is wanted.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,33 +19,33 @@ class Flows(Protocol):
     """The engine of flows. What a coroutine method did is durable when it returns."""
 
     async def start(self, new: flow_model.NewFlowRun) -> flow_model.FlowRunView:
-        """Start a run; one that is known is returned as it is."""
+        """Start a run; a known one is returned unchanged."""
         ...
 
     async def suspend(self, key: flow_model.FlowKey, *, suspended: bool) -> None:
-        """Start no task, or go on; what runs goes on in any case."""
+        """Suspend or resume a run; running tasks continue in any case."""
         ...
 
     async def kill(self, key: flow_model.FlowKey, *, reason: str, message: str) -> None:
-        """Kill a run. Over, or unknown: nothing happens."""
+        """Kill a run. Finished or unknown: nothing happens."""
         ...
 
     async def retry(self, key: flow_model.FlowKey, *, run: int) -> flow_model.FlowRunView | None:
-        """Run again, as this run, what failed of one that is over; in that run: nothing happens."""
+        """Start the given run of a finished flow, for what has failed. Repeatable."""
         ...
 
     async def forget(self, key: flow_model.FlowKey) -> None:
-        """Nobody asks for a run any more; one that runs is killed first."""
+        """Forget a run; a running one is killed first."""
         ...
 
     async def reshard(
         self, key: flow_model.FlowKey, shards: Mapping[str, list[Any]]
     ) -> flow_model.NewFlowRun | None:
-        """Divide snapshots anew that no step has named yet; gives what the run works with."""
+        """Divide snapshots that no step has named yet again; return what the run works with."""
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
-        """Return a run as it is on disk."""
+        """Return the stored view of a run."""
         ...
 
     def stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
@@ -63,8 +63,8 @@ class Flows(Protocol):
         ...
 
     async def changes(self, since: int) -> tuple[int, list[flow_model.FlowRunView]]:
-        """Wait for something newer than `since`; 0 gives every run. What jobs do that are not
-        over, only `view` says."""
+        """Wait for something newer than `since`; 0 gives every run. The progress of running jobs is
+        only in `view`."""
         ...
 
 
@@ -78,10 +78,10 @@ class Pond(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PondLedger(Protocol):
-    """All ponds: what is wanted of them, and what is there."""
+    """The ledger of all ponds: what is wanted of them, and what is there."""
 
     def state(self, namespace: str, name: str) -> object | None:
-        """Something if there is such a DataPond."""
+        """Return the state of a DataPond, None if there is none."""
         ...
 
     def nodes(self, namespace: str, pond: str) -> frozenset[str]:
@@ -105,7 +105,7 @@ class PondLedger(Protocol):
         ...
 
     def forget_pin(self, namespace: str, pond: str, request: str) -> None:
-        """Nobody asks for it any more."""
+        """Forget a pin that is not needed any more."""
         ...
 
     def want_output(
@@ -118,11 +118,11 @@ class PondLedger(Protocol):
         attempts: Mapping[str, tuple[str, ...]],
         glob: str = "",
     ) -> model.Pin:
-        """Have one snapshot made of files that attempts have written on some nodes."""
+        """Merge files that attempts have written on some nodes into one snapshot."""
         ...
 
     def forget_output(self, namespace: str, pond: str, request: str) -> None:
-        """Nobody asks for it any more."""
+        """Forget a pin that is not needed any more."""
         ...
 
     def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
@@ -143,7 +143,7 @@ class PondLedger(Protocol):
         ...
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
-        """Nobody needs it any more."""
+        """Release the lease."""
         ...
 
     def ready(self, namespace: str, pond: str, lease: str) -> Mapping[str, model.Readiness]:

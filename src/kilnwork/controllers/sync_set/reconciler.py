@@ -1,8 +1,7 @@
 """The shell of the SyncSet controller: reads what is known of one, carries out its plan.
 
-Used by `assembly`. Decides nothing: see `plan` and `status`. Everything that it does may be done
-again: what a manager that died has begun is found by names, owners, the written status, and the
-engine's runs.
+Used by `assembly`. Decides nothing: see `plan` and `status`. Everything may be repeated: what
+another manager began is found by names, owners, the written status, and the engine's runs.
 """
 
 import re
@@ -40,15 +39,15 @@ from kilnwork.kube import errors, events, queue
 Key = tuple[str, str]
 
 LOCAL_NODE = "kilnwork.dev/local"
-"""Label of nodes that are machines of kilnwork, where Pods are processes."""
+"""Label of local nodes, where Pods are processes."""
 
 
 _RUN = re.compile(rf"-g[0-9]+({re.escape(outputs.SUFFIX)})?$")
-"""How the names of leases end that are a generation's."""
+"""The end of the names of generations' leases."""
 
 
-class _Memory(msgspec.Struct):
-    """What is remembered of one object between two passes; nothing that must survive.
+class _KnownState(msgspec.Struct):
+    """The state of one object that is kept in memory between two passes.
 
     `written`, `differs`: when its status was written, and since when it should be another
     (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
@@ -73,7 +72,7 @@ class _Memory(msgspec.Struct):
 
 
 class Reconciler:
-    """Makes the world of one SyncSet as it should be. `served`: kinds of the API server."""
+    """Reconciles one SyncSet at a time. `served`: kinds of the API server."""
 
     def __init__(
         self,
@@ -96,15 +95,15 @@ class Reconciler:
         self._writer = status_writer.StatusWriter(
             context.kube, kinds.SYNC_SETS, sync_set.SyncSetStatus
         )
-        self._memories: dict[Key, _Memory] = {}
+        self._memories: dict[Key, _KnownState] = {}
         self._generations: dict[str, set[int]] = {}
-        """Of the flows that the engine has, by uid of their SyncSet."""
+        """Generations of the engine's flows, by uid of their SyncSet."""
         self._definitions: dict[flow_model.FlowKey, flow_model.NewFlowRun] = {}
-        """Of runs that are not over."""
+        """What unfinished runs were started with."""
         self._names: dict[Key, set[str]] = {}
-        """Uids that the engine has flows of, under a name."""
+        """Uids of SyncSets with flows in the engine, by name."""
 
-    # What happens around us: each only names the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def set_changed(
         self, key: Key, old: sync_set.SyncSet | None, new: sync_set.SyncSet | None
@@ -141,13 +140,13 @@ class Reconciler:
             if has_data and not _is_over(seen):
                 self._queue.add((seen.metadata.namespace, seen.metadata.name))
         for namespace in {one.metadata.name for one in self._caches.namespaces.list()}:
-            for _, lease in self._books().leases(namespace):
+            for _, lease in self._get_ledger().leases(namespace):
                 name = _RUN.sub("", lease)
                 if name != lease and (namespace, name) not in self._caches.sync_sets:
                     self._queue.add((namespace, name))
 
     def use(self, hub: hub_ports.ClusterHub, ledger: ports.PondLedger) -> None:
-        """Ask these from now on."""
+        """Use this hub and ledger from now on."""
         self._local.use(hub)
         self._pods.use(hub)
         self._hub = hub
@@ -167,7 +166,8 @@ class Reconciler:
                 self._queue.add(key)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again, which replaces what the passes before have said."""
+        """Make one pass; return when to look again, which replaces the result of the pass
+        before."""
         self._queue.cancel(key)
         await self._forget_strays(key)
         facts = await self._facts(key)
@@ -193,7 +193,7 @@ class Reconciler:
         looks = [decided.again_s]
         if decided.status is not None:
             looks.append(await self._write(key, seen, decided.status))
-            looks.append(self._tell_wait(key, seen, decided.status))
+            looks.append(self._announce_wait(key, seen, decided.status))
         if decided.delete:
             await reconciler_context.delete(self._client, kinds.SYNC_SETS, seen.metadata)
         return min((s for s in looks if s is not None), default=None)
@@ -201,7 +201,7 @@ class Reconciler:
     async def _gather(
         self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
     ) -> plan.Facts:
-        """Make the objects and ask for the gang; gives what is known then."""
+        """Make the objects and ask for the gang; return the facts with their state."""
         if wanted.objects:
             obstacle = await self._objects.ensure(seen)
             if obstacle:
@@ -249,10 +249,10 @@ class Reconciler:
             readiness=readiness,
             pins_of_outputs=self._pins_of_outputs(seen, stored_own, written),
             unknown_output=outputs.unknown(written),
-            kept=self._books().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
+            kept=self._get_ledger().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
             held=known.held,
             leased=known.leased,
-            near=self._near(seen),
+            near=self._bytes_near(seen),
             left=any(
                 c.metadata.labels.get(cluster_manifests.GENERATION_LABEL) != kept for c in owned
             ),
@@ -266,7 +266,7 @@ class Reconciler:
         return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
 
     def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """Return what a run was started with, which does not change: it is read once."""
+        """Return what a run was started with; it does not change and is read once."""
         found = self._definitions.get(key)
         if found is None:
             found = self._engine().stored(key)
@@ -275,7 +275,7 @@ class Reconciler:
         return found
 
     async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
-        """Return what starts its groups together: as it was decided at its admission."""
+        """Return the backend for its gang, as decided at the admission."""
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)
         if seen.spec.backend is not sync_set.Backend.AUTO:
@@ -294,13 +294,13 @@ class Reconciler:
         data = seen.spec.data
         if not (data.snapshots or data.outputs) and seen.status.replay_of is None:
             return None
-        path = self._books().directory(namespace, name, _lease(seen))
-        if self._books().state(namespace, name) is None or path is None:
+        path = self._get_ledger().directory(namespace, name, _lease(seen))
+        if self._get_ledger().state(namespace, name) is None or path is None:
             return None
         return ports.Pond(
             path=path,
-            nodes=self._books().nodes(namespace, name),
-            outputs=self._books().outputs_directory(namespace, name, _lease(seen)),
+            nodes=self._get_ledger().nodes(namespace, name),
+            outputs=self._get_ledger().outputs_directory(namespace, name, _lease(seen)),
         )
 
     def _pins(
@@ -328,7 +328,7 @@ class Reconciler:
             if isinstance(found, model.Pin):
                 return found
             digest = found
-        return self._books().want_pin(
+        return self._get_ledger().want_pin(
             namespace,
             pond,
             snapshot.source,
@@ -338,12 +338,12 @@ class Reconciler:
 
     async def _written(
         self,
-        known: _Memory,
+        known: _KnownState,
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
     ) -> Mapping[str, outputs.Written]:
-        """Return where the tasks of each output have run, once the flow has succeeded and as long
-        as it is not told."""
+        """Return where the tasks of each output have run, from the success of the flow until that
+        is written."""
         if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
             return {}
         if known.written_by is None or known.written_by[0] != run.generation:
@@ -363,16 +363,16 @@ class Reconciler:
         asked = output_requests.OutputRun(
             namespace=namespace, pond=pond, lease=_lease(seen), uid=seen.metadata.uid
         )
-        return output_requests.ask_pins(self._books(), asked, run, written=written)
+        return output_requests.ask_pins(self._get_ledger(), asked, run, written=written)
 
     def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
         if not (seen.status.snapshots or seen.spec.data.outputs):
             return {}
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
-        return self._books().ready(namespace, pond, _lease(seen))
+        return self._get_ledger().ready(namespace, pond, _lease(seen))
 
-    def _near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
-        """By group, the bytes that nodes hold of what it is to be near to."""
+    def _bytes_near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
+        """Return by group the bytes that nodes hold of the data it is to be near to."""
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         found: dict[str, dict[str, int]] = {}
         for group in seen.spec.resources.groups:
@@ -381,19 +381,19 @@ class Reconciler:
                 pinned = seen.status.snapshots.get(name)
                 if pinned is None:
                     continue
-                held = self._books().holders(namespace, pond, pinned.digest)
+                held = self._get_ledger().holders(namespace, pond, pinned.digest)
                 for node, count in held.items():
                     bytes_of[node] = bytes_of.get(node, 0) + count
             if bytes_of:
                 found[group.name] = bytes_of
         return found
 
-    def _memory(self, key: Key, seen: sync_set.SyncSet) -> _Memory:
+    def _memory(self, key: Key, seen: sync_set.SyncSet) -> _KnownState:
         known = self._memories.get(key)
         if known is None or known.uid != seen.metadata.uid:
             if known is not None:
                 self._writer.forget(known.uid)
-            known = self._memories[key] = _Memory(seen.metadata.uid)
+            known = self._memories[key] = _KnownState(seen.metadata.uid)
         return known
 
     def _backend(self, chosen: sync_set.Backend | None) -> port.Backend:
@@ -433,14 +433,14 @@ class Reconciler:
             self._generations.setdefault(uid, set()).add(decided.start.generation)
             self._names.setdefault(key, set()).add(uid)
 
-    async def _reshard(self, key: Key, seen: sync_set.SyncSet, anew: Mapping[str, int]) -> None:
-        """Have the flow divide snapshots anew that no step reads yet; it is asked once."""
+    async def _reshard(self, key: Key, seen: sync_set.SyncSet, counts: Mapping[str, int]) -> None:
+        """Have the flow divide unread snapshots again, once per number of shards."""
         known = self._memory(key, seen)
         pond, shards = seen.spec.data.pond.name, {}
         given = {one.name: one.shard for one in seen.spec.data.snapshots}
-        for name, count in anew.items():
+        for name, count in counts.items():
             shard, digest = given[name], seen.status.snapshots[name].digest
-            found = self._books().find_manifest(key[0], pond, digest)
+            found = self._get_ledger().find_manifest(key[0], pond, digest)
             if shard is not None and found is not None and known.divided.get(name) != count:
                 shards[name] = requirements.documents(seen, shard, found, name=name)
                 known.divided[name] = count
@@ -462,7 +462,7 @@ class Reconciler:
             known.held = {}
         if decided.lease is not None:
             known.leased = decided.lease.portions
-            self._books().want(
+            self._get_ledger().want(
                 key[0],
                 pond,
                 lease,
@@ -473,7 +473,7 @@ class Reconciler:
         kept = set(outputs.kept_leases(seen))
         if decided.outputs is not None:
             kept.add(_outputs_lease(seen))
-            self._books().want(
+            self._get_ledger().want(
                 key[0],
                 pond,
                 _outputs_lease(seen),
@@ -487,18 +487,18 @@ class Reconciler:
         if began or decided.release_lease:
             known.planned.forget()
             for snapshot in seen.spec.data.snapshots:
-                self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
+                self._get_ledger().forget_pin(key[0], pond, _request(seen, snapshot.name))
         if decided.release_lease and known.written_by is not None:
             for name in known.written_by[1]:
                 request = output_requests.request(seen.metadata.uid, generation, name)
-                self._books().forget_output(key[0], pond, request)
+                self._get_ledger().forget_output(key[0], pond, request)
             known.written_by = None
 
     def _release_leases(self, key: Key, *, but: Collection[tuple[str, str]]) -> None:
-        """Also those of a manager before this one, which agents still tell of."""
-        for pond, lease in self._books().leases(key[0]):
+        """Release leases, also those of an earlier manager, which agents still report."""
+        for pond, lease in self._get_ledger().leases(key[0]):
             if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) not in but:
-                self._books().release(key[0], pond, lease)
+                self._get_ledger().release(key[0], pond, lease)
 
     def _drop_definitions(self, uid: str) -> None:
         for known in [one for one in self._definitions if one.uid == uid]:
@@ -525,7 +525,7 @@ class Reconciler:
     async def _write(
         self, key: Key, seen: sync_set.SyncSet, wanted: sync_set.SyncSetStatus
     ) -> float | None:
-        """Write the status if that is due; gives when to look again."""
+        """Write the status if that is due; return when to look again."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         if seen.status == wanted:
             known.differs = None
@@ -547,16 +547,16 @@ class Reconciler:
             self._emit(about, announced.type, announced.reason, announced.message)
         return None
 
-    def _tell_wait(
+    def _announce_wait(
         self, key: Key, seen: sync_set.SyncSet, shown: sync_set.SyncSetStatus
     ) -> float | None:
-        """Emit a kube event for what it has waited for long; gives when it will be long."""
+        """Emit a kube event for a long wait; return when the wait will be long."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.wait = waits.follow(known.wait, shown, now=now)
-        left_s = waits.untold_s(known.wait, now=now)
+        left_s = waits.announce_in_s(known.wait, now=now)
         if known.wait is None or left_s is None or left_s > 0:
             return left_s
-        known.wait = msgspec.structs.replace(known.wait, told=True)
+        known.wait = msgspec.structs.replace(known.wait, announced=True)
         about = events.reference(kinds.SYNC_SETS, seen)
         self._emit(about, events.NORMAL, shown.reason, shown.message)
         return None
@@ -571,7 +571,7 @@ class Reconciler:
             raise errors.NotSynced("the dispatcher is not there yet")
         return self._hub
 
-    def _books(self) -> ports.PondLedger:
+    def _get_ledger(self) -> ports.PondLedger:
         if self._ledger is None:
             raise errors.NotSynced("the ponds are not known yet")
         return self._ledger
@@ -592,25 +592,25 @@ def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:
 
 
 def _request(seen: sync_set.SyncSet, snapshot: str) -> str:
-    """Return what makes the pin of a snapshot that of this generation."""
+    """Return the request of a snapshot's pin, unique to the generation."""
     return f"{seen.metadata.uid}-g{seen.status.generation}-{snapshot}"
 
 
 def _changes_flow(decided: plan.Plan) -> bool:
-    """Return whether the flow is another one when the plan is carried out."""
+    """Return whether the plan changes the flow."""
     asked = (decided.start, decided.kill, decided.retry, decided.suspend)
     return any(one is not None for one in asked)
 
 
 def _goes_on(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
-    """Return whether a generation that is over is asked to go on, and its flow has not
+    """Return whether another run of a finished generation is requested, and its flow has not
     succeeded."""
     asked = seen.spec.run > seen.status.run
     return asked and view.phase is not flow_model.Phase.SUCCEEDED
 
 
 def _is_over(seen: sync_set.SyncSet) -> bool:
-    """Return whether its newest generation has ended, and nothing more is asked for."""
+    """Return whether the newest generation has finished, and no other run is requested."""
     final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
     current = seen.status.generation == seen.spec.generation
     return final and current and seen.status.run >= seen.spec.run

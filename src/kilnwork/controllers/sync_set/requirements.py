@@ -1,4 +1,4 @@
-"""What a generation of a SyncSet asks for: snapshots with shards, groups of workers, a flow.
+"""The requirements of a generation: snapshots with shards, groups of workers, a flow.
 
 Pure. Used by `plan`. A replay takes snapshots and flow from the generation that it repeats.
 """
@@ -19,7 +19,7 @@ LEAD_BYTES = 256 << 20
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs, on which data: all of it pinned."""
+    """The flow that runs, and its pinned data."""
 
     flow: flow.Flow
     snapshots: Mapping[str, flow_model.SnapshotRef]
@@ -66,8 +66,7 @@ def by_shard(
     *,
     backend: sync_set.Backend | None,
 ) -> tuple[str, ...]:
-    """Return snapshots of which a node gets only the shards of its workers: none where there is one
-    node."""
+    """Return the snapshots of which a node gets only its workers' shards; none on a single node."""
     if backend is not sync_set.Backend.PODS:
         return ()
     return tuple(
@@ -124,8 +123,8 @@ def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -
 
 
 class ShardCache:
-    """Shards of the snapshots of one SyncSet, planned once: each pass before its flow asks for
-    them, and many thousands take a while."""
+    """A cache for the planned shards of one SyncSet: each pass before the flow's start needs them,
+    and planning many thousands takes a while."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[object, ...], list[Any]]] = {}
@@ -133,7 +132,7 @@ class ShardCache:
     def shards(
         self, seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
     ) -> list[Any]:
-        """As `documents`."""
+        """Return the same as `documents`."""
         key = (of.digest, shard, _shard_count(seen, shard))
         known = self._known.get(name)
         if known is None or known[0] != key:
@@ -141,14 +140,14 @@ class ShardCache:
         return known[1]
 
     def forget(self) -> None:
-        """They are not asked for any more."""
+        """Forget all shards."""
         self._known.clear()
 
 
 def snapshot_ref(
     seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: ShardCache
 ) -> flow_model.SnapshotRef | None:
-    """Return a pinned snapshot as the flow sees it; None while its manifest is not there."""
+    """Return a pinned snapshot as the flow sees it; None while its manifest is missing."""
     if snapshot.shard is None:
         return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
     if pin.manifest is None:
@@ -177,8 +176,9 @@ def redivided(
     *,
     backend: sync_set.Backend | None,
 ) -> dict[str, int]:
-    """Return snapshots that should have as many shards as their group has workers now, and have
-    not; not of a replay, which divides as before, nor those of which nodes hold shares."""
+    """Return the new shard counts of snapshots that should have one shard for each worker and have
+    not; none for a replay, which divides as before, or for snapshots that nodes hold in
+    portions."""
     if seen.status.replay_of is not None:
         return {}
     fixed = by_shard(seen, refs, backend=backend)
@@ -215,9 +215,8 @@ def wanted_snapshots(
     portions: data_portions.Places,
     backend: sync_set.Backend | None,
 ) -> tuple[model.WantedSnapshot, ...]:
-    """Return what each node is to hold: all of every snapshot that the status has, but of those
-    that are delivered by shards the files of its `portions`. `counts`: how many of those a group
-    has."""
+    """Return what each node is to hold: all files of the snapshots in the status, but of sharded
+    ones only the files of its `portions`. `counts`: portions of each group."""
     paths: dict[str, dict[str, set[str]]] = {
         name: {} for name in by_shard(seen, program.snapshots, backend=backend)
     }

@@ -1,4 +1,4 @@
-"""How far the snapshots of a generation are on their way to digests.
+"""The pins of a generation's snapshots: how far each is on its way to a digest.
 
 Pure. Used by `plan`. A digest that is in the status stays; a replay takes those of the generation
 that it repeats.
@@ -24,7 +24,7 @@ _REASONS = {
 
 
 class CannotPin(errors.ControllerError):
-    """A snapshot will not come by waiting; `reason`: in one word."""
+    """A snapshot cannot be pinned, and waiting does not help; `reason`: in one word."""
 
     def __init__(self, reason: reasons.SetReason, message: str) -> None:
         super().__init__(message)
@@ -32,16 +32,15 @@ class CannotPin(errors.ControllerError):
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the snapshots are. `program`: None while one is missing. `snapshots`: those known,
-    as the status has them."""
+    """The pinned snapshots. `program`: None while one is missing. `snapshots`: the known ones in
+    the form of the status."""
 
     program: requirements.Program | None
     snapshots: Mapping[str, sync_set.SnapshotStatus]
     why: status.Explanation
 
     def is_new(self, shown: sync_set.SyncSetStatus) -> bool:
-        """Return whether a digest is not in the status yet, or the status does not say that all
-        are."""
+        """Return whether the status lacks a digest, or the note that all are known."""
         known = {name: one.digest for name, one in shown.snapshots.items()}
         if any(known.get(name) != one.digest for name, one in self.snapshots.items()):
             return True
@@ -49,14 +48,14 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reason_of(word: str, otherwise: reasons.SetReason) -> reasons.SetReason:
-    """Our reason for what a pond says."""
+    """Return the SyncSet's reason for a pond's reason."""
     return _REASONS.get(word, otherwise)
 
 
 def wanted_digest(
     seen: sync_set.SyncSet, name: str, stored: flow_model.NewFlowRun | None
 ) -> str | None:
-    """Return the digest that a snapshot must have, None if its source says it."""
+    """Return the digest that a snapshot must have, None if its source decides."""
     written = seen.status.snapshots.get(name)
     if written is not None and written.digest:
         return written.digest
@@ -74,7 +73,7 @@ def look(
     pond: ports.Pond | None,
     planned: requirements.ShardCache,
 ) -> Pinned:
-    """Return how far they are. Raises CannotPin."""
+    """Return the state of all pins. Raises CannotPin."""
     if seen.status.replay_of is not None:
         return _of_replay(seen, stored)
     snapshots = seen.spec.data.snapshots
@@ -93,7 +92,7 @@ def look(
 
 
 def no_agent(seen: sync_set.SyncSet) -> status.Explanation:
-    """Return what it says while no node can have its data."""
+    """Return the explanation while no node can hold the data."""
     name = seen.spec.data.pond.name
     text = f"no agent of DataPond {name} is connected: its condition Ready says why"
     return status.Explanation(Reason.WAITING_FOR_POND, text)

@@ -1,4 +1,4 @@
-"""What the status of a SyncSet says, and when a difference is worth a write.
+"""The status of a SyncSet, and when a difference is worth a write.
 
 Pure. Used by `plan` and `reconciler`. Conditions: `SnapshotPinned`, `DataReady`, `GangReady`,
 `FlowRunning`, `Succeeded`; the last is Unknown until the newest generation is over.
@@ -16,10 +16,10 @@ from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
 MINOR_HOLD_S = 1.0
-"""Between writes of what changes with every task: counts of steps, and bytes."""
+"""Seconds between writes of step and byte counts, which change with every task."""
 
 WAITING_HOLD_S = 0.3
-"""How long something waits before that is written: what comes sooner costs no write."""
+"""How long a wait lasts before it is written: a shorter one costs no write."""
 
 MAX_MESSAGE = 2_048
 
@@ -28,14 +28,14 @@ _P = sync_set.Phase
 
 
 class Explanation(NamedTuple):
-    """A reason and the sentence that names the facts."""
+    """A reason, and the message with the facts."""
 
     reason: str
     message: str
 
 
 class StatusContent(msgspec.Struct, frozen=True):
-    """What is to be shown. None leaves what was said of the same generation.
+    """The content of the next status. None keeps what the status says of the same generation.
 
     `pinned`: whether all digests are known. `data`: whether nodes have the data, and why not.
     """
@@ -95,7 +95,7 @@ def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus
 
 
 def refuse_again(seen: sync_set.SyncSet, why: str) -> sync_set.SyncSetStatus:
-    """Return the status of a generation that is over and stays so, though a run is asked for."""
+    """Return the status of a finished generation whose requested run is refused."""
     shown = seen.status
     message = f"run {seen.spec.run} is refused, {why}"
     if shown.message:
@@ -134,7 +134,7 @@ def _past(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
 
 
 def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_set.SyncSetStatus:
-    """Return the status that says this."""
+    """Return the status with this content."""
     before, flow = seen.status, shown.flow
     final = shown.phase.final
     finished = before.finish_time or clock.rfc3339(now) if final else None
@@ -168,7 +168,7 @@ def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_se
 
 
 def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
-    """Return the status as it is, for the object as it is now."""
+    """Return the current status with the observed generation of the object."""
     kept = seen.status.generations[: seen.spec.keep.generations]
     return msgspec.structs.replace(
         seen.status, observed_generation=seen.metadata.generation, generations=kept
@@ -212,7 +212,7 @@ def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
 
 
 def _result(value: Any) -> task.Result | None:
-    """Return the result of a flow as that of a task looks."""
+    """Return the result of a flow in the form of a task's."""
     data = msgspec.json.encode(value)
     return results.in_status(attempts.Payload("application/json", data))
 
@@ -239,7 +239,7 @@ def _progress(flow: flow_model.FlowRunView) -> str:
 
 _NO_WORKERS = Explanation(Reason.WAITING_FOR_WORKERS, "workers are not made yet")
 _NOT_OF_WORKERS = frozenset({Reason.NO_DATA, Reason.PINNED})
-"""Reasons that say nothing of what workers wait for."""
+"""Reasons that have nothing to do with waiting for workers."""
 
 
 def _conditions(seen: sync_set.SyncSet, shown: StatusContent) -> tuple[meta.Condition, ...]:
@@ -299,8 +299,7 @@ def wait_s(
     differs_since: float,
     now: float,
 ) -> float | None:
-    """Return seconds until `requirements` may be written: 0 for now, None when there is nothing to
-    write.
+    """Return seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
 
     `written`: when this object was last written; `differs_since`: since when there is a difference;
     monotonic seconds.
@@ -315,7 +314,7 @@ def wait_s(
 
 
 def _decisive(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
-    """Return what others decide by: nothing is done with a digest that is not written."""
+    """Return the fields that others depend on: a digest is used only when it is written."""
     final = shown.phase if shown.phase and _P(shown.phase).final else ""
     return (
         shown.generation,
@@ -339,8 +338,8 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """Return the kube event that goes with writing `requirements` over `current`, if it is worth
-    one. Phases of waiting are told when they last (`waits`)."""
+    """Return the kube event for the change from `current` to `wanted`, if it is worth one. Waits
+    get one when they last (`waits`)."""
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None
     phase = _P(wanted.phase)

@@ -1,4 +1,4 @@
-"""When a SyncSet ends for its times: killTimestamp, deadline, and how long data may take.
+"""The time limits of a SyncSet: killTimestamp, deadline, and how long data may take.
 
 Pure. Used by `plan`. `now`: wall clock, seconds.
 """
@@ -11,7 +11,7 @@ Reason = reasons.SetReason
 
 
 def end_asked(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
-    """Return why it is to end now, for its times."""
+    """Return why the set is to end now, None if no limit has passed."""
     kill_in = seconds_until(seen.spec.kill_timestamp, now)
     if kill_in is not None and kill_in <= 0:
         return status.Explanation(
@@ -25,7 +25,7 @@ def end_asked(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
 
 
 def next_end_s(seen: sync_set.SyncSet, now: float) -> float | None:
-    """Return seconds until one of these times comes, None without any."""
+    """Return seconds until the next of these limits, None without any."""
     return first_s(seconds_until(seen.spec.kill_timestamp, now), _deadline_s(seen, now))
 
 
@@ -42,19 +42,19 @@ def late_s(seen: sync_set.SyncSet, since: float | None, *, now: float) -> float 
 
 
 def time_of(text: str | None) -> float | None:
-    """Return a time of the status, None while there is none."""
+    """Return a time of the status in seconds, None for none."""
     return clock.parse_rfc3339(text) if text else None
 
 
 def too_late(seen: sync_set.SyncSet, what: str, why: status.Explanation) -> status.Explanation:
-    """Return what it says when `what` has taken too long; `why`: what was waited for."""
+    """Return the explanation when `what` has taken too long; `why`: what was waited for."""
     limit = seen.spec.data.pond.timeout_seconds
     text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
     return status.Explanation(Reason.DATA_TIMED_OUT, text)
 
 
 def first_s(*waits: float | None) -> float | None:
-    """Return the shortest of some waits, of those that there are."""
+    """Return the shortest of some waits, None when all are None."""
     return min((max(0.0, one) for one in waits if one is not None), default=None)
 
 

@@ -1,9 +1,9 @@
-"""What the image of a Task means: nothing where images are labels, else a Pod of its own.
+"""The meaning of a Task's image: none where images are labels, else a Pod of its own.
 
 Pure. Used by `plan`, and by `assembly` for children of tasks. A worker runs commands in its own
 container; one that wants another image needs a container of its own, which is an ephemeral one
-where the TaskCluster says so, unless that says that the worker runs everything. On a node of ours
-every container sees the machine's files, and images are labels.
+where the TaskCluster says so; the TaskCluster may also have the worker run everything. On a local
+node every container sees the machine's files, and images are labels.
 """
 
 from collections.abc import Iterable
@@ -15,24 +15,25 @@ from kilnwork.api import meta, pod, task, task_cluster, variables
 from kilnwork.dispatch import model
 
 IGNORED = "ImageIgnored"
-"""Type of the condition of a Task whose image means nothing; its reason too."""
+"""Type, and reason, of the condition of a Task whose image has no effect."""
 
 LOCAL_SCHEME = "kiln://"
-"""How the ids of containers begin on nodes of ours."""
+"""The scheme of container ids on local nodes."""
 
 _SCHEDULING = ("imagePullSecrets", "nodeSelector", "tolerations")
-"""Of a TaskCluster's template: where its tasks may run, and with whose images."""
+"""Fields of a TaskCluster's template that a task's Pod takes over: where it may run, and with which
+image secrets."""
 
 
 class WorkerImage(msgspec.Struct, frozen=True):
-    """Of the workers of a TaskCluster that are there: their image, and whether that is a label."""
+    """The image of a TaskCluster's workers, and whether it is a label."""
 
     image: str
     are_local: bool
 
 
 def workers(pods: Iterable[pod.Pod]) -> WorkerImage | None:
-    """Return what is known by their Pods; None before the first has a container."""
+    """Return the workers' image from their Pods; None before the first has a container."""
     images, schemes = [], set()
     for seen in pods:
         ids = [status.container_id for status in seen.status.container_statuses]
@@ -62,7 +63,8 @@ def needs_pod(
 
 
 def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskSpec:
-    """Return the same task with `spec.pod`; the container gets what the command would."""
+    """Return the same task with `spec.pod`, whose container gets the command, variables and so
+    on."""
     container: dict[str, Any] = {"name": "main", "image": spec.image}
     if spec.command:
         container["command"] = list(map(_literal, spec.command))
@@ -87,8 +89,8 @@ def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskS
 def of_spawned(
     spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> model.ImageUse:
-    """Return the same for a command that a task has spawned: there is no object that could wait or
-    say so, so that it gets a Pod where no worker is known."""
+    """Return the same for a spawned command, which has no object that could wait: where no worker
+    is known it gets a Pod."""
     if cluster is None:
         message = f"spec.image: there is no TaskCluster {spec.cluster_name} for it to run on"
         return model.ImageUse(spec, refusal=message)
@@ -139,5 +141,6 @@ def _worker(containers: tuple[pod.Container, ...]) -> str:
 
 
 def _literal(text: str) -> str:
-    """So that neither Kubernetes nor the template of a Pod expands anything: a worker does not."""
+    """Escape a text so that neither Kubernetes nor the Pod's template expands it: a worker does
+    not."""
     return text.replace("$", "$$") if any(two in text for two in ("$$", "$(", "${")) else text

@@ -1,6 +1,6 @@
-"""What the Task reconciler remembers of one object between two passes; nothing that must survive.
+"""The state of one Task that the reconciler keeps in memory between two passes.
 
-Used by `reconciler` only. After a restart it is made anew from the object and the dispatcher.
+Used by `reconciler` only. After a restart it is built again from the object and the dispatcher.
 """
 
 import msgspec
@@ -10,16 +10,16 @@ from kilnwork.controllers.task import status
 from kilnwork.kit import clock
 
 _FRESH_S = 2.0
-"""An object younger than this was first seen as it came: creationTimestamp has whole seconds."""
+"""A younger object is taken as just created: creationTimestamp has whole seconds."""
 
-TOLD_AFTER_S = 10.0
-"""A wait that lasts so long is reported by a kube event."""
+REPORT_AFTER_S = 10.0
+"""After this time a wait is reported by a kube event."""
 
 _QUIET = frozenset({reasons.Reason.SUSPENDED, reasons.Reason.RETRY_BACKOFF})
 
 
 class KnownState(msgspec.Struct):
-    """About one object, known by its uid.
+    """The state of the object with this uid.
 
     `held`: a status that waits to be written. `refused`: the run that the dispatcher did not take;
     `unfit`: the run that it can never take, and why.
@@ -36,7 +36,8 @@ class KnownState(msgspec.Struct):
     _reported: bool = False
 
     def pending_since(self, seen: task.Task, now: float) -> float:
-        """Since when this run waits to start (wall clock, seconds); suspension does not count."""
+        """Return since when this run waits to start (wall clock, seconds); suspension does not
+        count."""
         if seen.spec.suspend:
             self._pending = None
             return now
@@ -45,7 +46,8 @@ class KnownState(msgspec.Struct):
         return self._pending[1]
 
     def output_made(self, seen: task.Task, run: int) -> str | None:
-        """TaskObject with the result of `run`: "" if it cannot be made, None if untried."""
+        """Return the TaskObject with the result of `run`: "" if it cannot be made, None if
+        untried."""
         if self.output is not None and self.output[0] == run:
             return self.output[1]
         if seen.status.run == run and seen.status.output_object:
@@ -64,7 +66,7 @@ class KnownState(msgspec.Struct):
             return False, None
         if self._wait is None or self._wait[:2] != (shown.run, shown.reason):
             self._wait, self._reported = (shown.run, shown.reason, now), False
-        left = self._wait[2] + TOLD_AFTER_S - now
+        left = self._wait[2] + REPORT_AFTER_S - now
         if left > 0 or self._reported:
             return False, None if self._reported else left
         self._reported = True

@@ -1,7 +1,7 @@
-"""Makes the TaskObject that `spec.outputObject` asks for, so that the next task can read a result.
+"""The TaskObject of `spec.outputObject`, from which the next task can read the result.
 
 Used by `reconciler`. The object remembers task and run, so that repeating changes nothing; one made
-by an earlier run of the same task is replaced, anybody else's is left alone.
+by an earlier run of the same task is replaced; objects of others are left unchanged.
 """
 
 import contextlib
@@ -11,16 +11,17 @@ from kilnwork.api import kinds, meta, task
 from kilnwork.kube import client, errors
 
 TASK_ANNOTATION = "kilnwork.dev/task"
-"""On an output object: uid of the task whose result it holds."""
+"""Annotation of an output object: uid of the task whose result it holds."""
 
 RUN_ANNOTATION = "kilnwork.dev/run"
-"""On an output object: the run whose result it holds."""
+"""Annotation of an output object: the run whose result it holds."""
 
 
 async def make(
     kube: client.Client, seen: task.Task, *, run: int, name: str, data: Any
 ) -> str | None:
-    """Make sure that TaskObject `name` holds `data`; gives why that cannot be, None if it does."""
+    """Ensure that TaskObject `name` holds `data`; return why that is impossible, None if it
+    does."""
     body = _body(seen, run, name=name, data=data)
     for _ in range(2):
         try:
@@ -33,12 +34,12 @@ async def make(
         except (errors.Invalid, errors.Forbidden) as error:
             return str(error)
         return None
-    return f"TaskObject {name} keeps being made by somebody else"
+    return f"TaskObject {name} is created again and again by another client"
 
 
 async def _resolve(kube: client.Client, body: meta.JsonObject) -> str | None:
-    """Return what stands there already: "" if it is right, None if it is out of the way, else why
-    not."""
+    """Check an object with the same name: return "" if it is right, None if it was removed, else
+    why it stays."""
     wanted = body["metadata"]
     name, namespace = wanted["name"], wanted["namespace"]
     try:

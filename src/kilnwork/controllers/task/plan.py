@@ -1,8 +1,8 @@
-"""What to do about one Task: pure decisions from what is known to what should happen.
+"""The plan for one Task: pure decisions from the known facts.
 
-Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. The order of the questions:
-is the object gone, is the run over, was it to be killed, is anything missing, may it be submitted.
-Once the dispatcher has the task, its view decides everything but kills.
+Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
+the object gone, is the run over, is it to be killed, is anything missing, may it be submitted. Once
+the dispatcher has the task, its view decides everything but kills.
 """
 
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ from kilnwork.kit import clock, ids
 Reason = reasons.Reason
 
 IMAGE_LOOK_S = 1.0
-"""Between looks for the first worker of a cluster: Pods wake no Task."""
+"""Seconds between looks for the first worker of a cluster: Pods wake no Task."""
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The data of an input is there."""
+    """The data of an input exists."""
 
     value: Any
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """The data of an input is not there yet; `message` says what it waits for."""
+    """The data of an input does not exist yet; `message` says what it waits for."""
 
     message: str
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """The data of an input will not come: the task behind it ended without a usable result."""
+    """The data of an input will never exist: its task ended without a usable result."""
 
     message: str
 
@@ -50,7 +50,7 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """Tell the dispatcher to kill a task."""
+    """An order to the dispatcher to kill a task."""
 
     task: ids.TaskId
     reason: str
@@ -58,7 +58,7 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """Make this TaskObject before the status says that it is there.
+    """A TaskObject to be made before the status names it.
 
     `obstacle`: why the result cannot be one, "" if it can.
     """
@@ -95,10 +95,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
-    `suspend`: hold the task back that the dispatcher has, or let it go; None: leave it.
-    `force`: run anew even what has succeeded. `resume`: go on with the children of the run before.
-    `again_s`: look again after so many seconds even if
-    nothing changes.
+    `suspend`: suspend or resume the task in the dispatcher; None: leave it. `force`: run again even
+    after a success. `resume`: keep the children of the run before. `again_s`: look again after so
+    many seconds even if nothing changes.
     """
 
     kills: tuple[Kill, ...] = ()
@@ -144,13 +143,13 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
 
 
 def forced(seen: task.Task) -> bool:
-    """Return True when the object says that this run may start although the one before
-    succeeded."""
+    """Return True when the object allows this run although the one before succeeded."""
     return seen.metadata.annotations.get(task.FORCE_ANNOTATION) == str(seen.spec.run)
 
 
 def _leaving(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
-    """The object stays only for somebody's finalizer: end the task, keep telling."""
+    """Plan for an object that only a finalizer keeps: kill the task, and keep writing the
+    status."""
     view = facts.view
     if view is None:
         return Plan(kills=kills)
@@ -173,7 +172,7 @@ def _run(facts: Facts, seen: task.Task) -> Plan:
 
 
 def _replaced(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
-    """A new run is asked for while the one before goes on: that one is killed first."""
+    """Plan for a new run while the one before goes on: that one is killed first."""
     if view.state is task.State.KILLING:
         return _report(facts, seen, view)
     kill = Kill(view.task, Reason.REPLACED, f"run {seen.spec.run} takes its place")
@@ -243,8 +242,7 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
 
 
 def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
-    """Return what is left for a run that is over: to delete the object when its time to live is
-    up."""
+    """Plan for a finished run: delete the object when its time to live is over."""
     ttl = seen.spec.ttl_seconds_after_finished
     if ttl is None or finish_time is None:
         return Plan()
@@ -264,7 +262,7 @@ def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
     late = _too_late(facts, spec)
     if late is not None:
         return _ends(facts, seen, task.State.FAILED, late)
-    problems = validation.validate_task(seen)  # a real API server knows our schema, no more
+    problems = validation.validate_task(seen)  # a real API server checks only our schema
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
         return _ends(facts, seen, task.State.FAILED, status.Explanation(Reason.INVALID_SPEC, text))
@@ -318,7 +316,7 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
 
 
 def _submitted(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
-    """Return the spec as the dispatcher gets it; the object stays as it is."""
+    """Return the spec for the dispatcher; the object stays unchanged."""
     cluster = facts.cluster
     if cluster is not None and images.needs_pod(spec, cluster, facts.workers):
         return images.in_pod(spec, cluster)
@@ -368,7 +366,7 @@ def _no_input(missing: Mapping[inputs.InputSource, Missing]) -> status.Explanati
 
 
 def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> status.Explanation:
-    """Return the view's reason; when no worker is there, what the TaskCluster says about that."""
+    """Return the view's reason, or that of the TaskCluster when it has no worker."""
     if view.reason != Reason.NO_WORKER or cluster is None:
         return status.Explanation(view.reason, view.message)
     available = next((c for c in cluster.status.conditions if c.type == "Available"), None)
@@ -380,7 +378,7 @@ def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> stat
 
 
 def _kill_in(spec: task.TaskSpec, now: float) -> float | None:
-    """Return seconds until `killTimestamp`; None without one. One that is no time kills at once."""
+    """Return seconds until `killTimestamp`; None without one. An invalid time kills at once."""
     if spec.kill_timestamp is None:
         return None
     try:
@@ -429,7 +427,7 @@ def decoded(what: str, payload: attempts.Payload | None) -> Found:
 
 
 def kept(what: str, result: task.Result | None) -> Found:
-    """Return the result as a status keeps it, of what the journal has forgotten."""
+    """Return the result kept in a status as an input, when the journal has forgotten it."""
     if result is None:
         return Ready(None)
     if result.value is msgspec.UNSET:

@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 
 class Reconciler:
-    """Makes the world of one Task as it should be."""
+    """Reconciles one Task at a time."""
 
     def __init__(
         self, context: reconciler_context.ReconcilerContext, work: queue.WorkQueue
@@ -38,9 +38,9 @@ class Reconciler:
         self.on_task: Callable[[Key], None] = lambda key: None
         """Called with the key of a Task that is over, came or went."""
         self._submitting: set[Key] = set()
-        """Their passes decide once more with the view that comes."""
+        """Keys that are being submitted: their passes decide again with the new view."""
 
-    # What happens around us: each only names the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def task_changed(self, key: Key, old: task.Task | None, new: task.Task | None) -> None:
         """A Task came, changed or went."""
@@ -63,7 +63,7 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """A TaskCluster came or went, or something else is wrong with it."""
+        """A TaskCluster came or went, or its trouble has changed."""
         if old is None or new is None or _news(old) != _news(new):
             self._wake("TaskCluster", key)
 
@@ -77,7 +77,8 @@ class Reconciler:
                 self._seen_view(view)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again, which replaces what the passes before have said."""
+        """Make one pass; return when to look again, which replaces the result of the pass
+        before."""
         self._queue.cancel(key)
         decided, facts = self._decide(key)
         await self._kill(decided)
@@ -99,7 +100,7 @@ class Reconciler:
             await reconciler_context.delete(self._client, kinds.TASKS, facts.task.metadata)
         waits = [decided.again_s]
         if decided.status is not None:
-            waits += await self._tell(key, facts.task, decided.status)
+            waits += await self._update_status(key, facts.task, decided.status)
         return min((w for w in waits if w is not None), default=None)
 
     # Reading
@@ -137,7 +138,8 @@ class Reconciler:
         )
 
     def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.WorkerImage | None:
-        """Of tasks with an image only: most have none, and this looks at all Pods of a cluster."""
+        """Return the workers' image, for tasks with an image only: this reads all Pods of a
+        cluster."""
         if cluster is None:
             return None
         return images.workers(self._caches.pods.owned_by(cluster.metadata.uid))
@@ -151,7 +153,7 @@ class Reconciler:
         return {source: self.find_input(source, namespace) for source, _ in wanted.values()}
 
     def find_view(self, uid: str) -> model.TaskView | None:
-        """Return what the dispatcher has said of the Task with this uid."""
+        """Return the dispatcher's view of the Task with this uid."""
         return self._views.get(ids.task_id(uid))
 
     def find_input(self, source: inputs.InputSource, namespace: str) -> plan.Found:
@@ -175,7 +177,7 @@ class Reconciler:
         return known
 
     async def _drop_views(self, key: Key, seen: task.Task | None) -> None:
-        """Let go of tasks that are over and whose objects are gone."""
+        """Release finished tasks whose objects are gone."""
         own = None if seen is None else ids.task_id(seen.metadata.uid)
         gone = [v.task for v in self._views.named(key) if v.state.final and v.task != own]
         if gone:
@@ -241,7 +243,7 @@ class Reconciler:
             return
         self._memory(key, seen).refused = run
         hint = f"annotate the Task with {task.FORCE_ANNOTATION}={run}"
-        self._say(seen, "Warning", "RunRefused", f"{why}: {hint}")
+        self._emit_event(seen, "Warning", "RunRefused", f"{why}: {hint}")
 
     async def _make_output(
         self, key: Key, seen: task.Task, view: model.TaskView, *, output: plan.Output
@@ -252,16 +254,18 @@ class Reconciler:
                 self._client, seen, run=view.run, name=output.name, data=output.data
             )
         if obstacle is not None:
-            self._say(seen, "Warning", "OutputObjectNotMade", obstacle)
+            self._emit_event(seen, "Warning", "OutputObjectNotMade", obstacle)
         made = output.name if obstacle is None else ""
         self._memory(key, seen).output = (view.run, made)
 
-    async def _tell(self, key: Key, seen: task.Task, wanted: task.TaskStatus) -> list[float | None]:
-        """Write the status if that is due; gives when to look again."""
+    async def _update_status(
+        self, key: Key, seen: task.Task, wanted: task.TaskStatus
+    ) -> list[float | None]:
+        """Write the status if that is due; return when to look again."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         due, later_s = known.long_wait(wanted, now)
         if due:
-            self._say(seen, "Warning", wanted.reason, wanted.message)
+            self._emit_event(seen, "Warning", wanted.reason, wanted.message)
         wanted = status.settle(seen.status, wanted)
         view = self._views.get(ids.task_id(seen.metadata.uid))
         known.held, wait_s = status.hold(
@@ -276,12 +280,12 @@ class Reconciler:
         if others:
             self._queue.add(key)
         known.held = None
-        tale = status.announcement(seen.status, wanted, loss="" if view is None else view.loss)
-        if tale is not None:
-            self._say(seen, tale.type, tale.reason, tale.message)
+        event = status.announcement(seen.status, wanted, loss="" if view is None else view.loss)
+        if event is not None:
+            self._emit_event(seen, event.type, event.reason, event.message)
         return [later_s]
 
-    def _say(self, seen: task.Task, type_: str, reason: str, message: str) -> None:
+    def _emit_event(self, seen: task.Task, type_: str, reason: str, message: str) -> None:
         self._emit(events.reference(kinds.TASKS, seen), type_, str(reason), message)
 
     def _dispatcher(self) -> ports.TaskHub:
@@ -295,8 +299,8 @@ def _unfinished(known: tuple[model.TaskView, ...]) -> tuple[ids.TaskId, ...]:
 
 
 def _news(cluster: task_cluster.TaskCluster) -> tuple[object, ...]:
-    """Return what tasks that wait for a worker want to hear of: not its counts, which always
-    change."""
+    """Return the state of a cluster that matters to tasks waiting for a worker, without its
+    counts."""
     conditions = tuple((c.type, c.status, c.reason, c.message) for c in cluster.status.conditions)
     return cluster.metadata.uid, cluster.metadata.deletion_timestamp, conditions
 

@@ -1,7 +1,7 @@
-"""What the status of a Task says, and when a difference is worth a write.
+"""The status of a Task, and when a difference is worth a write.
 
 Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is made from the hub's
-view of the task, or from why the task is not with the hub yet.
+view of the task, or from why the hub does not have it yet.
 
 Conditions: `Started` (an attempt of this run has started its command), `Finished` (the run is
 over), `Suspended` as of batch Jobs (no attempt starts; False once it was resumed), when a kill or a
@@ -18,13 +18,13 @@ from kilnwork.executors.pod import template
 from kilnwork.kit import clock
 
 WAITING_HOLD_S = 0.5
-"""How long a task waits before its reason is written: most start sooner, and cost no write."""
+"""How long a task waits before its reason is written: most start sooner and need no write."""
 
 RUNNING_HOLD_S = 0.05
 """How long a task runs before that is written: a shorter one costs one write, its end."""
 
 POD_SETTLE_S = 0.2
-"""How long the steps of a Pod may wait to be looked at together: none is written so soon."""
+"""How long changes of a Pod are collected for one pass: none is written so soon."""
 
 POD_START_HOLD_S = 0.7
 """As `WAITING_HOLD_S`, of a Pod that starts, after `POD_SETTLE_S`: most on a local node have
@@ -35,32 +35,32 @@ POD_RUNNING_HOLD_S = 0.2
 some hundred milliseconds after it was."""
 
 MINOR_HOLD_S = 5.0
-"""Between writes of what changes often and decides nothing: counts of children."""
+"""Seconds between writes of minor changes: counts of children."""
 
 _PODS = task.executor_queue(template.EXECUTOR)
 _WAITING = frozenset({task.State.PENDING, task.State.STAGING})
 _CHATTY = frozenset(
     {reasons.Reason.NO_FREE_SLOT, reasons.Reason.STARTING, reasons.Reason.TAKEN_BACK}
 )
-"""Reasons whose message tells a position or a place: it may go stale, and is not written again."""
+"""Reasons whose message names a position: it may go stale, and is not written again."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A reason and the sentence that names the facts."""
+    """A reason, and the message with the facts."""
 
     reason: str
     message: str
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A difference that waits to be written: what sort, and since when (monotonic seconds)."""
+    """A difference that waits to be written: its class, and since when (monotonic seconds)."""
 
     sort: str
     since: float
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A kube event to tell about a task. `type`: Normal or Warning."""
+    """A kube event about a task. `type`: Normal or Warning."""
 
     type: str
     reason: str
@@ -68,7 +68,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 def _earlier_loss(view: model.TaskView) -> str:
-    """Of an attempt that runs: that one before it was lost, and why."""
+    """Return, for a running attempt, that one before it was lost, and why."""
     running = view.state is task.State.RUNNING and view.loss
     return f"an attempt before was lost ({view.loss})" if running else ""
 
@@ -101,8 +101,8 @@ def of_view(
     image: meta.Condition | None = None,
     now: float,
 ) -> task.TaskStatus:
-    """Return the status that tells the hub's view; `why` replaces the view's own reason and
-    message. `image`: the condition `ImageIgnored`, if it is so."""
+    """Return the status for the hub's view; `why` replaces the view's reason and message. `image`:
+    the condition `ImageIgnored`, if the task has it."""
     wanted = task.TaskStatus(
         state=view.state,
         reason=str(why.reason),
@@ -206,7 +206,7 @@ def _condition(seen: task.Task, kind: str, value: str, why: Explanation) -> meta
 
 
 def settle(current: task.TaskStatus, wanted: task.TaskStatus) -> task.TaskStatus:
-    """`wanted` without what is not worth a write: a message that only tells a new position."""
+    """Return `wanted` without changes that are not worth a write: messages with a new position."""
     if _class(current) != _class(wanted) or wanted.reason not in _CHATTY:
         return wanted
     return msgspec.structs.replace(wanted, message=current.message, conditions=current.conditions)
@@ -220,7 +220,7 @@ def hold(
     now: float,
     is_pod: bool = False,
 ) -> tuple[Hold | None, float | None]:
-    """When to write `wanted`: the hold to remember, and seconds to wait.
+    """Decide when to write `wanted`: return the hold to remember, and seconds to wait.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds. Waiting reasons are
     written after `WAITING_HOLD_S` (design: everything that waits says why within a second), Running
@@ -251,7 +251,7 @@ def _sort(current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool) ->
 
 
 def _class(status: task.TaskStatus) -> tuple[object, ...]:
-    """Return what makes two statuses different to whoever waits for one."""
+    """Return what makes two statuses different to a client that waits for one."""
     message = "" if status.reason in _CHATTY else status.message
     conditions = frozenset((c.type, c.status) for c in status.conditions)
     return (
@@ -293,7 +293,8 @@ def announcement(
 
 
 def _loss(before: task.TaskStatus, why: str) -> str:
-    """The first loss costs no delay, so that no status between the attempts may tell of it."""
+    """Return why the newest attempt was lost. After the first loss there is no delay, so perhaps no
+    status between the attempts names it."""
     where = f" in Pod {before.pod_name} (node {before.node_name})" if before.pod_name else ""
     cause = f" ({why})" if why else ""
     return f"attempt {before.attempts or 1}{where} was lost{cause}: the task runs again"

@@ -1,4 +1,4 @@
-"""One TaskClaim: its newest version, the lease of its holder, and what the manager writes into it.
+"""One TaskClaim: its newest version, the lease of its holder, and the manager's writes.
 
 Used by `executor`. The lease runs from the last change of `status.renewTime` that was seen here:
 clocks are not compared. Writes are merge patches of the manager's own fields, bound to the uid, so
@@ -18,11 +18,11 @@ from kilnwork.kube import client, errors
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""Between two tries at a write, while the API server fails."""
+"""Seconds between two tries of a write while the API server fails."""
 
 
 class Claim:
-    """See the module. `update` it with each change; `first` is the version that was seen first."""
+    """A claim, to be updated with each change; `first` is the version that was seen first."""
 
     def __init__(
         self, first: task_claim.TaskClaim, kube: client.Client, *, time: clock.Clock
@@ -30,14 +30,14 @@ class Claim:
         self.first = first
         self.uid = first.metadata.uid
         self.current: task_claim.TaskClaim | None = first
-        """None once it is deleted, or is being deleted."""
+        """The newest version; None once the claim is deleted or being deleted."""
         self._kube, self._time = kube, time
         self._changed = asyncio.Event()
         self._renewed = time.monotonic()
         self._progress = first.status.progress
 
     def update(self, new: task_claim.TaskClaim | None) -> None:
-        """Take in a new version; None when it is deleted."""
+        """Take in a new version; None when the claim is deleted."""
         old = self.current
         self.current = None if new is None or new.metadata.deletion_timestamp else new
         if new is not None and old is not None and new.status.renew_time != old.status.renew_time:
@@ -45,13 +45,13 @@ class Claim:
         self._changed.set()
 
     def renew(self) -> None:
-        """Start another full term of the lease, and wake who waits."""
+        """Start another full term of the lease, and wake waiting coroutines."""
         self._renewed = self._time.monotonic()
         self._changed.set()
 
     @property
     def lost(self) -> str:
-        """Why no client holds it any more; empty while one does."""
+        """Return why no client holds the claim any more, "" while one does."""
         if self.current is None:
             return "its TaskClaim was deleted"
         if self._left_s() > 0:
@@ -62,7 +62,7 @@ class Claim:
         return self._renewed + self.first.spec.lease_seconds - self._time.monotonic()
 
     async def wait(self) -> None:
-        """Wait until it changes, or its lease has ended."""
+        """Wait until the claim changes or its lease ends."""
         await self._wait(max(0.0, self._left_s()))
 
     async def _wait(self, timeout_s: float) -> None:
@@ -111,7 +111,7 @@ class Claim:
                 return
 
     async def expire(self) -> None:
-        """Delete it when its `ttlSecondsAfterFinished` is over, unless another client has."""
+        """Delete the claim after `ttlSecondsAfterFinished`, unless another client did."""
         due = self._time.monotonic() + self.first.spec.ttl_seconds_after_finished
         while self.current is not None and (left := due - self._time.monotonic()) > 0:
             await self._wait(left)

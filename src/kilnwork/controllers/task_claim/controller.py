@@ -1,4 +1,4 @@
-"""Serves all TaskClaims: one coroutine task for each, from its first sight to its deletion.
+"""The TaskClaim controller: one coroutine task for each claim, until its deletion.
 
 Used by `assembly`. Nothing is polled: a coroutine wakes when its claim changes, when its lease
 ends, and when the dispatcher has something for it.
@@ -19,10 +19,10 @@ from kilnwork.kube import cache, client, objects
 
 
 class TaskClaims:
-    """See the module. `changed` is for a reflector; nothing is served before `start`.
+    """Serves all TaskClaims. `changed` is for a reflector; nothing is served before `start`.
 
-    `token`: what claims show the dispatcher, whose socket is `socket`; the API server has judged
-    already who may claim. `blobs`: the manager's directory of blobs.
+    `token`: the credential of claims at the dispatcher, whose socket is `socket`; the API server
+    has judged already who may claim. `blobs`: the manager's directory of blobs.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class TaskClaims:
         self._started = False
 
     def start(self) -> None:
-        """Serve what there is, now that the dispatcher is there."""
+        """Serve the known claims, now that the dispatcher is ready."""
         self._started = True
         for seen in self._known.list():
             self._begin(seen)
 
     async def stop(self) -> None:
-        """Leave all claims as they are: the next manager goes on with them."""
+        """Stop serving; the claims stay unchanged for the next manager."""
         await self._background.stop()
 
     def changed(
@@ -63,7 +63,7 @@ class TaskClaims:
         old: task_claim.TaskClaim | None,
         new: task_claim.TaskClaim | None,
     ) -> None:
-        """Take in a change."""
+        """Take in a change of a claim."""
         seen = new or old
         served = None if seen is None else self._served.get(seen.metadata.uid)
         if served is not None:
@@ -89,7 +89,7 @@ class TaskClaims:
             del self._served[held.uid]
 
     async def _execute(self, held: claim.Claim) -> tuple[str, str]:
-        """Be an executor for it until its end; reason and message of that."""
+        """Present a claim as an executor until its end; return reason and message."""
         try:
             running = executor.ClaimExecutor(held, self._manager, time=self._time)
         except executor.InvalidClaim as error:
@@ -104,4 +104,4 @@ class TaskClaims:
 
 
 def _ignore(text: str) -> None:
-    """Its outcome is reported to no client."""
+    """Drop a report: no client gets it."""

@@ -1,4 +1,4 @@
-"""What a TaskClaim is to the dispatcher: a process of an executor with one slot, for one task.
+"""A TaskClaim as the dispatcher sees it: a process of an executor with one slot, for one task.
 
 Used by `controller`. It speaks the same protocol as a program with `kilnwork.executor`, by a socket
 of the manager, so dispatch, kills, losses and fencing are the same. Its session follows from the
@@ -28,22 +28,22 @@ from kilnwork.kube import errors
 log = logging.getLogger(__name__)
 
 WAITING_AFTER_S = 1.0
-"""A claim that has had no task for so long is shown as `Waiting`: who gets one at once is spared
-the write."""
+"""After this time without a task a claim is shown as `Waiting`; a claim that gets one at once costs
+no write."""
 
 ACKNOWLEDGED_S = 10.0
-"""How long to wait until the dispatcher knows that a claim takes no task any more."""
+"""How long to wait for the dispatcher's acknowledgement that a claim takes no task any more."""
 
 _R = reasons.Reason
 
 
 class InvalidClaim(kit_errors.KilnError):
-    """`status.task` of a claim is not what the manager has written there."""
+    """`status.task` of a claim was not written by the manager."""
 
 
 class ClaimExecutor(service.ExecutorService):
-    """See the module. `start` it, wait for `finished`, then `leave`. Making one raises
-    InvalidClaim."""
+    """The executor process of a claim: `start` it, wait for `finished`, then `leave`. The
+    constructor raises InvalidClaim."""
 
     def __init__(self, held: claim.Claim, manager: service.Manager, *, time: clock.Clock) -> None:
         spec, metadata = held.first.spec, held.first.metadata
@@ -64,7 +64,7 @@ class ClaimExecutor(service.ExecutorService):
         self.claim = held
         self.time = time
         self.ended = "", ""
-        """Reason and message of the end, as they are shown in the claim."""
+        """Reason and message of the end, for the claim's status."""
         self._assigned = asyncio.Event()
         self._settled = asyncio.Event()
         if held.first.status.task is not None:
@@ -77,7 +77,8 @@ class ClaimExecutor(service.ExecutorService):
         return ClaimAttempt(run, self)
 
     async def finished(self) -> tuple[str, str]:
-        """Wait until the end of its task is stored, or no client holds it: reason and message."""
+        """Wait until the end of the task is stored or no client holds the claim; return reason and
+        message."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAITING_AFTER_S):
                 await self._assigned.wait()
@@ -99,11 +100,11 @@ class ClaimExecutor(service.ExecutorService):
             self.settle()
 
     def settle(self) -> None:
-        """Nothing is left to report."""
+        """Note that nothing is left to report."""
         self._settled.set()
 
     def _disconnected(self, text: str) -> None:
-        """The dispatcher will not have it, or is gone for good."""
+        """Note that the dispatcher has refused the executor, or is gone for good."""
         log.error("TaskClaim lost the dispatcher", extra={"claim": self.claim.uid, "error": text})
         self.ended = _R.WORKER_LOST.value, text
         self._settled.set()
@@ -111,14 +112,14 @@ class ClaimExecutor(service.ExecutorService):
 
 
 class ClaimAttempt(external.ExternalAttempt):
-    """The attempt of a claim: what its holder does by the status of the claim."""
+    """The attempt of a claim, which its holder carries out by the status of the claim."""
 
     def __init__(self, run: messages.Run, executor: ClaimExecutor) -> None:
         super().__init__(run, executor.link, executor.time, call=self._assign, keep=executor.keep)
         self._executor, self._claim = executor, executor.claim
 
     async def _assign(self, given: external.ClaimedTask) -> Any:
-        """Give the task to the holder; what that says has become of it (`external.Run`)."""
+        """Give the task to the holder and return its outcome (`external.Run`)."""
         if self._claim.first.status.task is None:
             shown = task_claim.AssignedTask(
                 name=given.name,
@@ -144,7 +145,7 @@ class ClaimAttempt(external.ExternalAttempt):
         raise external.Failed(text, reason=outcome.reason or _R.RAISED, retry=outcome.retry)
 
     async def _halted(self, halt: process_attempt.Halt) -> attempts.Outcome:
-        """Have the holder stop; its outcome is the proof that it has."""
+        """Have the holder stop; its outcome proves that it has."""
         proof = True
         if self._started is not None:
             current = self._claim.current
@@ -171,7 +172,7 @@ class ClaimAttempt(external.ExternalAttempt):
 
 
 class BlobDirectory:
-    """`service.BlobStore` in the manager's own directory of blobs; None: it has none."""
+    """`service.BlobStore` in the manager's own directory of blobs; None without one."""
 
     def __init__(self, directory: Path | None, namespace: str) -> None:
         self._directory = None if directory is None else directory / namespace
@@ -184,16 +185,16 @@ class BlobDirectory:
             new.commit()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 def _run_again(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> messages.Run:
-    """Return the order of a task that the holder was given before the manager was started again.
-    Its payload is in the claim already, so it is not repeated here. Raises InvalidClaim."""
+    """Return the order of a task that the holder was given before a restart of the manager. Its
+    payload is in the claim already, so it is not repeated here. Raises InvalidClaim."""
     spec = task.TaskSpec(
         external=task.ExternalTask(executor=seen.spec.executor), output_type=had.output_type
     )
-    try:  # who may report on the claim may write all of its status
+    try:  # the holder may write the claim's whole status, so it is checked
         named = ids.task_id(had.id), had.run, had.attempt
         ref = msgspec.convert(named, attempts.AttemptRef)
     except ValueError as error:

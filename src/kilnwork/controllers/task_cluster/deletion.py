@@ -1,8 +1,8 @@
-"""A TaskCluster that is deleted lets what runs end first: for how long, and what holds it back.
+"""The deletion of a TaskCluster: how long running tasks may take, and what it waits for.
 
 Pure. Used by `plan`. A finalizer keeps the object, and with it the Pods that it owns, until its
-workers hold nothing or its time is over. It is there only while the cluster has work, so that the
-deletion of idle ones, of their namespace or of the kind needs no manager.
+workers hold nothing or its time is over. It is set only while the cluster has work, so that idle
+clusters, their namespace or the kind can be deleted without a manager.
 """
 
 from kilnwork.api import reasons, task_cluster
@@ -13,12 +13,12 @@ from kilnwork.kit import clock
 FINALIZER = "kilnwork.dev/drain"
 
 IDLE_S = 60.0
-"""How long a cluster must be without work before the finalizer goes: two writes a minute at most,
-whatever comes and goes."""
+"""How long a cluster must be without work before the finalizer is removed; this bounds the writes
+to two a minute."""
 
 
 def works(view: model.ClusterView | None) -> bool:
-    """It has tasks, running or waiting."""
+    """Return whether the cluster has tasks, running or waiting."""
     return view is not None and (view.queued > 0 or any(w.holding for w in view.workers))
 
 
@@ -33,7 +33,7 @@ def finalizer(
     worked: float,
     now: float,
 ) -> tuple[bool | None, float | None]:
-    """Return whether there should be one, None when it is as it should be; and when to look again.
+    """Return whether to set or remove the finalizer, None to leave it; and when to look again.
 
     `worked`: wall clock, seconds, when the cluster had work the last time.
     """
@@ -56,7 +56,7 @@ def left_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
 def why(
     cluster: task_cluster.TaskCluster, view: model.ClusterView, *, until: float
 ) -> status.CreationRefusal:
-    """Return what a deleted cluster says while it drains."""
+    """Return reason and message of a deleted cluster while it drains."""
     count = sum(w.holding for w in view.workers)
     tasks = "1 task ends" if count == 1 else f"{count} tasks end"
     text = (

@@ -1,7 +1,7 @@
-"""Makes and mends the Secret and the Pods of a TaskCluster, and says what stands in the way.
+"""Creation and update of the Secret and the Pods of a TaskCluster, with the reason of refusals.
 
-Used by `reconciler`. A name that is taken by what a deleted cluster of the same name left behind is
-waited for; one that is taken by somebody else is an obstacle that people must clear.
+Used by `reconciler`. A name taken by an object of a deleted cluster becomes free by waiting; one
+taken by another owner must be freed by a user.
 """
 
 from collections.abc import Iterable
@@ -15,15 +15,14 @@ from kilnwork.kube import client, errors
 Reason = reasons.ClusterReason
 
 SOON_S = 0.25
-"""When to look again after a name was taken by something that is on its way out."""
+"""When to look again after a name was taken by an object that is being deleted."""
 
 LATER_S = 1.0
-"""When to look again after a refusal, whose cause may lie in objects that nobody watches."""
+"""When to look again after a refusal, whose cause may be in objects that are not watched."""
 
 
 class Creation(NamedTuple):
-    """The object as it was made, None when it was not: what stands in the way, if that is known,
-    and when to look again."""
+    """The created object; None when it was refused: then why, if known, and when to look again."""
 
     body: meta.JsonObject | None = None
     refusal: status.CreationRefusal | None = None
@@ -48,7 +47,7 @@ async def make(
 async def try_out(
     kube: client.Client, body: meta.JsonObject, *, cluster: task_cluster.TaskCluster
 ) -> status.CreationRefusal | None:
-    """Return why the API server would not make such a Pod, beside a quota that Pods of now use
+    """Return why the API server would refuse such a Pod, except for a quota that existing Pods use
     up."""
     try:
         await kube.create(resource.PODS, body, cluster.metadata.namespace, dry_run=True)
@@ -67,7 +66,7 @@ async def try_out(
 async def mend(
     kube: client.Client, name: str, data: dict[str, str], *, cluster: task_cluster.TaskCluster
 ) -> None:
-    """Change some of the data of a Secret; one that has gone is made anew by the next pass."""
+    """Change some of the data of a Secret; a deleted one is made again by the next pass."""
     try:
         await kube.merge_patch(resource.SECRETS, name, {"data": data}, cluster.metadata.namespace)
     except errors.NotFound:
@@ -100,9 +99,9 @@ async def _taken(
 
 
 def _refused(error: errors.ApiError) -> reasons.ClusterReason:
-    """Admission of ServiceAccounts and quotas answers 403 and says what it is in the text only
-    (kubernetes plugin/pkg/admission/serviceaccount, staging/src/k8s.io/apiserver/pkg/admission/
-    plugin/resourcequota/controller.go)."""
+    """Classify a refusal: admission of ServiceAccounts and quotas responds 403 and gives the cause
+    in the text only (kubernetes plugin/pkg/admission/serviceaccount,
+    staging/src/k8s.io/apiserver/pkg/admission/ plugin/resourcequota/controller.go)."""
     if isinstance(error, errors.Forbidden) and "serviceaccount" in error.message:
         return Reason.SERVICE_ACCOUNT_MISSING
     if isinstance(error, errors.Forbidden) and "exceeded quota" in error.message:
@@ -113,14 +112,15 @@ def _refused(error: errors.ApiError) -> reasons.ClusterReason:
 
 
 PATIENCE_S = 30.0
-"""A Pod of which nothing is heard for so long came and went while the watch was interrupted."""
+"""A Pod that the watch does not deliver within this time came and went while the watch was
+interrupted."""
 
 
 class ExpectedPods:
-    """Pods that were made, by uid, until the cache has heard of them.
+    """Pods that were made, by uid, until the cache has them.
 
-    Without them a pass between the creation of a Pod and the news of it would take its place for
-    empty and, as soon as another name is free, make one more.
+    Without them a pass before the watch delivers a new Pod would take its place for empty and make
+    one more.
     """
 
     def __init__(self, time: clock.Clock) -> None:
@@ -128,7 +128,7 @@ class ExpectedPods:
         self._made: dict[str, tuple[str, pod.Pod, float]] = {}
 
     def add(self, owner_uid: str, made: pod.Pod) -> None:
-        """The API server has this Pod now."""
+        """Add a Pod that the API server has now."""
         due = self._clock.monotonic() + PATIENCE_S
         self._made[made.metadata.uid] = (owner_uid, made, due)
 
@@ -136,7 +136,7 @@ class ExpectedPods:
         self._made.pop(uid, None)
 
     def and_known(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
-        """Return the Pods of one owner: those of the cache, and those that it will hear of."""
+        """Return the Pods of one owner: those in the cache, and those that it will get."""
         pods = list(known)
         names = {p.metadata.name for p in pods}
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""What to do about one TaskCluster: which Secret and Pods to make and which to delete.
+"""The plan for one TaskCluster: which Secret and Pods to make and which to delete.
 
 Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. A new Pod gets the
 first name that is free, so that two passes, or two managers, make each only once. A worker that is
@@ -20,11 +20,12 @@ from kilnwork.kit import clock
 _GONE_GRACE_S = 0
 
 YOUNG_S = 5.0
-"""A Pod that failed so soon was never accepted by its node (OutOfcpu, NodeAffinity): the next one
-would fare alike, so it stays for so long, for people to see and for the node to change."""
+"""A Pod that failed within this time was never accepted by its node (OutOfcpu, NodeAffinity). The
+next one would fail, too, so it stays for this time, for users to see and for the node to change."""
 
 LOOK_S = 1.0
-"""Between looks at a cluster that drains: what runs may want another attempt, or children."""
+"""Seconds between looks at a draining cluster: running tasks may need another attempt, or
+children."""
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -51,13 +52,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one TaskCluster.
 
     `pods`: those it controls. `secret_uid`: of the channel Secret it controls, "" if there is none;
-    `secret_ca`: what that says of the CA, "" if nothing.
-    `account_exists`: whether the ServiceAccount that the Pods will use is there. `refusal`: what
-    stood in the way of the last Pod or Secret, None when nothing did. `view`: the dispatcher's.
-    `heard`: by uid of a Pod, when its worker was last seen connected. `worked`: when the cluster
-    was last seen to have tasks. `used_up`: uids of Pods that can take no more containers.
-    `accepted`: digest of the template from which the API server has said that it would make Pods;
-    None: it need not be asked.
+    `secret_ca`: what that says of the CA, "" if nothing. `account_exists`: whether the
+    ServiceAccount that the Pods will use is there. `refusal`: why the last Pod or Secret was not
+    made, None when it was. `view`: the dispatcher's. `heard`: by uid of a Pod, when its worker was
+    last seen connected. `worked`: when the cluster was last seen to have tasks. `used_up`: uids of
+    Pods that can take no more containers. `accepted`: digest of the template from which the API
+    server has said that it would make Pods; None: it need not be asked.
     """
 
     cluster: task_cluster.TaskCluster | None
@@ -83,12 +83,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
     `close`: the cluster is gone, so the dispatcher must end its tasks. `close_waiting`: it is being
-    deleted, so those that no worker has must end. `finalizer`: whether it is to have that of
-    `deletion`, None to leave it as it is. `drain`: uids of all Pods
-    whose workers are to get nothing new, None to leave that as it is. `mend_secret`: what the
-    channel Secret should say of the CA; empty when it does. `trial`: a Pod of a template by which
-    others would be replaced, if the API server would make it. `missing`: workers whose
-    Pods are not among the known ones; the API server is asked before they are given up.
+    deleted, so tasks that no worker has must end. `finalizer`: whether to set or remove that of
+    `deletion`, None to leave it. `drain`: uids of all Pods whose workers are to get nothing new,
+    None to leave them. `mend_secret`: what the channel Secret should say of the CA; empty when it
+    does. `trial`: a Pod of a template by which others would be replaced, if the API server would
+    make it. `missing`: workers whose Pods are not among the known ones; the API server is asked
+    before they are reported as gone.
     """
 
     close: bool = False
@@ -152,7 +152,8 @@ def _base(
     *,
     problem: str,
 ) -> Plan:
-    """Return what happens whatever the Pods are made from: the status, and what has gone."""
+    """Return the part of the plan that does not depend on the template: the status, and ended
+    workers."""
     outdated = frozenset[str]()
     if made_from is not None:
         digest = worker_pods.digest_of(made_from)
@@ -178,7 +179,8 @@ def _base(
 
 
 def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
-    """What runs may end, nothing new begins; without the finalizer everything ends now."""
+    """Plan for a deleted cluster: running tasks may end, nothing new begins; without the finalizer
+    everything ends now."""
     left_s = deletion.left_s(cluster, now=facts.now)
     if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
         over = False if deletion.held(cluster) else None
@@ -203,8 +205,8 @@ def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
 def _create(
     facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject, *, count: int
 ) -> tuple[meta.JsonObject, ...]:
-    """Return Pods in place of those that are gone or on their way out: on a lost node that may
-    last."""
+    """Return new Pods in place of those that are gone or being deleted, which may last on a lost
+    node."""
     if not facts.account_exists:
         return ()
     taken = frozenset(p.metadata.name for p in facts.pods)
@@ -243,7 +245,7 @@ def _age_s(facts: Facts, seen: pod.Pod) -> float:
 
 
 def _again_s(facts: Facts) -> float | None:
-    """When a Pod that has ended is old enough to be replaced."""
+    """Return the seconds until an ended Pod is old enough to be replaced."""
     ages = [_age_s(facts, p) for p in facts.pods if p.over and not p.terminating]
     return min((YOUNG_S - age for age in ages if age < YOUNG_S), default=None)
 
@@ -266,8 +268,7 @@ def _gone(facts: Facts) -> tuple[Gone, ...]:
 
 
 def _stopped(facts: Facts) -> Iterator[Gone]:
-    """Yield workers without a link whose container is not running: it may take minutes to be
-    started."""
+    """Yield unconnected workers whose container is not running: its restart may take minutes."""
     silent = {w.pod_uid for w in _workers(facts) if not w.ready}
     for seen in facts.pods:
         status = worker_pods.container_status(seen)
@@ -278,5 +279,5 @@ def _stopped(facts: Facts) -> Iterator[Gone]:
 
 
 def wakes_on(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:
-    """(plural, namespace, name) of the ServiceAccount whose coming makes Pods possible."""
+    """Return (plural, namespace, name) of the ServiceAccount without which no Pod can be made."""
     return resource.SERVICE_ACCOUNTS.plural, cluster.metadata.namespace, account(cluster)

@@ -31,7 +31,7 @@ NewToken = Callable[[], str]
 
 
 class Reconciler:
-    """Makes the world of one TaskCluster as it should be."""
+    """Reconciles one TaskCluster at a time."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Reconciler:
         self._heard: dict[str, float] = {}
         self._expected = object_creation.ExpectedPods(context.time)
 
-    # What happens around us: each only names the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def cluster_changed(
         self,
@@ -97,7 +97,7 @@ class Reconciler:
                 self._queue.add(waiting)
 
     async def follow(self, hub: ports.ClusterHub) -> None:
-        """Take in what the dispatcher says of its clusters, until cancelled."""
+        """Take in the dispatcher's changes of clusters, until cancelled."""
         self._hub = hub
         since = 0
         while True:
@@ -106,7 +106,7 @@ class Reconciler:
                 self._queue.add(key)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again."""
+        """Make one pass; return when to look again."""
         hub = self._dispatcher()
         facts = self._facts(key)
         decided = plan.decide(facts, self._settings)
@@ -118,10 +118,10 @@ class Reconciler:
             await hub.close_cluster(*key, running=decided.close)
         for gone in decided.gone:
             if gone.why and gone.ended is None and facts.cluster is not None:
-                self._say(facts.cluster, "WorkerEnded", gone.why)
+                self._emit_event(facts.cluster, "WorkerEnded", gone.why)
             await hub.worker_gone(gone.pod_uid, why=gone.why, ended=gone.ended)
         for worker in decided.missing:
-            await self._give_up(key, worker)
+            await self._report_gone(key, worker)
         if facts.cluster is None or decided.status is None:
             await self._hold(facts.cluster, wanted=decided.finalizer)
             self._forget(key)
@@ -136,7 +136,11 @@ class Reconciler:
             decided = plan.decide(self._facts(key), self._settings)
         if await self._hold(facts.cluster, wanted=decided.finalizer):
             return object_creation.SOON_S  # the status is written to the object as it is now
-        again_s = None if decided.status is None else await self._tell(key, facts, decided.status)
+        again_s = (
+            None
+            if decided.status is None
+            else await self._update_status(key, facts, decided.status)
+        )
         return min((w for w in (wait_s, again_s, decided.again_s) if w is not None), default=None)
 
     # Reading
@@ -178,8 +182,8 @@ class Reconciler:
 
     # Writing
 
-    async def _give_up(self, key: Key, worker: model.WorkerView) -> None:
-        """Tell the dispatcher of a worker whose Pod is gone, after asking the server itself."""
+    async def _report_gone(self, key: Key, worker: model.WorkerView) -> None:
+        """Report a worker whose Pod is gone to the dispatcher, after asking the API server."""
         try:
             found = await self._client.get(resource.PODS, worker.name, key[0], type=meta.Partial)
         except errors.NotFound:
@@ -190,7 +194,7 @@ class Reconciler:
         await self._dispatcher().worker_gone(worker.pod_uid)
 
     async def _hold(self, cluster: task_cluster.TaskCluster | None, *, wanted: bool | None) -> bool:
-        """Put the finalizer on, or take it off; True when that was done."""
+        """Set or remove the finalizer; True when that was done."""
         if cluster is None or wanted is None or not self._may_hold:
             return False
         change = finalizers.add if wanted else finalizers.remove
@@ -236,7 +240,7 @@ class Reconciler:
             made = await object_creation.make(self._client, resource.PODS, body, cluster=cluster)
             wait_s = made.again_s if made.again_s is not None else wait_s
             if made.refusal is not None:
-                return made.refusal, wait_s  # the others would fare alike
+                return made.refusal, wait_s  # the others would be refused, too
             if made.body is not None:
                 pod_made = msgspec.convert(made.body, pod.Pod, strict=False)
                 self._expected.add(cluster.metadata.uid, pod_made)
@@ -245,7 +249,7 @@ class Reconciler:
     async def _try_out(
         self, key: Key, cluster: task_cluster.TaskCluster, trial: meta.JsonObject
     ) -> tuple[status.CreationRefusal | None, float]:
-        """No worker goes for a template of which no Pod could be made."""
+        """Check by a dry run that Pods of a template can be made, before workers are replaced."""
         refusal = await object_creation.try_out(self._client, trial, cluster=cluster)
         if refusal is not None:
             return refusal, object_creation.LATER_S
@@ -261,13 +265,13 @@ class Reconciler:
         self._refusals[key] = refusal
         if refusal.reason is reasons.ClusterReason.NAMESPACE_ENDING:
             return  # nor could the kube event be made
-        self._say(cluster, str(refusal.reason), refusal.message)
+        self._emit_event(cluster, str(refusal.reason), refusal.message)
 
-    def _say(self, cluster: task_cluster.TaskCluster, reason: str, message: str) -> None:
+    def _emit_event(self, cluster: task_cluster.TaskCluster, reason: str, message: str) -> None:
         about = events.reference(kinds.TASK_CLUSTERS, cluster)
         self._emit(about, "Warning", reason, message)
 
-    async def _tell(
+    async def _update_status(
         self, key: Key, facts: plan.Facts, wanted: task_cluster.TaskClusterStatus
     ) -> float | None:
         if facts.cluster is None:

@@ -1,4 +1,4 @@
-"""What the status of a TaskCluster says, and when a difference is worth a write.
+"""The status of a TaskCluster, and when a difference is worth a write.
 
 Pure. Used by `plan` and `reconciler`. Pods are counted from the cache; workers, slots and queue
 come from the dispatcher's view.
@@ -18,13 +18,13 @@ from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
 MINOR_HOLD_S = 1.0
-"""Between writes of what changes with every task: taken slots and queue."""
+"""Seconds between writes of taken slots and queue length, which change with every task."""
 
 Reason = reasons.ClusterReason
 
 
 class CreationRefusal(msgspec.Struct, frozen=True):
-    """What stood in the way of the last Secret or Pod."""
+    """Why the last Secret or Pod was not made."""
 
     reason: reasons.ClusterReason
     message: str
@@ -48,7 +48,7 @@ def make(
     refusal: CreationRefusal | None,
     now: float,
 ) -> task_cluster.TaskClusterStatus:
-    """Return the status as things are. `now`: wall clock, seconds."""
+    """Return the status. `now`: wall clock, seconds."""
     view = workers.view
     ready = sum(1 for w in view.workers if w.ready) if view else 0
     wanted = cluster.spec.replicas
@@ -140,8 +140,8 @@ def _progress(cluster: task_cluster.TaskCluster, workers: ObservedWorkers) -> Cr
 
 
 def _leaving(workers: ObservedWorkers) -> str:
-    """ObservedWorkers that are outdated, and those that are to go and have something to finish
-    first."""
+    """Return a sentence about outdated workers, and those that finish their tasks before they
+    go."""
     there = {p.metadata.uid for p in workers.pods if not p.terminating}
     outdated = len(there & workers.outdated)
     text = ""
@@ -161,7 +161,8 @@ def _leaving(workers: ObservedWorkers) -> str:
 
 
 def _eviction(leaving: pod.Pod) -> str:
-    """The Pod of a lost node stays until that is back, or deleted; nobody waits for it."""
+    """Return why a Pod is being evicted. The Pod of a lost node stays until the node is back or
+    deleted; nothing waits for it."""
     node = leaving.spec.node_name
     return (
         f"Pod {leaving.metadata.name} is evicted from node {node} ({leaving.disruption}); another "

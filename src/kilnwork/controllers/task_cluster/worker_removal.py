@@ -1,9 +1,9 @@
-"""Which workers of a TaskCluster are to go, and which of their Pods may be deleted now.
+"""The choice of workers of a TaskCluster to remove, and of Pods that may be deleted now.
 
 Pure. Used by `plan`. A worker that is to go is drained: it finishes what it has and gets nothing
 new. Its Pod is deleted when the dispatcher says that it is drained and holds nothing, so that no
 task is lost by it. Workers of an older template go within the bounds of `spec.strategy`, however
-busy they are: else those of a cluster whose queue is never empty would stay for ever.
+busy they are: otherwise those of a cluster with a full queue would stay for ever.
 """
 
 import msgspec
@@ -44,28 +44,28 @@ class _Facts:
         self._digest = digest
 
     def holding(self, seen: pod.Pod) -> int:
-        """Attempts that would be lost with its worker."""
+        """Return the number of attempts that would be lost with its worker."""
         return self._holding.get(seen.metadata.uid, 0)
 
     def ready(self, seen: pod.Pod) -> bool:
-        """Return its worker is connected and gets tasks."""
+        """Return whether its worker is connected and gets tasks."""
         return seen.metadata.uid in self._ready
 
     def serving(self, seen: pod.Pod) -> bool:
-        """It gets tasks, or would if it were not drained."""
+        """Return whether it gets tasks, or would if it were not drained."""
         return seen.metadata.uid in self._serving
 
     def waiting(self, seen: pod.Pod) -> bool:
-        """Return all that it holds waits for other tasks, which need a slot somewhere."""
+        """Return whether all of its attempts wait for other tasks, which need a slot somewhere."""
         return seen.metadata.uid in self._waiting
 
     def outdated(self, seen: pod.Pod) -> bool:
-        """It would be made otherwise now."""
+        """Return whether its template is outdated."""
         return is_outdated(self._cluster, seen, self._digest)
 
     def rank(self, seen: pod.Pod) -> tuple[object, ...]:
-        """Return who goes first: who holds nothing, who is drained already, who is not connected,
-        who is outdated, who holds least, who came last."""
+        """Return the sort key for removal: first workers that hold nothing, then drained,
+        unconnected and outdated ones, those that hold least, the youngest."""
         holding = self.holding(seen)
         return (
             holding > 0,
@@ -79,7 +79,7 @@ class _Facts:
 
 
 def is_outdated(cluster: task_cluster.TaskCluster, seen: pod.Pod, digest: str) -> bool:
-    """Return whether a Pod would be made otherwise now. `digest`: of the template of now."""
+    """Return whether a Pod was made from another template. `digest`: of the current template."""
     made_from = seen.metadata.annotations.get(worker_pods.TEMPLATE_ANNOTATION)
     return made_from != digest or not worker_pods.is_named_for(cluster, seen.metadata.name)
 
@@ -93,10 +93,10 @@ def choose(
     replaceable: bool,
     used_up: frozenset[str] = frozenset(),
 ) -> Leaving:
-    """As many as are too many; else those that are outdated, some at a time; and all used up.
+    """Choose surplus workers; else outdated ones, some at a time; and all that are used up.
 
     `digest`: of the template that new Pods are made from. `replaceable`: new Pods can be made.
-    `used_up`: uids of Pods that take no more, in whose place others are made at once.
+    `used_up`: uids of Pods that can take no more containers and are replaced at once.
     """
     facts = _Facts(cluster, view, digest)
     there = [p for p in pods if not p.terminating and not p.over]
@@ -128,10 +128,10 @@ def choose(
 
 
 def _spare(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _Facts) -> int:
-    """Return how many workers there may be too many, as long as some are outdated.
+    """Return how many surplus workers there may be as long as some are outdated.
 
-    One at least when all may drain at once and have something to end: it may wait for tasks that
-    only another worker can take.
+    At least one when all may drain at once and hold attempts, which may wait for tasks that only
+    another worker can take.
     """
     if not outdated:
         return 0
@@ -146,10 +146,10 @@ def _outdated(
     outdated: list[pod.Pod],
     facts: _Facts,
 ) -> list[pod.Pod]:
-    """As many as `maxUnavailable` lets go, counting all that are not connected: a template that no
-    worker can start from ends that many, and not one after the other.
+    """Choose as many as `maxUnavailable` allows, counting all that are not connected: a template
+    that no worker can start from ends that many, and not one after the other.
 
-    Those that do not work go first, as a Deployment has it. One that is not back since a restart
+    Unready ones go first, as in a Deployment. A worker that has not reconnected since a restart
     keeps what it holds.
     """
     least = cluster.spec.replicas - rollouts.bounds(cluster.spec).unavailable

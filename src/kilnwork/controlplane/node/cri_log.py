@@ -5,6 +5,7 @@ generations are kept: `NAME.log` and `NAME.log.1`. Reading is `log_reader`. Stan
 the shim pays for every import.
 """
 
+import errno
 import os
 from pathlib import Path
 
@@ -17,6 +18,13 @@ LIMIT = 10 * 1024 * 1024
 """Bytes of one file before it is rotated (the kubelet's containerLogMaxSize)."""
 
 
+SPARE_BYTES = 256 << 20
+"""Left free for the journal, which shares the disk; of a small disk a twentieth. As `data.disks`,
+whose import the shim would pay for."""
+
+LOST = b"[kilnwork: part of this output was lost: the disk was full]"
+
+
 def previous(path: Path) -> Path:
     """Where the older generation of a log is kept."""
     return path.with_name(f"{path.name}.1")
@@ -24,7 +32,7 @@ def previous(path: Path) -> Path:
 
 class LogWriter:
     """Appends what a container writes to its log. Never fails the container: what a full disk
-    does not take is lost.
+    does not take, or would take from the room of the journal, is lost, and an entry says so.
 
     Output without a newline is held back until the line ends, grows past `MAX_LINE`, or `close`.
     """
@@ -36,6 +44,7 @@ class LogWriter:
         self._rest: dict[str, bytes] = {}
         self._file = -1
         self._size = 0
+        self._lost = False
 
     def write(self, stream: str, output: bytes) -> None:
         """Take a piece of `stdout` or `stderr`."""
@@ -53,23 +62,35 @@ class LogWriter:
             if rest:
                 self._append(stream, [(b"F", rest)])
         self._rest.clear()
+        if self._lost:
+            self._append("stderr", [], share=0.5)
         self._shut()
 
-    def _append(self, stream: str, entries: list[tuple[bytes, bytes]]) -> None:
-        if not entries:
+    def _append(
+        self, stream: str, entries: list[tuple[bytes, bytes]], *, share: float = 1.0
+    ) -> None:
+        if not entries and not self._lost:
             return
+        if self._lost:
+            entries = [(b"F", LOST), *entries]
         head = f"{clock.rfc3339_micro(self._now.wall())} {stream} ".encode()
         text = b"".join(b"%b%b %b\n" % (head, tag, line) for tag, line in entries)
         try:
-            self._put(text)
-        except OSError:
+            self._put(text, share)
+            self._lost = False
+        except OSError as error:
+            self._lost |= error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._shut()
 
-    def _put(self, text: bytes) -> None:
+    def _put(self, text: bytes, share: float) -> None:
         if self._file < 0:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o600)
             self._size = os.fstat(self._file).st_size
+        disk = os.fstatvfs(self._file)
+        spare = min(SPARE_BYTES, disk.f_blocks * disk.f_frsize // 20)
+        if disk.f_bavail * disk.f_frsize - len(text) < spare * share:
+            raise OSError(errno.ENOSPC, "what is left on the disk is kept for the journal")
         view = memoryview(text)
         while view:
             written = os.write(self._file, view)

@@ -9,7 +9,8 @@ minutes by a process that may be killed at any moment. So
 beside
   `NAME.json`, which says what its bytes are of;
 - a blob appears by rename, after its content has been checked and is on disk, with mode 0444;
-- its modification time is a constant. Whoever writes to it through a tree changes that, is noticed,
+- its modification time is a constant. A process that writes to it through a tree changes that, is
+noticed,
   and the content is checked before it is used again.
 """
 
@@ -26,7 +27,7 @@ from kilnwork.data import blobs, disks, ending, errors
 from kilnwork.kit import digests
 
 STAMP_NS = 1_000_000_000_000_000_000
-"""Modification time of a blob that nobody has touched: 2001-09-09T01:46:40Z."""
+"""Modification time of a blob that is not modified: 2001-09-09T01:46:40Z."""
 
 PIECE_BYTES = 1 << 20
 """Read at a time to hash a file."""
@@ -81,7 +82,7 @@ class BlobFiles:
         return self._sizes.get(digest) == size
 
     def has(self, digest: bytes, size: int) -> bool:
-        """Whether it is there and nobody has written to it; one that was is checked, and set aside
+        """Whether it is there and unmodified; one that was is checked, and set aside
         when it is damaged."""
         try:
             found = self.path(digest).stat()
@@ -136,7 +137,7 @@ class BlobFiles:
         except FileNotFoundError:
             self._forget(digest)
             raise errors.BlobMissing(
-                f"blob {blobs.text(digest)} is not in {self.root}: ask for the snapshot anew"
+                f"blob {blobs.text(digest)} is not in {self.root}: ask for the snapshot again"
             ) from None
 
     def partial(self, name: str) -> "Partial":
@@ -230,7 +231,7 @@ class Partial(ending.Closes):
             self._file = -1
 
     def restart(self, facts: PartialFacts) -> None:
-        """Begin anew with content of another origin or stamp."""
+        """Begin again with content of another origin or stamp."""
         os.ftruncate(self._file, 0)
         os.lseek(self._file, 0, os.SEEK_SET)
         self._hash, self.size, self._flushed = digests.sha256(), 0, 0

@@ -1,4 +1,4 @@
-"""Which snapshots a pond lets go when it needs room: those of no lease, the longest unused first.
+"""Which snapshots a pond evicts when it needs room: those of no lease, the longest unused first.
 
 Used by `store`. Pure. A blob goes when no snapshot that stays has it.
 """
@@ -30,7 +30,7 @@ def choose(
     leased: Collection[str],
     excess: int,
 ) -> Eviction:
-    """Return what to let go so that at least `excess` bytes are freed, or all that can be.
+    """Return what to evict so that at least `excess` bytes are freed, or all that can be.
 
     `sizes`: of the blobs that are there. Blobs of no snapshot at all go first.
     """

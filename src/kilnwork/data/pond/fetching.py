@@ -16,7 +16,7 @@ TRIES = 2
 """Of content that is not what was pinned, from each origin."""
 
 _STEP_BYTES = 64 << 20
-"""Room is asked for in such steps where nobody says how much will come."""
+"""Room is asked for in such steps where it is unknown how much will come."""
 
 
 class Stopped(Exception):
@@ -84,7 +84,7 @@ def fetch(
             raise failure
     why = f": {from_peers[-1]}" if from_peers else ", and its source is not known"
     raise errors.SourceUnreachable(
-        f"no node of the pond that answers has blob {blobs.text(digest)}{why}"
+        f"no node of the pond that responds has blob {blobs.text(digest)}{why}"
     )
 
 
@@ -110,7 +110,7 @@ def _from_origin(
     if not origin.peer and len(set(found)) == 1:
         raise errors.SourceChanged(
             f"source {name} has other content ({found[0]}) than {wanted}, which was pinned: pin it "
-            "anew, or keep a node that has it"
+            "again, or keep a node that has it"
         )
     raise errors.DataCorrupt(
         f"blob {wanted} from {name} came damaged {TRIES} times ({', '.join(found)}): look after "

@@ -1,6 +1,6 @@
 """Leases: who needs which snapshots on this node, each a small file that outlives the agent.
 
-Used by `store`. A lease belongs to a namespace, which is part of its name on disk: nobody names,
+Used by `store`. A lease belongs to a namespace, which is part of its name on disk: no client names,
 reads or releases one of another namespace. What no lease has may be evicted.
 """
 
@@ -26,7 +26,7 @@ Access = Annotated[str, msgspec.Meta(pattern="^(read|copy)$")]
 
 class LeasedSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A snapshot of a lease. `name`: of its directory in the run's; `paths`: the files that this
-    node needs, None for all; `access`: `read`, links that nobody may write to, or `copy`, files of
+    node needs, None for all; `access`: `read`, read-only links, or `copy`, files of
     its own."""
 
     name: str

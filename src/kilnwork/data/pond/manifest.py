@@ -1,6 +1,6 @@
 """Manifests: the files of a snapshot, in a form that has one digest.
 
-Used by whoever pins a source, moves a snapshot or plans over one. The bytes of a manifest are its
+Used by code that pins a source, moves a snapshot or plans over one. The bytes of a manifest are its
 canonical JSON (RFC 8785: sorted keys, no spaces) with the files in the order of their paths, so
 that equal files have an equal digest, wherever and in whatever order they were found. A manifest
 comes from other machines and from users: every path of it is checked before anything is done with

@@ -79,7 +79,7 @@ class Origin(NamedTuple):
 
 class FileSource:
     """A directory or file of this machine. `below`: so many of the last components of `root` come
-    from whoever wants a snapshot; none of them may be a link, which could lead elsewhere."""
+    from the user who wants a snapshot; none of them may be a link, which could lead elsewhere."""
 
     def __init__(self, name: str, root: Path, *, below: int = 0) -> None:
         self.name = name
@@ -145,7 +145,7 @@ class FileSource:
         return Listed(path, found.st_size, manifest.mode_of(found.st_mode), _stamp(found))
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
-        """Reading ends with SourceChanged if somebody writes to the file meanwhile."""
+        """Reading ends with SourceChanged if the file is written to meanwhile."""
         self._refuse_links(self._below)
         at = self.root if self.root.is_file() else self._inside(path)
         with explained(at):

@@ -2,8 +2,8 @@
 
 Used by the agent that was chosen for it. Every file is read once, into the pond, unless it was seen
 with its stamp before. When all are read the source is listed again: if anything is another one,
-that is read anew, and a source that keeps changing is refused. So a snapshot is what the source had
-at one moment, as far as its stamps tell; a file alone is consistent in itself.
+that is read again, and a source that keeps changing is refused. So a snapshot is what the source
+had at one moment, as far as its stamps tell; a file alone is consistent in itself.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ class _Pinning:
         try:
             return self._rounds(run)
         finally:
-            self._store.let_go(self._held)
+            self._store.release_bytes(self._held)
 
     def _rounds(self, run: Map) -> Pinned:
         listed = self._source.list(self._selection)
@@ -90,14 +90,14 @@ class _Pinning:
                 try:
                     found = self._read_all(listed, run)
                 except errors.SourceChanged:
-                    found = None  # a file was written to as it was read
+                    found = None  # a file was written to while it was read
                 again = listed if len(listed) == 1 else self._source.list(self._selection)
             if found is not None and again == listed:
                 return self._finish(listed, found)
             listed = self._source.list(self._selection) if again is listed else again
         raise errors.SourceChanged(
             f"source {self._source.name} has changed {ROUNDS} times while it was read: pin it when "
-            "nobody writes to it, or pin a copy"
+            "no process writes to it, or pin a copy"
         )
 
     def _read_all(

@@ -1,6 +1,6 @@
 """Records of a shard: lines of text files, each in exactly one shard of a range.
 
-Used by whoever maps over a shard. A record belongs to the range in which its first byte lies: a
+Used by code that maps over a shard. A record belongs to the range in which its first byte lies: a
 reader of [start, end) looks at the byte before `start` to know whether a record begins there, and
 reads its last record to the end, past `end`. So ranges need no knowledge of the content when they
 are planned. Ranges of rows are found by counting the lines of all files, each time that one is

@@ -1,8 +1,8 @@
 """Scrubbing: blobs at rest are read again, slowly, and what differs from its digest is set aside.
 
-Used by the agent. A disk may damage what nobody writes to; only reading tells. One pass goes over
+Used by the agent. A disk may damage what is not written to; only reading tells. One pass goes over
 all blobs in the order of their digests; where it is stands in a file, so an agent that is started
-anew goes on from there. What is read is not kept in memory by the kernel, else it would be memory
+again goes on from there. What is read is not kept in memory by the kernel, else it would be memory
 that is checked.
 """
 

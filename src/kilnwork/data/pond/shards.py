@@ -1,6 +1,6 @@
 """Shards: a snapshot taken apart for many tasks, by its manifest alone.
 
-Used by whoever runs a step for each shard, and by whoever says which node needs which files. Pure:
+Used by code that runs a step for each shard, and that says which node needs which files. Pure:
 the same manifest, scheme and count give the same shards, whatever was planned before; another count
 gives other shards of the same files, and moves no blob. Reading a shard's records is `records`.
 """
@@ -55,8 +55,8 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One shard, as a step gets it in JSON. `digest`: of the snapshot; `id`: of this shard, the
     same for the same digest, scheme, index and count. `rows`: of the records of its files, it is
-    the part with number `index` of `count` equal ones; where that begins, whoever reads it counts
-    (`records.located`), as nobody has when the snapshot is pinned."""
+    the part with number `index` of `count` equal ones; where that begins, its reader counts
+    (`records.located`), as is not known when the snapshot is pinned."""
 
     snapshot: str
     digest: str

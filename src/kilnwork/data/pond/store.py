@@ -127,7 +127,7 @@ class PondStore:
 
     def destroy(self) -> None:
         """Remove all of it, what says whose it is last; begun and not ended it is done again by
-        whoever opens it next. The directory itself stays where it cannot be removed: it is
+        the next to open it. The directory itself stays where it cannot be removed: it is
         mounted. Raises OSError."""
         with self._lock:
             for name in _DIRECTORIES:
@@ -226,11 +226,11 @@ class PondStore:
         )
 
     def sources(self) -> tuple[str, ...]:
-        """Identities of what has been pinned here, and can be told from what it was."""
+        """Identities of what has been pinned here, and can be identified."""
         return tuple(sorted(path.stem for path in (self.root / "sources").glob("*.ndjson")))
 
     def _forget_sources(self) -> None:
-        """Those that nobody has pinned for long: they are read anew."""
+        """Those that were not pinned for long: they are read again."""
         for path in (self.root / "sources").glob("*.ndjson"):
             if self._clock.wall() - path.stat().st_mtime > SOURCE_S:
                 path.unlink(missing_ok=True)
@@ -265,7 +265,8 @@ class PondStore:
             return None
 
     def release(self, namespace: str, name: str) -> None:
-        """Let go, and remove the run's trees. Raises LeaseRefused, also for another namespace's."""
+        """Release it, and remove the run's trees. Raises LeaseRefused, also for another
+        namespace's."""
         with self._lock:
             for one in self._leases.get(namespace, name).snapshots:
                 self._touch(one.digest)
@@ -284,7 +285,7 @@ class PondStore:
         return self.root / "outputs" / namespace / lease
 
     def make_outputs(self, namespace: str, lease: str) -> None:
-        """Make it, for whoever a task runs as; the run's release removes it. Raises PondFull."""
+        """Make it, for the user a task runs as; the run's release removes it. Raises PondFull."""
         with full_disk(self.root):
             path = self.outputs(namespace, lease)
             path.mkdir(parents=True, exist_ok=True)
@@ -356,7 +357,7 @@ class PondStore:
 
     @contextlib.contextmanager
     def reserved(self, name: str, size: int) -> Iterator[None]:
-        """Have room for so many bytes, and nobody else have it. Raises PondFull.
+        """Have room for so many bytes, and no other have it. Raises PondFull.
 
         What is on its way under `name` already is part of them.
         """
@@ -379,14 +380,14 @@ class PondStore:
             self._reserved[name] = size
 
     def keep_watermarks(self) -> None:
-        """Let go what nobody needs, if there is more than the high watermark."""
+        """Evict what is not needed, if there is more than the high watermark."""
         with self._lock:
             capacity, used = self.capacity, self.used
             if used > capacity * self._limits.high:
                 self._evict(used - int(capacity * self._limits.low))
 
     def evict_all(self) -> int:
-        """Let go all that no lease has; returns the bytes."""
+        """Evict all that no lease has; returns the bytes."""
         with self._lock:
             return self._evict(self.blobs.used + 1)
 
@@ -423,7 +424,8 @@ class PondStore:
         )
 
     def _evictable(self, *, but: str) -> int:
-        """Bytes that nobody needs: nothing goes in vain for what does not fit beside the others."""
+        """Bytes that are not needed: nothing goes in vain for what does not fit beside the
+        others."""
         partials = self._loose_partials(self._leases.digests, but=but)
         return self._choose(self.blobs.used + 1).freed + sum(partials.values())
 
@@ -450,7 +452,7 @@ class PondStore:
         return eviction.choose(candidates, sizes, leased=self._leases.digests, excess=excess)
 
     def _loose_partials(self, leased: frozenset[str], *, but: str) -> dict[str, int]:
-        """Those that no lease waits for, and nobody is at."""
+        """Those that no lease waits for, and no thread works on."""
         kept = {but, *self._reserved}
         for digest in leased & self._manifests.keys():
             kept |= {blob.hex() for blob in _blobs(self._manifests[digest])}
@@ -461,7 +463,7 @@ class PondStore:
         with self._lock:
             self._held.add(blob)
 
-    def let_go(self, held: set[bytes]) -> None:
+    def release_bytes(self, held: set[bytes]) -> None:
         """The manifest that has them is here, or will not be."""
         with self._lock:
             self._held -= held
@@ -475,7 +477,7 @@ class PondStore:
             try:
                 self._manifests[digest] = manifest.parse(path.read_bytes(), digest=digest)
             except errors.ManifestRefused:
-                path.unlink(missing_ok=True)  # it is fetched anew
+                path.unlink(missing_ok=True)  # it is fetched again
 
     def _scan_trees(self) -> None:
         """Count them; remove those of leases that were released as the last agent ended."""
@@ -513,7 +515,7 @@ class PondStore:
 
 
 def _is_strange(entry: Path) -> bool:
-    """Whether it says that a directory is somebody else's. A node may have made directories for the
+    """Whether it says that a directory is another owner's. A node may have made directories for the
     mounts of a worker before the agent came."""
     if entry.name in ("runs", "outputs"):
         return any(files for _, _, files in os.walk(entry))

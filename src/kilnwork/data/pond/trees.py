@@ -60,8 +60,8 @@ def make(
 ) -> Marker:
     """Make the tree `run/name` of these files, whose blobs are all there; or add what it lacks.
 
-    A tree of another digest or access is replaced, and so is a file for reading that somebody has
-    written to; a copy that is there is left as it is, since somebody works with it. Repeatable
+    A tree of another digest or access is replaced, and so is a file for reading that a process has
+    written to; a copy that is there is left unchanged, since a task works with it. Repeatable
     after any interruption. Raises OSError, and then the marker is not there.
     """
     seen = marker(run, name)
@@ -76,7 +76,7 @@ def make(
     if same:
         _Filling(run, name, blobs=blobs, access=access).fill(run / name, files)
     else:
-        _make_anew(run, name, blobs=blobs, files=files, access=access)
+        _replace_tree(run, name, blobs=blobs, files=files, access=access)
     _close(run / name, access)
     disks.sync_directory(run)
     paths.write_private(_marker_path(run, name), msgspec.json.encode(wanted), durable=True)
@@ -88,7 +88,7 @@ def withdraw(
     run: Path, name: str, files: Sequence[manifest.File], *, digest: str, blobs: Path
 ) -> None:
     """Take from a tree those of these files that are not what their blob is, which was damaged or
-    written to: nobody shall read them.
+    written to: no task shall read them.
 
     Then it is not complete, and to be made again. A tree that is a copy, or of another digest, is
     left alone. Raises OSError.
@@ -113,7 +113,7 @@ def remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _make_anew(
+def _replace_tree(
     run: Path, name: str, *, blobs: Path, files: Sequence[manifest.File], access: str
 ) -> None:
     new = run / f".{name}.new"
@@ -123,7 +123,7 @@ def _make_anew(
     old = run / f".{name}.old"
     remove(old)
     with contextlib.suppress(FileNotFoundError):
-        (run / name).rename(old)  # somebody may be reading it: it is away for a moment only
+        (run / name).rename(old)  # a task may be reading it: it is away for a moment only
     new.rename(run / name)
     remove(old)
 
@@ -187,7 +187,7 @@ def _is_there(path: Path, file: manifest.File, blob: Path, *, access: str) -> bo
     """Whether a file is in a tree; a copy belongs to who works with it, whatever is in it.
 
     A link to what was the blob once is not it: that was found damaged, and set aside. A copy for
-    want of links is made anew, which harms nobody.
+    want of links is made again, which harms no reader.
     """
     try:
         found = path.stat()

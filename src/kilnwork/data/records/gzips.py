@@ -86,7 +86,7 @@ class Unpacker:
                 return
 
     def _check(self, piece: bytes) -> None:
-        """Count a piece. Raises `InputTooLarge` before anybody gets it."""
+        """Count a piece. Raises `InputTooLarge` before it is passed on."""
         self._unpacked += len(piece)
         most, ratio = self._limits
         if most is not None and self._unpacked > most:

@@ -1,4 +1,4 @@
-"""Kinds of files that are not lines, told by their first bytes, and what to do with them.
+"""Kinds of files that are not lines, recognized by their first bytes, and what to do with them.
 
 Used by `kiln.split` and by uploads. The magic numbers are those of file(1).
 """

@@ -1,4 +1,4 @@
-"""Manifests as bytes, and what holds of every one. Used by whoever writes or reads one."""
+"""Manifests as bytes, and what holds of every one. Used by code that writes or reads one."""
 
 import msgspec
 

@@ -1,7 +1,7 @@
 """Indexes a file that is there already, as it is. Used for input by reference and by `files.map`.
 
 Reading and counting go on in the caller's thread while another one adds up what was read before, so
-that two cores take part: zlib and hashlib let go of Python's lock.
+that two cores take part: zlib and hashlib release Python's lock.
 """
 
 import hashlib

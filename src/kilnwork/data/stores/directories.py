@@ -1,6 +1,6 @@
 """Directories below a local store: made when they are needed, locked, removed when they are empty.
 
-Used by `local` alone. `.lock` is locked (flock) by whoever replaces or removes files of a
+Used by `local` alone. `.lock` is locked (flock) by a process that replaces or removes files of a
 directory; `.new-…` are files that are not complete, each locked by its writer. No key begins with a
 dot.
 """
@@ -43,7 +43,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether that is its file; whoever removed the directory before us had the lock."""
+    """Whether that is its file; the process that removed the directory before us had the lock."""
     try:
         return path.stat().st_ino == os.fstat(descriptor).st_ino
     except FileNotFoundError:
@@ -87,7 +87,9 @@ def open_new(directory: Path, *, above: Path) -> tuple[Path, int]:
 
 
 def _removed(directory: Path) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "somebody removes it again and again", str(directory))
+    return FileNotFoundError(
+        errno.ENOENT, "another process removes it again and again", str(directory)
+    )
 
 
 def _make_directories(directory: Path, *, above: Path) -> None:
@@ -125,7 +127,7 @@ def link(source: Path, target: Path, *, above: Path) -> bool:
                 return False
         except FileNotFoundError:
             source.stat()
-            continue  # somebody has removed the directory, which was empty
+            continue  # another process has removed the directory, which was empty
         disks.sync_directory(target.parent)
         return True
     raise _removed(target.parent)
@@ -144,7 +146,7 @@ def linked(source: Path, target: Path) -> bool:
 
 def names(directory: Path) -> list[str]:
     """What is in it, directories with a slash, in the order of keys; without our own files, and
-    without symbolic links: whoever deletes a job must not delete what is elsewhere."""
+    without symbolic links: deleting a job must not delete what is elsewhere."""
     try:
         with os.scandir(directory) as entries:
             return sorted(

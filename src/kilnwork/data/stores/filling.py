@@ -21,7 +21,7 @@ BEGIN_BYTES = 2 << 20
 all to the fsync at the end, with 400 MiB and a hash of them."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What the system says when there is no room, for us or for anybody."""
+"""What the system says when there is no room, for us or for any user."""
 
 
 _AWAY = frozenset(

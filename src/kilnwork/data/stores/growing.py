@@ -1,10 +1,10 @@
 """An upload that goes on where it stopped: stretches of bytes that follow each other.
 
 Used by the server for uploads that are resumable by offset (draft-ietf-httpbis-resumable-upload).
-What is told to be there is on disk; of two who append at the same offset one wins. Where a store is
+What is confirmed is on disk; of two who append at the same offset one wins. Where a store is
 a directory, that is one file (`local_growing`). No cloud lets an object grow from any process, so
-there, each stretch that came is an object of its own, `DIRECTORY/OFFSET`, created once: whoever
-completes the upload copies it.
+there, each stretch that came is an object of its own, `DIRECTORY/OFFSET`, created once: the client
+that completes the upload copies it.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ from kilnwork.data import errors
 from kilnwork.data.stores import local, local_growing, port
 
 PIECE_BYTES = 32 << 20
-"""Of a stretch; more than this is never lost, whoever is killed. Less costs more syncs."""
+"""Of a stretch; more than this is never lost, whichever process is killed. Less costs more
+syncs."""
 
 _DIGITS = 19
 """Of 2**63 - 1, so that keys are in the order of offsets."""
@@ -43,7 +44,7 @@ class Growing(Protocol):
 
     def stretch(self, offset: int) -> port.Writer:
         """The next bytes, from `offset` on, which is the size; there when they are committed.
-        Raises `ObjectChanged`, also later on, when somebody else has appended."""
+        Raises `ObjectChanged`, also later on, when another client has appended."""
         ...
 
 
@@ -108,7 +109,7 @@ class Appender:
         self.offset = offset
 
     def write(self, piece: port.Data) -> None:
-        """Append. Raises `StoreFull`; `ObjectChanged` when somebody else appends too."""
+        """Append. Raises `StoreFull`; `ObjectChanged` when another client appends too."""
         if not len(piece):
             return
         if self._new is None:

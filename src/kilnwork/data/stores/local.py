@@ -3,9 +3,10 @@
 Opened by `opening`. An object is a file of its key's path, mode 0600. It is written under a name of
 its own beside its place (`.new-…`, locked by its writer) and synced, then linked there if it is to
 be created, else renamed there; then the directory is synced. So a reader sees all of it or nothing,
-whoever is killed when. Replacing and deleting happen under a lock of the directory (`.lock`,
-flock): comparing etags and replacing are one step for all processes. An etag is the file's time in
-nanoseconds, which we set so that it rises, and its size. Directories that become empty are removed.
+whichever process is killed when. Replacing and deleting happen under a lock of the directory
+(`.lock`, flock): comparing etags and replacing are one step for all processes. An etag is the
+file's time in nanoseconds, which we set so that it rises, and its size. Directories that become
+empty are removed.
 """
 
 import contextlib
@@ -89,7 +90,7 @@ class LocalStore:
                     self._remove_parents(directory.parent)
 
     def sweep(self, *, before: float, prefix: str = "") -> int:
-        """As `Sweeps.sweep`. Whoever still writes holds a lock, however long it pauses."""
+        """As `Sweeps.sweep`. A writer at work holds a lock, however long it pauses."""
         count = 0
         for place, _, names in os.walk(
             self.directory / port.check_directory(prefix), topdown=False
@@ -121,7 +122,7 @@ class LocalStore:
                 raise errors.StoreRefused("what was written cannot be read")
             self.delete([key])
         except errors.StoreFull:
-            return  # it will be told to whoever writes
+            return  # the writer will get the error
         except errors.StoreError as error:
             raise errors.StoreRefused(
                 f"{self.directory} cannot keep the files of jobs: {error}. It must be a directory "
@@ -163,8 +164,8 @@ class LocalReading(ending.Closes):
                 piece = os.pread(self._descriptor, min(self.piece_bytes, self.end - at), at)
             if not piece:
                 raise errors.StoreRefused(
-                    f"{self.facts.key} ends at byte {at} of {self.facts.bytes}: somebody cut it "
-                    "short in its directory"
+                    f"{self.facts.key} ends at byte {at} of {self.facts.bytes}: another process "
+                    "cut it short in its directory"
                 )
             at += len(piece)
             yield piece
@@ -244,7 +245,7 @@ class LocalWriter(ending.Aborts):
                 now = "is gone" if old is None else f"has etag {_etag(old)}"
                 raise errors.ObjectChanged(
                     f"{self._key} in {self._store.directory} {now}, not {expected}: read it again, "
-                    "then decide anew"
+                    "then decide again"
                 )
             self._stamp(old.st_mtime_ns if old else 0)
             self._new.rename(self._target)

@@ -1,10 +1,11 @@
 """An upload that goes on where it stopped, in a local store: one file that is written on.
 
 Used by `growing`. `DIRECTORY/bytes` is the file, `DIRECTORY/kept` says how many of its bytes are on
-disk and told; what is behind them is nobody's, and cut off before more is written. Whoever begins
-to append writes `kept` anew, by which it has another etag: who appended before can write no more,
-since each write looks at that etag under the directory's lock. Once all is there, `link` gives the
-file a second name, so that a job has it for an input without a copy; nothing is appended then.
+disk and confirmed; what is behind them belongs to no client, and cut off before more is written. A
+client that begins to append writes `kept` again, by which it has another etag: who appended before
+can write no more, since each write looks at that etag under the directory's lock. Once all is
+there, `link` gives the file a second name, so that a job has it for an input without a copy;
+nothing is appended then.
 """
 
 import contextlib
@@ -87,9 +88,7 @@ class LocalGrowing:
         with filling.explained(self.store.directory, key):
             if source.stat().st_size != kept.bytes:
                 with self._locked():
-                    os.truncate(
-                        source, kept.bytes
-                    )  # of somebody who was killed; nobody has read it
+                    os.truncate(source, kept.bytes)  # of a process that was killed; it was not read
             return directories.link(source, self.store.path(key), above=self.store.directory)
 
     def keep(self, size: int, *, mine: str) -> None:
@@ -109,7 +108,7 @@ class LocalGrowing:
 
     @contextlib.contextmanager
     def writing(self, mine: str) -> Iterator[None]:
-        """Nobody else begins to append meanwhile. Raises `ObjectChanged` if somebody has since
+        """No other client begins to append meanwhile. Raises `ObjectChanged` if one has since
         `mine`, an etag of `kept`."""
         with self._locked():
             if self._kept_etag() != mine:
@@ -124,7 +123,7 @@ class LocalGrowing:
     def changed(self) -> errors.ObjectChanged:
         """What is raised when others append, too."""
         return errors.ObjectChanged(
-            f"somebody else has written to {self.directory} meanwhile: ask how much is there, and "
+            f"another client has written to {self.directory} meanwhile: ask how much is there, and "
             "send from there"
         )
 
@@ -168,7 +167,7 @@ class Stretch(ending.Aborts):
         store, key = growing.store, growing.directory
         with filling.explained(store.directory, key), growing.writing(mine):
             self._descriptor = growing.open_to_write()
-            os.ftruncate(self._descriptor, offset)  # what somebody else wrote and never told
+            os.ftruncate(self._descriptor, offset)  # what another client wrote and never confirmed
         self._filling = filling.Filling(store.directory, key, self._descriptor, at=offset)
 
     @property
@@ -180,7 +179,7 @@ class Stretch(ending.Aborts):
             self._filling.write(piece)
 
     def commit(self) -> port.Facts:
-        """As `Writer.commit`: it is on disk, and told."""
+        """As `Writer.commit`: it is on disk, and confirmed."""
         key, size = self._growing.directory, self._filling.at
         with filling.explained(self._growing.store.directory, key):
             os.fsync(self._descriptor)

@@ -1,10 +1,11 @@
 """What a store of files promises; every implementation passes tests/contract/test_object_stores.py.
 
-Used by whoever reads or writes objects. The promises are those that S3, Azure Blob Storage, Google
-Cloud Storage and a directory can all keep: conditional writes as of RFC 9110 §13 (`If-None-Match:
-*`, `If-Match`), ranges, uploads in pieces that nobody sees before they are complete, and listing in
-the order of names. There is no rename, no append and no locking. All methods block, may be called
-from any thread, and raise `errors.StoreError` and nothing else.
+Used by code that reads or writes objects. The promises are those that S3, Azure Blob Storage,
+Google Cloud Storage and a directory can all keep: conditional writes as of RFC 9110 §13
+(`If-None-Match:
+*`, `If-Match`), ranges, uploads in pieces that are not visible before they are complete, and
+listing in the order of names. There is no rename, no append and no locking. All methods block, may
+be called from any thread, and raise `errors.StoreError` and nothing else.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from kilnwork.data import errors
 
 Data = bytes | bytearray | memoryview
 
-MOST_KEY_BYTES = 1024
+MAX_KEY_BYTES = 1024
 """As in S3, the shortest of the clouds' limits."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+@~-]{0,199}")
@@ -35,7 +36,8 @@ class Facts(NamedTuple):
 
 
 class Reading(contextlib.AbstractContextManager["Reading", None], Protocol):
-    """Some of an object as it was when it was opened, even if it is replaced or deleted meanwhile.
+    """A part of an object in its state when it was opened, even if it is replaced or deleted
+    meanwhile.
 
     Iterate once for the bytes from `start` to `end` (exclusive), in pieces of at most 1 MiB; close
     it, or use it in a `with` block. Raises StoreError rather than end early.
@@ -61,8 +63,8 @@ def read_in_pieces(reading: Reading, size: int) -> Reading:
 
 
 class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
-    """An object that comes in pieces. Nobody sees any of it before `commit`; leave the `with` block
-    without, or call `abort`, and it never was. For one thread at a time."""
+    """An object that comes in pieces. No reader sees any of it before `commit`; leave the `with`
+    block without, or call `abort`, and it never was. For one thread at a time."""
 
     @property
     def bytes(self) -> int:
@@ -164,10 +166,10 @@ def probe(store: Store) -> None:
 def check_key(key: str) -> str:
     """`key`, if every store takes it: names of ASCII letters, digits and `._=+@~-`, of at most 200
     characters, beginning with a letter, digit or `_`, joined by slashes. Raises `BadKey`."""
-    if len(key) > MOST_KEY_BYTES or not all(_NAME.fullmatch(name) for name in key.split("/")):
+    if len(key) > MAX_KEY_BYTES or not all(_NAME.fullmatch(name) for name in key.split("/")):
         raise errors.BadKey(
             f"{key[:200]!r} cannot be a key: use names of letters, digits and ._=+@~- that begin "
-            f"with a letter or digit, joined by slashes, {MOST_KEY_BYTES} characters at most"
+            f"with a letter or digit, joined by slashes, {MAX_KEY_BYTES} characters at most"
         )
     return key
 

@@ -27,7 +27,7 @@ MODIFIED_HEADER = "X-Kiln-Modified"
 """`Facts.modified`; Last-Modified has whole seconds."""
 
 PAGE = 1000
-"""Objects in an answer to a list."""
+"""Objects in a response to a list."""
 
 _MIB = 1 << 20
 _OK, _CREATED, _DONE, _PARTLY, _NONE, _CHANGED, _BEYOND = 200, 201, 204, 206, 404, 412, 416
@@ -36,7 +36,7 @@ _FAILURES = client.Failures(
 )
 
 _FRUITLESS = 3
-"""Answers that broke off before their first byte, one after the other; then it is given up."""
+"""Responses that broke off before their first byte, one after the other; then it fails."""
 
 _MODIFIED = MODIFIED_HEADER.lower()
 _FACTS = msgspec.json.Decoder(list[port.Facts])
@@ -157,7 +157,7 @@ class RemoteStore:
         if create:
             raise errors.ObjectExists(f"there is a {key} in {self.url} already")
         raise errors.ObjectChanged(
-            f"{key} in {self.url} has no longer etag {if_match}: read it again, then decide anew"
+            f"{key} in {self.url} has no longer etag {if_match}: read it again, then decide again"
         )
 
     def _same(self, key: str, sent: Iterator[bytes]) -> port.Facts | None:
@@ -185,7 +185,7 @@ class RemoteStore:
 
 
 class RemoteReading(ending.Closes):
-    """A `port.LogRange`: one answer, and when that breaks off another one from there on."""
+    """A `port.LogRange`: one response, and when that breaks off another one from there on."""
 
     def __init__(self, store: RemoteStore, key: str, *, start: int, end: int | None) -> None:
         self._store = store
@@ -245,7 +245,7 @@ class RemoteReading(ending.Closes):
         if known is None:
             raise store.missing(key)
         raise errors.ObjectChanged(
-            f"{key} in {store.url} was replaced or deleted while it was read: read it anew"
+            f"{key} in {store.url} was replaced or deleted while it was read: read it again"
         )
 
     def _received(self) -> Iterator[bytes]:

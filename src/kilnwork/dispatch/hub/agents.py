@@ -176,7 +176,7 @@ class Agents:
         self._handlers[type(message)](link, message)
 
     def batch_ended(self, link: links.Link) -> None:
-        """Confirm output."""
+        """Confirm the output that a batch of frames has brought."""
         if self._confirmations:
             kept, self._confirmations = self._confirmations, {}
             link.write_all(messages.LogKept(ref, offset) for ref, offset in kept.items())

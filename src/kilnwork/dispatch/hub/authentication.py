@@ -46,7 +46,7 @@ class Authenticator:
         self._most = MAX_SLOTS
 
     def announce_slot(self, slot: bytes, digest: bytes, *, living: Container[bytes]) -> None:
-        """That slot, which is one of the `living`, has a secret of that SHA-256."""
+        """Keep the SHA-256 of the secret of a slot, which is one of the `living`."""
         if len(self._digests) >= self._most:
             self._digests = {s: d for s, d in self._digests.items() if s in living}
             self._most = 2 * len(self._digests) + MAX_SLOTS

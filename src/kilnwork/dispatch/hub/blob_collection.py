@@ -1,16 +1,17 @@
 """Removes blobs that nothing refers to: what rows and templates name stays, all else goes in time.
 
 Used by `retention`. The contract: a blob that the store refers to is never removed, and one that it
-does not refer to is, once it was not renewed for an hour (`data.blobs`). That is seen twice,
-some minutes apart on a clock that stands still while the machine sleeps: who holds a reference has
-time to renew it after a suspended laptop has woken, or the wall clock has jumped.
+does not refer to is, once it was not renewed for an hour (`data.blobs`), or for ten minutes if a
+task that is forgotten referred to it. Either time counts only while the wall clock has kept pace
+with a clock that stands still while the machine sleeps: a holder of a reference has time to renew
+it after a suspended laptop has woken, or the wall clock has jumped.
 """
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from kilnwork.data import blobs, holding
 from kilnwork.kit import clock as clocks
@@ -20,21 +21,27 @@ log = logging.getLogger(__name__)
 KEEP_S = 3600.0
 """Longer than anything waits between the writing of a blob and of the row that refers to it."""
 
-MIN_UNUSED_S = 1.5 * holding.RENEW_S
-"""How long a blob is seen unused before it goes: in this time every holder has had its turn."""
+RELEASED_KEEP_S = 2.0 * holding.RENEW_S
+"""For a blob that a row has referred to: its writer is done with it; its holders, and who submits
+the same value again, renew it every `RENEW_S`."""
+
+MIN_STEADY_S = 1.5 * holding.RENEW_S
+"""How long the wall clock must not have jumped: in this time every holder has had its turn."""
+
+JUMP_S = 5.0
+"""Wall and monotonic clock may come apart by this much between two samples."""
+
+RELEASED_ROUND_S = 60.0
+"""Between two looks at the blobs of forgotten tasks."""
+
+MAX_RELEASED = 1 << 20
+"""Blobs of forgotten tasks that are remembered, about 100 bytes each; others go after `KEEP_S`."""
 
 BATCH = 500
 """Digests looked up in one go: some milliseconds."""
 
 Referenced = Callable[[Sequence[bytes]], set[bytes]]
 """Those of the digests that some row or template refers to. Called in a thread."""
-
-
-class _Sighting(NamedTuple):
-    """`modified`: time of the file; `since`: monotonic, when it was first seen so."""
-
-    modified: float
-    since: float
 
 
 class Collector:
@@ -45,43 +52,96 @@ class Collector:
         self._root = root
         self._referenced = referenced
         self._clock = clock
-        self._sightings: dict[tuple[str, bytes], _Sighting] = {}
+        self._steady_since = clock.monotonic()
+        self._offset = clock.wall() - clock.monotonic()
+        self._released = dict[tuple[str, bytes], None]()
+        self._looked = clock.monotonic()
+
+    def sample(self) -> None:
+        """Compare the clocks; call it every some seconds."""
+        now = self._clock.monotonic()
+        offset = self._clock.wall() - now
+        if abs(offset - self._offset) > JUMP_S:
+            self._steady_since = now
+        self._offset = offset
+
+    def release(self, named: Iterable[tuple[str, bytes]]) -> None:
+        """The tasks that referred to these blobs, by namespace and digest, are forgotten."""
+        self._released.update(dict.fromkeys(named))
+        for each in list(itertools.islice(self._released, MAX_RELEASED, None)):
+            del self._released[each]
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether it is time for `collect_released`."""
+        waited = self._clock.monotonic() - self._looked
+        return bool(self._released) and waited >= RELEASED_ROUND_S
 
     def collect(self) -> int:
         """One look at all blobs; how many were removed. Takes seconds where there are many."""
-        sightings, self._sightings = self._sightings, {}
         removed = 0
-        for directory in sorted(self._root.iterdir()) if self._root.is_dir() else ():
+        for directory in self._directories():
             try:
-                removed += self._collect(directory, sightings)
+                removed += self._collect(directory)
             except OSError as error:
                 log.warning("blobs cannot be collected", extra={"error": str(error)})
         return removed
 
-    def _collect(self, directory: Path, sightings: dict[tuple[str, bytes], _Sighting]) -> int:
+    def collect_released(self) -> int:
+        """One look at the blobs of forgotten tasks; how many bytes of them are to go later."""
+        self._looked = self._clock.monotonic()
+        later = 0
+        named = iter(list(self._released))
+        while batch := list(itertools.islice(named, BATCH)):
+            used = self._referenced([digest for _, digest in batch])
+            for namespace, digest in batch:
+                size = 0 if digest in used else self._discard(namespace, digest)
+                if not size:
+                    self._released.pop((namespace, digest), None)
+                later += size
+        return later
+
+    def _collect(self, directory: Path) -> int:
         kept = blobs.Blobs(directory, durable=False, time=self._clock)
-        before = self._clock.wall() - KEEP_S
+        before = self._before(KEEP_S)
         kept.discard_unfinished(before=before)
         old = (entry for entry in kept.entries() if entry.modified < before)
         removed = 0
         while batch := list(itertools.islice(old, BATCH)):
             used = self._referenced([entry.digest for entry in batch])
             for entry in batch:
-                if entry.digest in used:
-                    if entry.aside:
-                        kept.touch(entry.digest)
-                elif self._seen_twice(directory.name, entry, sightings):
+                if entry.digest not in used:
                     removed += kept.discard(entry.digest, before=before)
+                elif entry.aside:
+                    kept.touch(entry.digest)
         if removed:
             log.info("blobs removed", extra={"namespace": directory.name, "blobs": removed})
         return removed
 
-    def _seen_twice(
-        self, namespace: str, entry: blobs.Entry, sightings: dict[tuple[str, bytes], _Sighting]
-    ) -> bool:
-        now = self._clock.monotonic()
-        first = sightings.get((namespace, entry.digest))
-        if first is None or first.modified != entry.modified:
-            first = _Sighting(entry.modified, now)
-        self._sightings[namespace, entry.digest] = first
-        return now - first.since >= MIN_UNUSED_S
+    def _discard(self, namespace: str, digest: bytes) -> int:
+        """Remove a released blob if its time has come; its size if it is to go later, else 0."""
+        kept = blobs.Blobs(self._root / namespace, durable=False, time=self._clock)
+        before = self._before(RELEASED_KEEP_S)
+        size = 0
+        try:
+            found = kept.path(digest).stat()
+            size = found.st_size
+            if found.st_mtime < before and kept.discard(digest, before=before):
+                return 0
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            log.warning("blob cannot be collected", extra={"error": str(error)})
+        return size
+
+    def _before(self, keep_s: float) -> float:
+        """Return a wall time: what was renewed last before it may go."""
+        self.sample()
+        if self._clock.monotonic() - self._steady_since < MIN_STEADY_S:
+            return -math.inf
+        return self._clock.wall() - keep_s
+
+    def _directories(self) -> list[Path]:
+        if not self._root.is_dir():
+            return []
+        return sorted(path for path in self._root.iterdir() if path.is_dir())

@@ -16,7 +16,7 @@ MAX_CONCLUDED = 10_000
 
 
 class Taken(Enum):
-    """What has become of a result."""
+    """Says what has become of a result that was sent."""
 
     STORED = 1
     OVER = 2
@@ -40,7 +40,7 @@ class Concluded:
 
 
 class Callbacks:
-    """See the module. `by_number`: the links of all peers."""
+    """Hands results to the executors of their attempts. `by_number`: the links of all peers."""
 
     def __init__(
         self,

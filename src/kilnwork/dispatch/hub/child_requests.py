@@ -132,7 +132,8 @@ def spawn(
     new_id: ids.TaskId,
     found: inputs.StoredChild | None,
 ) -> inputs.Spawn:
-    """For the machine; `new_id` is used only when there is no such child yet."""
+    """Return the request as the machine takes it; `new_id` is used only when there is no such child
+    yet."""
     return inputs.Spawn(
         link=link,
         serial=message.serial,

@@ -61,7 +61,7 @@ class Participant(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What the machine is given once."""
+    """Limits and abilities that the machine is given when it is made."""
 
     lease_s: float
     """How long a worker may be silent."""

@@ -17,7 +17,8 @@ Receive = Callable[[instructions.ForExecutor], None]
 
 
 class Containers:
-    """The end of the executor that adds containers to Pods, which is told by `receive`."""
+    """The end of the executor that adds containers to Pods, which gets its instructions by
+    `receive`."""
 
     def __init__(
         self, core: commits.Core, by_number: dict[int, links.Link], logs: attempt_logs.AttemptLogs
@@ -29,7 +30,8 @@ class Containers:
         self._receive: Receive | None = None
 
     def join(self, receive: Receive) -> None:
-        """From now on `receive` is told; before, workers wait, and ask again with the next link."""
+        """From now on `receive` gets instructions; before, workers wait, and ask again with the
+        next link."""
         self._receive = receive
         waiting, self._links = self._links, {}
         for number in set(waiting.values()):

@@ -25,7 +25,7 @@ MAX_KNOWN_TEMPLATES = 1024
 """Templates that one slot holds; beyond that it forgets all, and gets again what it needs."""
 
 CALLBACK_GRACE_S = 60.0
-"""A callback URL is good for so long after the attempt has given up."""
+"""A callback URL is good for so long after the attempt has ended."""
 
 LINGER_S = 0.005
 """A confirmation goes alone after so long, at most twice that: longer than most calls
@@ -35,7 +35,8 @@ without it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a Welcome says. `blobs`: root of the directories of blobs by namespace."""
+    """Terms that a Welcome tells a worker. `blobs`: root of the directories of blobs by
+    namespace."""
 
     lease_s: float
     renew_s: float
@@ -45,8 +46,8 @@ class Terms:
 
 
 class Outgoing(msgspec.Struct):
-    """What a batch sends: frames by link in order, and confirmations that may follow later; what
-    executors are to do; links to close, and those that stand now."""
+    """Holds what a batch sends: frames by link in order, and confirmations that may follow later;
+    what executors are to do; links to close, and those that stand now."""
 
     frames: dict[int, list[bytes]] = {}
     for_executors: list[instructions.ForExecutor] = []

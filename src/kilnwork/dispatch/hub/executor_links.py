@@ -31,7 +31,7 @@ class ExecutorLink:
         self._core.apply(inputs.Started(self.number, 0, ref, at))
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
-        """An attempt is over; stored when this returns. One that is given up by now is proved."""
+        """An attempt is over; stored when this returns. One that is abandoned by now is proved."""
         outcome = agents.bounded(outcome)
         self._core.apply(inputs.Finished(self.number, 0, ref, outcome))
         await self._core.flush()

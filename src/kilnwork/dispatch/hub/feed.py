@@ -91,7 +91,7 @@ class ThrottledFeed(Feed[K]):
             self._publish_held()
 
     def fail(self, error: BaseException) -> None:
-        """As `Feed.fail`; what is held back is not published."""
+        """Fail as `Feed.fail` does; what is held back is not published."""
         if self._timer is not None:
             self._timer.cancel()
         super().fail(error)

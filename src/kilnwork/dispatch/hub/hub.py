@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import ports
@@ -49,7 +51,7 @@ LEASE_S, RENEW_S = 10.0, 3.0
 
 @dataclass(frozen=True, slots=True)
 class HubOptions:
-    """What a hub may be given beyond what it needs."""
+    """Optional settings of a hub."""
 
     lease_s: float = LEASE_S
     """How long a worker may be silent."""
@@ -62,7 +64,7 @@ class HubOptions:
     executors: bool = True
     """Executors join: tasks may name others than the worker."""
     callback_url: Callable[[attempts.AttemptRef, float], str] | None = None
-    """As of `delivery.Terms`; None: nobody can call back."""
+    """As of `delivery.Terms`; None: no executor can call back."""
     images: model.ImageRule = model.label_image
     """What the image of a spawned command means."""
     variables: hub_variables.VariableSource | None = None
@@ -154,7 +156,7 @@ class Hub:
 
     @property
     def epoch(self) -> int:
-        """Of this leadership; 0 before `start`."""
+        """Return the epoch of this leadership; 0 before `start`."""
         return self._core.store.epoch
 
     @property
@@ -223,7 +225,7 @@ class Hub:
         return view
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
-        """Somebody has this attempt, or will be asked about it: it is not over."""
+        """Return whether a worker has this attempt, or will be asked about it: it is not over."""
         task = self._core.machine.task(ref.task)
         return task is not None and task.held and task.ref == ref
 
@@ -238,9 +240,9 @@ class Hub:
         """Run again what failed of a task: itself, and all failed tasks that are connected with it;
         on disk when this returns, all of it or nothing.
 
-        What succeeded is used as it is: children of runs before are those of the new runs, and
-        only the failed ones among them run again, when they are asked for. Raises `RunRefused` when
-        it is unknown, not over, or has succeeded; and unless `objects`, which is for whoever can
+        What succeeded is used as it is: children of runs before are those of the new runs, and only
+        the failed ones among them run again, when they are asked for. Raises `RunRefused` when it
+        is unknown, not over, or has succeeded; and unless `objects`, which is for a caller that can
         raise the `spec.run` of those, when Task objects are among them.
         """
         return await self._retrying.retry_failed(task, objects=objects)
@@ -281,14 +283,15 @@ class Hub:
     async def prune(self, asked: model.Pruning, *, dry_run: bool = False) -> model.Pruned:
         """Forget tasks that are over, or only say how many that would be."""
         pruned = await self._retention.prune(asked, dry_run=dry_run)
-        if not dry_run:
-            await self._retention.collect()
-        return pruned
+        if dry_run:
+            return pruned
+        later_bytes = await self._retention.collect_released()
+        return msgspec.structs.replace(pruned, later_bytes=later_bytes)
 
     async def forget(self, task: ids.TaskId) -> None:
         """Forget a task that is over, with all its runs and output; on disk when this returns.
 
-        Raises `RunRefused` when it is unknown, not over, an object, or somebody may look for it.
+        Raises `RunRefused` when it is unknown, not over, an object, or a user may look for it.
         """
         row = self._core.reader.task_row(task)
         if row is None:
@@ -377,7 +380,7 @@ class Hub:
         ref = attempts.AttemptRef(task, run, attempt)
         path = attempt_logs.path(self.logs.logs_dir or Path(os.devnull), ref)
         if not path.exists() and (data := self._core.reader.output(ref)):
-            self.logs.append(ref, 0, data)  # the journal had it; whoever reads it reads files
+            self.logs.append(ref, 0, data)  # the journal had it; readers of output read files
             self.logs.forget(ref)
         return path
 
@@ -402,7 +405,7 @@ class Hub:
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
-        """`commits.Observer`: a batch is stored; publish what changed."""
+        """Publish what a stored batch has changed (`commits.Observer`)."""
         self._views.committed(batch, written)
         self._peers.committed(batch)
         if batch.dirty or batch.published:
@@ -415,7 +418,7 @@ class Hub:
             self._clusters.publish(c.key for c in own)
 
     def failed(self, error: BaseException) -> None:
-        """`commits.Observer`: the store cannot go on."""
+        """End all waits: the store cannot go on (`commits.Observer`)."""
         self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._on_failure(error)
 

@@ -36,10 +36,11 @@ Receive = Callable[["Link", Any], None]
 
 
 class LinkOwner(Protocol):
-    """Follows all links: `peers`."""
+    """Follows all links; implemented by `peers`."""
 
     def hello(self, link: "Link", message: messages.AnyHello) -> None:
-        """The first message. No other is delivered before `receive` is set and `open` called."""
+        """Take in the first message. No other is delivered before `receive` is set and `open`
+        called."""
         ...
 
     def batch_ended(self, link: "Link") -> None:

@@ -16,8 +16,8 @@ from kilnwork.kit import ids
 
 
 class Participation:
-    """What participants may do with a hub. `views`: those of its tasks; `cluster`: as that of the
-    hub."""
+    """Offers participants what they may do with a hub. `views`: those of its tasks; `cluster`: as
+    that of the hub."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Participation:
 
     @property
     def epoch(self) -> int:
-        """Of this leadership; 0 before the hub has started."""
+        """Return the epoch of this leadership; 0 before the hub has started."""
         return self._core.store.epoch
 
     @property
@@ -145,7 +145,7 @@ class Participation:
         return self._subscriptions.follow(tasks, on_changes)
 
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
-        """Those of `tasks` that are not over."""
+        """Return the states of those of `tasks` that are not over."""
         return subscriptions.of_memory(map(self._core.machine.task, tasks))
 
     def knows(self, task: ids.TaskId) -> bool:

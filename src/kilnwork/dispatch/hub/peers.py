@@ -94,7 +94,7 @@ class Peers:
         self, executor: str, *, capacity: int, receive: executor_links.Receive
     ) -> executor_links.ExecutorLink:
         """Let an executor of this process take attempts, `capacity` at once; when this returns,
-        `receive` has been told of all that it had before."""
+        `receive` has got all that it had before."""
         self._numbers += 1
         link = executor_links.ExecutorLink(self._numbers, self._core, self._logs)
         self._delivery.executors[link.number] = receive

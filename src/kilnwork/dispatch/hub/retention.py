@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,8 +44,8 @@ _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
 
 class RetentionLimits(NamedTuple):
-    """How much is kept of what is over: until so many seconds after its end; the newest so many
-    tasks; so many bytes of journal, output and blobs together. None: any number."""
+    """Says how much is kept of what is over: until so many seconds after its end; the newest so
+    many tasks; so many bytes of journal, output and blobs together. None: any number."""
 
     keep_s: float = KEEP_S
     tasks: int | None = None
@@ -52,7 +53,7 @@ class RetentionLimits(NamedTuple):
 
 
 class Retention:
-    """Forgets, until cancelled."""
+    """Forgets old tasks, their output and blobs, until cancelled."""
 
     def __init__(
         self,
@@ -66,7 +67,11 @@ class Retention:
         self._core = core
         self._logs = logs
         self._blobs = blobs
-        self._collector: blob_collection.Collector | None = None
+        self._collector = (
+            None
+            if blobs is None
+            else blob_collection.Collector(blobs, self._referenced, clock=core.clock)
+        )
         self._limits = limits
         self._ages = retention_clock.RetentionClock(clock_file, core.clock)
 
@@ -78,6 +83,11 @@ class Retention:
             await asyncio.sleep(retention_clock.SAMPLE_S)
             if self._ages.sample():
                 await self.save_time()
+            self._logs.mark()
+            if self._collector is not None:
+                self._collector.sample()
+                if self._collector.is_due:
+                    await self.collect_released()
             if next(rounds) % _SAMPLES_A_ROUND:
                 continue
             try:
@@ -96,15 +106,15 @@ class Retention:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
     async def collect(self) -> None:
-        """One look at all blobs; those that were seen unused before go."""
-        if self._blobs is None:
-            return
+        """One look at all blobs; those that nothing uses go."""
+        if self._collector is not None:
+            await asyncio.to_thread(self._collector.collect)
+
+    async def collect_released(self) -> int:
+        """One look at the blobs of forgotten tasks; how many bytes are to go later."""
         if self._collector is None:
-            referenced = self._core.reader.referenced
-            self._collector = blob_collection.Collector(
-                self._blobs, referenced, clock=self._core.clock
-            )
-        await asyncio.to_thread(self._collector.collect)
+            return 0
+        return await asyncio.to_thread(self._collector.collect_released)
 
     async def forget_all(self, *, pause_s: float = 0.0) -> None:
         """One look at all that is old, or too much."""
@@ -158,8 +168,11 @@ class Retention:
         with self._core.machine.memory.pins.retire(tasks):
             # Output first: after a crash in between no output is left behind.
             await asyncio.to_thread(self._delete_logs, tasks)
+            digests = await asyncio.to_thread(self._core.reader.blobs_of, tasks)
             self._core.apply(inputs.Forget(tasks))
             await self._core.flush()
+        if self._collector is not None:
+            self._collector.release(digests)
 
     def refusal(self, row: task_rows.TaskRow) -> str:
         """Return why a task cannot be forgotten now; "" when it can."""
@@ -183,6 +196,9 @@ class Retention:
     def _count_over(self, namespace: str | None) -> int:
         counts = self._core.reader.counts(namespace)
         return sum(one.number for one in counts if one.state.final)
+
+    def _referenced(self, digests: Sequence[bytes]) -> set[bytes]:
+        return self._core.reader.referenced(digests)
 
     def _used_bytes(self) -> int:
         """What is kept takes so much: files of the journal, output, blobs. Blocks on the disk."""

@@ -146,7 +146,7 @@ class Submitters:
         self._background.start("retry", self._retry_now(link, message))
 
     async def _retry_now(self, link: links.Link, message: messages.Retry) -> None:
-        """Answer when it is on disk; the result of the new run is pushed from then on."""
+        """Respond when it is on disk; the result of the new run is pushed from then on."""
         submitter = self._core.machine.memory.submitters.get(link.number)
         if submitter is None:
             return

@@ -60,7 +60,7 @@ OnChanges = Callable[[list[Change]], None]
 
 
 class Subscriptions:
-    """Subscribers: which tasks each follows, and the callback for changes."""
+    """Keeps subscribers: which tasks each follows, and its callback for changes."""
 
     def __init__(self) -> None:
         self._subscriptions: list[tuple[Container[ids.TaskId], OnChanges]] = []
@@ -83,7 +83,7 @@ class Subscriptions:
 
 
 def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Change]:
-    """What happens in a batch to some tasks."""
+    """Return what happens in a batch to some tasks."""
     ended = set(batch.finals)
     return [
         of_record(task)
@@ -93,7 +93,7 @@ def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Ch
 
 
 def of_record(task: records.Task) -> Change:
-    """What memory has."""
+    """Return the state of a task in memory."""
     return Change(
         task.id, task.run, task.state, task.reason, task.message,
         task.attempt - task.unstarted, task.failures,
@@ -103,7 +103,7 @@ def of_record(task: records.Task) -> Change:
 
 
 def of_view(view: model.TaskView) -> Change:
-    """What the journal has."""
+    """Return the state of a task in the journal."""
     return Change(
         view.task, view.run, view.state, view.reason, view.message, view.attempts, view.failures,
         view.losses, view.worker, view.started, view.suspended, view.stopped,
@@ -120,5 +120,5 @@ def refused(submission: model.Submission, why: str) -> Change:
 
 
 def of_memory(tasks: Iterable[records.Task | None]) -> list[Change]:
-    """Of those that are there and not over."""
+    """Return the states of those tasks that are there and not over."""
     return [of_record(task) for task in tasks if task is not None and not task.state.final]

@@ -20,7 +20,7 @@ of Jobs of one task so many may end in one batch. A kilobyte each."""
 
 
 class TaskViews:
-    """`numbers`: of changes, which views carry."""
+    """Makes views of tasks. `numbers`: of changes, which views carry."""
 
     def __init__(self, core: commits.Core, numbers: feed.Feed[ids.TaskId]) -> None:
         self._core = core
@@ -62,7 +62,7 @@ class TaskViews:
         """A batch is on disk, with these rows of tasks that others follow. A task shows its
         children, too."""
         if not (written or self._stored or self._ended):
-            return  # nobody follows a task: batches of calls are large
+            return  # no task is followed: batches of calls are large
         if batch.forgotten:  # children that are deleted are not named
             self._stored.clear()
             self._ended.clear()

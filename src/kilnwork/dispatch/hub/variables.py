@@ -1,8 +1,8 @@
 """Values of variables that tasks take from Secrets and ConfigMaps, for the attempts that ask.
 
-Used by `agents` and `submitters`. The values go from the API server to whoever holds the attempt,
-over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets what its
-own spec names, from its own namespace.
+Used by `agents` and `submitters`. The values go from the API server to the process that holds the
+attempt, over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets
+what its own spec names, from its own namespace.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ class VariableSource(Protocol):
     async def read(
         self, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """Return the data of an object, None if there is none. Raises KilnError if nobody can tell
-        now; it is asked again."""
+        """Return the data of an object, None if there is none. Raises KilnError if that cannot be
+        found out now; it is asked again."""
         ...
 
 
@@ -70,9 +70,9 @@ class Variables:
             text = f"attempt {message.ref} is over"
             link.respond(message.serial, 409, child_requests.error_response(text))
             return
-        self._background.start("variables", self._answer(link, message))
+        self._background.start("variables", self._respond(link, message))
 
-    async def _answer(self, link: links.Link, message: messages.GetVariables) -> None:
+    async def _respond(self, link: links.Link, message: messages.GetVariables) -> None:
         """Respond, unless the attempt or its link goes before the values can be read."""
         for failures in itertools.count():
             await asyncio.sleep(RETRY.delay_s(failures))
@@ -119,7 +119,7 @@ class Variables:
     async def _data(
         self, reader: VariableSource, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """The data of an object, as it was a few seconds ago; one that is not there is looked for
+        """The data of an object, a few seconds old at most; one that is not there is looked for
         each time."""
         now = self._core.clock.monotonic()
         self._read = {key: kept for key, kept in self._read.items() if kept[0] > now}

@@ -16,7 +16,7 @@ _LOCALS = re.compile(r"(?<![.\w])(arguments|parent|result|template|usage|worker)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How one column of a task is stored.
+    """Declares how one column of a task is stored.
 
     Expressions are Python. Those of `task` may use the names of its fields `arguments`, `parent`,
     `result`, `template`, `usage` and `worker` by themselves.

@@ -25,9 +25,10 @@ Rows = dict[ids.TaskId, task_rows.TaskRow]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`rows`: of the runs that others follow now, in order: each after its parent and after what it
-    needs. `declared`: of those tasks that are objects, whose `spec.run` has to be raised. `left`:
-    how many children of all these failed as well and wait for their parents to ask for them."""
+    """What is retried together. `rows`: of the runs that others follow now, in order: each after
+    its parent and after what it needs. `declared`: of those tasks that are objects, whose
+    `spec.run` has to be raised. `left`: how many children of all these failed as well and wait for
+    their parents to ask for them."""
 
     rows: tuple[task_rows.TaskRow, ...]
     declared: tuple[task_rows.TaskRow, ...]

@@ -87,7 +87,7 @@ class MemoryStore(row_reader.RowReader):
 
     @property
     def reader(self) -> port.Reader:
-        """Itself."""
+        """Return the store itself."""
         return self
 
     def open(self, *, lease_s: float = 0.0) -> port.Opened:
@@ -98,7 +98,7 @@ class MemoryStore(row_reader.RowReader):
     def start(
         self, call_soon: port.CallSoon, *, on_failure: Callable[[BaseException], None]
     ) -> None:
-        """Nothing can fail."""
+        """Do nothing: no write can fail."""
 
     def used_bytes(self) -> int:
         """Nothing is on a disk."""
@@ -248,7 +248,7 @@ class MemoryStore(row_reader.RowReader):
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """As `known`."""
+        """Return how tasks ended, as `Reader.values`."""
         found = {}
         for task in tasks:
             ended = self._ended.get(task)
@@ -262,8 +262,12 @@ class MemoryStore(row_reader.RowReader):
         return found
 
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
-        """Nothing: what is old goes by itself."""
+        """Return nothing: old tasks go by themselves."""
         return []
+
+    def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
+        """Nothing: no task is pruned."""
+        return set()
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
         """Which of these blobs some task refers to; a look at all of them."""

@@ -39,7 +39,7 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Saved(Protocol):
-    """What an earlier dispatcher has left."""
+    """Gives what an earlier dispatcher has left."""
 
     def templates(self) -> Iterable[TemplateRow]:
         """Every template, in order."""
@@ -56,7 +56,7 @@ class Saved(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a dispatcher needs to know before it starts. `saved`: None when nothing can be there.
+    """Facts that a dispatcher needs before it starts. `saved`: None when nothing can be there.
     `longest_lease_s`: as workers of earlier dispatchers may hold one."""
 
     next_task_row: int = 1
@@ -161,9 +161,13 @@ class RetentionReader(Protocol):
         """Which of these blobs some task refers to, in whatever namespace."""
         ...
 
+    def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
+        """The blobs that these tasks refer to: namespace and digest. Called in a thread."""
+        ...
+
 
 class Reader(TaskReader, ListReader, RetentionReader, Protocol):
-    """What is read of a store; `row_reader.RowReader` makes all of it from rows."""
+    """Reads a store; `row_reader.RowReader` makes all of it from rows."""
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """All rows that a statement of a participant finds (`instructions.Batch.writes`)."""
@@ -171,7 +175,7 @@ class Reader(TaskReader, ListReader, RetentionReader, Protocol):
 
 
 class Store(Protocol):
-    """Keeps batches. `epoch`: of this leadership."""
+    """Stores batches, one transaction each. `epoch`: of this leadership."""
 
     epoch: int
 
@@ -187,7 +191,7 @@ class Store(Protocol):
 
     @property
     def reader(self) -> Reader:
-        """What is kept; from `open` on."""
+        """Return the reader of what is stored; from `open` on."""
         ...
 
     def open(self, *, lease_s: float = 0.0) -> Opened:

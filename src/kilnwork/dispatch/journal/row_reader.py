@@ -92,6 +92,10 @@ class RowReader(abc.ABC):
         """Which of these blobs some task refers to, in whatever namespace. Called in a thread."""
 
     @abc.abstractmethod
+    def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
+        """The blobs that these tasks refer to: namespace and digest. Called in a thread."""
+
+    @abc.abstractmethod
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """All rows that a statement of a participant finds."""
 
@@ -174,8 +178,8 @@ class RowReader(abc.ABC):
         )
 
     def _newest(self, child: task_rows.TaskRow) -> task_rows.TaskRow:
-        """The newest run of a child that failed under an earlier run of its parent: somebody may
-        have started it anew by hand."""
+        """The newest run of a child that failed under an earlier run of its parent: a user may
+        have started it again by hand."""
         if child.parent_attempt or child.state == api_task.State.SUCCESS:
             return child
         return self.task_row(child.task) or child

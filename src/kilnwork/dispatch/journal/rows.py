@@ -60,7 +60,7 @@ class Move(NamedTuple):
 
 @dataclass(slots=True)
 class Rows:
-    """What one transaction writes, by statement.
+    """Holds what one transaction writes, by statement.
 
     `calls`, `arguments`, `outputs`, `reserved` and `finished` are flat: the values of all rows, one
     row after the other, for statements that write many rows in one step.
@@ -181,7 +181,7 @@ def _add_followed(rows: Rows, task: records.Task) -> None:
 
 def is_whole_view(task: records.Task) -> bool:
     """Return whether the row of a record is all that its view shows: it has no children, and no
-    loss to be told of."""
+    loss to be reported."""
     return task.family is None and not (task.losses or task.excused)
 
 

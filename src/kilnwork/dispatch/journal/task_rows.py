@@ -243,17 +243,18 @@ class TaskRow(NamedTuple):
         )
 
     def decoded_spec(self) -> api_task.TaskSpec:
-        """Its spec; raises `msgspec.ValidationError` when another version wrote it."""
+        """Return its spec; raises `msgspec.ValidationError` when another version wrote it."""
         return decode_spec(self.spec)
 
 
 def decode_spec(spec: bytes) -> api_task.TaskSpec:
-    """A spec of the journal; raises `msgspec.ValidationError` when another version wrote it."""
+    """Decode a spec of the journal; raises `msgspec.ValidationError` when another version wrote
+    it."""
     return _decode_spec.decode(spec)
 
 
 def usage(cpu_seconds: float | None, peak_bytes: int | None) -> attempts.Usage | None:
-    """What an attempt has used, of its columns."""
+    """Return what an attempt has used, from its columns."""
     return None if cpu_seconds is None else attempts.Usage(cpu_seconds, peak_bytes)
 
 
@@ -264,7 +265,7 @@ def payload_of(
     size: int | None,
     blobs: bytes | None,
 ) -> attempts.Payload | None:
-    """The value of these columns, None without a media type."""
+    """Return the payload of these columns, None without a media type."""
     if media_type is None:
         return None
     blobs_of = _cut(blobs, _DIGEST_BYTES)
@@ -287,7 +288,7 @@ _FAILED = (api_task.State.FAILED.value, api_task.State.KILLED.value)
 
 
 def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
-    """Children by state, summed as the status shows them."""
+    """Sum children by state, as the status shows them."""
     total = succeeded = failed = 0
     for state, number in states:
         total += number
@@ -301,7 +302,7 @@ def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
 
 
 def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model.TaskView:
-    """A run as others see it."""
+    """Return a run as others see it."""
     view: model.TaskView = _view(
         row,
         name=row.shown_name,

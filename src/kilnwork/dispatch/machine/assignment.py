@@ -93,7 +93,7 @@ def _assign_to_executors(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Give attempts, of calls too, to whoever has a slot free now: what waits is bound to nobody
+    """Give attempts, of calls too, to workers with a free slot: what waits is bound to none
     before."""
     queue = cluster.queue
     free = [worker for worker in workers if worker.slots > worker.busy]

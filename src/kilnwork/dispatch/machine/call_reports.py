@@ -33,7 +33,7 @@ WEIGHT = 0.2
 
 
 def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
-    """Attempts are over."""
+    """Take in that attempts are over."""
     mem.batch.acknowledged[item.link] = item.serial
     slot = mem.slot_links.get(item.link)
     if slot is None:

@@ -139,7 +139,7 @@ def conclude(
 
 
 def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
-    """What was sent may have had its effect, whoever lost it."""
+    """What was sent may have had its effect, although it was lost."""
     return msgspec.structs.replace(
         outcome,
         ending=attempts.Ending.FAILED,
@@ -372,7 +372,7 @@ def _waited_too_long(task: records.Task, now: inputs.Moment) -> bool:
 
 
 def stop_pending(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """It waited longer than it was ready to."""
+    """Fail a task that waited longer than its timeout allows."""
     message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
     waits = views.shown_reason(task)
     if waits is not None:

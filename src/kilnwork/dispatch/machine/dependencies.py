@@ -28,7 +28,7 @@ _encode = msgspec.msgpack.Encoder().encode
 def attach(
     mem: memory.Memory, task: records.Task, values: Mapping[ids.TaskId, calls.Value]
 ) -> None:
-    """A call takes the results of `task.needs`: those in memory, or else of `values`."""
+    """Have a call take the results of `task.needs`: those in memory, or else of `values`."""
     mem.pins.pin(task.needs)
     for name in dict.fromkeys(task.needs):
         needed = mem.tasks.get(name)
@@ -51,12 +51,12 @@ def _depend(needed: records.Task, task: records.Task) -> None:
 
 
 def value(task: records.Task) -> calls.Value:
-    """How a final task ended."""
+    """Return how a final task ended."""
     return calls.Value(task.id, task.state, task.reason, task.message, task.result)
 
 
 def outcome(mem: memory.Memory, task: records.Task, name: ids.TaskId) -> calls.Value | None:
-    """How a task that `task` has just delegated to has ended, if it is final and in memory.
+    """Return how a task that `task` has just delegated to has ended, if it is final and in memory.
 
     It may be forgotten before `settle` looks for it.
     """
@@ -94,7 +94,7 @@ def failed_input(task: records.Task) -> calls.Value | None:
 
 
 def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: inputs.Moment) -> None:
-    """It cannot run: its error has that of its input as cause."""
+    """Fail a task that cannot run; its error has that of its input as cause."""
     word = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
     message = f"input {ids.task_text(needed.task)} {word}"
     detail = f"{needed.reason}: {needed.message}".strip(": ")
@@ -217,7 +217,7 @@ def _adopt(
 
 
 def missing(mem: memory.Memory) -> set[ids.TaskId]:
-    """After a start: tasks that others depend on and memory has not; the journal has their ends."""
+    """Return tasks that others depend on and memory has not, after a start: they are over."""
     names = set[ids.TaskId]()
     for task in mem.tasks.values():
         names.update(task.needs)
@@ -236,7 +236,7 @@ def restore(mem: memory.Memory, values: Mapping[ids.TaskId, calls.Value]) -> Non
 
 
 def ready(mem: memory.Memory, tasks: Iterable[records.Task], now: inputs.Moment) -> None:
-    """New calls enter: those whose inputs are all over start or fail, the others wait."""
+    """Let new calls enter: those whose inputs are all over start or fail, the others wait."""
     for task in tasks:
         if task.unmet:
             lifecycle.enqueue(mem, task)

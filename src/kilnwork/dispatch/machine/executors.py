@@ -76,7 +76,7 @@ def join_attempt(mem: memory.Memory, item: inputs.JoinAttempt) -> None:
 
 def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> None:
     """The process that runs the call of an attempt is there, for the first time or again: it gets
-    the call, and submits as a slot does. That of an attempt which is over is told so."""
+    the call, and submits as a slot does. That of an attempt which is over is refused."""
     ref, link = item.ref, item.link
     task = mem.tasks.get(ref.task)
     if task is None or task.template is None or task.ref != ref or not task.held:

@@ -192,7 +192,7 @@ class JoinCall(msgspec.Struct, frozen=True):
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """An executor sees why an attempt is where it is; told again whenever that changes."""
+    """An executor sees why an attempt is where it is; sent again whenever that changes."""
 
     link: int
     ref: attempts.AttemptRef
@@ -213,7 +213,7 @@ class WorkerGone(msgspec.Struct, frozen=True):
     """A Pod is gone, and with it everything that ran in it: proof. `why`: if that is known.
 
     `ended`: it is not, but its container ended at that moment (wall clock of its machine) and has
-    not begun again: proof for whoever began before and is not connected. None: the Pod is gone.
+    not begun again: proof for those that began before and are not connected. None: the Pod is gone.
     """
 
     pod_uid: str
@@ -262,7 +262,7 @@ class StoredChild(msgspec.Struct, frozen=True):
 
     @property
     def to_be_retried(self) -> bool:
-        """It failed under an earlier run of its parent, and runs again now."""
+        """Return whether it failed under an earlier run of its parent and runs again now."""
         return to_be_retried(self.state, self.requested_by)
 
 
@@ -325,7 +325,7 @@ class Undefine(msgspec.Struct, frozen=True):
 
 
 class Lookups(msgspec.Struct):
-    """What is looked up in the journal before an input is applied; by the call's number.
+    """Names what is looked up in the journal before an input is applied; by the call's number.
 
     `calls`: is there a task of that id; `children`: parent, its run and a child key; `keys`: a
     driver's key (as a child key). `values`: tasks whose end is needed. `cached`: is there a result

@@ -28,7 +28,7 @@ class RunAttempt(msgspec.Struct, frozen=True):
 
 
 class StopAttempt(msgspec.Struct, frozen=True):
-    """Tell a worker to end an attempt and prove it."""
+    """Ask a worker to end an attempt and prove it."""
 
     link: int
     ref: attempts.AttemptRef
@@ -60,7 +60,8 @@ class CloseLink(msgspec.Struct, frozen=True):
 
 
 class Respond(msgspec.Struct, frozen=True):
-    """Answer a Spawn: 201 made, 200 found, both perhaps with a warning, or a refusal: `message`."""
+    """Respond to a Spawn: 201 made, 200 found, both perhaps with a warning, or a refusal:
+    `message`."""
 
     link: int
     serial: int
@@ -79,14 +80,14 @@ class AttachPeer(msgspec.Struct, frozen=True):
 
 
 class OpenSlot(msgspec.Struct, frozen=True):
-    """Tell an agent to fork a slot."""
+    """Ask an agent to fork a slot."""
 
     link: int
     slot: bytes
 
 
 class KillSlot(msgspec.Struct, frozen=True):
-    """Tell an agent to end a slot at once."""
+    """Ask an agent to end a slot at once."""
 
     link: int
     slot: bytes
@@ -108,7 +109,7 @@ class StopCall(msgspec.Struct, frozen=True):
 
 
 class FoundCall(msgspec.Struct, frozen=True):
-    """Tell a submitter that its call is a task which exists already."""
+    """Inform a submitter that its call is a task which exists already."""
 
     link: int
     number: int
@@ -154,8 +155,8 @@ class RunContainer(msgspec.Struct, frozen=True):
 
 
 ForExecutor = RunAttempt | StopAttempt | RunContainer
-"""What an executor is told: make sure that an attempt exists, or end it and prove it. Both may come
-again."""
+"""What an executor is asked: make sure that an attempt exists, or end it and prove it. Both may
+come again."""
 
 
 class Batch(msgspec.Struct):

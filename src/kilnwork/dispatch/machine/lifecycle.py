@@ -60,7 +60,7 @@ def new_run(row: int, submission: model.Submission, cluster: records.Cluster) ->
 
 
 def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """A new run enters: it is written, its deadlines are set, and it waits for a slot."""
+    """Take in a new run: it is written, its deadlines are set, and it waits for a slot."""
     task.created = now.wall
     task.pending_since = min(task.pending_since or now.wall, now.wall)
     mem.tasks[task.id] = task
@@ -87,7 +87,7 @@ def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) 
 
 
 def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> None:
-    """Wait for a slot; the task is Pending. One that is suspended waits to be resumed."""
+    """Queue a task for a slot; it is Pending. One that is suspended waits to be resumed."""
     if task.suspended:
         task.due = 0.0
         _hold(mem, task)
@@ -128,7 +128,7 @@ def suspend(mem: memory.Memory, task: records.Task) -> None:
 
 
 def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """It may start again. The time in which it was suspended counts for no timeout: they
+    """Let it start again. The time in which it was suspended counts for no timeout: they
     restart."""
     task.suspended = False
     mem.mark(task)

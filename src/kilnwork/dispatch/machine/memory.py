@@ -171,7 +171,7 @@ class Memory:
         self._sweep_timers_at = MIN_TIMERS_SWEPT
 
     def close(self) -> None:
-        """The server stops: nothing more is reserved, and losses are our doing."""
+        """Reserve nothing more and excuse losses, since the server stops."""
         self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
@@ -198,7 +198,7 @@ class Memory:
         base.queues.extend((cluster,) if base.queues else (base, cluster))
 
     def template(self, namespace: str, spec: api_task.TaskSpec) -> records.Template:
-        """The template of that spec, made when it is new."""
+        """Return the template of that spec, made when it is new."""
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
@@ -250,31 +250,31 @@ class Memory:
         return task if task.attempt == ref.attempt and task.run == ref.run else None
 
     def index_key(self, task: records.Task) -> None:
-        """Find it by the key that its driver gave it."""
+        """Index a task by the key that its driver gave it."""
         if task.child_key is not None and task.siblings is None:
             self.keys[task.namespace, task.child_key] = task
 
     def mark(self, task: records.Task) -> None:
-        """Its row is to be written."""
+        """Have the row of a task written."""
         self.batch.dirty[task] = None
 
     def cache_result(self, task: records.Task) -> None:
-        """It has succeeded: others may use its result again."""
+        """Let others use the result of a task that has succeeded."""
         if task.result is not None and task.finished is not None:
             entry = task.namespace, task.cache_key, task.id, task.finished
             self.batch.cached.append(entry)
 
     def send(self, instruction: instructions.Send) -> None:
-        """To be carried out after the commit."""
+        """Have an instruction carried out after the commit."""
         self.batch.sends.append(instruction)
 
     def touch(self, cluster: records.Cluster) -> None:
-        """Its view changed, and tasks may fit now."""
+        """Note that the view of a cluster changed, and that tasks may fit now."""
         self.batch.clusters.add(cluster)
         self.starve(cluster)
 
     def starve(self, cluster: records.Cluster) -> None:
-        """Tasks may fit now that wait for workers of a cluster."""
+        """Note that tasks may fit now that wait for workers of a cluster."""
         if cluster.queues:  # several queues for the same workers, in the order of their turns
             self.starved |= {queue: None for queue in cluster.queues if len(queue.queue)}
         self.starved[cluster] = None
@@ -352,11 +352,11 @@ class Memory:
         self._sweep_timers_at = max(MIN_TIMERS_SWEPT, 2 * len(self._timers))
 
     def next_timer(self) -> float | None:
-        """When the next deadline is, monotonic seconds."""
+        """Return when the next deadline is, monotonic seconds."""
         return self._timers[0][0] if self._timers else None
 
     def pop_due_timer(self, mono: float) -> tuple[Timer, Target, int] | None:
-        """The next deadline that has passed; it is handed out once."""
+        """Return the next deadline that has passed; it is handed out once."""
         if not self._timers or self._timers[0][0] > mono:
             return None
         _, _, kind, target, attempt = heapq.heappop(self._timers)

@@ -64,7 +64,7 @@ class Family:
         """Unfinished children, and those whose end is not stored yet, by child key."""
 
     def counts(self) -> api_task.ChildCounts:
-        """As shown in the parent's status."""
+        """Return the counts as the parent's status shows them."""
         return api_task.ChildCounts(
             total=self.total,
             running=self.total - self.succeeded - self.failed,
@@ -227,17 +227,17 @@ class Worker:
 
     @property
     def connected(self) -> bool:
-        """What it has may go on, and run in place what it waits for."""
+        """Return whether its tasks may go on, and run in place what they wait for."""
         return self.link != 0 and not self.leaving
 
     @property
     def draining(self) -> bool:
-        """It finishes what it has, and gets nothing new."""
+        """Return whether it finishes what it has and gets nothing new."""
         return self.pod_uid in self.cluster.draining
 
     @property
     def ready(self) -> bool:
-        """It can be given tasks."""
+        """Return whether it can be given tasks."""
         return self.connected and not self.draining
 
     @property
@@ -249,7 +249,8 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        """Occupied slots; may be more than `slots` for a while, when calls that waited go on."""
+        """Return how many slots are occupied; may be more than `slots` for a while, when calls that
+        waited go on."""
         return len(self.held) - len(self.parked) + len(self.unproven) + self.occupied
 
 
@@ -292,7 +293,7 @@ class Cluster:
 
     @property
     def eligible(self) -> "Iterable[Worker]":
-        """Workers that may run its tasks."""
+        """Return the workers that may run its tasks."""
         if self.base is None:
             return self.workers.values()
         if self.portion is not None:
@@ -321,7 +322,7 @@ class Task(model.TaskFacts, eq=False):
     stored: api_task.State | None = None
     """The state that was written to that row last, None while there is no such row."""
     shown: bool = False
-    """Somebody will ask for its view, each time that it is stored."""
+    """A caller will ask for its view, each time that it is stored."""
     state: api_task.State = api_task.State.PENDING
     attempt_state: transitions.AttemptState | None = None
     excused: int = 0
@@ -385,12 +386,12 @@ class Task(model.TaskFacts, eq=False):
 
     @property
     def followed(self) -> bool:
-        """Others follow it: what is stored of it is kept in memory."""
+        """Return whether others follow it: what is stored of it is kept in memory."""
         return self.declared or self.shown
 
     @property
     def held(self) -> bool:
-        """A worker has its newest attempt."""
+        """Return whether a worker has its newest attempt."""
         state = self.attempt_state
         return state is _RESERVED or state is _STARTED
 
@@ -404,7 +405,7 @@ class Task(model.TaskFacts, eq=False):
 
     @property
     def has_template_spec(self) -> bool:
-        """Its spec is that of its template, to the letter."""
+        """Return whether its spec is the very object of its template."""
         return self.template is not None and self.spec is self.template.spec
 
 

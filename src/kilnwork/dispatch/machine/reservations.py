@@ -9,7 +9,7 @@ from kilnwork.dispatch.machine import memory, records
 
 
 def update(mem: memory.Memory, slot: records.Slot) -> None:
-    """Something about a slot has changed: whether it is occupied, whether it is idle."""
+    """Count again whether a slot is occupied and whether it is idle."""
     worker, waits = slot.worker, len(slot.stack)
     taken = slot.opening or len(slot.held) > waits or (waits > 0 and slot.stack[-1].left <= 0)
     if taken is not slot.occupied:
@@ -26,7 +26,7 @@ def update(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def add(mem: memory.Memory, worker: records.Worker, name: bytes) -> records.Slot:
-    """A slot that is to join."""
+    """Add a slot that is to join."""
     slot = records.Slot(name, worker)
     worker.processes[name] = mem.slots[name] = slot
     worker.cluster.openings += 1
@@ -35,7 +35,7 @@ def add(mem: memory.Memory, worker: records.Worker, name: bytes) -> records.Slot
 
 
 def opened(mem: memory.Memory, slot: records.Slot) -> None:
-    """It is here, or will never be."""
+    """Note that a slot has joined, or never will."""
     if slot.opening:
         slot.opening = False
         slot.worker.cluster.openings -= 1
@@ -43,7 +43,7 @@ def opened(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def drop(mem: memory.Memory, slot: records.Slot) -> None:
-    """It is over, and holds nothing any more."""
+    """Drop a slot that is over and holds nothing any more."""
     opened(mem, slot)
     slot.leaving = True
     update(mem, slot)
@@ -54,7 +54,7 @@ def drop(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def leave(mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: bool) -> None:
-    """The newest attempt of `task` is not in `slot` any more; without proof it stays occupied."""
+    """Take the newest attempt of `task` out of `slot`; without proof it stays occupied."""
     if slot.held.pop(task.id, None) is None:
         return
     if task.waiting:
@@ -79,7 +79,7 @@ def task_ended(mem: memory.Memory, task: records.Task) -> None:
 
 
 def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
-    """It waits no longer: it is the top of the stack, as a rule."""
+    """Remove a task that waits no longer, as a rule the top of the stack."""
     for at in range(len(slot.stack) - 1, -1, -1):
         if slot.stack[at].task is task:
             stop_wanting(mem, slot.stack.pop(at))
@@ -87,7 +87,7 @@ def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
 
 
 def stop_wanting(mem: memory.Memory, wait: records.Wait) -> None:
-    """Nothing is to run in place for this wait any more."""
+    """Let nothing more run in place for this wait."""
     for task in wait.wants:
         waits = mem.waits_by_task.get(task)
         if waits is not None:

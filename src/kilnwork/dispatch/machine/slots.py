@@ -32,7 +32,7 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
     """A slot is here, for the first time or again."""
     slot = mem.slots.get(item.slot)
     if slot is None:
-        message = "nobody has asked for this slot"
+        message = "the dispatcher has not asked for this slot"
         mem.send(instructions.CloseLink(item.link, "unknown", message))
         return
     if slot.link:
@@ -102,13 +102,13 @@ def _give_again(
 
 
 def expect(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
-    """It is to connect within a lease."""
+    """Expect a slot to connect within a lease."""
     slot.terms += 1
     mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
 def overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
-    """It did not connect in time: it is of no use."""
+    """Drop a slot that did not connect in time."""
     if slot.terms == terms and not slot.link and mem.slots.get(slot.id) is slot:
         assignment.kill(mem, slot)
 

@@ -42,7 +42,7 @@ class _Line(Generic[P]):
         self.low = 0
 
     def command(self) -> P | None:
-        """The first command; it stays."""
+        """Return the first command; it stays queued."""
         commands = self.commands
         while commands:
             ticket, item = commands[0]
@@ -70,7 +70,7 @@ class _Level(Generic[P]):
         return line
 
     def pop(self) -> P | None:
-        """The next one; its source goes behind the others."""
+        """Remove and return the next one; its source goes behind the others."""
         turns = self.turns
         while turns:
             line = turns[0]

@@ -26,7 +26,7 @@ UNKNOWN = 1 << 40
 
 
 def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
-    """An attempt waits: its slot is free for others."""
+    """Free the slot of an attempt that waits for others."""
     slot = mem.slot_links.get(item.link)
     task = None if slot is None else slot.held.get(item.ref.task)
     if slot is None or task is None or task.ref != item.ref:

@@ -134,7 +134,7 @@ def _resume_slots(
 
 
 def expect(worker: records.Worker, task: records.Task) -> None:
-    """After a start: this worker, or one of its slots, has the newest attempt of a task."""
+    """Note after a start that this worker, or a slot of it, has the newest attempt of a task."""
     task.worker = worker
     if task.template is None or worker.cluster.is_executor:
         worker.held[task.id] = task
@@ -168,7 +168,7 @@ def link_closed(mem: memory.Memory, item: inputs.LinkClosed) -> None:
 
 
 def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
-    """Another full term. The alarm stays where it is and looks again when it goes off."""
+    """Grant another full term. The alarm stays where it is and looks again when it goes off."""
     worker = mem.links.get(item.link)
     if worker is not None:
         worker.lease_until = now.mono + mem.lease_s
@@ -234,7 +234,7 @@ def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment)
 
 
 def _is_over(worker: records.Worker, ended: float | None) -> bool:
-    """Whether it can be the one that ended. What the API server tells of a container may be old
+    """Whether it can be the one that ended. What the API server says of a container may be old
     news: a worker that began later is another one, whether its link stands or not."""
     if ended is None:
         return True
@@ -293,7 +293,7 @@ def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:
-    """Nothing is left of an attempt that had been given up without proof."""
+    """Nothing is left of an attempt that had been abandoned without proof."""
     task = worker.unproven.pop(ref, None)
     if task is None:
         return

@@ -32,7 +32,7 @@ rights."""
 
 UNHEARD_S = 5.0
 """How often an attempt is looked at whose object is not followed at the moment: nothing is heard of
-its kind, or somebody has taken away the label by which it is followed."""
+its kind, or its label, by which it is followed, was removed."""
 
 PODS_S = 1.0
 """How often Pods are looked at that must be over: they are not followed."""
@@ -82,7 +82,7 @@ class ObjectExecutor:
         self._wake: port.Wake = port.ignore_wake
         self._places: dict[attempts.AttemptRef, _Place] = {}
         self._held: dict[attempts.AttemptRef, meta.JsonObject] = {}
-        """Objects that our finalizer keeps, as they were heard of last."""
+        """Objects that our finalizer keeps, in their last known state."""
         self._running_since: dict[attempts.AttemptRef, float] = {}
         """When those were seen to run first that do not say so, wall clock."""
         self._objects.subscribe(self.name, self.changed)
@@ -200,7 +200,8 @@ class ObjectExecutor:
         await finalizers.remove(self._client, place.kind, current, finalizer=template.FINALIZER)
 
     async def _end(self, attempt: port.Attempt, seen: meta.JsonObject, how: port.Stop) -> None:
-        """Ask it to end as it was judged, or not at all: if it has ended meanwhile, that counts."""
+        """Ask the object to end, unless it has changed since it was observed: an end of its own
+        counts."""
         place, metadata = self._places[attempt.ref], seen["metadata"]
         if template.is_terminating(seen):
             return

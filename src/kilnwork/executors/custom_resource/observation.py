@@ -1,7 +1,7 @@
 """What is seen of an object means for the attempt that it is. Pure.
 
-Used by `executor`. What an object says counts until its end was asked for: a failure may be the
-work of whoever cleans up. That it is gone, or that only our finalizer keeps it, is proof that what
+Used by `executor`. What an object says counts until its end was asked for: a failure may come
+from the clean-up. That it is gone, or that only our finalizer keeps it, is proof that what
 its finalizers do is done.
 """
 
@@ -23,7 +23,7 @@ def observe(
     *,
     pods: Sequence[str] = (),
 ) -> port.Observation:
-    """What is seen of an attempt whose object is `seen`. `stop`: somebody wants it to end.
+    """What is seen of an attempt whose object is `seen`. `stop`: set if it is to end.
 
     `pods`: names of Pods that are not over, although the object says that it is.
     """
@@ -59,7 +59,7 @@ def gone(what: str, stop: port.Stop | None) -> port.Observation:
 
 
 def is_asked(seen: meta.JsonObject, reading: reader.Reading) -> bool:
-    """Whether somebody has asked it to end before its time."""
+    """Return whether it was asked to end early."""
     return template.is_terminating(seen) or reading.stopping
 
 
@@ -84,7 +84,7 @@ def _outcome(
     if terminating:
         if not cleared:
             return None
-        text = f"somebody deleted {seen.get('kind')} {seen['metadata']['name']}"
+        text = f"{seen.get('kind')} {seen['metadata']['name']} was deleted by another client"
         return attempts.Outcome(_E.LOST, _R.OBJECT_LOST, text)
     return _own(_E.FAILED, reading) if reading.state is _S.FAILED else None
 

@@ -39,7 +39,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What an object says. `started`, `finished`: wall clock, None where it does not say so.
 
     `untouched`: no controller has acted on it yet, so that deleting it ends nothing.
-    `stopping`: somebody has asked it to end before its time, other than by deleting it.
+    `stopping`: it was asked to end early, other than by deleting it.
     """
 
     state: State

@@ -42,13 +42,13 @@ class AllowedKinds:
 
 
 def _is_custom(group: str) -> bool:
-    """Whether a group is somebody's own: those of Kubernetes have no dot, or end so."""
+    """Return whether a group is not of Kubernetes, whose groups have no dot or end in `.k8s.io`."""
     return "." in group and not group.endswith(".k8s.io") and group != kinds.GROUP
 
 
 class Absent(msgspec.Struct, frozen=True):
     """A kind that is not served. `elsewhere`: how its group has it in another version, by which its
-    objects may be there although they cannot be read as they were made."""
+    objects may exist although they cannot be read by the version that made them."""
 
     message: str
     elsewhere: resource.Resource | None = None

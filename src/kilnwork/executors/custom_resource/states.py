@@ -21,7 +21,7 @@ _BEFORE: tuple[Group, ...] = (
         (_R.INVALID_SPEC, "none: its manifest cannot be read with the variables put in"),
         (_R.ADMISSION_ERROR, "none: admission refuses it, or tasks may not make such an object"),
         (_R.NAMESPACE_ENDING, "none: its namespace is being deleted"),
-        (_R.NAME_TAKEN, "an object of somebody else has its name"),
+        (_R.NAME_TAKEN, "an object that is not ours has its name"),
     )),
 )  # fmt: skip
 
@@ -33,7 +33,7 @@ _OBJECTS: tuple[Group, ...] = (
     )),
     (_S.RUNNING, Counts.NOTHING, (
         (_R.STARTED, "`runningCondition` is true, or there is none"),
-        (_R.STARTED, "somebody is deleting it, and its finalizers have not run"),
+        (_R.STARTED, "it is being deleted, and its finalizers have not run"),
     )),
     (_S.SUCCESS, Counts.NOTHING, (
         (_R.SUCCEEDED, "`successCondition` is true, and `failureCondition` is not"),
@@ -44,7 +44,7 @@ _OBJECTS: tuple[Group, ...] = (
         (_R.RESULT_TOO_LARGE, "it has succeeded with a result that is too large"),
     )),
     (_S.PENDING, Counts.LOSS, (
-        (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),
+        (_R.OBJECT_LOST, "it was deleted before it had succeeded; its finalizers have run"),
         (_R.RESULT_LOST, "it had succeeded, and was gone before its result was read"),
     )),
     (_S.KILLING, Counts.NOTHING, (
@@ -65,19 +65,19 @@ _WORKFLOWS: tuple[Group, ...] = (
     (_S.RUNNING, Counts.NOTHING, (
         (_R.STARTED, "`Running`"),
         (_R.SUSPENDED, "`Running`, and `spec.suspend` is true or a step waits to be resumed"),
-        (_R.STARTED, "somebody is deleting it, and its finalizers have not run"),
+        (_R.STARTED, "it is being deleted, and its finalizers have not run"),
     )),
     (_S.SUCCESS, Counts.NOTHING, (
         (_R.SUCCEEDED, "`Succeeded`"),
     )),
     (_S.FAILED, Counts.FAILURE, (
-        (_R.WORKFLOW_FAILED, "`Failed`, also because somebody else has stopped it"),
+        (_R.WORKFLOW_FAILED, "`Failed`, also because another client has stopped it"),
         (_R.EXECUTOR_ERROR, "`Error`"),
         (_R.RESULT_TOO_LARGE, "`Succeeded` with outputs that are too large"),
         (_R.INVALID_RESULT, "`Succeeded` with outputs that cannot be used"),
     )),
     (_S.PENDING, Counts.LOSS, (
-        (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),
+        (_R.OBJECT_LOST, "it was deleted before it had succeeded; its finalizers have run"),
         (_R.RESULT_LOST, "it had succeeded, and was gone before its result was read"),
     )),
     (_S.KILLING, Counts.NOTHING, (

@@ -54,7 +54,7 @@ class _PodOfVariables(msgspec.Struct, frozen=True):
 
 class EphemeralExecutor:
     """`port.Executor`, `port.RunsInWorkers`, `port.WatchesAttempts`, `port.ReadsLogs`. `pods`: what
-    a reflector knows of the Pods that kilnwork made; `changed` is told by it."""
+    a reflector that holds the Pods that kilnwork made, and calls `changed`."""
 
     name = template.EXECUTOR
     in_workers = True
@@ -65,7 +65,7 @@ class EphemeralExecutor:
         self._wake: port.Wake = port.ignore_wake
         self._kill: Kill = lambda pod_uid, ref, container: False
         self._sizes: dict[str, int] = {}
-        """Bytes of Pods by uid, as they were last written."""
+        """Bytes of each Pod by uid, when it was last written."""
         self._deadlines: dict[attempts.AttemptRef, float] = {}
         """When containers that are to end are killed, by the clock of the event loop."""
         self._left: dict[attempts.AttemptRef, tuple[str, str]] = {}

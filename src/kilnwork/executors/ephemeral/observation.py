@@ -55,7 +55,7 @@ def lost(pod_name: str) -> port.Observation:
 
 
 def name_taken(pod_name: str, name: str, attempt: port.Attempt) -> port.Observation:
-    """Somebody else has added a container of its name, which stays."""
+    """Another client has added a container of its name, which cannot be removed."""
     message = (
         f"container {name} of Pod {pod_name} was not made for this task, and cannot be removed: "
         f"retry the task (kiln retry {attempt.name} -n {attempt.namespace}) for another name"

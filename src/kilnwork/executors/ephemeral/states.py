@@ -46,11 +46,11 @@ _GROUPS: tuple[Group, ...] = (
         (_R.PREEMPTED, "`terminated`: its Pod made room for another"),
         (_R.NODE_LOST, "`terminated`: its node shuts down, or was deleted"),
         (_R.PROCESS_KILLED, "ended by SIGKILL, and not for memory"),
-        (_R.WORKER_STOPPING, "somebody deleted its Pod before it ended"),
+        (_R.WORKER_STOPPING, "its Pod was deleted before it ended"),
         (_R.WORKER_LOST, "its worker ended, or did not renew its lease"),
     )),
     (_S.KILLING, Counts.NOTHING, (
-        (_R.KILLED, "its worker was told to end it, and it is not over"),
+        (_R.KILLED, "its worker was asked to end it, and it is not over"),
     )),
     (_S.KILLED, Counts.NOTHING, (
         (_R.KILLED, "`terminated` after that, or never added"),

@@ -47,7 +47,7 @@ CANCEL_S = 10.0
 """For the request that ends work elsewhere, at most."""
 
 STATUS_AFTER_S = 0.25
-"""An attempt says how far it is after this time: most are over before anybody could look."""
+"""An attempt reports its progress after this time: most are over before a person could look."""
 
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses of a poll by which nothing is said about the work."""
@@ -244,7 +244,7 @@ class HttpAttempt(base.ProcessAttempt):
         return headers.get("retry-after")
 
     def _see_polled(self, failed: str = "") -> None:
-        """Say that it is polled for, and where whoever comes after us may go on; not if the URL has
+        """Report that it is polled for, and where another executor may go on; not if the URL has
         a secret in it, which is to be in no journal."""
         polled = self._polled
         if polled is None:
@@ -430,21 +430,21 @@ class HttpAttempt(base.ProcessAttempt):
             await asyncio.sleep(pause_s)
             try:
                 async with self._tools.polls:
-                    answer, _ = await self._request(polled, until=until)
+                    response, _ = await self._request(polled, until=until)
             except errors.AttemptFailed as error:
                 if error.reason not in (_R.REQUEST_FAILED, _R.REQUEST_TIMED_OUT):
                     raise
                 wait = None
                 self._see_polled(str(error))
                 continue
-            wait = answer.header("retry-after")
-            if answer.status in _TRY_AGAIN:
-                answer.body.close()
+            wait = response.header("retry-after")
+            if response.status in _TRY_AGAIN:
+                response.body.close()
                 continue
-            verdict = await self._judge(answer)
+            verdict = await self._judge(response)
             if isinstance(verdict, response_rules.Success):
-                return answer, verdict
-            answer.body.close()
+                return response, verdict
+            response.body.close()
 
     async def _wait_for_callback(
         self, called_back: asyncio.Future[messages.Callback]

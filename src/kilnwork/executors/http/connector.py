@@ -76,7 +76,7 @@ class GuardedResolver(abc.AbstractResolver):
         return left
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing has to be released."""
 
 
 class AddressRefused(OSError):

@@ -20,7 +20,7 @@ class DelayedCalls:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, call: Call) -> None:
-        """Make it once the delay is over. One that waits already starts anew."""
+        """Make a call after the delay, which starts again if the call waits already."""
         loop = asyncio.get_running_loop()
         self._due.pop(call, None)
         self._due[call] = loop.time() + self._delay_s

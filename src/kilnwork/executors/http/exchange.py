@@ -25,7 +25,7 @@ from kilnwork.executors.http import connector, errors
 from kilnwork.kit import clock
 
 CUT_S = 5.0
-"""How long the event loop may take to let go of a socket that was aborted."""
+"""How long the event loop may take to close a socket that was aborted."""
 
 IN_MEMORY_BYTES = 256 * 1024
 """Of a body; the rest goes to a temporary file."""
@@ -63,7 +63,7 @@ class Timings(msgspec.Struct):
     began: float
     named: float | None = None
     connected: float | None = None
-    answered: float | None = None
+    responded: float | None = None
     over: float | None = None
 
 
@@ -220,7 +220,7 @@ class Exchange:
                 sock_read=terms.timeout.read_timeout,
             ),
         ) as response:
-            self._timings.answered = self._clock.monotonic()
+            self._timings.responded = self._clock.monotonic()
             body = Body()
             try:
                 await self._read(response, body)
@@ -254,7 +254,7 @@ class Exchange:
         transport, protocol = self._transport, self._protocol
         self._transport = None
         if transport is None:
-            return True  # it was never there, or was closed by whoever was cancelled
+            return True  # it was never there, or was closed by the code that was cancelled
         transport.abort()
         # aiohttp makes this future when it is first asked for; unasked, a reset is no loose end
         closed = None if protocol is None else protocol.closed

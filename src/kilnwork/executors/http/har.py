@@ -1,7 +1,7 @@
 """What was sent and received, as HAR 1.2: the log of an attempt, which `kiln logs` shows. Pure.
 
 Used by `attempt`. Secrets are not in it: neither the values that were put in, nor, as far as they
-are long enough to be told from other text, where a server repeats them.
+are long enough to differ from other text, where a server repeats them.
 """
 
 import base64
@@ -219,8 +219,8 @@ def _content(raw: bytes, size: int, hide: _Hiding) -> dict[str, Any]:
 def _timings(seen: exchange.Timings) -> dict[str, float]:
     """Milliseconds; -1 for a phase that there was not. TLS is part of `connect`."""
     connected = seen.connected or seen.began
-    answered = seen.answered or connected
-    over = seen.over or answered
+    responded = seen.responded or connected
+    over = seen.over or responded
     named = seen.named
     return {
         "blocked": -1,
@@ -228,8 +228,8 @@ def _timings(seen: exchange.Timings) -> dict[str, float]:
         "connect": -1 if named is None else _ms(connected - named),
         "ssl": -1,
         "send": 0,
-        "wait": _ms(answered - connected),
-        "receive": _ms(over - answered),
+        "wait": _ms(responded - connected),
+        "receive": _ms(over - responded),
     }
 
 

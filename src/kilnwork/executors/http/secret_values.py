@@ -1,6 +1,6 @@
 """Values of Secrets for requests: only of those that say so, and to the hosts that they name.
 
-Used by `attempt`. Read anew for each attempt, so that a change counts for the next one.
+Used by `attempt`. Read again for each attempt, so that a change counts for the next one.
 """
 
 import base64

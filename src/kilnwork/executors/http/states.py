@@ -50,7 +50,7 @@ _GROUPS: tuple[Group, ...] = (
         (_R.DISPATCHER_AWAY, "the manager was away for longer than the lease, and the same"),
     )),
     (_S.KILLING, Counts.NOTHING, (
-        (_R.KILLED, "the executor was told"),
+        (_R.KILLED, "the executor was asked to end it"),
     )),
     (_S.KILLED, Counts.NOTHING, (
         (_R.KILLED, "the connection is gone"),

@@ -23,7 +23,7 @@ _R = reasons.Reason
 
 class PodExecutor:
     """`port.Executor`, `port.WatchesAttempts`, `port.ReadsLogs`. `pods`: what a reflector knows of
-    Pods with the labels `template.MANAGED`; `changed` is told by it. `beside`: of the sidecar that
+    Pods with the labels `template.MANAGED`; it calls `changed`. `beside`: of the sidecar that
     each Pod gets. `blobs`: directory of large results, by namespace. `read_log`: for Pods of this
     machine."""
 
@@ -109,8 +109,8 @@ class PodExecutor:
     async def _stop(
         self, attempt: port.Attempt, how: port.Stop, seen: pod.Pod | None
     ) -> port.Observation:
-        """Delete the Pod as it was judged, or not at all: if it has ended meanwhile, that counts.
-        Raises Conflict when it is not as it was."""
+        """Delete the Pod, unless it has changed since it was observed: an end of its own counts.
+        Raises Conflict if it has changed."""
         if seen is None or not _is_ours(attempt, seen):
             name = template.pod_name(attempt.name, attempt.ref)
             return observation.gone(name, how, proof=not self._ran_last(attempt, name))
@@ -292,8 +292,8 @@ SETTLE_S = 0.2
 a short one has ended by then, and costs one look."""
 
 UNWATCHED_CHECK_S = 5.0
-"""How often a Pod is looked at that the watch has not seen yet, or no more: somebody may have taken
-away the label by which it is watched."""
+"""How often a Pod is looked at that the watch has not seen yet, or no more: another client may have
+removed away the label by which it is watched."""
 
 
 def _key(attempt: port.Attempt) -> tuple[str, str]:

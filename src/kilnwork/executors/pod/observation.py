@@ -40,8 +40,8 @@ _REFUSED_BY_NODE = (
 def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -> port.Observation:
     """What is seen of an attempt whose Pod is `seen`. `spec`: of the Pod, for its limits.
 
-    `stop`: somebody wants it to end. An end of its own counts if it came before the deletion of
-    the Pod was asked for, which only a Pod that is as it was read is.
+    `stop`: set if it is to end. An end of its own counts if it came before the deletion of
+    the Pod was asked for, which is so only if the Pod is unchanged.
     """
     started = _running_since(seen)
     node = seen.spec.node_name
@@ -132,7 +132,7 @@ def _ended_badly(
 
 
 def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
-    """Why Kubernetes ended it, or somebody else deleted it; None when neither is so."""
+    """Return why Kubernetes or another client ended it; None if neither did."""
     name, status = seen.metadata.name, seen.status
     if status.reason in _LOSSES:
         return _LOSSES[status.reason], f"Pod {name}: {status.reason}: {status.message}"
@@ -148,7 +148,7 @@ def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
     deleted = _deleted(seen)
     if deleted is None or (finished is not None and finished < deleted):
         return None  # if it is deleted, then it is tidied away after its end
-    return _R.POD_LOST, f"somebody deleted Pod {name}"
+    return _R.POD_LOST, f"Pod {name} was deleted by another client"
 
 
 def _orphaned(seen: pod.Pod) -> bool:
@@ -257,7 +257,7 @@ def _started(seen: pod.Pod) -> float | None:
 
 
 def _finished(seen: pod.Pod) -> float | None:
-    """When the last of its containers ended; None where nobody knows."""
+    """Return when the last of its containers ended; None if that is unknown."""
     times = [
         moment
         for container in (*seen.status.container_statuses, *seen.status.init_container_statuses)

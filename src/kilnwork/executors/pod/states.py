@@ -25,7 +25,7 @@ _GROUPS: tuple[Group, ...] = (
     (_S.RUNNING, Counts.NOTHING, (
         (_R.STARTED, "`Running`, or a container has started while others wait"),
         (_R.STARTED, "a container waits to be started again (`restartPolicy: OnFailure`)"),
-        (_R.STARTED, "somebody is deleting it, and it is not over"),
+        (_R.STARTED, "it is being deleted, and is not over"),
         (_R.NODE_LOST, "its node is lost"),
     )),
     (_S.SUCCESS, Counts.NOTHING, (
@@ -45,7 +45,7 @@ _GROUPS: tuple[Group, ...] = (
         (_R.INVALID_SPEC, "no Pod: its template cannot be read with the variables put in"),
         (_R.ADMISSION_ERROR, "no Pod: admission refuses it"),
         (_R.NAMESPACE_ENDING, "no Pod: its namespace is being deleted"),
-        (_R.NAME_TAKEN, "a Pod of somebody else has its name"),
+        (_R.NAME_TAKEN, "a Pod that is not ours has its name"),
     )),
     (_S.PENDING, Counts.LOSS, (
         (_R.EVICTED, "`Failed`: evicted, or drained with its node"),
@@ -53,7 +53,7 @@ _GROUPS: tuple[Group, ...] = (
         (_R.NODE_LOST, "`Failed`: its node shuts down, or was deleted"),
         (_R.NODE_REFUSED, "`Failed`: its node did not take it"),
         (_R.PROCESS_KILLED, "`Failed`: a container was ended by SIGKILL, and not for memory"),
-        (_R.POD_LOST, "deleted by somebody else before its end, or gone"),
+        (_R.POD_LOST, "deleted by another client before its end, or gone"),
         (_R.RESULT_LOST, "`Succeeded`, and its result could not be handed over"),
     )),
     (_S.KILLING, Counts.NOTHING, (

@@ -23,7 +23,7 @@ TASK_ANNOTATION = "kilnwork.dev/task"
 """Name of the task, which may be longer than a label."""
 
 FINALIZER = "kilnwork.dev/attempt"
-"""Keeps the Pod until its outcome is stored, whoever deletes it."""
+"""Finalizer that keeps a deleted Pod until its outcome is stored."""
 
 MANAGED = {"app.kubernetes.io/managed-by": "kilnwork", "app.kubernetes.io/name": "kilnwork"}
 
@@ -101,7 +101,7 @@ def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
 def ref_in(name: str) -> attempts.AttemptRef | None:
     """The attempt whose object is called so; None when it is none of ours.
 
-    By its name, as whoever may patch objects can change labels.
+    By its name, as any client that may patch objects can change labels.
     """
     found = _IDENTITY.search(name)
     if found is None:

@@ -116,7 +116,7 @@ def _asked(seen: meta.JsonObject) -> float | None:
     try:
         return None if written is None else float(written)
     except ValueError:
-        return 0.0  # somebody wrote there: it was asked for, long ago
+        return 0.0  # not a time of ours: it was asked for, long ago
 
 
 def _said(seen: meta.JsonObject, status: dict[str, Any]) -> str:

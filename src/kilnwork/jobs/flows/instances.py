@@ -23,7 +23,7 @@ _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
 
 
 class Instances:
-    """Of one run."""
+    """Lists the step instances of one run."""
 
     def __init__(self, run: records.Run, engine: engines.Engine, hub: task_hub.TaskHub) -> None:
         self._run, self._engine, self._hub = run, engine, hub

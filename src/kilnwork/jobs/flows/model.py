@@ -13,7 +13,7 @@ from kilnwork.api import flow, sync_set
 
 
 class FlowKey(NamedTuple):
-    """Which run."""
+    """Names a run of a SyncSet's generation."""
 
     uid: str
     """`metadata.uid` of the SyncSet, a UUID."""
@@ -43,7 +43,7 @@ class InstanceState(StrEnum):
     FAILED = "Failed"
     SKIPPED = "Skipped"
     KILLED = "Killed"
-    """It was stopped, as it was not needed any more."""
+    """It was stopped, since nothing needed it any more."""
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -86,7 +86,7 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def key(self) -> FlowKey:
-        """Which run."""
+        """Names a run of a SyncSet's generation."""
         return FlowKey(self.uid, self.generation)
 
 
@@ -139,7 +139,7 @@ class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> FlowKey:
-        """Which run."""
+        """Names a run of a SyncSet's generation."""
         return FlowKey(self.uid, self.generation)
 
 

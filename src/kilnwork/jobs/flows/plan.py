@@ -2,7 +2,7 @@
 
 Used by `runs` and `kilnwork.testing`. `advance` may be asked at any time; what has begun is not
 begun again, so that after a crash the same follows from the records. What has happened comes in by
-the functions below it: a job is over, time is up, somebody wants the run paused or ended.
+the functions below it: a job is over, time is up, a user wants the run paused or ended.
 
 A step that is stopped is not waited for: what follows goes on at once, but the run is not over
 before all its jobs are.
@@ -71,7 +71,7 @@ def kill(run: records.Run, reason: str, message: str) -> None:
 
 
 def abandon(run: records.Run) -> None:
-    """Stop all, `finally` too: nobody wants to see anything of it any more."""
+    """Stop all, `finally` too: nothing of it is needed any more."""
     if not run.state.deleting:
         killed = run.state.killed or (_R.DELETED, "it was deleted")
         run.update(deleting=True, killed=killed, suspended=False)

@@ -63,8 +63,8 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     started: float
     made: str = ""
-    """Tells it from a run of the same generation that was forgotten: the epoch of the dispatcher
-    that started it, and its row."""
+    """Distinguishes it from a run of the same generation that was forgotten: the epoch of the
+    dispatcher that started it, and its row."""
     stage: Stage = Stage.DO
     phase: model.Phase = model.Phase.RUNNING
     """How it ends; Running while that is open."""
@@ -78,7 +78,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     finally_started: float | None = None
     suspended: bool = False
     killed: tuple[str, str] | None = None
-    """Reason and message of whoever has asked for its end."""
+    """Reason and message of the request for its end."""
     finished: float | None = None
     run: int = 1
     """Rises each time that what failed runs again."""
@@ -97,7 +97,7 @@ class JobEnd(NamedTuple):
     cause: str = ""
     counts: model.Counts = model.Counts()
     value: bytes | None = None
-    """Its result, or the list of its results, JSON, if anybody reads that."""
+    """Its result, or the list of its results, JSON, if a step reads that."""
 
 
 class Start(NamedTuple):
@@ -186,7 +186,7 @@ class Run:
             self.open_jobs.pop(record.key, None)
 
     def drop(self, key: str) -> None:
-        """Forget an instance: it may begin anew. Nothing of it runs."""
+        """Forget an instance: it may begin again. Nothing of it runs."""
         path = step_path(key)
         before = self.records.pop(key)
         self.totals[path] = _add(

@@ -1,4 +1,4 @@
-"""What runs again of a run that has failed: which instances go on, and which begin anew. Pure.
+"""What runs again of a run that has failed: which instances go on, and which begin again. Pure.
 
 Used by `runs`. What succeeded or was skipped stays as it is, with all that is in it, and so do
 branches that a fork did not need. `catch` and `finally` belong to an end: the next one has its own.
@@ -22,7 +22,7 @@ class Reopening(NamedTuple):
 
     again: dict[str, int]
     """Those that go on, with the run in which the job of each is to be; 1: it has none."""
-    anew: tuple[str, ...]
+    restarted: tuple[str, ...]
     """Those that are forgotten."""
 
 
@@ -31,22 +31,22 @@ def find(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
     there is none."""
     around = {outer for key in run.records for outer in _around(run, key)}
     again: dict[str, int] = {}
-    anew: list[str] = []
+    restarted: list[str] = []
     for key, record in run.records.items():
         if key.startswith(("catch[", "finally.")):
-            anew.append(key)
+            restarted.append(key)
         elif record.state in (_S.FAILED, _S.KILLED) and not _is_settled(run, key):
             before = job_run(key) if record.job else 0
             if before is None or not (record.job or key in around):
-                anew.append(key)  # it failed before it had anything
+                restarted.append(key)  # it failed before it had anything
             else:
                 again[key] = before + 1
-    return Reopening(again, tuple(anew))
+    return Reopening(again, tuple(restarted))
 
 
 def begin(run: records.Run, found: Reopening, *, run_number: int, now: float) -> None:
     """Have a run go on with that."""
-    for key in found.anew:
+    for key in found.restarted:
         run.drop(key)
     for key, job_run in found.again.items():
         record = run.records[key]

@@ -1,4 +1,4 @@
-"""Which snapshots of a run may be divided anew while it runs. Pure.
+"""Which snapshots of a run may be divided again while it runs. Pure.
 
 Used by `runs`. A snapshot of which a step has begun to read the shards, or anything else, stays as
 it is: steps may pair the results of one with the shards of another, and a step that goes on after a

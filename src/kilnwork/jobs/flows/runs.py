@@ -112,14 +112,14 @@ class FlowRuns:
         self._set_timer()
 
     def stop(self) -> None:
-        """Let nobody wait any more. The engine is stopped."""
+        """End all waits. The engine is stopped."""
         for timer in (self._timer, self._stale_timer):
             if timer is not None:
                 timer.cancel()
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     def stopped(self, why: errors.JobsStopped) -> None:
-        """No batch will be made any more: whoever waits for one is told so."""
+        """No batch will be made any more: waits for one end with that."""
         for waiter in (*self._settling, *(one for some in self._waiters.values() for one in some)):
             if not waiter.done():
                 waiter.set_exception(why)
@@ -188,7 +188,7 @@ class FlowRuns:
             return None
         self._timers.drop(lambda timer: timer[0] == key)
         wanted = reopening.find(found, lambda step: self._jobs.run_number(found, step))
-        for step in wanted.anew:
+        for step in wanted.restarted:
             if found.records[step].job:
                 self._jobs.discard(found, step)
         reopening.begin(found, wanted, run_number=run, now=self._clock.wall())
@@ -211,7 +211,7 @@ class FlowRuns:
     async def reshard(
         self, key: model.FlowKey, shards: Mapping[str, list[Any]]
     ) -> model.NewFlowRun | None:
-        """Divide snapshots anew, by name, that no step has named yet; others stay as they are.
+        """Divide snapshots again, by name, that no step has named yet; others stay unchanged.
         Return what the run works with; None: it is over.
 
         Raises `InvalidJob` for what is too long.

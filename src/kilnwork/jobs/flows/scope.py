@@ -13,7 +13,8 @@ from kilnwork.jobs.flows import model, records
 
 
 class SkippedStep(Exception):
-    """A step is named that was skipped, or did not run: whoever names its value is skipped too."""
+    """A step is named that was skipped, or did not run: a step that names its value is skipped
+    too."""
 
     def __init__(self, step: str) -> None:
         super().__init__(step)
@@ -21,7 +22,7 @@ class SkippedStep(Exception):
 
 
 class Scope:
-    """Names in sight. `plan_steps`: keys of instances by the name of their step."""
+    """Looks up the names in sight. `steps`: keys of instances by the name of their step."""
 
     def __init__(self, run: records.Run, steps: Mapping[str, str]) -> None:
         self._run, self.steps = run, dict(steps)

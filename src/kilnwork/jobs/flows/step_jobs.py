@@ -31,7 +31,8 @@ MAX_DEFINITION_BYTES = 16 << 20
 
 
 class StepJobs:
-    """Of all runs. `heard`: called when the plan has something new to look at in a run."""
+    """Makes and follows the jobs of steps of all runs. `heard`: called when the plan has something
+    new to look at in a run."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class StepJobs:
         self._tables, self._sources = kept, sources
         self._writes, self._heard = writes, heard
         self._known: dict[bytes, views.OpenJob] = {}
-        """Jobs that memory let go of: their results are being read, or they pause."""
+        """Jobs that memory has dropped: their results are being read, or they pause."""
         self._jobs: dict[bytes, tuple[records.Run, str]] = {}
         """Whose step a job is that is not over, by UUID."""
 
@@ -65,7 +66,7 @@ class StepJobs:
             self._read(*found, job)
 
     def released(self, job: job_records.Job) -> None:
-        """Memory lets go of a job: in a pause it may not be over."""
+        """Memory drops a job: in a pause it may not be over."""
         if job.id.uuid in self._jobs:
             self._known[job.id.uuid] = views.OpenJob(step_items.counts(job), 0, job.version)
 
@@ -137,7 +138,7 @@ class StepJobs:
         return job.run
 
     def discard(self, run: records.Run, key: str) -> None:
-        """Delete the job of a step that is over, which may begin anew."""
+        """Delete the job of a step that is over, which may begin again."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
             transitions.delete(job, now=self._engine.now())
@@ -187,7 +188,7 @@ class StepJobs:
         source.progress = step_items.StepProgress(reused=reused)
 
     def _read(self, run: records.Run, key: str, job: job_records.Job) -> None:
-        """Read the results of a job that is over, as far as anybody wants them; then the plan
+        """Read the results of a job that is over, as far as they are wanted; then the plan
         hears of its end."""
         end, work = _end_of(job), job.source.definition
         if not work.wanted or not (end.succeeded or work.memo):
@@ -231,7 +232,7 @@ class StepJobs:
 
 def job_uuid(run: records.Run, key: str) -> bytes:
     """Return the UUID of a step's job: the same for ever, and no other run's, also of the same
-    generation that was forgotten and is started again, or of a step that began anew."""
+    generation that was forgotten and is started again, or of a step that began again."""
     new, number = run.new, run.records[key].run
     name = f"{new.generation}/{run.state.made}/{key}"
     return task_hub.extra_id(tables.uid_bytes(new.uid), name if number == 1 else f"{name}/{number}")

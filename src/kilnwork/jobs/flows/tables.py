@@ -37,7 +37,7 @@ class FlowRow(NamedTuple):
 
     @property
     def key(self) -> model.FlowKey:
-        """Which run."""
+        """Return which run it is."""
         return model.FlowKey(str(uuids.UUID(bytes=self.uid)), self.generation)
 
 
@@ -118,7 +118,7 @@ _ORDER = (
     "delete_flow_run",
 )
 """What is new goes before what changes it, and that before what deletes it; but a step that was
-dropped may begin anew."""
+dropped may begin again."""
 
 
 class FlowWrites:

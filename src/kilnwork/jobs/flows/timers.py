@@ -1,7 +1,7 @@
 """When step instances have run for too long: deadlines by the monotonic clock.
 
-Used by `runs`. A clock that is set gives no step more or less time, but for that in which nobody
-ran.
+Used by `runs`. A clock that is set gives no step more or less time, but for that in which no
+dispatcher ran.
 """
 
 import heapq
@@ -14,7 +14,7 @@ K = TypeVar("K")
 
 
 class Timers(Generic[K]):
-    """Deadlines by key; those of what is over are ignored by whoever is told."""
+    """Deadlines by key; those of what is over are ignored by the caller."""
 
     def __init__(self, clock: clocks.Clock) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class Timers(Generic[K]):
         heapq.heappush(self._heap, (self._clock.monotonic() + left_s, self._count, key))
 
     def drop(self, belongs: Callable[[K], bool]) -> None:
-        """Forget the times of keys that are to begin anew."""
+        """Forget the times of keys that are to begin again."""
         self._heap = [one for one in self._heap if not belongs(one[2])]
         heapq.heapify(self._heap)
 

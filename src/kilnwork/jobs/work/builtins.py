@@ -15,7 +15,8 @@ NAMES = ("calculator", "identity")
 def line_maker(
     name: str, spec: filejobs.InputSpec, header: tuple[str, ...] | None
 ) -> LineMaker | None:
-    """Makes a result line of a record, raises `BadRecord`; None: there is no such mapper."""
+    """Return a function that makes a result line of a record, raises `BadRecord`; None: there is no
+    such mapper."""
     rows = spec.format is filejobs.Format.CSV
     decode = values.decoder(spec, header)
     encode = encoding.encoder(text=False)
@@ -39,7 +40,7 @@ class Builtin:
         self._setting = setting
 
     def take(self, first: int, batch: list[bytes]) -> None:
-        """As `Mapper.take`."""
+        """Map records, as `Mapper.take`."""
         self._setting.passed(first)
         if self._make is calculator.calculate:
             self._calculate(first, batch)
@@ -77,7 +78,7 @@ class Builtin:
         out.results(made)
 
     def finish(self) -> None:
-        """As `Mapper.finish`."""
+        """Do nothing: all results are in the outputs already."""
 
     def close(self) -> None:
-        """As `Mapper.close`."""
+        """Do nothing: there is nothing to close."""

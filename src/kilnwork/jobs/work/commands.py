@@ -1,9 +1,9 @@
 """Mappers that are commands: records on stdin, one a line; results on stdout, line by line.
 
-Used by `mappers`. What a command may do is docs/reference/mappers.md. The part is the unit: nobody
-can tell which results belong to which record, so a record is bad only if the command says so, on
-descriptor 3, by its number on stdin. Those reports are kept until it has ended; then the part is
-read once more for what the records were.
+Used by `mappers`. What a command may do is docs/reference/mappers.md. The part is the unit: no
+process knows which results belong to which record, so a record is bad only if the command says
+so, on descriptor 3, by its number on stdin. Those reports are kept until it has ended; then the
+part is read once more for what the records were.
 """
 
 import bisect
@@ -70,7 +70,7 @@ class Command:
         self._running = pipes.Piped(command, given, self._said, clock=clock, check=self._check)
 
     def take(self, first: int, batch: list[bytes]) -> None:
-        """As `Mapper.take`."""
+        """Feed records to the command, as `Mapper.take`."""
         self._next = first
         if self._decode is None and self._setting.none_blank(batch):
             self._fed.add(first, len(batch))
@@ -88,7 +88,7 @@ class Command:
             self._running.write(b"\n".join(fed) + b"\n")
 
     def finish(self) -> None:
-        """As `Mapper.finish`."""
+        """Wait for the end of the command, as `Mapper.finish`."""
         self._running.finish()
         self._said.finish()
         reports = self._said.bad
@@ -98,7 +98,7 @@ class Command:
             self._report(bad)
 
     def close(self) -> None:
-        """As `Mapper.close`."""
+        """Leave nothing of the command, as `Mapper.close`."""
         self._running.close()
 
     def _check(self) -> None:
@@ -115,7 +115,8 @@ class Command:
 
 
 class Said:
-    """What a command says: a `pipes.Receiver`. `bad`: by its number on stdin, why a record is."""
+    """Takes in what a command prints and reports (`pipes.Receiver`). `bad`: by its number on stdin,
+    why a record is."""
 
     def __init__(self, printed: Callable[[bytes], None]) -> None:
         self._pass_on = printed
@@ -125,12 +126,12 @@ class Said:
         self.bad: dict[int, str] = {}
 
     def printed(self, data: bytes) -> None:
-        """As `Receiver.printed`."""
+        """Take in some of its stdout, as `Receiver.printed`."""
         self._pass_on(data)
         self._last = data[-1:]
 
     def reported(self, data: bytes) -> None:
-        """As `Receiver.reported`."""
+        """Take in reports, as `Receiver.reported`."""
         *whole, self._begun = (self._begun + data).split(b"\n")
         for line in whole:
             self._keep(line)
@@ -141,7 +142,7 @@ class Said:
             )
 
     def finish(self) -> None:
-        """It has ended: a last line of results has its end."""
+        """Check that the last line of results has its end: the command is over."""
         if self._last != b"\n":
             self._pass_on(b"\n")
         if self._begun:
@@ -175,7 +176,7 @@ class _Fed:
         self._next = -1
 
     def add(self, number: int, count: int) -> None:
-        """It was given so many records from this number on."""
+        """Note that it was given so many records from this number on."""
         if number != self._next:
             self._starts.append(number)
             self._counts.append(self.count)
@@ -183,7 +184,8 @@ class _Fed:
         self.count += count
 
     def number(self, at: int) -> int:
-        """Of the record that came as the `at`th, from 1. Raises `CommandFailed`."""
+        """Return the number of the record that came as the `at`th, from 1. Raises
+        `CommandFailed`."""
         if at > self.count:
             raise errors.CommandFailed(
                 f"the command reported record {at} as bad, but it was given {self.count}: count "

@@ -30,7 +30,8 @@ _json = msgspec.json.Encoder(enc_hook=_foreign).encode
 
 
 def encoder(*, text: bool) -> Encode:
-    """Makes a line, without its end, of a value that is not None; raises `BadResult`.
+    """Return a function that makes a line, without its end, of a value that is not None; raises
+    `BadResult`.
 
     `bytes` is the line itself, and so is `str` where `text`: the format of the input.
     """

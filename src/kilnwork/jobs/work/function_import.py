@@ -23,13 +23,14 @@ _loaded: dict[tuple[str, str | None], Function] = {}
 
 
 def import_function(mapper: filejobs.Mapper) -> Function:
-    """The function, without the decorator of a task. Raises `MapperUnusable`."""
+    """Return the function, without the decorator of a task. Raises `MapperUnusable`."""
     name = mapper.function or ""
     try:
         found = _import(name) if mapper.code is None else _load(mapper.code, mapper.environment)
     except Exception as error:
         raise errors.MapperUnusable(
-            f"the function {name} cannot be loaded: {type(error).__name__}: {error}. "
+            f"the function {name} cannot be loaded: {type(error).__name__}: "
+            f"{str(error).rstrip('.')}. "
             f"{_remedy(name, error)}"
         ) from error
     function: Function = task.function_of(found)
@@ -73,7 +74,7 @@ def _check(function: Function, name: str) -> None:
         raise errors.MapperUnusable(f"{name} is a {type(function).__name__}, not a function")
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # some builtins do not tell
+    except (ValueError, TypeError):  # some builtins have no signature
         return
     try:
         signature.bind(None)

@@ -45,7 +45,7 @@ class PerRecord:
         self._teller = record_errors.RecordErrors(out, setting.tracebacks)
 
     def take(self, first: int, batch: list[bytes]) -> None:
-        """As `Mapper.take`."""
+        """Map records, as `Mapper.take`."""
         made: list[bytes] = []
         out, passed, function, decode = (
             self._out,
@@ -70,10 +70,10 @@ class PerRecord:
         out.results(made)
 
     def finish(self) -> None:
-        """As `Mapper.finish`."""
+        """Put all results into the outputs, as `Mapper.finish`."""
 
     def close(self) -> None:
-        """As `Mapper.close`."""
+        """Leave nothing behind, as `Mapper.close`."""
 
 
 class _Waiting:
@@ -113,7 +113,7 @@ class PerBatch:
         self._waiting = _Waiting()
 
     def take(self, first: int, batch: list[bytes]) -> None:
-        """As `Mapper.take`."""
+        """Map records, as `Mapper.take`."""
         waiting, decode = self._waiting, self._decode
         for number, raw in self._setting.numbered(first, batch, self._out):
             try:
@@ -129,12 +129,12 @@ class PerBatch:
                 waiting = self._waiting
 
     def finish(self) -> None:
-        """As `Mapper.finish`."""
+        """Put all results into the outputs, as `Mapper.finish`."""
         if self._waiting.raws:
             self._call()
 
     def close(self) -> None:
-        """As `Mapper.close`."""
+        """Leave nothing behind, as `Mapper.close`."""
 
     def _call(self) -> None:
         waiting, self._waiting = self._waiting, _Waiting()
@@ -175,7 +175,7 @@ class PerBatch:
 
     def _tried(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
         """A result or an exception for each. A batch that raises is taken apart; its records are
-        read anew, lest the function has changed them."""
+        read again, lest the function has changed them."""
         if not values:
             return []
         try:

@@ -19,8 +19,8 @@ from kilnwork.kit import clock as clocks
 
 
 class MapperContext(NamedTuple):
-    """What a mapper needs to know of its part. `header`: of CSV. `reread`: gives its records again.
-    `variables`: the environment of a command."""
+    """Facts about a part that its mapper needs. `header`: of CSV. `reread`: gives its records
+    again. `variables`: the environment of a command."""
 
     setting: mapping.MapperSettings
     header: tuple[str, ...] | None
@@ -32,7 +32,7 @@ class MapperContext(NamedTuple):
 def open_mapper(
     mapper: filejobs.Mapper, out: outputs.Outputs, place: MapperContext
 ) -> mapping.Mapper:
-    """A mapper that fills `out`; close it. Raises `MapperUnusable`."""
+    """Make the mapper that fills `out`; close it. Raises `MapperUnusable`."""
     if mapper.builtin is not None:
         return _builtin(mapper.builtin, out, place)
     if mapper.function is not None:

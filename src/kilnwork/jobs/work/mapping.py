@@ -22,11 +22,11 @@ class Mapper(Protocol):
     """Takes records, fills `Outputs`. Raises whatever ends the attempt. Used by one thread."""
 
     def take(self, first: int, batch: list[bytes]) -> None:
-        """Records as they are in the file, without line ends; `first`: number of the first."""
+        """Map records as they are in the file, without line ends; `first`: number of the first."""
         ...
 
     def finish(self) -> None:
-        """There are no more: have everything in the outputs."""
+        """Put all results into the outputs: there are no more records."""
         ...
 
     def close(self) -> None:
@@ -35,9 +35,9 @@ class Mapper(Protocol):
 
 
 class MapperSettings:
-    """What mappers share. `first_line`: number of the first record of the part. `passed(number)`:
-    called now and then with the record that comes next; raises Cancelled when the attempt is to
-    end. `tracebacks`: of so many bad records the task's log gets them."""
+    """Settings that mappers share. `first_line`: number of the first record of the part.
+    `passed(number)`: called now and then with the record that comes next; raises Cancelled when the
+    attempt is to end. `tracebacks`: of so many bad records the task's log gets them."""
 
     def __init__(
         self,
@@ -54,17 +54,18 @@ class MapperSettings:
         self._skips = spec.blank is filejobs.Blank.SKIP
 
     def none_blank(self, batch: list[bytes]) -> bool:
-        """True if all of these are to be mapped, as they nearly always are."""
+        """Return whether all of these are to be mapped, as they nearly always are."""
         return not self._skips or (all(batch) and not any(map(bytes.isspace, batch)))
 
     def skips(self, raw: bytes) -> bool:
-        """Whether this one is not to be mapped."""
+        """Return whether a record is not to be mapped."""
         return self._skips and lines.is_blank(raw)
 
     def numbered(
         self, first: int, batch: list[bytes], out: outputs.Outputs
     ) -> Iterable[tuple[int, bytes]]:
-        """The records that are to be mapped, with their numbers; others are counted as skipped."""
+        """Return the records that are to be mapped, with their numbers; others are counted as
+        skipped."""
         if self.none_blank(batch):
             return enumerate(batch, first)
         found = [

@@ -44,7 +44,7 @@ class Sink:
             self._flush()
 
     def finish(self) -> filejobs.StoredFile:
-        """It is in the store now. Raises `StoreError`."""
+        """Put the file into the store. Raises `StoreError`."""
         self._flush()
         facts = self._writer.commit()
         digest = self._sha256.hexdigest()
@@ -79,7 +79,7 @@ class Outputs:
 
     @property
     def records(self) -> filejobs.Records:
-        """The counts so far."""
+        """Return the counts so far."""
         return filejobs.Records.of(self.succeeded, self.failed, self.skipped)
 
     def results(self, lines: Sequence[bytes]) -> None:
@@ -120,11 +120,11 @@ class Outputs:
                 self._errors.add(piece, 0)
 
     def finish(self) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-        """Both files are in the store now."""
+        """Put both files into the store."""
         return self._out.finish(), self.finish_errors()
 
     def finish_errors(self) -> filejobs.StoredFile | None:
-        """Only the bad records are kept; None if there are none."""
+        """Put only the bad records into the store; None if there are none."""
         return None if self._errors is None else self._errors.finish()
 
     def __enter__(self) -> Self:
@@ -137,7 +137,7 @@ class Outputs:
 
 
 def report(line: int, reason: str, raw: bytes) -> bytes:
-    """A line of the errors file.
+    """Return a line of the errors file.
 
     `raw` is the record as text; where it is no UTF-8, that is an approximation, and `base64` has
     its bytes.

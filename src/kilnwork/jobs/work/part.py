@@ -1,7 +1,7 @@
 """Maps one part of a file: `run` is the call that a part's task makes in a slot.
 
 What it leaves is a commit record; whether the task succeeded says nothing. The output has a name of
-this attempt alone, so that an attempt that was given up and goes on harms nobody: its commit comes
+this attempt alone, so that an attempt that was abandoned and goes on does no harm: its commit comes
 second and loses (`kilnwork.data.commits`). It can be repeated at any time.
 """
 
@@ -31,7 +31,7 @@ _CLOCK = clocks.SystemClock()
 def run(work: Mapping[str, Any]) -> dict[str, Any]:
     """Map a part. `work`: the JSON of a `PartWork`; returns that of the `Commit` there is now.
 
-    That of another attempt, or of somebody who cancelled, is as good. Raises what the mapper
+    That of another attempt, or of a user who cancelled, is as good. Raises what the mapper
     raised, `WorkError`, `StoreError`, and Cancelled: then nothing was committed by this attempt.
     """
     assigned = msgspec.convert(work, filejobs.PartWork)
@@ -52,7 +52,7 @@ def as_json(value: msgspec.Struct) -> dict[str, Any]:
 def mapped(
     work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
 ) -> filejobs.Commit:
-    """As `run`. `passed`: as of `mapping.MapperSettings`."""
+    """Map a part, as `run`. `passed`: as of `mapping.MapperSettings`."""
     store = opening.open_store(work.store)
     known = commits.find(store, work.part.number, work.run)
     if known is not None:
@@ -94,7 +94,7 @@ class _Done(NamedTuple):
 
 
 class _Input:
-    """The records of a part; each call reads them anew."""
+    """The records of a part; each call reads them again."""
 
     def __init__(self, work: filejobs.PartWork) -> None:
         self._work = work
@@ -154,7 +154,8 @@ def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Out
 
 
 def unused(store: port.Store, name: str) -> str:
-    """`name`, unless somebody has written there: the same attempt, before a journal was lost."""
+    """`name`, unless another process has written there: the same attempt, before a journal was
+    lost."""
     for ending in (".ndjson", ".errors"):
         try:
             store.head(name + ending)

@@ -36,7 +36,7 @@ class OutputDamaged(Exception):
 
 
 def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[PartOutput]:
-    """What parts (number, run) have left, in their order; nothing of it is read yet.
+    """Return what parts (number, run) have left, in their order; nothing of it is read yet.
 
     Raises `OutputDamaged` where a part has not succeeded.
     """
@@ -63,7 +63,8 @@ def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutpu
 
 
 def missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
-    """All parts whose outputs are not there, or have another size; their content is not read."""
+    """Return all parts whose outputs are not there, or have another size; their content is not
+    read."""
     found = []
     for number, run in parts:
         try:
@@ -102,25 +103,25 @@ class PartOutputReader:
         self._read_bytes = 0
 
     def outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
-        """The results of all, in pieces. Raises `OutputDamaged`, after the last piece of a part at
-        the latest."""
+        """Yield the results of all, in pieces. Raises `OutputDamaged`, after the last piece of a
+        part at the latest."""
         return self._pieces((each.commit, each.output) for each in found)
 
     def errors(self, found: list[PartOutput]) -> Iterator[bytes]:
-        """The bad records of all, in pieces."""
+        """Yield the bad records of all, in pieces."""
         return self._pieces((each.commit, each.errors) for each in found if each.errors is not None)
 
     def sum_of(
         self, found: list[PartOutput]
     ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-        """Of all results together, and of all bad records if there are any. Raises
+        """Return the sum of all results, and of all bad records if there are any. Raises
         `OutputDamaged`."""
         results = _summed(self.outputs(found), [each.output for each in found])
         bad = [each.errors for each in found if each.errors is not None]
         return results, _summed(self.errors(found), bad) if bad else None
 
     def check(self) -> None:
-        """Nothing is read at the moment; may raise as `passed`."""
+        """Call `passed` while nothing is read; may raise as that."""
         self._passed(self._read_bytes)
 
     def _pieces(self, files: Iterator[_File]) -> Iterator[bytes]:

@@ -51,14 +51,14 @@ _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class Receiver(Protocol):
-    """Who wants what the command says."""
+    """Takes in what the command prints and reports."""
 
     def printed(self, data: bytes) -> None:
-        """Some of its stdout."""
+        """Take in some of its stdout."""
         ...
 
     def reported(self, data: bytes) -> None:
-        """Some of what it wrote to descriptor 3."""
+        """Take in some of what it wrote to descriptor 3."""
         ...
 
 
@@ -89,7 +89,7 @@ class Piped:
             stdin, self._stdin = _pipe(theirs)
             self._stdout, stdout = _pipe(theirs, reading=True)
             self._reports, reports = _pipe(theirs, reading=True)
-            # a reading end of our own tells what the command has not read
+            # a reading end of our own shows what the command has not read
             self._unread = fcntl.fcntl(stdin, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
             try:
                 self._pid = self._start(command, environment, (stdin, stdout, reports))
@@ -141,7 +141,7 @@ class Piped:
             raise self._failure(unread)
 
     def close(self) -> None:
-        """Kill whatever is left of it, and let go of the pipes; may be repeated."""
+        """Kill whatever is left of it, and close the pipes; may be repeated."""
         if self._watch >= 0:
             os.close(self._watch)
             self._watch = -1
@@ -207,7 +207,7 @@ class Piped:
         return True
 
     def _reap(self) -> None:
-        """It has exited. Not waited for before `close`, so that nobody else gets its pid."""
+        """It has exited. Not waited for before `close`, so that no other process gets its pid."""
         self._poll.unregister(self._watch)
         try:
             found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
@@ -215,7 +215,7 @@ class Piped:
             found = None
         if found is None:
             raise errors.CommandFailed(
-                f"{self._name} is gone, and nobody can tell how it ended: was SIGCHLD ignored, or "
+                f"{self._name} is gone, and how it ended is not known: was SIGCHLD ignored, or "
                 "did something else wait for it?"
             )
         died = found.si_code != os.CLD_EXITED
@@ -226,7 +226,7 @@ class Piped:
         if code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
             if code == -signal.SIGKILL:
-                how += ": by somebody else, or by the kernel because memory was short"
+                how += ": by another process, or by the kernel because memory was short"
         elif code:
             how = f"ended with exit code {code}: what it wrote to stderr is in the task's log"
         else:
@@ -277,6 +277,6 @@ def _pipe(theirs: contextlib.ExitStack, *, reading: bool = False) -> tuple[int, 
         moved.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _ABOVE))
         os.close(end)
     theirs.callback(os.close, moved[1 if reading else 0])
-    with contextlib.suppress(OSError):  # somebody has too many large pipes already
+    with contextlib.suppress(OSError):  # the user has too many large pipes already
         fcntl.fcntl(moved[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return moved[0], moved[1]

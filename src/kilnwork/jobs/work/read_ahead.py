@@ -17,8 +17,9 @@ memory."""
 
 
 def pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
-    """Those of `source` in their order, and what it raises in its place or a little before: then
-    up to `TOGETHER_BYTES` of what preceded are missing. `aside`: one thread, where it runs."""
+    """Yield the pieces of `source` in their order, and what it raises in its place or a little
+    before: then up to `TOGETHER_BYTES` of what preceded are missing. `aside`: one thread, where it
+    runs."""
     waiting = deque(aside.submit(_next, source) for _ in range(MOST))
     while found := waiting.popleft().result():
         waiting.append(aside.submit(_next, source))

@@ -29,12 +29,12 @@ class RecordErrors:
 
 
 def reason(error: Exception) -> str:
-    """What an exception says: `KeyError: 'price' (prices.py:12)`."""
+    """Return what an exception says: `KeyError: 'price' (prices.py:12)`."""
     if isinstance(error, data_errors.BadRecord | errors.BadResult):
         return str(error)
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - anybody's __str__
+    except Exception:  # noqa: BLE001 - a user's __str__
         text = ""
     name = type(error).__name__
     return (f"{name}: {text}" if text else name) + _place(error.__traceback__)

@@ -80,7 +80,7 @@ class Watched(Protocol):
 def reduced(
     work: filejobs.ReduceWork, *, attempt: int, watched: Watched, clock: clocks.Clock
 ) -> filejobs.Reduced:
-    """As `run`."""
+    """Merge or reduce the results, as `run`."""
     store = opening.open_store(work.store)
     if commits.find(store, PART, work.run) is not None:
         return filejobs.Reduced()

@@ -181,12 +181,12 @@ def test_failed_dependency_never_lets_it_start() -> None:
 
 
 def test_it_starts_when_its_dependency_is_over() -> None:
-    told = start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
-    facts = {"dependencies": (_dependency(over=True),), "told": told}
+    hold = start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
+    facts = {"dependencies": (_dependency(over=True),), "known_hold": hold}
     decided = _decide(_job(), view=_view(job.Phase.QUEUED), **facts)
     assert decided.hold is None
-    again = _decide(_job(), view=_view(job.Phase.QUEUED), **{**facts, "told": None})
-    assert again.hold is msgspec.UNSET, "it is told once"
+    again = _decide(_job(), view=_view(job.Phase.QUEUED), **{**facts, "known_hold": None})
+    assert again.hold is msgspec.UNSET, "it is set once"
 
 
 @pytest.mark.parametrize(
@@ -263,9 +263,9 @@ def test_a_cluster_that_is_not_there_is_waited_for() -> None:
     assert handed_in.put is not None
     assert handed_in.put.hold == start_queue.Hold(reason="WaitingForCluster", message=text)
     view = _view(job.Phase.QUEUED)
-    waits = _decide(_job(), view=view, no_cluster=text, told=handed_in.put.hold)
+    waits = _decide(_job(), view=view, no_cluster=text, known_hold=handed_in.put.hold)
     assert plan.Wake("TaskCluster", "default") in waits.wakes
-    assert _decide(_job(), view=view, told=handed_in.put.hold).hold is None
+    assert _decide(_job(), view=view, known_hold=handed_in.put.hold).hold is None
 
 
 # The engine has it

@@ -16,8 +16,8 @@ def test_same_wait_counts_from_its_first_sight_whatever_its_message() -> None:
     first = waits.follow(None, shown("Placing", message="a"), now=5.0)
     again = waits.follow(first, shown("Placing", message="b"), now=9.0)
     assert again is first
-    assert waits.untold_s(again, now=9.0) == 6.0
-    assert waits.untold_s(again, now=20.0) == 0.0
+    assert waits.announce_in_s(again, now=9.0) == 6.0
+    assert waits.announce_in_s(again, now=20.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_another_wait_counts_anew(other: sync_set.SyncSetStatus) -> None:
 @pytest.mark.parametrize("phase", ["Running", "Suspended", "Succeeded", "Failed", "Killed"])
 def test_what_runs_or_is_over_waits_for_nothing(phase: str) -> None:
     assert waits.follow(None, shown(phase), now=5.0) is None
-    assert waits.untold_s(None, now=5.0) is None
+    assert waits.announce_in_s(None, now=5.0) is None
 
 
 def test_outputs_that_are_kept_are_a_wait() -> None:
@@ -43,7 +43,7 @@ def test_outputs_that_are_kept_are_a_wait() -> None:
 def test_wait_is_told_once() -> None:
     first = waits.follow(None, shown("Placing"), now=5.0)
     assert first is not None
-    assert waits.untold_s(msgspec.structs.replace(first, told=True), now=99.0) is None
+    assert waits.announce_in_s(msgspec.structs.replace(first, announced=True), now=99.0) is None
 
 
 def test_only_refused_objects_are_given_up() -> None:

@@ -45,11 +45,11 @@ def test_suspension_does_not_count_as_waiting() -> None:
 
 def test_long_wait_is_told_once_for_each_reason() -> None:
     known = known_state.KnownState("u")
-    assert known.long_wait(_waiting(), 0.0) == (False, known_state.TOLD_AFTER_S)
+    assert known.long_wait(_waiting(), 0.0) == (False, known_state.REPORT_AFTER_S)
     assert known.long_wait(_waiting(), 4.0) == (False, 6.0)
     assert known.long_wait(_waiting(), 10.0) == (True, None)
     assert known.long_wait(_waiting(), 20.0) == (False, None)
-    assert known.long_wait(_waiting("NoFreeSlot"), 21.0) == (False, known_state.TOLD_AFTER_S)
+    assert known.long_wait(_waiting("NoFreeSlot"), 21.0) == (False, known_state.REPORT_AFTER_S)
 
 
 def test_suspended_task_is_not_told_as_waiting() -> None:

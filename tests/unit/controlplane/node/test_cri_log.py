@@ -1,9 +1,11 @@
 """What a container writes becomes CRI lines, cut, rotated, and never an error."""
 
+import os
 from pathlib import Path
 
 from kilnwork.controlplane.node import cri_log
 from kilnwork.kit import clock
+from support import small_disks
 
 TIME = "2023-11-14T22:13:20.000000Z"
 
@@ -65,3 +67,28 @@ def test_an_unwritable_log_loses_lines_and_goes_on(tmp_path: Path) -> None:
     log.write("stdout", b"kept\n")
     log.close()
     assert (tmp_path / "gone" / "0.log").read_text() == f"{TIME} stdout F kept\n"
+
+
+def test_a_full_disk_is_told_once_there_is_room(tmp_path: Path) -> None:
+    with small_disks.mounted(tmp_path, mib=8) as disk:
+        log = writer(disk / "0.log")
+        log.write("stdout", b"one\n")
+        small_disks.fill(disk / "filler")
+        for _ in range(3):
+            log.write("stdout", b"two\n")
+        (disk / "filler").unlink()
+        log.write("stdout", b"three\n")
+        log.close()
+        texts = [line.split(b" ", 3)[3] for line in (disk / "0.log").read_bytes().splitlines()]
+        assert texts == [b"one", cri_log.LOST, b"three"]
+
+
+def test_output_leaves_the_room_of_the_journal(tmp_path: Path) -> None:
+    with small_disks.mounted(tmp_path, mib=8) as disk:
+        log = writer(disk / "0.log", limit=8 << 20)
+        for _ in range(9 << 4):
+            log.write("stdout", b"x" * 65535 + b"\n")
+        log.close()
+        found = os.statvfs(disk)
+        assert found.f_bavail * found.f_frsize > (8 << 20) // 40
+        assert (disk / "0.log").read_bytes().endswith(cri_log.LOST + b"\n")

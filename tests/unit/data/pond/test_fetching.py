@@ -136,7 +136,7 @@ def test_a_source_with_other_content_has_changed(
 ) -> None:
     source.files["a"] = other
 
-    with pytest.raises(errors.SourceChanged, match="pin it anew"):
+    with pytest.raises(errors.SourceChanged, match="pin it again"):
         fetch(kept, source.origin("a"))
 
     assert not kept.blobs.path(DIGEST).exists()

@@ -6,7 +6,7 @@ from kilnwork.api import attempts
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import prune_selection
 from kilnwork.kit import ids
-from support import told_calls
+from support import scripted_calls
 
 
 def an_id(number: int) -> ids.TaskId:
@@ -59,7 +59,7 @@ def test_a_task_with_many_runs_counts_once() -> None:
 
 
 def test_what_an_unfinished_task_takes_is_needed() -> None:
-    world, task = told_calls.with_call()
+    world, task = scripted_calls.with_call()
     record = world.task(task)
     record.needs, record.delegate = (an_id(7),), an_id(8)
     record.parent = attempts.AttemptRef(an_id(9), 1, 1)

@@ -247,12 +247,12 @@ CASES = {
     "deleted by a stranger": Case(
         (S.PENDING, R.POD_LOST),
         pods.made("Failed", pods.ended(143), deleted="2026-01-01T00:00:40Z", grace=30),
-        "somebody deleted Pod t-1-1",
+        "Pod t-1-1 was deleted by another client",
     ),
     "deleted unscheduled": Case(
         (S.PENDING, R.POD_LOST),
         pods.made("Pending", node="", deleted=pods.FINISHED),
-        "somebody deleted",
+        "was deleted by another client",
     ),
     "gone": Case((S.PENDING, R.POD_LOST), None, "was deleted before its end was seen"),
     "being killed": Case(
@@ -335,7 +335,7 @@ def test_a_pod_is_judged_as_the_table_says(name: str) -> None:
 def test_each_row_of_the_table_has_a_pod() -> None:
     """Others are judged by the executor (tests/integration/test_pod_tasks.py, names in
     tests/contract), and results by `sidecar` (test_sidecar.py)."""
-    elsewhere = ("no Pod", "a Pod of somebody else", "`Succeeded` with", "`Succeeded`, ")
+    elsewhere = ("no Pod", "a Pod that is not ours", "`Succeeded` with", "`Succeeded`, ")
     rows = {r for r in states.TABLE.rows if not r.seen.startswith(elsewhere)}
     judged = {case.row for case in CASES.values()}
     assert [row for row in rows if (row.state, row.reason) not in judged] == []

@@ -24,7 +24,7 @@ def price(s: int) -> int:
 
 
 BROKEN: set[str] = set()
-"""What does not work before somebody mends it."""
+"""What does not work before a user mends it."""
 
 
 def quote(s: int) -> int:
@@ -33,7 +33,7 @@ def quote(s: int) -> int:
 
 
 def check() -> bool:
-    """Fail until somebody mends it."""
+    """Fail until a user mends it."""
     if "check" in BROKEN:
         raise ValueError("it does not add up")
     return True

@@ -272,7 +272,7 @@ async def test_code_is_named_while_a_run_is_in_the_journal(tmp_path: Path) -> No
 
 
 async def test_the_next_step_is_in_the_commit_in_which_one_ends(tmp_path: Path) -> None:
-    """Whoever reads the journal at any moment sees no step that is over without the next one."""
+    """A reader of the journal sees at any moment no step that is over without the next one."""
     steps: list[Any] = [{name: {"call": "f.load"}} for name in ("one", "two", "three")]
     steps[1]["two"]["with"] = {"x": "${ one.value }"}
     async with flow_world.FlowWorld(tmp_path, {"f:load": lambda **given: 1}) as world:

@@ -21,7 +21,8 @@ _REMEDY = (
 
 
 def writing(path: Path) -> apsw.Connection:
-    """The connection that writes, to tables of the newest version. Raises `JournalUnreadable`."""
+    """Open the connection that writes, to tables of the newest version. Raises
+    `JournalUnreadable`."""
     try:
         database_marker.check_content(path)
     except database_marker.ContentLost as error:
@@ -43,7 +44,7 @@ def writing(path: Path) -> apsw.Connection:
 
 
 def reading(path: Path) -> apsw.Connection:
-    """A connection that cannot write."""
+    """Open a connection that cannot write."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(5000)
     return connection
@@ -51,7 +52,7 @@ def reading(path: Path) -> apsw.Connection:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
-    """All or nothing."""
+    """Write all that is done in the context, or nothing."""
     cursor = connection.cursor()
     cursor.execute("BEGIN IMMEDIATE")
     try:
@@ -64,7 +65,7 @@ def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
 
 
 def readable_error(path: Path, error: apsw.Error) -> errors.JournalUnreadable | None:
-    """What SQLite finds wrong with the file itself, None when it is something else."""
+    """Return what SQLite finds wrong with the file itself, None when it is something else."""
     if isinstance(error, apsw.NotADBError):
         return errors.JournalUnreadable(
             f"{path} is no journal of kilnwork; {_REMEDY.format(path.name)}"

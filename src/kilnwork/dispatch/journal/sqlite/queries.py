@@ -6,7 +6,7 @@ may be called on an event loop.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,12 @@ class Queries(row_reader.RowReader):
         with contextlib.closing(connections.reading(self._path)) as connection:
             used = (connection.execute(_SQL["blob_used"], (digest,)).get for digest in digests)
             return {digest for digest, known in zip(digests, used, strict=True) if known}
+
+    def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
+        """Over a connection of its own, as `referenced`."""
+        with contextlib.closing(connections.reading(self._path)) as connection:
+            found = (connection.execute(_SQL["blobs_of"], (task,)) for task in tasks)
+            return {(namespace, digest) for rows in found for namespace, digest in rows}
 
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
         return [model.OldRun(*found) for found in self._all("old_runs", (before, above, limit))]

@@ -15,7 +15,7 @@ UPDATE flow_run SET state = v.column1, finished = v.column2
 FROM (VALUES (?, ?, ?)) AS v WHERE flow_run.row = v.column3;
 
 -- name: update_flow_definition
--- Snapshots that were divided anew.
+-- Snapshots that were divided again.
 UPDATE flow_run SET definition = v.column1
 FROM (VALUES (?, ?)) AS v WHERE flow_run.row = v.column2;
 
@@ -25,7 +25,7 @@ INSERT INTO flow_step (run, key, record) VALUES (?, ?, ?)
 ON CONFLICT (run, key) DO UPDATE SET record = excluded.record;
 
 -- name: drop_flow_step
--- A step instance that may begin anew: run, key.
+-- A step instance that may begin again: run, key.
 DELETE FROM flow_step WHERE run = ? AND key = ?;
 
 -- name: put_flow_value

@@ -19,7 +19,7 @@ UPDATE leadership SET lease_s = max(lease_s, ?) RETURNING lease_s;
 UPDATE leadership SET identity = coalesce(identity, ?) RETURNING identity, epoch;
 
 -- name: forget_templates
--- When nobody has named any yet: those that no task uses any more.
+-- When no submitter has named any yet: those that no task uses any more.
 DELETE FROM template WHERE NOT EXISTS (
     SELECT 1 FROM task t WHERE t.template IS NOT NULL AND t.template = template.template
 );
@@ -44,8 +44,8 @@ INSERT INTO worker (worker, session, namespace, cluster, name, pod_uid, node)
 VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_task
--- A new run of a task, as it is when the batch is written. One whose id is taken by somebody else's
--- (who chose both ids must have made that so) is not kept, and harms nobody.
+-- A new run of a task, as it is when the batch is written. One whose id another submitter has taken
+-- (who chose both ids must have made that so) is not kept, and does no harm.
 INSERT INTO task ({stored}) VALUES ({stored_marks}) ON CONFLICT (task, run) DO NOTHING;
 
 -- name: update_task
@@ -89,7 +89,7 @@ INSERT OR REPLACE INTO past_attempt (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: release_task
--- The object of a task is gone: nobody follows any of its runs.
+-- The object of a task is gone: no controller follows any of its runs.
 UPDATE task SET released = 1 WHERE task = ?;
 
 -- name: use_blobs
@@ -99,6 +99,10 @@ INSERT OR IGNORE INTO blob_use (digest, user) VALUES (?, ?);
 -- name: blob_used
 -- Whether any row refers to a blob.
 SELECT EXISTS (SELECT 1 FROM blob_use WHERE digest = ?);
+
+-- name: blobs_of
+-- The blobs that the runs of a task refer to, and the namespace whose they are.
+SELECT t.namespace, u.digest FROM task t JOIN blob_use u ON u.user = t.row WHERE t.task = ?;
 
 -- name: forget_blobs
 -- After `forget_rows`: what rows ?1 to ?2 referred to.
@@ -258,7 +262,7 @@ ORDER BY f.row DESC LIMIT 1;
 
 -- name: child_states
 -- How many children of one run are in each state: ?1 parent, ?2 parent's run. A child that was
--- started anew by hand has a row without a key, which does not count.
+-- started again by hand has a row without a key, which does not count.
 SELECT state, count(*) FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL GROUP BY state;
 

@@ -1,0 +1,26 @@
+"""Records of Jobs as memory has them, for tests of what is decided about them."""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import job as api_job
+from kilnwork.jobs import index_items, model, records
+
+_SOURCES = index_items.IndexSources()
+
+
+def job(count: int = 3, *, suspend: bool = False, **template: Any) -> records.Job:
+    """Return a Job of so many indexes, none of which has begun."""
+    given = {"taskTemplate": {"command": ["true"]}, "parallelism": {"withCount": count}, **template}
+    spec = msgspec.convert({"template": given}, api_job.JobSpec)
+    assert spec.template is not None
+    definition = index_items.IndexDefinition(name="job", template=spec.template)
+    return records.Job(
+        model.JobId(bytes(16), "job"),
+        row=1,
+        namespace="ns",
+        spec=index_items.IndexSpec(name="job", suspend=suspend),
+        source=_SOURCES.new(definition),
+        created=0.0,
+    )

@@ -1,0 +1,52 @@
+"""Checks that a table of states says of its executor what the code does."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from kilnwork import executors
+from kilnwork.api import reasons
+from kilnwork.executors import state_tables
+
+R = reasons.Reason
+ROOM = Path(executors.__file__).parent
+DISPATCHER = {R.KILLED, R.UNCONFIRMED}
+"""Reasons that the dispatcher gives attempts of every executor."""
+DRIVER = {R.EXECUTOR_UNAVAILABLE, R.INTERNAL_ERROR}
+"""Reasons that `controllers.attempts` gives those of the manager's own executors."""
+OUTSIDE = {
+    R.EXECUTOR_UNAVAILABLE, R.NO_FREE_SLOT, R.WORKER_LOST, R.WORKER_STOPPING, R.DISPATCHER_AWAY,
+}  # fmt: skip
+"""Reasons that the dispatcher or `service` gives those of executors that are processes."""
+
+
+def reasons_in(pattern: str) -> Iterator[R]:
+    """Yield every reason that sources below `executors` name, tables apart."""
+    for path in sorted(ROOM.glob(pattern)):
+        if path.name == "states.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in R.__members__:
+                yield reasons.Reason[node.attr]
+
+
+def check(
+    table: state_tables.Table,
+    sources: tuple[str, ...],
+    *,
+    others: set[R],
+    unused: frozenset[R] = frozenset(),
+) -> None:
+    """The table has the reasons that `sources` and `others` give, but for those that are `unused`,
+    and no row twice; its states agree with what they count against."""
+    given = {reason for pattern in sources for reason in reasons_in(pattern)} - unused
+    assert given, "no source was read"
+    assert {row.reason for row in table.rows} == given | others | DISPATCHER
+    assert len(set(table.rows)) == len(table.rows)
+    for row in table.rows:
+        if row.counts is state_tables.Counts.LOSS:
+            assert row.state == "Pending", row
+        if row.counts in (state_tables.Counts.FAILURE, state_tables.Counts.FINAL):
+            assert row.state == "Failed", row
+        if row.state == "Failed":
+            assert row.counts, row

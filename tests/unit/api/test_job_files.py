@@ -1,0 +1,29 @@
+"""Addresses of directories of file jobs."""
+
+import pytest
+
+from kilnwork.api import job_files
+
+
+@pytest.mark.parametrize(
+    ("uri", "found"),
+    [
+        ("kiln:f-1", ("f-1", "results")),
+        ("kiln:f-1/parts", ("f-1", "parts")),
+        ("kiln:a%20b/input/", ("a b", "input")),
+    ],
+)
+def test_parse_uri(uri: str, found: tuple[str, str]) -> None:
+    assert job_files.parse_uri(uri) == found
+
+
+@pytest.mark.parametrize("uri", ["kiln:", "kiln:/", "kiln:f-1/output", "kiln:f-1/parts/7"])
+def test_an_invalid_uri_is_refused(uri: str) -> None:
+    with pytest.raises(ValueError, match=r"kiln:|directories"):
+        job_files.parse_uri(uri)
+
+
+def test_a_uri_reads_back() -> None:
+    made = job_files.JobDirectory("a/b c", "errors")
+    assert made.uri == "kiln:a%2Fb%20c/errors"
+    assert job_files.of_path("f-1/errors", "x").uri == "kiln:f-1/errors"

@@ -1,0 +1,39 @@
+"""Where clients find the manager, and the message when they do not reach it."""
+
+import pytest
+
+from kilnwork.api import manager
+
+
+def test_home() -> None:
+    assert manager.home({}) == "kilnwork-system"
+    assert manager.home({"KILN_MANAGER_NAMESPACE": ""}) == "kilnwork-system"
+    assert manager.home({"KILN_MANAGER_NAMESPACE": "ops"}) == "ops"
+
+
+def test_the_path_of_the_proxy_is_quoted() -> None:
+    path = manager.proxy_path("a/b")
+    assert path == "/api/v1/namespaces/a%2Fb/services/https:kilnwork:https/proxy"
+
+
+def test_a_token_is_for_the_manager_alone() -> None:
+    spec = manager.token_request()["spec"]
+    assert spec == {"audiences": ["kilnwork.dev"], "expirationSeconds": 3600}
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (404, "no manager is installed in namespace ops"),
+        (503, "is not ready: said"),
+        (403, "you may not reach the manager"),
+        (401, "does not accept the token"),
+        (0, "cannot be used: said"),
+    ],
+)
+def test_obstacle(status: int, text: str) -> None:
+    assert text in manager.obstacle(status, "said", home="ops")
+
+
+def test_the_default_absence_is_within_its_bounds() -> None:
+    assert manager.MIN_ABSENCE_S < manager.ABSENCE_S < manager.MAX_ABSENCE_S

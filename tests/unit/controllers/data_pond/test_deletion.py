@@ -1,0 +1,85 @@
+"""The deletion of a DataPond waits for leases, then for agents, but not for ever."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import data_pond, meta, pod, pond_messages, reasons
+from kilnwork.controllers.data_pond import deletion, model, pond_state
+from kilnwork.kit import clock
+
+NOW = clock.ManualClock().wall()
+
+
+def state(**removed: bool) -> pond_state.PondState:
+    """A pond whose data is being removed; `removed`: whether that is done, by node."""
+    made = pond_state.PondState("quant", "lake", time=clock.ManualClock())
+    for node, done in removed.items():
+        report = pond_messages.Report(session="s", sequence=1, store="x", removed=done)
+        made.take_report(node, report)
+    return made
+
+
+def on_node(node: str) -> pod.Pod:
+    return pod.Pod(metadata=meta.ObjectMeta(name=node), spec=pod.PodSpec(node_name=node))
+
+
+def decide(known: pond_state.PondState | None, *pods: pod.Pod, **more: Any) -> deletion.Deletion:
+    given = {"refused": False, "now": NOW, **more}
+    return deletion.decide(known, pods, **given)
+
+
+def test_leases_of_sets_delay_it() -> None:
+    known = state(n1=False)
+    wanted = model.WantedSnapshot(name="m", digest="d")
+    known.want("risk-g1", nodes=None, snapshots=[wanted])
+    decided = decide(known)
+    assert (decided.reason, decided.remove) == (reasons.PondReason.LEASES_HELD, False)
+    known.remove()
+    assert decide(known).remove, "once begun it goes on"
+
+
+def test_it_is_over_when_all_agents_have_removed_their_data() -> None:
+    known = state(n1=True, n2=False)
+    known.remove()
+    decided = decide(known, on_node("n1"))
+    assert (decided.remove, decided.over) == (True, False)
+    assert "n2" in decided.message
+    done = decide(state(n1=True), on_node("n1"))
+    assert (done.remove, done.over, done.left) == (False, True, ())
+
+
+def test_a_pod_without_a_report_is_waited_for() -> None:
+    assert not decide(state(), on_node("n1")).over
+    assert decide(None).over
+
+
+@pytest.mark.parametrize(("passed_s", "over"), [(0, False), (299, False), (300, True)])
+def test_nodes_that_are_away_are_waited_for_some_minutes(passed_s: float, *, over: bool) -> None:
+    known = state()
+    known.remove()
+    decided = decide(known, on_node("n1"), now=NOW + passed_s)
+    assert decided.over is over
+    assert decided.left == (("n1",) if over else ())
+    assert decided.again_s == 300 - passed_s
+
+
+def test_it_is_over_when_no_agent_can_be_made_and_none_is_live() -> None:
+    assert decide(state(), on_node("n1"), refused=True).over
+    assert not decide(state(n1=False), on_node("n1"), refused=True).over
+
+
+def test_only_a_deleted_pond_with_the_finalizer_is_closing() -> None:
+    def pond(*finalizers: str, deleted: str | None) -> data_pond.DataPond:
+        metadata = meta.ObjectMeta(name="p", finalizers=finalizers, deletion_timestamp=deleted)
+        return data_pond.DataPond(metadata=metadata, spec=data_pond.DataPondSpec())
+
+    assert deletion.is_closing(pond(deletion.FINALIZER, deleted="2026-01-01T00:00:00Z"))
+    assert not deletion.is_closing(pond("other", deleted="2026-01-01T00:00:00Z"))
+    assert not deletion.is_closing(pond(deletion.FINALIZER, deleted=None))
+
+
+def test_a_directory_is_data() -> None:
+    assert deletion.has_data(state(n1=False))
+    assert not deletion.has_data(state())
+    assert not deletion.has_data(None)

@@ -1,0 +1,59 @@
+"""Only the token in the pond's own Secret makes a client an agent."""
+
+import asyncio
+import base64
+
+import pytest
+
+from kilnwork.api import data_pond, meta
+from kilnwork.controllers import caches, errors
+from kilnwork.controllers.data_pond import pods, verifier
+
+OWNER = meta.OwnerReference(
+    api_version="v1", kind="DataPond", name="lake", uid="u1", controller=True
+)
+TOKEN = base64.b64encode(b"secret").decode()
+
+
+def known(
+    *, token: str | None = TOKEN, uid: str = "u1", deleted: str | None = None
+) -> verifier.PondVerifier:
+    made = caches.Caches()
+    metadata = meta.ObjectMeta(name="lake", namespace="quant", uid=uid, deletion_timestamp=deleted)
+    made.ponds.put(data_pond.DataPond(metadata=metadata, spec=data_pond.DataPondSpec()))
+    if token is not None:
+        named = meta.ObjectMeta(
+            name=pods.secret_name("lake"), namespace="quant", owner_references=(OWNER,)
+        )
+        made.secrets.put(caches.Secret(metadata=named, data={"token": token}))
+    done = asyncio.Event()
+    done.set()
+    return verifier.PondVerifier(made, synced=[done])
+
+
+@pytest.mark.parametrize(
+    ("credential", "good"), [("secret", True), ("Secret", False), ("", False), (TOKEN, False)]
+)
+async def test_the_token_decides(credential: str, *, good: bool) -> None:
+    assert await known().verify("quant", "lake", credential) is good
+
+
+async def test_an_unknown_pond_has_no_agents() -> None:
+    assert not await known().verify("quant", "sea", "secret")
+
+
+@pytest.mark.parametrize("token", ["", "no base64!"])
+async def test_a_broken_secret_lets_no_client_in(token: str) -> None:
+    assert not await known(token=token).verify("quant", "lake", "")
+
+
+async def test_a_secret_of_an_earlier_pond_does_not_count() -> None:
+    with pytest.raises(errors.NotYet):
+        await known(uid="u2").verify("quant", "lake", "secret")
+    with pytest.raises(errors.NotYet):
+        await known(token=None).verify("quant", "lake", "secret")
+
+
+async def test_a_pond_without_finalizer_is_gone_when_it_is_deleted() -> None:
+    deleted = known(deleted="2026-01-01T00:00:00Z")
+    assert not await deleted.verify("quant", "lake", "secret")

@@ -1,0 +1,109 @@
+"""Which members of a gang start where."""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import pod, sync_set_validation
+from kilnwork.controllers.gangs import capacity, gang_placement, members, port
+
+GATE = {"name": sync_set_validation.GATE}
+
+
+def node(name: str, cpu: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": {},
+        "status": {
+            "allocatable": {"cpu": str(cpu), "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def raw(name: str, cpu: int = 1, **spec: Any) -> dict[str, Any]:
+    container = {"name": "worker", "resources": {"requests": {"cpu": str(cpu)}}}
+    return {
+        "metadata": {"name": name, "namespace": "n", "uid": f"u-{name}", "resourceVersion": "7"},
+        "spec": {"containers": [container], "schedulingGates": [GATE], **spec},
+        "status": {},
+    }
+
+
+def spec(**more: Any) -> port.GangSpec:
+    given: dict[str, Any] = {
+        "namespace": "n",
+        "name": "risk",
+        "uid": "u",
+        "generation": 1,
+        "groups": (),
+        "wait_s": 60.0,
+        "requeue": True,
+        **more,
+    }
+    return port.GangSpec(**given)
+
+
+def gang(*pods: dict[str, Any], required: int) -> tuple[members.Group, ...]:
+    group = port.GroupSpec(name="g", cluster="c", replicas=len(pods), min=required)
+    seen = tuple(msgspec.convert(one, pod.Pod) for one in pods)
+    return (members.Group(spec=group, cluster=None, pods=seen),)
+
+
+def going(cpu: int, count: int, *, required: int, **more: Any) -> list[str]:
+    """Names of those that start, of `count` members on a node of `cpu` cores."""
+    pods = [raw(f"p{n}") for n in range(count)]
+    room = capacity.Room(nodes=(node("n1", cpu),), pods=tuple(pods))
+    groups = gang(*pods, required=required)
+    placement, waiting = gang_placement.place(spec(**more), groups, room)
+    chosen = gang_placement.choose_going(spec(**more), groups, placement, waiting)
+    return [member.name for member in chosen]
+
+
+def test_all_required_members_start_or_none() -> None:
+    assert going(3, 3, required=3) == ["p0", "p1", "p2"]
+    assert going(2, 3, required=3) == []
+
+
+def test_optional_members_start_where_there_is_room() -> None:
+    assert going(2, 3, required=2) == ["p0", "p1"]
+    assert going(1, 3, required=2) == []
+
+
+def test_once_the_flow_runs_each_starts_alone() -> None:
+    assert going(1, 3, required=3, running_since=1.0) == ["p0"]
+
+
+def test_would_fit_counts_no_running_pod() -> None:
+    pods = [raw("p0"), raw("p1")]
+    busy = raw("x", cpu=2, nodeName="n1") | {"status": {"phase": "Running"}}
+    busy["spec"].pop("schedulingGates")
+    room = capacity.Room(nodes=(node("n1", 2),), pods=(*pods, busy))
+    groups = gang(*pods, required=2)
+    placement, waiting = gang_placement.place(spec(), groups, room)
+    assert gang_placement.choose_going(spec(), groups, placement, waiting) == []
+    assert gang_placement.would_fit(spec(), groups, room)
+    large = raw("p0", cpu=3)
+    alone = capacity.Room(nodes=room.nodes, pods=(large,))
+    assert not gang_placement.would_fit(spec(), gang(large, required=1), alone)
+
+
+def test_the_patch_opens_our_gate_alone() -> None:
+    given = raw("p0", schedulingGates=[{"name": "other"}, GATE])
+    member = capacity.Member("p0", "g", given, None, {}, frozenset({2, 0}))
+    room = capacity.Room(nodes=(node("n1", 2),), pods=())
+    patch = gang_placement.opening_patch(spec(), member, room, now=12.5)
+    assert patch["spec"] == {"schedulingGates": [{"name": "other"}]}
+    assert patch["metadata"]["resourceVersion"] == "7"
+    assert patch["metadata"]["annotations"][members.OPENED_ANNOTATION] == "12.500"
+
+
+def test_a_member_needs_a_node_with_all_of_its_portions() -> None:
+    held = {"g": {"n1": frozenset({0, 1}), "n2": frozenset({1})}}
+    data = port.DataPlaces(ready=frozenset({"n3"}), held=held)
+    whole = capacity.Member("p0", "g", raw("p0"), None, {}, frozenset({0, 1}))
+    part = capacity.Member("p0", "g", raw("p0"), None, {}, frozenset({1}))
+    plain = capacity.Member("p0", "g", raw("p0"), None, {})
+    assert gang_placement.nodes_with_data(data, whole) == {"n1"}
+    assert gang_placement.nodes_with_data(data, part) == {"n1", "n2"}
+    assert gang_placement.nodes_with_data(data, plain) == {"n3"}

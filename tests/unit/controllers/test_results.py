@@ -1,0 +1,49 @@
+"""Results in statuses: small JSON with its value, everything with its digest."""
+
+import hashlib
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.controllers import results
+
+
+def of(data: bytes, media_type: str = attempts.JSON) -> Any:
+    return results.in_status(attempts.Payload(media_type, data))
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"null", None),
+        (b'{"a": [1, 1.5]}', {"a": [1, 1.5]}),
+        (b"9223372036854775807", 2**63 - 1),
+        (b"9223372036854775808", msgspec.UNSET),
+        (b'{"a": [-9223372036854775809]}', msgspec.UNSET),
+        (b"[" * 900 + b"]" * 900, msgspec.UNSET),
+        (b'"' + b"x" * (8 * 1024 - 2) + b'"', "x" * (8 * 1024 - 2)),
+        (b'"' + b"x" * (8 * 1024 - 1) + b'"', msgspec.UNSET),
+    ],
+)
+def test_the_value_is_there_if_it_is_small_json(data: bytes, value: Any) -> None:
+    found = of(data)
+    assert found.value == value
+    assert found.size_bytes == len(data)
+    assert found.digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def test_bytes_have_no_value() -> None:
+    assert of(b"1", "application/octet-stream").value is msgspec.UNSET
+
+
+def test_a_blob_is_named() -> None:
+    found = results.in_status(attempts.Payload(attempts.JSON, b"", b"\1" * 32, 70_000))
+    assert found is not None
+    assert (found.digest, found.size_bytes) == ("sha256:" + "01" * 32, 70_000)
+    assert found.value is msgspec.UNSET
+
+
+def test_no_result() -> None:
+    assert results.in_status(None) is None

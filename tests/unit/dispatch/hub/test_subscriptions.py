@@ -1,0 +1,71 @@
+"""Subscribers hear of the changes of their tasks, once those are stored."""
+
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import subscriptions
+from support import scripted_calls, told_views
+
+_S = api_task.State
+
+
+def test_subscribers_hear_of_their_tasks_until_they_leave() -> None:
+    world = scripted_calls.World(slots=0)
+    world.driver()
+    world.define(scripted_calls.spec())
+    one, two = world.submit(2)
+    batch = world.memory.batch
+    world.memory.mark(world.task(one))
+    world.memory.mark(world.task(two))
+    heard: list[subscriptions.Change] = []
+    every = subscriptions.Subscriptions()
+    stop = every.follow({one}, heard.extend)
+    every.follow(set(), heard.extend)
+    every.publish(batch)
+    assert [change.task for change in heard] == [one]
+    stop()
+    every.publish(batch)
+    assert len(heard) == 1
+
+
+def test_an_end_is_published_with_its_batch_alone() -> None:
+    world, task = scripted_calls.with_call(slots=0)
+    record, batch = world.task(task), world.memory.batch
+    world.memory.mark(record)
+    record.state = _S.SUCCESS
+    assert subscriptions.of_batch(batch, {task}) == []
+    batch.finals.append(record)
+    (change,) = subscriptions.of_batch(batch, {task})
+    assert change.over
+
+
+def test_states_of_a_change() -> None:
+    for state in _S:
+        change = subscriptions.of_view(told_views.waiting(state=state))
+        assert change.over is state.final
+        assert change.active is (state in (_S.STAGING, _S.RUNNING, _S.KILLING))
+
+
+def test_a_view_and_a_record_say_the_same() -> None:
+    view = told_views.running(attempt=3, unstarted=1, failures=1, losses=2)
+    change = subscriptions.of_view(view)
+    assert (change.attempt, change.failures, change.losses, change.worker) == (2, 1, 2, "w-0")
+    world, task = scripted_calls.with_call(slots=1)
+    of_record = subscriptions.of_record(world.task(task))
+    assert (of_record.attempt, of_record.worker, of_record.parent) == (1, "w1", False)
+
+
+def test_what_is_over_or_unknown_is_not_in_memory() -> None:
+    world, task = scripted_calls.with_call(slots=0)
+    record = world.task(task)
+    assert [one.task for one in subscriptions.of_memory([record, None])] == [task]
+    record.state = _S.KILLED
+    assert subscriptions.of_memory([record]) == []
+
+
+def test_a_task_that_cannot_be_has_failed() -> None:
+    spec = api_task.TaskSpec(command=("true",), run=3)
+    submission = model.Submission(
+        task=scripted_calls.task_id(1), namespace="ns", name="t", spec=spec
+    )
+    change = subscriptions.refused(submission, "too large")
+    assert (change.run, change.state, change.message) == (3, _S.FAILED, "too large")

@@ -1,0 +1,36 @@
+"""Secrets as directories: a file for each key, hidden files and ConfigMaps left out."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import variables
+from kilnwork.dispatch import secret_files
+
+
+def source(name: str, kind: str = "Secret") -> variables.VariableSource:
+    return variables.VariableSource(kind, name)
+
+
+async def test_each_file_is_a_key(tmp_path: Path) -> None:
+    db = tmp_path / "db"
+    (db / "deep").mkdir(parents=True)
+    (db / "token").write_bytes(b"x\xff")
+    (db / "..data").write_bytes(b"of Kubernetes")
+    files = secret_files.SecretFiles(tmp_path)
+    assert await files.read("ns", source("db")) == {"token": b"x\xff"}
+    assert await files.read("other", source("db")) == {"token": b"x\xff"}
+
+
+async def test_what_is_not_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    files = secret_files.SecretFiles(tmp_path)
+    assert await files.read("ns", source("missing")) is None
+    assert await files.read("ns", source("file")) is None
+    assert await files.read("ns", source("file", "ConfigMap")) is None
+
+
+async def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "db").symlink_to("db")
+    with pytest.raises(secret_files.SecretsUnreadable, match="Secret db: "):
+        await secret_files.SecretFiles(tmp_path).read("ns", source("db"))

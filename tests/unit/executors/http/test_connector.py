@@ -1,0 +1,50 @@
+"""Which addresses of a host are connected to."""
+
+import ipaddress
+
+import aiohttp
+import pytest
+import yarl
+
+from kilnwork.executors.http import connector
+from kilnwork.kit import egress
+
+LOOPBACK = egress.Allowance(ipaddress.ip_network("127.0.0.0/8"), None)
+
+
+async def test_addresses_that_are_refused_are_dropped() -> None:
+    resolver = connector.GuardedResolver(egress.Policy())
+    with pytest.raises(connector.AddressRefused, match=r"^localhost: "):
+        await resolver.resolve("localhost", 80)
+
+
+async def test_addresses_that_are_allowed_are_given_as_numbers() -> None:
+    resolver = connector.GuardedResolver(egress.Policy(allowed=[LOOPBACK]))
+    found = await resolver.resolve("127.0.0.1", 8080)
+    assert [(one["host"], one["port"]) for one in found] == [("127.0.0.1", 8080)]
+    assert found[0]["hostname"] == "127.0.0.1"
+
+
+def test_a_refused_address_is_an_os_error() -> None:
+    """So that aiohttp handles it as one of its own."""
+    assert issubclass(connector.AddressRefused, OSError)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://[::1]:1/", "http://169.254.1.1/"])
+async def test_an_address_in_the_url_is_checked_though_it_is_not_resolved(url: str) -> None:
+    guarded = connector.GuardedConnector(egress.Policy(), shared=True)
+
+    class Exchange:
+        def named(self) -> None:
+            raise AssertionError("it is an address")
+
+        async def connected(self, connection: aiohttp.connector.Connection) -> None:
+            raise AssertionError("it must not be connected to")
+
+    token = connector.current.set(Exchange())
+    try:
+        async with aiohttp.ClientSession(connector=guarded) as session:
+            with pytest.raises(aiohttp.ClientOSError, match="may not reach"):
+                await session.get(yarl.URL(url))
+    finally:
+        connector.current.reset(token)

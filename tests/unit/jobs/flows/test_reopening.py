@@ -1,0 +1,49 @@
+"""What runs again of a run that failed: jobs in their next run; what had nothing begins again."""
+
+import pytest
+
+from kilnwork.jobs.flows import model, records, reopening
+from support import flow_world
+
+FLOW = {"do": [{"load": {"call": "f.load"}}, {"price": {"call": "f.price"}}]}
+_S = model.InstanceState
+
+
+@pytest.fixture
+def run() -> records.Run:
+    made = records.Run(flow_world.new(FLOW), records.RunState(started=0.0), row=1)
+    for key, state, job in (
+        ("load", _S.SUCCEEDED, True),
+        ("price", _S.FAILED, True),
+        ("price.inner", _S.KILLED, False),
+        ("load.part", _S.FAILED, True),
+        ("catch[0].mail", _S.SUCCEEDED, True),
+        ("finally.clean", _S.SUCCEEDED, True),
+    ):
+        made.put(records.Record(key=key, state=state, started=0.0, finished=1.0, job=job))
+    return made
+
+
+def test_failed_jobs_go_on_in_their_next_run(run: records.Run) -> None:
+    found = reopening.find(run, lambda key: 4)
+    assert found.again == {"price": 5}
+    assert found.restarted == ("price.inner", "catch[0].mail", "finally.clean")
+
+
+def test_what_has_no_job_any_more_begins_again(run: records.Run) -> None:
+    found = reopening.find(run, lambda key: None)
+    assert found.again == {}
+    assert "price" in found.restarted
+
+
+def test_a_run_goes_on_with_that(run: records.Run) -> None:
+    run.update(phase=model.Phase.FAILED, reason="StepFailed", stage=records.Stage.OVER)
+    run.ends["price"] = records.JobEnd(succeeded=False)
+    reopening.begin(run, reopening.find(run, lambda key: 1), run_number=2, now=9.0)
+    assert list(run.records) == ["load", "price", "load.part"]
+    again = run.records["price"]
+    assert (again.state, again.started, again.finished) == (_S.RUNNING, 9.0, None)
+    assert (again.job_run, again.open) == (2, True)
+    assert (run.state.run, run.state.resumed, run.state.reason) == (2, 9.0, "")
+    assert run.state.phase is model.Phase.RUNNING
+    assert run.ends == {}

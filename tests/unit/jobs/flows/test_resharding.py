@@ -1,0 +1,45 @@
+"""Snapshots may be divided again until a step has named them."""
+
+import pytest
+
+from kilnwork.jobs.flows import model, records, resharding
+from support import flow_world
+
+FLOW = {
+    "do": [
+        {"price": {"each": "s", "of": "data.trades", "call": "f.price", "with": {"s": "${ s }"}}},
+        {"rates": {"each": "r", "of": "data.rates", "call": "f.rate", "with": {"r": "${ r }"}}},
+    ]
+}
+
+
+@pytest.fixture
+def run() -> records.Run:
+    new = flow_world.new(FLOW, data={"trades": [1, 2], "rates": [1]})
+    return records.Run(new, records.RunState(started=0.0), row=1)
+
+
+def begin(run: records.Run, step: str) -> None:
+    state = model.InstanceState.RUNNING
+    run.put(records.Record(key=step, state=state, started=0.0))
+
+
+def test_what_a_step_has_named_stays(run: records.Run) -> None:
+    assert resharding.named_snapshots(run) == frozenset()
+    begin(run, "price")
+    assert resharding.named_snapshots(run) == {"trades"}
+    divided = resharding.divided(run, {"trades": [7], "rates": [8, 9]})
+    assert divided.snapshots["trades"].shards == [1, 2]
+    assert divided.snapshots["rates"].shards == [8, 9]
+
+
+def test_nothing_changes_without_need(run: records.Run) -> None:
+    assert resharding.divided(run, {}) is run.new
+    assert resharding.divided(run, {"trades": [1, 2], "unknown": [1]}) is run.new
+
+
+def test_a_snapshot_without_shards_gets_none(run: records.Run) -> None:
+    bare = model.SnapshotRef(name="trades", digest="d")
+    run.redefine(flow_world.new(FLOW, data={"rates": [1]}))
+    run.new.snapshots["trades"] = bare
+    assert resharding.divided(run, {"trades": [1]}) is run.new

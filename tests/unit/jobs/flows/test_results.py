@@ -1,0 +1,113 @@
+"""Results of a step's tasks: from memory or the journal, and why they cannot be used."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.jobs import items, model, records, task_hub
+from kilnwork.jobs.flows import results, step_inputs, step_items, tables
+from kilnwork.kit import ids
+
+CALL = api_task.TaskTemplate(call=api_task.Call(function="f:f"))
+
+
+def payload(data: bytes, media_type: str = attempts.JSON, **more: Any) -> attempts.Payload:
+    return attempts.Payload(media_type, data, **more)
+
+
+class Hub:
+    """Results of tasks, as the journal has them. `known`: whether it has others too."""
+
+    def __init__(self) -> None:
+        self.found: dict[ids.TaskId, attempts.Payload] = {}
+        self.known = True
+
+    def result(self, task: ids.TaskId) -> attempts.Payload | None:
+        return self.found.get(task)
+
+    def knows(self, task: ids.TaskId) -> bool:
+        return self.known
+
+
+class Step:
+    """A step that is over, with so many items; 0: one task."""
+
+    def __init__(self, count: int = 0) -> None:
+        variable, many = ("s", (msgspec.Raw(b"1"),) * count) if count else ("", ())
+        work = step_inputs.StepWork(
+            name="s", template=CALL, variable=variable, items=many, wanted=True
+        )
+        sources = step_items.StepSources(Path("none"), lambda task: None)
+        source = sources.new(work)
+        self.job = records.Job(
+            model.JobId(bytes(16), "j"), row=1, namespace="ns", created=0.0, source=source,
+            spec=sources.spec(b'{"name":"s"}'),
+        )  # fmt: skip
+        self.hub = Hub()
+        self.results = results.StepResults(
+            self.job,
+            cast("task_hub.TaskHub", self.hub),
+            kept=tables.FlowTables(lambda name, *values: [], Path("none")),
+            keep=lambda key, data: None,
+        )
+
+    def succeed(self, number: int, result: attempts.Payload | None) -> None:
+        self.job.items.set(number + 1, items.ItemState.SUCCEEDED)
+        if result is not None:
+            self.hub.found[task_hub.task_id(bytes(16), number + 1)] = result
+
+    def read(self) -> str:
+        """Why the results cannot be used."""
+        while self.results.read_more():
+            continue
+        return self.results.trouble
+
+
+def test_a_single_task_has_a_value_and_items_have_a_list() -> None:
+    one, many = Step(), Step(3)
+    one.succeed(0, payload(b"7"))
+    many.succeed(0, payload(b"1"))
+    many.succeed(2, payload(b"3"))
+    assert (one.read(), one.results.value) == ("", b"7")
+    assert (many.read(), many.results.value) == ("", b"[1,null,3]")
+
+
+def test_many_are_read_in_portions() -> None:
+    step = Step(results.READS + 1)
+    assert step.results.read_more()
+    assert not step.results.read_more()
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (payload(b"x", "application/x-pickle"), "is application/x-pickle, and other steps read"),
+        (payload(b"", digest=b"d" * 32, size=results.MAX_BYTES + 1), "has "),
+        (payload(b"", digest=b"d" * 32, size=9), "cannot be read: "),
+    ],
+)
+def test_what_cannot_be_used_says_why(result: attempts.Payload, why: str) -> None:
+    step = Step(2)
+    step.succeed(1, result)
+    assert step.read().startswith(f"the result of shard 1 {why}")
+
+
+def test_all_together_must_not_be_too_large() -> None:
+    step = Step(2)
+    for number in range(2):
+        step.succeed(number, payload(b"7" * (results.MAX_BYTES // 2 + 1)))
+    assert step.read() == results.TOO_LARGE
+
+
+def test_a_result_that_the_journal_has_dropped_is_missed() -> None:
+    step = Step()
+    step.succeed(0, None)
+    assert step.read() == ""
+    step = Step()
+    step.succeed(0, None)
+    step.hub.known = False
+    assert "is in the journal no more" in step.read()

@@ -1,0 +1,63 @@
+"""What the names in expressions mean at one place of a flow."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import expressions
+from kilnwork.jobs.flows import model, records, scope
+from support import flow_world
+
+FLOW = {"params": {"rate": 2}, "do": [{"load": {"call": "f.load"}}]}
+_S = model.InstanceState
+
+
+@pytest.fixture
+def run() -> records.Run:
+    new = flow_world.new(FLOW, data={"trades": [1, 2]}, params={"rate": 3})
+    made = records.Run(new, records.RunState(started=0.0), row=1)
+    counts = model.Counts(total=2, succeeded=1)
+    made.put(records.Record(key="load", state=_S.SUCCEEDED, started=0.0, counts=counts))
+    made.keep_value("load", b"[7]")
+    return made
+
+
+def look(run: records.Run, root: str, member: str | None = None) -> Any:
+    return scope.Scope(run, {"load": "load"}).lookup(expressions.Name(root, member))
+
+
+def test_names_of_a_run(run: records.Run) -> None:
+    assert look(run, "params", "rate") == 3
+    assert (look(run, "set", "name"), look(run, "set", "generation")) == ("flow", 1)
+    assert look(run, "data", "trades")["shards"] == 2
+    with pytest.raises(expressions.ExpressionError, match=r"needs data\.rates"):
+        look(run, "data", "rates")
+
+
+def test_names_of_a_step(run: records.Run) -> None:
+    assert look(run, "load", "value") == [7]
+    assert look(run, "load", "state") == "Succeeded"
+    assert look(run, "load", "counts")["succeeded"] == 1
+
+
+def test_a_step_that_did_not_run_has_a_state_and_no_value(run: records.Run) -> None:
+    run.put(records.Record(key="load", state=_S.SKIPPED, started=0.0))
+    assert look(run, "load", "state") == "Skipped"
+    with pytest.raises(scope.SkippedStep):
+        look(run, "load", "value")
+    run.drop("load")
+    assert look(run, "load", "state") == "Waiting"
+    with pytest.raises(scope.SkippedStep):
+        look(run, "other", "value")
+
+
+def test_an_error_is_there_once_the_run_has_failed(run: records.Run) -> None:
+    assert look(run, "error", "reason") is None
+    run.update(phase=model.Phase.FAILED, step="load", reason="StepFailed", message="1 of 2")
+    assert look(run, "error", "reason") == "StepFailed"
+    assert look(run, "error") == {"step": "load", "reason": "StepFailed", "message": "1 of 2"}
+
+
+def test_more_steps_come_into_sight(run: records.Run) -> None:
+    inner = scope.Scope(run, {}).with_steps({"again": "load"})
+    assert inner.lookup(expressions.Name("again", "value")) == [7]

@@ -1,0 +1,50 @@
+"""What a step runs: items, inputs and template from the values so far."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.jobs.flows import records, scope, step_inputs, step_work, views
+from support import flow_world
+
+FLOW = {
+    "params": {"list": [1, 2], "number": 7},
+    "do": [
+        {"one": {"call": "f.one", "with": {"n": "${ params.number }"}}},
+        {"shards": {"each": "s", "of": "data.trades", "call": "f.s", "with": {"s": "${ s }"}}},
+        {"listed": {"each": "n", "of": "params.list", "call": "f.n", "with": {"n": "${ n }"}}},
+        {"odd": {"each": "n", "of": "params.number", "call": "f.n", "with": {"n": "${ n }"}}},
+    ],
+}
+
+
+def work(step: str, data: dict[str, list[Any]] | None = None, **more: Any) -> step_inputs.StepWork:
+    run = records.Run(flow_world.new(FLOW, data=data, **more), records.RunState(started=0), row=1)
+    return step_work.make(run, step, views.nodes(run.program)[step], scope.Scope(run, {}))
+
+
+def test_a_step_without_items_has_one_task() -> None:
+    made = work("one")
+    assert (made.size, bytes(made.shared["n"])) == (1, b"7")
+    assert made.template.cluster_name == "flow-g1-workers"
+
+
+@pytest.mark.parametrize(("step", "items"), [("shards", [b"5", b"6"]), ("listed", [b"1", b"2"])])
+def test_items_are_shards_or_a_list(step: str, items: list[bytes]) -> None:
+    made = work(step, {"trades": [5, 6]})
+    assert [bytes(item) for item in made.items] == items
+    assert made.size == 2
+
+
+def test_what_is_no_list_fails_the_step() -> None:
+    with pytest.raises(step_work.StepFailure, match="of: gives int, and a list is needed"):
+        work("odd")
+    with pytest.raises(step_work.StepFailure, match="snapshot trades has no shards"):
+        work("shards")
+
+
+def test_portions_are_those_of_the_group_that_reads_them() -> None:
+    data, portions = {"trades": [5, 6]}, {"workers": 2}
+    assert work("shards", data, portions=portions).portions == 0
+    assert work("shards", data, portions=portions, by_shard=("trades",)).portions == 2
+    assert work("listed", data, portions=portions, by_shard=("trades",)).portions == 0

@@ -1,0 +1,44 @@
+"""Views of runs: steps in the order of the flow, with what runs now."""
+
+import pytest
+
+from kilnwork.jobs.flows import model, records, views
+from support import flow_world
+
+FLOW = {"do": [{"load": {"call": "f.load"}}, {"price": {"call": "f.price"}}]}
+_S = model.InstanceState
+
+
+@pytest.fixture
+def run() -> records.Run:
+    made = records.Run(flow_world.new(FLOW), records.RunState(started=0.0, version=5), row=1)
+    counts = model.Counts(total=4, succeeded=3, failed=1)
+    made.put(records.Record(key="load", state=_S.FAILED, started=0.0, reason="R", counts=counts))
+    return made
+
+
+def test_all_steps_are_shown_in_order(run: records.Run) -> None:
+    view = views.of_run(run)
+    assert list(view.steps) == ["load", "price"]
+    load, price = view.steps.values()
+    assert (load.state, load.total, load.failed, load.reason) == (_S.FAILED, 4, 1, "R")
+    assert price == model.StepView()
+
+
+def test_the_phase_is_shown_when_the_run_is_over(run: records.Run) -> None:
+    run.update(phase=model.Phase.SUCCEEDED)
+    run.keep_value("", b"42")
+    assert (views.of_run(run).phase, views.of_run(run).value) == (model.Phase.RUNNING, None)
+    run.update(stage=records.Stage.OVER)
+    assert (views.of_run(run).phase, views.of_run(run).value) == (model.Phase.SUCCEEDED, 42)
+
+
+def test_open_jobs_add_to_their_step(run: records.Run) -> None:
+    one = views.OpenJob(model.Counts(total=2, succeeded=1), 1, 9, "Queued", "it waits")
+    two = views.OpenJob(model.Counts(total=1), 0, 3, "Other")
+    view = views.with_jobs(views.of_run(run), {"price": [one, two]})
+    price = view.steps["price"]
+    assert (price.total, price.succeeded, price.running) == (3, 1, 1)
+    assert (price.reason, price.message) == ("Queued", "it waits")
+    assert view.version == 9
+    assert view.steps["load"].total == 4

@@ -1,0 +1,70 @@
+"""Records of jobs: the phase that users see, runs of items, versions, the time to live."""
+
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.jobs import items, records
+from support import index_records
+
+_O, _P, _Stage = filejobs.PartOutcome, filejobs.FileJobPhase, records.Stage
+
+
+@pytest.mark.parametrize(
+    ("stage", "verdict", "phase"),
+    [
+        (_Stage.RUNNING, None, _P.PENDING),
+        (_Stage.FINALIZING, None, _P.REDUCING),
+        (_Stage.STOPPING, _O.CANCELLED, _P.CANCELLING),
+        (_Stage.STOPPING, _O.FAILED, _P.RUNNING),
+        (_Stage.FINISHED, None, _P.SUCCEEDED),
+        (_Stage.FINISHED, _O.FAILED, _P.FAILED),
+        (_Stage.FINISHED, _O.CANCELLED, _P.CANCELLED),
+    ],
+)
+def test_a_phase_follows_from_stage_and_verdict(
+    stage: records.Stage, verdict: filejobs.PartOutcome | None, phase: filejobs.FileJobPhase
+) -> None:
+    job = index_records.job()
+    job.stage, job.verdict = stage, verdict
+    assert job.phase is phase
+
+
+def test_a_job_runs_once_it_has_started_unless_it_is_suspended() -> None:
+    job = index_records.job()
+    job.started = 1.0
+    assert job.phase is _P.RUNNING
+    held = index_records.job(suspend=True)
+    held.started = 1.0
+    assert held.phase is _P.PAUSED
+
+
+def test_items_have_the_run_of_the_job_or_their_own() -> None:
+    job = index_records.job()
+    job.run, job.base_run = 3, 2
+    job.items.set(1, items.ItemState.OPEN, 3)
+    assert [job.run_of(item) for item in (0, 1, 2)] == [3, 3, 2]
+
+
+def test_versions_rise_even_when_the_clock_stands() -> None:
+    job = index_records.job()
+    job.changed(5.0)
+    assert job.version == 5000
+    job.changed(5.0)
+    assert job.version == 5001
+    job.changed(1.0)
+    assert job.version == 5002
+
+
+def test_the_time_to_live_counts_from_the_end() -> None:
+    job = index_records.job()
+    job.end(100.0)
+    assert (job.finished, job.expires) == (100.0, None)
+    job.ttl_s = 60.0
+    job.end(100.0)
+    assert job.expires == 160.0
+
+
+def test_closed_items_are_the_sum_of_all_ends() -> None:
+    counts = records.Counts()
+    counts.succeeded, counts.failed, counts.cancelled = 1, 2, 4
+    assert counts.closed == 7

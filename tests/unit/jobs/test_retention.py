@@ -1,0 +1,42 @@
+"""Jobs whose time is over go a few at a time, however slowly the disk releases them."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from kilnwork.jobs import retention
+from support.job_world import NS, Fuse, World
+
+
+class Gate(Fuse):
+    """Nothing is deleted before it is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+
+    def burn(self, what: str) -> None:
+        super().burn(what)
+        if what == "before delete":
+            assert self.open.wait(20)
+
+
+async def test_those_that_wait_are_not_all_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MAX_DELETIONS", 2)
+    gate = Gate()
+    async with World(tmp_path, fuse=gate) as world:
+        for _ in range(5):
+            await world.finished((await world.create(b"1\n", ttlSecondsAfterFinished=10)).id)
+        world.clock.advance(11)
+        expiring = asyncio.create_task(world.jobs.upkeep.expire())
+        while len(world.jobs.jobs(NS)[0]) > 3:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.3)
+        assert len(world.jobs.jobs(NS)[0]) == 3
+        gate.open.set()
+        assert await expiring == 5
+        assert world.jobs.jobs(NS)[0] == []

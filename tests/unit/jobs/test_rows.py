@@ -1,0 +1,61 @@
+"""Rows of jobs: what memory has comes back from one, and a view says why nothing runs."""
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.jobs import index_items, model, records, rows
+from support import index_records
+
+SOURCES = index_items.IndexSources()
+
+
+def row_of(job: records.Job, key: model.Key | None = None) -> rows.JobRow:
+    return rows.JobRow._make(rows.of_new(job, key))
+
+
+def test_a_job_comes_back_as_it_was_written() -> None:
+    job = index_records.job(4)
+    job.stage, job.verdict = records.Stage.FINISHED, filejobs.PartOutcome.FAILED
+    job.run, job.base_run, job.started, job.finished = 3, 2, 5.0, 9.0
+    job.counts.succeeded, job.counts.failed, job.counts.cancelled = 1, 2, 1
+    job.failures, job.loss_count, job.version, job.reason = 7, 8, 99, "IndexesFailed"
+    back = rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
+    assert rows.of_job(back) == rows.of_job(job)
+    assert (back.size, back.id, back.successes) == (4, job.id, 1)
+    assert not back.dirty
+    assert {event.value for event in back.followed} == {"Running", "Failed"}
+
+
+def test_turns_are_part_of_the_row() -> None:
+    job = index_records.job()
+    job.waits = True
+    assert rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition)).waits
+    job.refused = True
+    back = rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
+    assert (back.waits, back.refused) == (False, True)
+
+
+def test_a_view_says_what_a_job_waits_for() -> None:
+    job = index_records.job()
+    assert rows.view(job).reason == "Queued"
+    task = job.tasks[1] = records.ItemTask()
+    assert rows.view(job).message == "TaskCluster default has no worker"
+    job.slots = 2
+    assert rows.view(job).message == "all slots of TaskCluster default are taken"
+    task.failures, task.message = 1, "exit code 1"
+    assert rows.view(job).reason == "Retrying"
+    assert rows.view(job).message.endswith(" is tried again: exit code 1")
+    job.active = 1
+    assert rows.view(job).reason == ""
+    job.trouble = "disk full"
+    assert (rows.view(job).reason, rows.view(job).message) == ("StoreUnavailable", "disk full")
+
+
+def test_counts_of_a_view_add_up() -> None:
+    job = index_records.job(5)
+    job.counts.succeeded, job.counts.failed, job.active = 1, 1, 2
+    parts = rows.view(job).parts
+    assert (parts.total, parts.pending, parts.running) == (5, 1, 2)
+    stored = rows.view_of(row_of(job), SOURCES)
+    assert (stored.parts.pending, stored.parts.running) == (3, 0)
+    assert stored.reason == "Queued"

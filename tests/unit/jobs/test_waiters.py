@@ -1,0 +1,50 @@
+"""Calls wait until a change is on disk, or for something new of a job."""
+
+import asyncio
+
+import pytest
+
+from kilnwork.jobs import errors, waiters
+from support import index_records
+
+JOB = b"j" * 16
+
+
+async def test_a_change_settles_all_that_wait_for_it() -> None:
+    every, job = waiters.Waiters(), index_records.job()
+    first, second = every.settling(job), every.settling(job)
+    taken = every.taken(job)
+    later = every.settling(job)
+    every.settled(taken)
+    assert (first.done(), second.done(), later.done()) == (True, True, False)
+    assert every.taken(index_records.job()) == []
+
+
+async def test_watchers_wake_when_something_is_new() -> None:
+    every = waiters.Waiters()
+    new = asyncio.create_task(every.changed(JOB, 30))
+    over = asyncio.create_task(every.changed(JOB, 30, over=True))
+    await asyncio.sleep(0)
+    every.notify(JOB, over=False)
+    await new
+    assert not over.done()
+    every.notify(b"other", over=True)
+    every.notify(JOB, over=True)
+    await over
+
+
+async def test_a_watcher_returns_after_its_timeout() -> None:
+    every = waiters.Waiters()
+    await every.changed(JOB, 0.001)
+    assert every._watchers == {}
+
+
+async def test_a_stop_ends_all_waits() -> None:
+    every = waiters.Waiters()
+    settling = every.settling(index_records.job())
+    watching = asyncio.create_task(every.changed(JOB, 30))
+    await asyncio.sleep(0)
+    every.stop(errors.JobsStopped("it stops"))
+    for one in (settling, watching):
+        with pytest.raises(errors.JobsStopped):
+            await one

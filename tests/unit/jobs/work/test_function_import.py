@@ -1,0 +1,38 @@
+"""Functions of mappers are imported by name; what is wrong with one names the remedy."""
+
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.jobs.work import errors, function_import
+
+
+def imported(name: str) -> object:
+    return function_import.import_function(filejobs.Mapper(function=name))
+
+
+def test_a_function_is_found_by_its_path() -> None:
+    assert imported("json:loads") is __import__("json").loads
+    assert imported("collections:OrderedDict.fromkeys")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("json", "write package.module:name"),
+        (":loads", "cannot be loaded"),
+        ("json:", "write package.module:name"),
+        ("json:nothing", "Workers find it as package.module:name"),
+        ("no_such_module_here:f", "Workers find it as package.module:name"),
+        ("json:__name__", "is a str, not a function"),
+        ("os:getpid", "cannot be called with one argument"),
+    ],
+)
+def test_what_cannot_be_used_says_why(name: str, why: str) -> None:
+    with pytest.raises(errors.MapperUnusable, match=why):
+        imported(name)
+
+
+def test_code_needs_a_session() -> None:
+    mapper = filejobs.Mapper(function="m:f", code="sha256:" + "0" * 64)
+    with pytest.raises(errors.MapperUnusable, match=r"m:f cannot be loaded: .*[^.]\. Workers"):
+        function_import.import_function(mapper)

@@ -1,0 +1,43 @@
+"""What mappers share: which records are blank, and the numbers of the others."""
+
+from typing import Any, cast
+
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.jobs.work import mapping, outputs
+
+BATCH = [b"a", b"", b" \t", b"b"]
+
+
+class Counts:
+    skipped = 0
+
+
+def settings(blank: filejobs.Blank) -> mapping.MapperSettings:
+    spec = filejobs.InputSpec(blank=blank)
+    return mapping.MapperSettings(spec, first_line=1, passed=lambda number: None)
+
+
+def numbered(blank: filejobs.Blank, batch: list[bytes]) -> tuple[list[Any], int]:
+    out = Counts()
+    found = list(settings(blank).numbered(5, batch, cast("outputs.Outputs", out)))
+    return found, out.skipped
+
+
+def test_blank_records_are_skipped_and_counted() -> None:
+    assert numbered(filejobs.Blank.SKIP, BATCH) == ([(5, b"a"), (8, b"b")], 2)
+    assert numbered(filejobs.Blank.SKIP, [b"a", b"b"]) == ([(5, b"a"), (6, b"b")], 0)
+
+
+def test_blank_records_may_count_as_records() -> None:
+    kept = next(one for one in filejobs.Blank if one is not filejobs.Blank.SKIP)
+    found, skipped = numbered(kept, BATCH)
+    assert ([number for number, _ in found], skipped) == ([5, 6, 7, 8], 0)
+    assert not settings(kept).skips(b"")
+
+
+@pytest.mark.parametrize(("raw", "skips"), [(b"", True), (b"\t ", True), (b"x", False)])
+def test_what_is_skipped(raw: bytes, *, skips: bool) -> None:
+    assert settings(filejobs.Blank.SKIP).skips(raw) is skips
+    assert settings(filejobs.Blank.SKIP).none_blank([b"y", raw]) is not skips

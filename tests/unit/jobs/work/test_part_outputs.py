@@ -1,0 +1,79 @@
+"""Outputs of parts are read in order, and compared with what the commits say."""
+
+import hashlib
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.data import commits
+from kilnwork.data.stores import local
+from kilnwork.jobs.work import part_outputs
+
+TWO = ((1, 1), (2, 1))
+
+
+def commit(store: local.LocalStore, part: int, data: bytes) -> None:
+    key = f"parts/{part}"
+    store.put(key, data)
+    file = filejobs.StoredFile(
+        key=key, bytes=len(data), lines=data.count(b"\n"), sha256=hashlib.sha256(data).hexdigest()
+    )
+    outcome = filejobs.PartOutcome.SUCCEEDED
+    commits.publish(
+        store, filejobs.Commit(part=part, run=1, attempt=1, outcome=outcome, output=file)
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> local.LocalStore:
+    made = local.LocalStore(tmp_path)
+    commit(made, 1, b"a\n")
+    commit(made, 2, b"b\nc\n")
+    return made
+
+
+@pytest.fixture
+def reader(store: local.LocalStore) -> Iterator[part_outputs.PartOutputReader]:
+    with futures.ThreadPoolExecutor(1) as aside:
+        yield part_outputs.PartOutputReader(store, passed=lambda read: None, aside=aside)
+
+
+def test_results_come_in_order_with_their_sum(
+    store: local.LocalStore, reader: part_outputs.PartOutputReader
+) -> None:
+    found = part_outputs.outputs_of(store, TWO)
+    assert b"".join(reader.outputs(found)) == b"a\nb\nc\n"
+    results, bad = reader.sum_of(found)
+    assert (results.lines, results.bytes, bad) == (3, 6, None)
+    assert results.sha256 == hashlib.sha256(b"a\nb\nc\n").hexdigest()
+
+
+def test_a_part_without_a_commit_or_success_is_named(store: local.LocalStore) -> None:
+    with pytest.raises(part_outputs.OutputDamaged, match="part 3, run 1, has no commit"):
+        part_outputs.outputs_of(store, (*TWO, (3, 1)))
+    failed = filejobs.Commit(part=3, run=1, attempt=1, outcome=filejobs.PartOutcome.FAILED)
+    commits.publish(store, failed)
+    with pytest.raises(part_outputs.OutputDamaged, match="has ended as Failed"):
+        part_outputs.outputs_of(store, ((3, 1),))
+
+
+def test_altered_bytes_are_found_by_reading(
+    store: local.LocalStore, reader: part_outputs.PartOutputReader
+) -> None:
+    found = part_outputs.outputs_of(store, TWO)
+    store.put("parts/2", b"b\nX\n")
+    assert part_outputs.missing(store, TWO) == []
+    with pytest.raises(part_outputs.OutputDamaged, match="is not what was written") as damaged:
+        list(reader.outputs(found))
+    assert damaged.value.found.part == 2
+
+
+def test_what_is_gone_or_short_is_found_without_reading(store: local.LocalStore) -> None:
+    store.delete(["parts/1"])
+    store.put("parts/2", b"b")
+    first, second = part_outputs.missing(store, TWO)
+    assert "its parts/1 is gone" in first.message
+    assert "has 1 bytes instead of 4" in second.message

@@ -1,0 +1,52 @@
+"""How far a part is: said at intervals, as a fraction; a request to stop is noticed each time."""
+
+import pytest
+
+from kilnwork.jobs.work import watch
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from kilnwork.sdk import context, errors
+
+
+def watching(count: int = 10) -> tuple[watch.Watch, clocks.ManualClock, list[tuple[object, str]]]:
+    said: list[tuple[object, str]] = []
+    clock = clocks.ManualClock()
+    here = context.Context(
+        ids.TaskId(bytes(16)), run=1, attempt=1, report=lambda part, text: said.append((part, text))
+    )
+    return watch.Watch(here, first=101, count=count, clock=clock), clock, said
+
+
+def test_progress_is_said_twice_a_second() -> None:
+    look, clock, said = watching()
+    look(101)
+    assert said == []
+    clock.advance(watch.TELL_S)
+    look(106)
+    look(107)
+    assert said == [(0.5, "5 of 10 records")]
+    clock.advance(watch.TELL_S)
+    look(111)
+    assert said[1:] == [(1.0, "10 of 10 records")]
+
+
+def test_numbers_stay_between_none_and_all() -> None:
+    look, clock, said = watching()
+    for number in (5, 500):
+        clock.advance(watch.TELL_S)
+        look(number)
+    assert [fraction for fraction, _ in said] == [0.0, 1.0]
+
+
+def test_no_records_are_all_of_them() -> None:
+    look, clock, said = watching(count=0)
+    clock.advance(watch.TELL_S)
+    look(101)
+    assert said == [(1.0, "0 of 0 records")]
+
+
+def test_a_request_to_stop_ends_it() -> None:
+    look, _, _ = watching()
+    look._here.stop()
+    with pytest.raises(errors.Cancelled):
+        look(101)
