@@ -43,7 +43,6 @@ def test_task_shows_state_and_hides_reason() -> None:
         "Cluster": "counter",
         "Worker": "w-0",
         "Age": "90s",
-        "Suspend": None,
     }
     hidden = [c.name for c in our_kinds.of(kinds.TASKS).columns if c.priority]
     assert hidden == ["Reason", "Cluster", "Worker"]
