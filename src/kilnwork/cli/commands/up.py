@@ -16,7 +16,7 @@ from kilnwork import version
 from kilnwork.cli import directories, foreground, keeping, limits, manager_options
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
-from kilnwork.server.jobs import source
+from kilnwork.server.jobs import source_sizing
 
 
 @click.command()
@@ -75,7 +75,9 @@ def command(
         slots=slots or len(os.sched_getaffinity(0)),
         allowed_kinds=allowed_kinds,
         keep=keep,
-        files=limits.chosen(limited, source=source.read(os.environ) if source_compat else None),
+        files=limits.chosen(
+            limited, source=source_sizing.read(os.environ) if source_compat else None
+        ),
     )
     return foreground.serve(
         lambda fail: embedded.Server(settings, on_failure=fail),

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kilnwork.data import blobs, errors, remote
+from kilnwork.data import blobs, errors, remote_blobs
 from kilnwork.kit import clock as clocks
 
 CACHE_BYTES = 2 << 30
@@ -28,7 +28,7 @@ class CachedBlobs(blobs.Blobs):
     def __init__(
         self,
         directory: Path,
-        store: remote.Store,
+        store: remote_blobs.Store,
         *,
         time: clocks.Clock | None = None,
         most_bytes: int = CACHE_BYTES,

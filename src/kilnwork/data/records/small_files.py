@@ -8,10 +8,10 @@ import hashlib
 import zlib
 
 from kilnwork.api import filejobs
-from kilnwork.data.records import kinds, lines
+from kilnwork.data.records import foreign_formats, lines
 
 _FORMATS = (filejobs.Format.JSONL, filejobs.Format.TEXT)
-_ODD = kinds.FIRST_BYTES | {lines.BOM[0]}
+_ODD = foreign_formats.FIRST_BYTES | {lines.BOM[0]}
 
 
 def likely(spec: filejobs.FileJobSpec) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilnwork.data import blobs, errors
-from kilnwork.data.pond import blob_files, fetching, origins, store
+from kilnwork.data.pond import blob_fetch, blob_files, origins, store
 from kilnwork.kit import clock
 from support import ponds
 
@@ -31,10 +31,10 @@ def source() -> ponds.CountingSource:
 
 
 def fetch(
-    kept: store.PondStore, *where: origins.Origin, progress: fetching.Progress | None = None
-) -> fetching.Fetched:
-    return fetching.fetch(
-        kept, DIGEST, len(CONTENT), where=where, progress=progress or fetching.Progress()
+    kept: store.PondStore, *where: origins.Origin, progress: blob_fetch.Progress | None = None
+) -> blob_fetch.Fetched:
+    return blob_fetch.fetch(
+        kept, DIGEST, len(CONTENT), where=where, progress=progress or blob_fetch.Progress()
     )
 
 
@@ -46,7 +46,7 @@ def test_a_blob_is_fetched(kept: store.PondStore, source: ponds.CountingSource) 
     found = fetch(kept, source.origin("a"))
 
     assert content_of(kept) == CONTENT
-    assert found == fetching.Fetched(DIGEST, len(CONTENT), "lake", False, len(CONTENT))
+    assert found == blob_fetch.Fetched(DIGEST, len(CONTENT), "lake", False, len(CONTENT))
     assert list(kept.blobs.partials()) == []
 
 
@@ -125,7 +125,7 @@ def test_what_comes_damaged_again_is_data_corruption(
     with pytest.raises(errors.DataCorrupt, match="damaged 2 times"):
         fetch(kept, source.origin("a"))
 
-    assert len(source.opened) == fetching.TRIES
+    assert len(source.opened) == blob_fetch.TRIES
     assert not kept.blobs.path(DIGEST).exists()
     assert list(kept.blobs.partials()) == []
 
@@ -203,10 +203,10 @@ def test_the_source_has_the_last_word(kept: store.PondStore, source: ponds.Count
 def test_a_fetch_that_is_not_wanted_any_more_ends(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
-    progress = fetching.Progress()
+    progress = blob_fetch.Progress()
     progress.stopped = lambda: progress.received >= 2000
 
-    with pytest.raises(fetching.Stopped):
+    with pytest.raises(blob_fetch.Stopped):
         fetch(kept, source.origin("a"), progress=progress)
 
     assert dict(kept.blobs.partials()) == {DIGEST.hex(): 2000}
@@ -241,12 +241,12 @@ def test_any_interruptions_give_the_same_blob(
     for cut in [*cuts, None]:
         source.cut = cut
         try:
-            fetching.fetch(
+            blob_fetch.fetch(
                 kept,
                 digest,
                 len(content),
                 where=[source.origin("a")],
-                progress=fetching.Progress(),
+                progress=blob_fetch.Progress(),
             )
             break
         except errors.SourceUnreachable:

@@ -6,8 +6,8 @@ stays whole.
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
-from kilnwork.data.records import kinds, lines, stored
-from kilnwork.data.stores import local_growing
+from kilnwork.data.records import foreign_formats, lines, stored_index
+from kilnwork.data.stores import local_resumable
 from kilnwork.server import errors
 from kilnwork.server.jobs import uploads
 
@@ -24,7 +24,7 @@ class Referred:
     def __init__(
         self,
         upload: uploads.Kept,
-        kept: local_growing.LocalGrowing,
+        kept: local_resumable.LocalGrowing,
         *,
         spec: filejobs.FileJobSpec,
         manifest: filejobs.Manifest,
@@ -58,6 +58,6 @@ class Referred:
 
 def as_it_is(head: bytes, spec: filejobs.InputSpec) -> bool:
     """True if a file that begins with `head` is stored as it is sent."""
-    return not stored.needs_rewriting(head[: kinds.HEAD_BYTES], spec) and not head.startswith(
-        lines.BOM
-    )
+    return not stored_index.needs_rewriting(
+        head[: foreign_formats.HEAD_BYTES], spec
+    ) and not head.startswith(lines.BOM)

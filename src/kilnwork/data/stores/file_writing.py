@@ -1,6 +1,6 @@
 """How a file of a local store is filled, and what is said when its disk or file system refuses.
 
-Used by `local` and `local_growing`. Room on the disk is looked for now and then; the disk begins
+Used by `local` and `local_resumable`. Room on the disk is looked for now and then; the disk begins
 with what was written before the fsync that waits for it.
 """
 
@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from kilnwork.data import disks, errors
+from kilnwork.data import disk_checks, errors
 from kilnwork.data.stores import port
 
 CHECK_BYTES = 16 << 20
@@ -54,13 +54,13 @@ class Filling:
                 self.at += count
                 left = left[count:]
         if self.at - self._begun >= BEGIN_BYTES:
-            disks.begin_sync(self._descriptor, self._begun, self.at - self._begun)
+            disk_checks.begin_sync(self._descriptor, self._begun, self.at - self._begun)
             self._begun = self.at
 
     def _look(self) -> None:
         self._looked_at = self.at + CHECK_BYTES
         with explained(self._store, self._key):
-            lack = disks.lacking(self._store)
+            lack = disk_checks.lacking(self._store)
         if lack:
             raise _full(self._store, self._key, lack)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kilnwork.api import filejobs
-from kilnwork.files import bad, work
+from kilnwork.files import bad_records, part_work
 from kilnwork.sdk import errors, futures, waiting
 
 _SHOWN_BY = "iterate it, .write(path), .errors, .records"
@@ -42,7 +42,7 @@ class Mapped:
 
     def __init__(
         self,
-        parts: Sequence[futures.Future[work.Done]],
+        parts: Sequence[futures.Future[part_work.Done]],
         *,
         path: str,
         lines: int,
@@ -63,7 +63,7 @@ class Mapped:
         """The results: dicts, lists, str… as JSON knows them; lines that the function made itself
         as the str or bytes that they were."""
         for done in self._done():
-            yield from work.values_of(done)
+            yield from part_work.values_of(done)
 
     def lines(self) -> Iterator[bytes]:
         """The results as they are written, each with its line end."""
@@ -91,10 +91,10 @@ class Mapped:
             return sum(file.write(done.lines.value()) for done in self._done())
 
     @property
-    def errors(self) -> bad.BadRecords:
+    def errors(self) -> bad_records.BadRecords:
         """The bad records, in order: `line` (from 1), `reason`, `raw`. Waits for parts when it is
         read, and raises what they have failed with; after TooManyFailed those that are known."""
-        return bad.BadRecords(self._mapped)
+        return bad_records.BadRecords(self._mapped)
 
     @property
     def records(self) -> filejobs.Records:
@@ -105,7 +105,7 @@ class Mapped:
         return self._counts
 
     @property
-    def parts(self) -> "futures.Futures[work.Done]":
+    def parts(self) -> "futures.Futures[part_work.Done]":
         """The futures of the parts: to wait for, to look at, to cancel."""
         return futures.Futures(self._parts)
 
@@ -135,7 +135,7 @@ class Mapped:
             text += f", {failed:,} of those failed"
         return f"<Mapped {self._path}: {text}; {_SHOWN_BY}>"
 
-    def _done(self) -> Iterator[work.Done]:
+    def _done(self) -> Iterator[part_work.Done]:
         for part in self._parts:
             try:
                 done = part.result()
@@ -147,7 +147,7 @@ class Mapped:
         if self._stopped is not None:
             raise self._stopped
 
-    def _mapped(self) -> Iterator[work.Done]:
+    def _mapped(self) -> Iterator[part_work.Done]:
         """As `_done`; of what was stopped the parts that were over by then."""
         for part in self._parts:
             try:
@@ -158,7 +158,7 @@ class Mapped:
             else:
                 yield done
 
-    def _over(self, index: int, _: futures.Future[work.Done]) -> None:
+    def _over(self, index: int, _: futures.Future[part_work.Done]) -> None:
         self._count(index)
 
     def _count(self, index: int) -> None:

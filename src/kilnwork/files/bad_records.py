@@ -10,7 +10,7 @@ from typing import NotRequired, TypedDict, overload
 
 import msgspec
 
-from kilnwork.files import work
+from kilnwork.files import part_work
 
 
 class BadRecord(TypedDict):
@@ -33,7 +33,7 @@ class BadRecords(Sequence[BadRecord]):
     them without reading. All of it waits for the parts and raises what they have failed with.
     """
 
-    def __init__(self, done: Callable[[], Iterator[work.Done]]) -> None:
+    def __init__(self, done: Callable[[], Iterator[part_work.Done]]) -> None:
         self._done = done
 
     def __iter__(self) -> Iterator[BadRecord]:

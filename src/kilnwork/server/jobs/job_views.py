@@ -20,7 +20,7 @@ MAX_WAIT_S = 60
 Links = tuple[tuple[bytes, bytes], ...]
 
 
-class Shown:
+class JobViews:
     """The handlers."""
 
     def __init__(self, shared: context.Context) -> None:

@@ -1,6 +1,6 @@
 """The blobs of a manager that shares no directory with us, over HTTP.
 
-Used by `cached`, which puts a local directory in front; `server.blobs` is the other end.
+Used by `cached_blobs`, which puts a local directory in front; `server.blobs` is the other end.
 """
 
 import contextlib

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.data import errors
-from kilnwork.data.records import held
+from kilnwork.data.records import byte_buffer
 
 _SPACE = b" \t\r\n"
 _STRING = rb'"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"'
@@ -43,7 +43,7 @@ class Elements:
 
     def __init__(self, *, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held = held.Held()
+        self._held = byte_buffer.Held()
         self._rest = b""
         """From the beginning of the element that is not complete."""
         self._at = 0

@@ -2,7 +2,7 @@
 
 Used by the server for uploads that are resumable by offset (draft-ietf-httpbis-resumable-upload).
 What is confirmed is on disk; of two who append at the same offset one wins. Where a store is
-a directory, that is one file (`local_growing`). No cloud lets an object grow from any process, so
+a directory, that is one file (`local_resumable`). No cloud lets an object grow from any process, so
 there, each stretch that came is an object of its own, `DIRECTORY/OFFSET`, created once: the client
 that completes the upload copies it.
 """
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from kilnwork.data import errors
-from kilnwork.data.stores import local, local_growing, port
+from kilnwork.data.stores import local, local_resumable, port
 
 PIECE_BYTES = 32 << 20
 """Of a stretch; more than this is never lost, whichever process is killed. Less costs more
@@ -51,7 +51,7 @@ class Growing(Protocol):
 def opened(store: port.Store, directory: str) -> Growing:
     port.check_key(directory)
     if isinstance(store, local.LocalStore):
-        return local_growing.LocalGrowing(store, directory)
+        return local_resumable.LocalGrowing(store, directory)
     return Pieces(store, directory)
 
 
@@ -89,7 +89,7 @@ class Pieces:
     def stretch(self, offset: int) -> port.Writer:
         return self.store.writer(f"{self.directory}/{offset:0{_DIGITS}}", create=True)
 
-    def _pieces(self) -> Iterator[port.Facts]:
+    def _pieces(self) -> Iterator[port.ObjectFacts]:
         """Those that follow each other without a gap."""
         size = 0
         for facts in self.store.list(self.directory + "/"):

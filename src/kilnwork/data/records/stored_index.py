@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 
 from kilnwork.api import filejobs
-from kilnwork.data import ending, errors
-from kilnwork.data.records import checksums, indexes, kinds, lines, rereading
+from kilnwork.data import closing, errors
+from kilnwork.data.records import checksums, foreign_formats, indexes, lines, rereader
 
 BLOCK_BYTES = 256 << 10
 """Counted at once: fits into a core's own cache."""
@@ -19,7 +19,7 @@ BLOCK_BYTES = 256 << 10
 
 def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
     """True for a file that begins with `head` and is to go through an `Intake` into the store."""
-    gzip = head.startswith(kinds.GZIP) if spec.gzip is None else spec.gzip
+    gzip = head.startswith(foreign_formats.GZIP) if spec.gzip is None else spec.gzip
     return gzip or spec.format == filejobs.Format.JSON
 
 
@@ -33,7 +33,7 @@ def manifest(
         return indexing.finish()
 
 
-class Indexing(ending.Closes):
+class Indexing(closing.Closes):
     """Of a regular file that is open, from its first byte. Use it in a `with` block, `go` until
     there is no more, then `finish`. A byte order mark is left out of the parts.
 
@@ -51,9 +51,9 @@ class Indexing(ending.Closes):
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self._descriptor, self._spec, self._digest = descriptor, spec, digest
-        self._thread = rereading.Thread()
+        self._thread = rereader.Thread()
         # the thread gets the heavier half: one more than two cores would only switch
-        self._whole = _Hash(self._thread, rereading.Rereader(descriptor, 0)) if digest else None
+        self._whole = _Hash(self._thread, rereader.Rereader(descriptor, 0)) if digest else None
         self._blocks = _blocks(descriptor, block_bytes)
         self._index: indexes.Index | None = None
         self.bytes = 0
@@ -85,7 +85,7 @@ class Indexing(ending.Closes):
         if self._index is None:
             block = _checked(bytes(block), self._spec.input)
             start = self.bytes - len(block)
-            again = rereading.Rereader(self._descriptor, start)
+            again = rereader.Rereader(self._descriptor, start)
             sums = None if self._digest else checksums.SumsBehind(self._thread, again)
             self._index = indexes.index_of(self._spec, start=start, sums=sums)
         self._index.add(block)
@@ -97,7 +97,7 @@ class Indexing(ending.Closes):
 class _Hash:
     """sha256 in `thread`."""
 
-    def __init__(self, thread: rereading.Thread, again: rereading.Rereader) -> None:
+    def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
         self._thread, self._again = thread, again
         self._sha256 = hashlib.sha256()
         self._bytes = 0
@@ -105,7 +105,7 @@ class _Hash:
     def add(self, count: int) -> None:
         """So many bytes follow."""
         self._bytes += count
-        if self._bytes >= rereading.TOGETHER_BYTES:
+        if self._bytes >= rereader.TOGETHER_BYTES:
             self._send()
 
     def hex(self) -> str:
@@ -143,7 +143,7 @@ def _checked(head: bytes, spec: filejobs.InputSpec) -> bytes:
             "a JSON array cannot be mapped where it is: upload it, or rewrite it to one value on "
             "each line (jq -c '.[]')"
         )
-    found = kinds.foreign(head, gzip=spec.gzip is False)
+    found = foreign_formats.foreign(head, gzip=spec.gzip is False)
     if found is not None:
         raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
     return head.removeprefix(lines.BOM)

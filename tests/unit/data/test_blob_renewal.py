@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.data import blobs, holding
+from kilnwork.data import blob_renewal, blobs
 from kilnwork.kit import clock
 
 HOUR = 3600.0
@@ -39,7 +39,7 @@ def renewed(kept: blobs.Blobs, digest: bytes) -> bool:
 
 
 def test_it_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs) -> None:
-    held = holding.Holding(time)
+    held = blob_renewal.Holding(time)
     owner, others = Owner(), aged(kept, 0)
     for _ in range(3):
         digest = aged(kept, 1)
@@ -47,7 +47,7 @@ def test_it_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs) -> No
         held.renew(kept)
         assert renewed(kept, digest)
         digest = aged(kept, 1)
-        time.advance(holding.RENEW_S - 1)
+        time.advance(blob_renewal.RENEW_S - 1)
         held.renew(kept)
         assert not renewed(kept, digest)
         time.advance(1)
@@ -55,7 +55,7 @@ def test_it_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs) -> No
 
 
 def test_it_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
-    held = holding.Holding(time)
+    held = blob_renewal.Holding(time)
     one, other, digest = Owner(), Owner(), aged(kept, 1)
     held.hold(one, (digest,))
     held.hold(other, (digest, bytes(32)))
@@ -66,13 +66,13 @@ def test_it_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs) -> N
     digest = aged(kept, 1)
     del other
     gc.collect()
-    time.advance(holding.RENEW_S)
+    time.advance(blob_renewal.RENEW_S)
     held.renew(kept)
     assert not renewed(kept, digest)
 
 
 def test_many_are_renewed_a_few_at_a_time(time: clock.ManualClock, kept: blobs.Blobs) -> None:
-    held, owner = holding.Holding(time), Owner()
+    held, owner = blob_renewal.Holding(time), Owner()
     digests = [aged(kept, number) for number in range(600)]
     held.hold(owner, digests)
     held.renew(kept)
@@ -83,7 +83,7 @@ def test_many_are_renewed_a_few_at_a_time(time: clock.ManualClock, kept: blobs.B
 
 
 def test_each_directory_is_served(time: clock.ManualClock, tmp_path: Path) -> None:
-    held, owner = holding.Holding(time), Owner()
+    held, owner = blob_renewal.Holding(time), Owner()
     directories = [blobs.Blobs(tmp_path / name, durable=False) for name in "ab"]
     digests = [aged(directory, 1) for directory in directories]
     held.hold(owner, digests[:1])

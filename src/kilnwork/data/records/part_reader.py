@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import lines, rows
+from kilnwork.data.records import csv_rows, lines
 
 
 def batches(
@@ -23,7 +23,7 @@ def batches(
     what was given before must not count.
     """
     count = 0
-    dialect = rows.Rows(spec.delimiter) if spec.format == filejobs.Format.CSV else lines
+    dialect = csv_rows.Rows(spec.delimiter) if spec.format == filejobs.Format.CSV else lines
     for block in dialect.whole(_verified(pieces, part)):
         found = dialect.of(block)
         count += len(found)

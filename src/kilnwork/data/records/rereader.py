@@ -1,4 +1,4 @@
-"""A thread that goes through a file again, close behind its first reader. Used by `stored`.
+"""A thread that goes through a file again, close behind its first reader. Used by `stored_index`.
 
 It takes the bytes from the page cache once more rather than share the buffers of the first reader:
 to read costs a tenth of what is done with them, while buffers that go from one core's cache to the

@@ -1,10 +1,10 @@
 """An upload that goes on where it stopped, in a local store: one file that is written on.
 
-Used by `growing`. `DIRECTORY/bytes` is the file, `DIRECTORY/kept` says how many of its bytes are on
-disk and confirmed; what is behind them belongs to no client, and cut off before more is written. A
-client that begins to append writes `kept` again, by which it has another etag: who appended before
-can write no more, since each write looks at that etag under the directory's lock. Once all is
-there, `link` gives the file a second name, so that a job has it for an input without a copy;
+Used by `resumable`. `DIRECTORY/bytes` is the file, `DIRECTORY/kept` says how many of its bytes are
+on disk and confirmed; what is behind them belongs to no client, and cut off before more is written.
+A client that begins to append writes `kept` again, by which it has another etag: who appended
+before can write no more, since each write looks at that etag under the directory's lock. Once all
+is there, `link` gives the file a second name, so that a job has it for an input without a copy;
 nothing is appended then.
 """
 
@@ -13,8 +13,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kilnwork.data import ending, errors
-from kilnwork.data.stores import directories, filling, local, port
+from kilnwork.data import closing, errors
+from kilnwork.data.stores import directories, file_writing, local, port
 
 _BYTES, _KEPT = "bytes", "kept"
 _SEALED = "sealed"
@@ -30,7 +30,7 @@ class Kept(NamedTuple):
 
 
 class LocalGrowing:
-    """A `growing.Growing`."""
+    """A `resumable.Growing`."""
 
     def __init__(self, store: local.LocalStore, directory: str) -> None:
         self.store = store
@@ -70,7 +70,7 @@ class LocalGrowing:
 
     def open(self) -> int:
         """A descriptor of the file, to read all of it. Raises `StoreError`."""
-        with filling.explained(self.store.directory, self._key(_BYTES)):
+        with file_writing.explained(self.store.directory, self._key(_BYTES)):
             return os.open(self.store.path(self._key(_BYTES)), os.O_RDONLY | os.O_CLOEXEC)
 
     def link(self, key: str) -> bool:
@@ -85,7 +85,7 @@ class LocalGrowing:
         if not kept.sealed:
             self._say(kept.bytes, last=kept.etag, sealed=True)
         source = self.store.path(self._key(_BYTES))
-        with filling.explained(self.store.directory, key):
+        with file_writing.explained(self.store.directory, key):
             if source.stat().st_size != kept.bytes:
                 with self._locked():
                     os.truncate(source, kept.bytes)  # of a process that was killed; it was not read
@@ -158,17 +158,17 @@ class LocalGrowing:
         return f"{self.directory}/{name}"
 
 
-class Stretch(ending.Aborts):
+class Stretch(closing.Aborts):
     """A `port.Writer` of some bytes behind those that are there."""
 
     def __init__(self, growing: LocalGrowing, offset: int, mine: str) -> None:
         self._descriptor = -1
         self._growing, self._offset, self._mine = growing, offset, mine
         store, key = growing.store, growing.directory
-        with filling.explained(store.directory, key), growing.writing(mine):
+        with file_writing.explained(store.directory, key), growing.writing(mine):
             self._descriptor = growing.open_to_write()
             os.ftruncate(self._descriptor, offset)  # what another client wrote and never confirmed
-        self._filling = filling.Filling(store.directory, key, self._descriptor, at=offset)
+        self._filling = file_writing.Filling(store.directory, key, self._descriptor, at=offset)
 
     @property
     def bytes(self) -> int:
@@ -178,14 +178,14 @@ class Stretch(ending.Aborts):
         with self._growing.writing(self._mine):
             self._filling.write(piece)
 
-    def commit(self) -> port.Facts:
+    def commit(self) -> port.ObjectFacts:
         """As `Writer.commit`: it is on disk, and confirmed."""
         key, size = self._growing.directory, self._filling.at
-        with filling.explained(self._growing.store.directory, key):
+        with file_writing.explained(self._growing.store.directory, key):
             os.fsync(self._descriptor)
         self._growing.keep(size, mine=self._mine)
         self._close()
-        return port.Facts(key, self.bytes, "", 0.0)
+        return port.ObjectFacts(key, self.bytes, "", 0.0)
 
     def abort(self) -> None:
         if self._descriptor >= 0:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kilnwork.data import errors
-from kilnwork.data.records import held, lines
+from kilnwork.data.records import byte_buffer, lines
 
 _NO_DELIMITERS = '"\r\n'
 
@@ -76,7 +76,7 @@ class Rows:
 
     def whole(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """The same bytes in blocks of whole rows; only the last one may lack its LF."""
-        waiting, needed = held.Held(), 0
+        waiting, needed = byte_buffer.Held(), 0
         for piece in pieces:
             waiting.add(piece)
             if waiting.bytes < needed:

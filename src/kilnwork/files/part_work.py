@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import ending, parts
-from kilnwork.data.records import reading
+from kilnwork.data import closing, parts
+from kilnwork.data.records import part_reader
 from kilnwork.data.stores import port
 from kilnwork.jobs.work import commands, encoding, mappers, mapping, outputs, watch
 from kilnwork.kit import clock as clocks
@@ -81,7 +81,7 @@ def _place(lines: parts.Part, work: Work) -> mappers.MapperContext:
     def read() -> Generator[list[bytes], None, None]:
         with lines.open() as file:
             pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
-            yield from reading.batches(pieces, work.part, work.spec)
+            yield from part_reader.batches(pieces, work.part, work.spec)
 
     passed = watch.Watch(here, first=first, count=count, clock=clock)
     return mappers.MapperContext(
@@ -149,7 +149,7 @@ class _Outputs(outputs.Outputs):
         super().printed(data)
 
 
-class _Kept(ending.Aborts):
+class _Kept(closing.Aborts):
     """A `port.Writer` whose object stays here."""
 
     def __init__(self) -> None:
@@ -163,8 +163,8 @@ class _Kept(ending.Aborts):
     def write(self, piece: port.Data) -> None:
         self.bytes += self._buffer.write(piece)
 
-    def commit(self) -> port.Facts:
-        return port.Facts("", self.bytes, "", 0.0)
+    def commit(self) -> port.ObjectFacts:
+        return port.ObjectFacts("", self.bytes, "", 0.0)
 
     def abort(self) -> None:
         """Never shown."""
