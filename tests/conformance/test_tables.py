@@ -97,7 +97,7 @@ def columns(shown: Any) -> list[str]:
         ),
         (
             KILN + "tasks",
-            "Name|State|Attempts:integer|+Reason|+Cluster|+Worker|Age:date",
+            "Name|State|Attempts:integer|Suspend:boolean|+Reason|+Cluster|+Worker|Age:date",
         ),
         (KILN + "taskobjects", "Name|Age:date"),
         (KILN + "jobs", "|".join(COLUMNS_OF_JOBS)),
@@ -266,9 +266,9 @@ def test_cells_of_a_custom_kind(admin: kube_servers.Http, namespace: str) -> Non
         "spec": {"command": ["true"]},
     }
     admin.post(path, task).ok()
-    assert cells(table(admin, path), "t") == ["t", None, None, None, "default", None, "AGE"]
+    assert cells(table(admin, path), "t") == ["t", None, None, None, None, "default", None, "AGE"]
     admin.patch(f"{path}/t/status", {"status": {"state": "Running", "attempts": 2}}).ok()
-    assert cells(table(admin, path), "t")[:4] == ["t", "Running", 2, None]
+    assert cells(table(admin, path), "t")[:5] == ["t", "Running", 2, None, None]
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits, errors
+from kilnwork.data import commit_records, errors
 from kilnwork.data.stores import port
 from support import object_stores
 
@@ -38,40 +38,40 @@ def a_commit(part: int = 1, run: int = 1, *, attempt: int = 1) -> filejobs.Commi
 
 
 def test_a_record_is_read_as_it_was_written(store: port.Store) -> None:
-    assert commits.find(store, 1, 1) is None
-    assert commits.publish(store, a_commit()) == a_commit()
-    assert commits.find(store, 1, 1) == a_commit()
+    assert commit_records.find(store, 1, 1) is None
+    assert commit_records.publish(store, a_commit()) == a_commit()
+    assert commit_records.find(store, 1, 1) == a_commit()
     assert store.head("commits/1-1")
 
 
 def test_the_first_commit_wins_and_the_others_are_told_which(store: port.Store) -> None:
-    first = commits.publish(store, a_commit(attempt=2))
-    assert commits.publish(store, a_commit(attempt=1)) == first
-    assert commits.publish(store, a_commit(attempt=3)) == first
-    assert commits.publish(store, first) == first
-    assert commits.find(store, 1, 1) == first
+    first = commit_records.publish(store, a_commit(attempt=2))
+    assert commit_records.publish(store, a_commit(attempt=1)) == first
+    assert commit_records.publish(store, a_commit(attempt=3)) == first
+    assert commit_records.publish(store, first) == first
+    assert commit_records.find(store, 1, 1) == first
 
 
 def test_each_run_has_its_own(store: port.Store) -> None:
-    commits.publish(store, a_commit(run=1))
-    commits.publish(store, a_commit(run=2))
-    commits.publish(store, a_commit(part=10, run=1))
-    commits.publish(store, a_commit(part=0, run=1))
+    commit_records.publish(store, a_commit(run=1))
+    commit_records.publish(store, a_commit(run=2))
+    commit_records.publish(store, a_commit(part=10, run=1))
+    commit_records.publish(store, a_commit(part=0, run=1))
     store.put("commits/notes.txt", b"somebody's")
-    assert sorted(commits.listed(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
-    found = commits.latest(store)
+    assert sorted(commit_records.listed(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
+    found = commit_records.latest(store)
     assert list(found) == [0, 1, 10]
     assert {part: commit.run for part, commit in found.items()} == {0: 1, 1: 2, 10: 1}
 
 
 def test_after_giving_up_nobody_wins(store: port.Store) -> None:
-    ended = commits.fail_part(
+    ended = commit_records.fail_part(
         store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="cancelled by alice", at=7.0
     )
-    assert (ended.attempt, ended.outcome) == (commits.SERVER, filejobs.PartOutcome.CANCELLED)
-    assert commits.publish(store, a_commit()) == ended
-    assert commits.publish(store, a_commit(2)) == a_commit(2)
-    won = commits.fail_part(
+    assert (ended.attempt, ended.outcome) == (commit_records.SERVER, filejobs.PartOutcome.CANCELLED)
+    assert commit_records.publish(store, a_commit()) == ended
+    assert commit_records.publish(store, a_commit(2)) == a_commit(2)
+    won = commit_records.fail_part(
         store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="late", at=8.0
     )
     assert won == a_commit(2)
@@ -83,27 +83,27 @@ def test_of_twelve_at_once_all_hear_of_the_same(store: port.Store) -> None:
     def end(attempt: int) -> filejobs.Commit:
         gate.wait()
         if attempt == 0:
-            return commits.fail_part(
+            return commit_records.fail_part(
                 store, 3, 1, outcome=filejobs.PartOutcome.FAILED, message="", at=1.0
             )
-        return commits.publish(store, a_commit(3, attempt=attempt))
+        return commit_records.publish(store, a_commit(3, attempt=attempt))
 
     with futures.ThreadPoolExecutor(12) as pool:
         told = list(pool.map(end, range(12)))
-    assert told == [commits.find(store, 3, 1)] * 12
+    assert told == [commit_records.find(store, 3, 1)] * 12
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"part": 1}', b"null"])
 def test_a_damaged_record_is_told(store: port.Store, raw: bytes) -> None:
     store.put("commits/1-1", raw)
     with pytest.raises(errors.ObjectDamaged, match="redrive"):
-        commits.find(store, 1, 1)
+        commit_records.find(store, 1, 1)
     with pytest.raises(errors.ObjectDamaged):
-        commits.latest(store)
+        commit_records.latest(store)
 
 
 def test_a_record_under_another_name_is_told(store: port.Store) -> None:
-    commits.publish(store, a_commit(1))
+    commit_records.publish(store, a_commit(1))
     store.put("commits/2-1", port.read_all(store, "commits/1-1"))
     with pytest.raises(errors.ObjectDamaged, match="part 1, run 1"):
-        commits.publish(store, a_commit(2))
+        commit_records.publish(store, a_commit(2))

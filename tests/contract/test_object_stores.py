@@ -33,7 +33,7 @@ def keys_of(store: port.Store, prefix: str = "", *, after: str = "") -> list[str
     return [facts.key for facts in store.list(prefix, after=after)]
 
 
-def write(store: port.Store, key: str, content: bytes, *, create: bool = False) -> port.Facts:
+def write(store: port.Store, key: str, content: bytes, *, create: bool = False) -> port.ObjectFacts:
     with store.writer(key, create=create) as new:
         for at in range(0, len(content), 700_001):
             new.write(content[at : at + 700_001])

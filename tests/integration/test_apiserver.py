@@ -150,7 +150,7 @@ async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Pa
     async def start(extended: extensions.Extensions, *, change: bool = False) -> list[Any]:
         """The roles `view`, `edit` and `admin` after a start; before the next one two changed."""
         plane = cluster.ControlPlane(
-            cluster.Settings(data_dir=tmp_path, port=0, installed=extended)
+            cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=extended)
         )
         await plane.start()
         try:
@@ -179,7 +179,7 @@ async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Pa
 
 async def test_a_stop_ends_watches(tmp_path: Path) -> None:
     plane = cluster.ControlPlane(
-        cluster.Settings(data_dir=tmp_path, port=0, installed=embedded_kinds.EXTENSIONS)
+        cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=embedded_kinds.EXTENSIONS)
     )
     await plane.start()
     async with served.http(plane) as http, http.watch(TASKS) as stream:
@@ -239,7 +239,9 @@ async def test_a_second_server_on_the_directory_is_refused_by_name(
     plane: cluster.ControlPlane,
 ) -> None:
     second = cluster.ControlPlane(
-        cluster.Settings(data_dir=plane.data_dir, port=0, installed=embedded_kinds.EXTENSIONS)
+        cluster.ControlPlaneSettings(
+            data_dir=plane.data_dir, port=0, installed=embedded_kinds.EXTENSIONS
+        )
     )
     with pytest.raises(errors.ConfigurationError, match=f"in use by process {os.getpid()} "):
         await second.start()
@@ -250,7 +252,7 @@ async def test_a_port_in_use_is_refused_by_name(
 ) -> None:
     for port in (plane.port, plane.port - 1):
         second = cluster.ControlPlane(
-            cluster.Settings(
+            cluster.ControlPlaneSettings(
                 data_dir=tmp_path / "b", port=port, installed=embedded_kinds.EXTENSIONS
             )
         )

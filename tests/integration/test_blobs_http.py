@@ -15,7 +15,7 @@ import pytest
 
 from kilnwork.api import attempts, manager
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs, cached, disks, errors, remote
+from kilnwork.data import blobs, cached_blobs, disk_checks, errors, remote_blobs
 from kilnwork.kit import asgi, http1, serving
 from kilnwork.kit import errors as kit_errors
 from kilnwork.server import blobs as blob_server
@@ -102,12 +102,12 @@ class World:
         *,
         caller: Caller | None = None,
         port: int | None = None,
-        most_bytes: int = cached.CACHE_BYTES,
-    ) -> cached.CachedBlobs:
+        most_bytes: int = cached_blobs.CACHE_BYTES,
+    ) -> cached_blobs.CachedBlobs:
         caller = caller or Caller()
         caller.port = port or self.port
-        store = remote.Store(caller, path="/blobs/ns", patience_s=3.0)
-        return cached.CachedBlobs(self.directory / name / "ns", store, most_bytes=most_bytes)
+        store = remote_blobs.Store(caller, path="/blobs/ns", patience_s=3.0)
+        return cached_blobs.CachedBlobs(self.directory / name / "ns", store, most_bytes=most_bytes)
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, /, **headers: str
@@ -406,8 +406,8 @@ async def test_a_full_disk_is_said(world: World) -> None:
 async def test_room_is_left_for_the_journal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may submit in one namespace cannot fill the disk for all."""
     free = os.statvfs(world.directory)
-    monkeypatch.setattr(disks, "SPARE_BYTES", free.f_blocks * free.f_frsize)
-    monkeypatch.setattr(disks, "_SPARE_PART", 1)
+    monkeypatch.setattr(disk_checks, "SPARE_BYTES", free.f_blocks * free.f_frsize)
+    monkeypatch.setattr(disk_checks, "_SPARE_PART", 1)
     with pytest.raises(errors.BlobNotWritten, match="which the journal needs"):
         await away(lambda: world.cache().put([b"x"]))
     assert not list(world.kept.entries())

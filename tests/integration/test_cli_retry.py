@@ -1,12 +1,14 @@
 """`kiln retry --failed`, `suspend` and `resume` against a whole `kiln up`."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kilnwork as sdk
 from kilnwork.cli import exits
 from support import inner_kiln, up, waiting
 
@@ -120,6 +122,102 @@ def test_the_task_of_a_job_is_the_jobs(server: up.Up, kiln: inner_kiln.Kiln) -> 
     assert kiln("wait", "job/bad").code == FAILED
     refused = kiln("retry", "bad-0", "--failed")
     assert (refused.code, "works for a job" in refused.err) == (exits.Exit.FAILED, True)
+
+
+def test_the_task_of_a_deleted_job_does_not_run_again(
+    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    command = ["sh", "-c", f"echo x >> {log}; false"]
+    apply(server, of_kind("Job", "gone", {"template": {"taskTemplate": {"command": command}}}))
+    assert kiln("wait", "job/gone").code == FAILED
+    [task] = [
+        item for item in json.loads(kiln("tasks", "-o", "json").out)["items"]
+        if item["name"] == "gone-0"
+    ]  # fmt: skip
+    assert kiln("delete", "job/gone").code == OK
+
+    def refused() -> str:
+        return kiln("retry", "gone-0", "--failed").err
+
+    waiting.wait_until(lambda: "was part of a job that is deleted" in refused(), what="it is gone")
+    short = task["id"][-8:]
+    plain = kiln("retry", task["id"])
+    assert (plain.code, f"`kiln delete task {short}` forgets it" in plain.err) == (1, True)
+    assert log.read_text() == "x\n"
+    assert kiln("delete", "task", short).code == OK
+    assert "gone-0" not in kiln("tasks").out
+
+
+def test_a_suspended_job_that_has_ended_is_resumed_and_runs_again(
+    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+) -> None:
+    gate, begun = tmp_path / "gate", tmp_path / "begun"
+    command = ["sh", "-c", f"touch {begun}; while ! test -e {gate}; do sleep 0.05; done; false"]
+    apply(server, of_kind("Job", "held", {"template": {"taskTemplate": {"command": command}}}))
+    waiting.wait_until(begun.exists, what="it runs")
+    assert kiln("suspend", "job/held").code == OK
+    gate.touch()
+    assert kiln("wait", "job/held").code == FAILED
+    refused = kiln("retry", "job/held", "--failed")
+    assert (refused.code, "`kiln resume job/held` first" in refused.err) == (1, True)
+    resumed = kiln("resume", "job/held")
+    assert resumed.code == OK
+    assert resumed.out == (
+        "Job held is already Failed, and is not suspended any more: "
+        "`kiln retry job/held --failed` runs again what failed\n"
+    )
+    assert kiln("retry", "job/held", "--failed", "--wait").code == FAILED
+    assert server.get("jobs", "held")["status"]["run"] == 2
+
+
+def test_a_second_retry_follows_the_first(
+    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    script = f"test $KILN_RUN = 2 || exit 1; while ! test -e {gate}; do sleep 0.05; done"
+    apply(server, of_kind("Task", "merge", {"command": ["sh", "-c", script]}))
+    assert kiln("wait", "merge").code == FAILED
+    assert kiln("retry", "merge", "--failed").out == "merge starts again as run 2\n"
+    waiting.wait_until(
+        lambda: server.get("tasks", "merge")["status"].get("run") == 2, what="it runs again"
+    )
+    second = kiln("retry", "merge", "--failed")
+    assert (second.code, second.out) == (OK, "merge is running again already, as run 2\n")
+    gate.touch()
+    assert kiln("wait", "merge").code == OK
+
+
+@sdk.task
+def fail_once_then_wait(directory: str) -> None:
+    """Raise on the first run, then wait for a file."""
+    if not (Path(directory) / "failed").exists():
+        (Path(directory) / "failed").touch()
+        raise ValueError("not yet")
+    while not (Path(directory) / "gate").exists():
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("option", [(), ("--failed",)], ids=["plain", "failed"])
+def test_a_second_retry_of_a_call_follows_the_first(
+    server: up.Up,
+    kiln: inner_kiln.Kiln,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
+    with sdk.connect():
+        future = fail_once_then_wait.submit(str(tmp_path))
+        assert future.exception(60) is not None
+    assert kiln("retry", future.id, *option).out == f"{future.id} starts again as run 2\n"
+    second = kiln("retry", future.id, *option)
+    assert (second.code, second.out) == (
+        OK,
+        f"{future.id} is running again already, as run 2\n",
+    )
+    (tmp_path / "gate").touch()
+    assert kiln("wait", future.id).code == OK
 
 
 def test_tasks_are_suspended_and_go_on(server: up.Up, kiln: inner_kiln.Kiln) -> None:

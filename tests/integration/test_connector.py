@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.api import manager as names
 from kilnwork.channel import tunnel
-from kilnwork.data import cached, remote
+from kilnwork.data import cached_blobs, remote_blobs
 from kilnwork.endpoints import connector
 from kilnwork.kit import asgi, clock, errors, serving
 from kilnwork.kube import config
@@ -96,8 +96,8 @@ async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster)
         )
         opened.open(timeout_s=10)
         opened.close()
-        store = remote.Store(to, path=to.path("/blobs/ns"))
-        kept = cached.CachedBlobs(cluster.far.directory / "cache", store)
+        store = remote_blobs.Store(to, path=to.path("/blobs/ns"))
+        kept = cached_blobs.CachedBlobs(cluster.far.directory / "cache", store)
         kept.put([b"value"])
         store.close()
 

@@ -34,7 +34,9 @@ class World:
         self.kube: client.Client
 
     async def start(self) -> None:
-        settings = cluster.Settings(data_dir=self.data, port=0, workdir=self.data, node_name="n1")
+        settings = cluster.ControlPlaneSettings(
+            data_dir=self.data, port=0, workdir=self.data, node_name="n1"
+        )
         self.plane = cluster.ControlPlane(settings)
         await self.plane.start()
         await self.plane.start_node()

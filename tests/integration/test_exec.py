@@ -250,7 +250,7 @@ def test_who_breaks_the_protocol_is_cut_off(world: World, what: str, content: by
 
 def test_streams_that_were_not_asked_for_are_refused(world: World) -> None:
     with upgraded(world, "exec") as connection:
-        writer, reader = spdy.Writer(), spdy.Reader()
+        writer, reader = spdy.FrameWriter(), spdy.FrameReader()
         kinds = ["error", "stderr", "stdin", "stdin", "stdout"]
         for number, kind in enumerate(kinds):
             connection.sendall(writer.syn_stream(2 * number + 1, {"streamtype": kind}))

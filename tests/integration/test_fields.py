@@ -95,7 +95,7 @@ class World:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
     made = World()
-    settings = cluster.Settings(
+    settings = cluster.ControlPlaneSettings(
         data_dir=made.data,
         port=0,
         workdir=made.data,

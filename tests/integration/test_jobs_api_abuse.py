@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.data.records import gzips
+from kilnwork.data.records import gzip_unpacker
 from kilnwork.server.jobs import settings
 from support import jobs_http, waiting
 
@@ -347,7 +347,7 @@ async def test_an_action_takes_no_body(world: jobs_http.World) -> None:
 async def test_an_archive_of_very_many_members(world: jobs_http.World) -> None:
     """gzip(1) reads them as one file; none of them is handled by itself."""
     packed = gzip.compress(b"\n") * 50_000
-    assert len(list(gzips.Unpacker().feed(packed))) == 1
+    assert len(list(gzip_unpacker.Unpacker().feed(packed))) == 1
     made = await world.ask("POST", "/jobs", packed)
     assert (made.status, made.json["input"]["lines"]) == (202, 50_000)
     assert (await world.ask("POST", "/jobs", gzip.compress(b"") * 50_000)).status == 400

@@ -9,7 +9,7 @@ from urllib import parse
 
 import pytest
 
-from kilnwork.server.jobs import notices, parameters, reference, settings, source
+from kilnwork.server.jobs import ignored_fields, parameters, reference, settings, source_sizing
 from support import jobs_http
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n'
@@ -168,7 +168,7 @@ async def test_a_coding_of_a_field(world: jobs_http.World) -> None:
     refused.assert_problem(415, "Content-Transfer-Encoding: base64")
 
 
-@pytest.mark.parametrize("name", notices.HEADERS)
+@pytest.mark.parametrize("name", ignored_fields.HEADERS)
 async def test_a_header_that_is_not_heeded_is_warned_of(world: jobs_http.World, name: str) -> None:
     given: dict[str, Any] = {name.replace("-", "_"): "1"}
     answers = [await world.ask("GET", "/jobs", **given)]
@@ -187,7 +187,7 @@ async def test_a_namespace_beside_all_of_them(world: jobs_http.World) -> None:
 
 
 async def test_who_has_no_token_is_warned_of_names_that_nobody_knows(tmp_path: Path) -> None:
-    chosen = settings.Settings(source=source.Source())
+    chosen = settings.Settings(source=source_sizing.Source())
     async with jobs_http.World(tmp_path, chosen).running() as world:
         made = await world.ask(
             "POST", "/jobs?flavour=x", LINES, token="", Accept="application/json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.server.jobs import pieces, settings
+from kilnwork.server.jobs import file_bodies, settings
 from support import jobs_http, waiting
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n'
@@ -64,8 +64,8 @@ async def test_slow_readers_hold_little_memory(tmp_path: Path) -> None:
                     return len(held) > 4 and held[-1] == pytest.approx(held[-4], rel=0.02)
 
                 await waiting.wait_until_async(settled, what="all are served as far as they go")
-                assert held[-1] > READERS * pieces.PIECE_BYTES // 2, "somebody reads after all"
-                assert held[-1] < READERS * 2 * pieces.PIECE_BYTES + (8 << 20)
+                assert held[-1] > READERS * file_bodies.PIECE_BYTES // 2, "somebody reads after all"
+                assert held[-1] < READERS * 2 * file_bodies.PIECE_BYTES + (8 << 20)
                 assert (await world.ask("GET", "/jobs?limit=1")).status == 200
         finally:
             tracemalloc.stop()
@@ -96,7 +96,7 @@ async def test_so_many_downloads_at_once(tmp_path: Path) -> None:
 async def test_who_reads_nothing_of_a_manifest_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "STALL_S", 0.5)
+    monkeypatch.setattr(file_bodies, "STALL_S", 0.5)
     chosen = settings.Settings(downloads=1)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         made = await world.ask("POST", "/jobs?itemsPerPart=1", b"{}\n" * 10_000)

@@ -13,7 +13,7 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.data.records import intake
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch.hub import hub
 from kilnwork.jobs import assembly, model, service
 from kilnwork.kit import clock, processes
@@ -91,7 +91,9 @@ class House:
         return content
 
     def directory_of(self, view: model.JobView) -> port.Store:
-        return opening.open_store(opening.inside(self.jobs.store.url, *view.directory.split("/")))
+        return store_urls.open_store(
+            store_urls.inside(self.jobs.store.url, *view.directory.split("/"))
+        )
 
 
 _PATHS = [str(Path(__file__).parents[1])]

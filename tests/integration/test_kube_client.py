@@ -21,7 +21,9 @@ NS = "default"
 
 async def _server(directory: Path, port: int = 0) -> cluster.ControlPlane:
     server = cluster.ControlPlane(
-        cluster.Settings(data_dir=directory, port=port, installed=embedded_kinds.EXTENSIONS)
+        cluster.ControlPlaneSettings(
+            data_dir=directory, port=port, installed=embedded_kinds.EXTENSIONS
+        )
     )
     await server.start()
     return server

@@ -19,7 +19,9 @@ NS = "default"
 @pytest.fixture
 async def kube(tmp_path: Path) -> AsyncIterator[client.Client]:
     server = cluster.ControlPlane(
-        cluster.Settings(data_dir=tmp_path / "data", port=0, installed=embedded_kinds.EXTENSIONS)
+        cluster.ControlPlaneSettings(
+            data_dir=tmp_path / "data", port=0, installed=embedded_kinds.EXTENSIONS
+        )
     )
     await server.start()
     async with client.Client(config.load(server.kubeconfig)) as kube:

@@ -74,7 +74,7 @@ class Kubectl:
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
-    settings = cluster.Settings(
+    settings = cluster.ControlPlaneSettings(
         data_dir=tmp_path / "data",
         port=0,
         workdir=tmp_path,
@@ -108,9 +108,9 @@ async def test_kinds_are_found_by_every_name(kubectl: Kubectl) -> None:
 
 async def test_tables_narrow_and_wide(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", stdin=TASK)
-    assert columns(await kubectl("get", "tasks")) == ["NAME", "STATE", "ATTEMPTS", "AGE"]
+    assert columns(await kubectl("get", "tasks")) == ["NAME", "STATE", "ATTEMPTS", "SUSPEND", "AGE"]
     wide = columns(await kubectl("get", "tasks", "-o", "wide"))
-    assert wide == ["NAME", "STATE", "ATTEMPTS", "REASON", "CLUSTER", "WORKER", "AGE"]
+    assert wide == ["NAME", "STATE", "ATTEMPTS", "SUSPEND", "REASON", "CLUSTER", "WORKER", "AGE"]
     assert "Active" in await kubectl("get", "ns", "default")
 
 

@@ -36,7 +36,7 @@ class World:
         self.kube: client.Client
 
     async def start(self) -> None:
-        settings = cluster.Settings(
+        settings = cluster.ControlPlaneSettings(
             data_dir=self.data, port=0, workdir=self.workdir, node_name="n1"
         )
         self.plane = cluster.ControlPlane(settings)

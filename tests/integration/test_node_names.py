@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.api import resource
-from kilnwork.controlplane.node import node_lease, registration, virtual
+from kilnwork.controlplane.node import node_lease, registration, virtual_node
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
@@ -39,12 +39,12 @@ class World(planes.World):
     async def holder(self) -> str:
         return str((await self.lease())["spec"]["holderIdentity"])
 
-    def virtual(self, directory: str, *, port: int = 0) -> virtual.VirtualNode:
+    def virtual_node(self, directory: str, *, port: int = 0) -> virtual_node.VirtualNode:
         (self.data / directory).mkdir()
-        settings = virtual.Settings(
+        settings = virtual_node.VirtualNodeSettings(
             "n", self.data / directory, self.data, "127.0.0.1", taints=(), port=port
         )
-        return virtual.VirtualNode(
+        return virtual_node.VirtualNode(
             self.plane.admin_config(), settings, on_removed=lambda: self.taken.append(directory)
         )
 
@@ -167,7 +167,7 @@ async def test_one_that_was_away_too_long_notices(world: World) -> None:
 
 
 async def test_a_second_kiln_node_starts_nothing(world: World) -> None:
-    first, second = world.virtual("one"), world.virtual("two")
+    first, second = world.virtual_node("one"), world.virtual_node("two")
     await first.start()
     try:
         with pytest.raises(kit_errors.ConfigurationError, match="node n is run by "):
@@ -177,13 +177,13 @@ async def test_a_second_kiln_node_starts_nothing(world: World) -> None:
         assert not (world.data / "two" / "pods").exists()
     finally:
         await first.stop()
-    again = world.virtual("three")
+    again = world.virtual_node("three")
     await again.start()
     await again.stop()
 
 
 async def test_a_kiln_node_whose_name_is_taken_ends_its_pods_untold(world: World) -> None:
-    first = world.virtual("one")
+    first = world.virtual_node("one")
     await first.start()
     try:
         marker = world.data / "pid"

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.api import resource
-from kilnwork.controlplane.node import node_lease, registration, removal, virtual
+from kilnwork.controlplane.node import node_lease, registration, removal, virtual_node
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
@@ -74,7 +74,7 @@ async def test_the_node_of_a_kubelet_is_left_alone(world: World) -> None:
     before = await world.kube.merge_patch(resource.NODES, "n", patch, subresource="status")
     with pytest.raises(kit_errors.ConfigurationError, match="another --name"):
         await world.registration(TAINT).register()
-    settings = virtual.Settings("n", world.data, world.data, "127.0.0.1")
+    settings = virtual_node.VirtualNodeSettings("n", world.data, world.data, "127.0.0.1")
     config = world.plane.admin_config()
     with pytest.raises(kit_errors.ConfigurationError, match=r"a kubelet \(v1\.33\.0, containerd"):
         await removal.remove(config, settings, say=print, time=clock.SystemClock())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.data import disks, errors
+from kilnwork.data import disk_checks, errors
 from kilnwork.data.stores import local, port, remote
 from kilnwork.kit import asgi, http1
 from support import descriptors, object_stores, small_disks, waiting
@@ -51,7 +51,7 @@ def answer_to(
     return found
 
 
-def write(store: port.Store, key: str, content: bytes) -> port.Facts:
+def write(store: port.Store, key: str, content: bytes) -> port.ObjectFacts:
     with store.writer(key, create=True) as new:
         new.write(content)
         return new.commit()
@@ -343,8 +343,8 @@ def test_no_room_at_the_manager_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = os.statvfs(kept.directory.parent)
-    monkeypatch.setattr(disks, "SPARE_BYTES", disk.f_blocks * disk.f_frsize)
-    monkeypatch.setattr(disks, "_SPARE_PART", 1)
+    monkeypatch.setattr(disk_checks, "SPARE_BYTES", disk.f_blocks * disk.f_frsize)
+    monkeypatch.setattr(disk_checks, "_SPARE_PART", 1)
     with pytest.raises(errors.StoreFull, match="journal"):
         write(job, "out/1", bytes(LARGE))
     assert list(kept.list()) == []

@@ -11,7 +11,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data.stores import local, port
 from kilnwork.jobs.work import part as parts
 from kilnwork.jobs.work import reduce
@@ -92,9 +92,9 @@ async def test_parts_go_through_the_manager_and_back(house: far_house.House) -> 
         house.wire.cut()
         await asyncio.wait((asked,), timeout=0.4)
     told = await asked
-    assert told == [commits.find(job, number, 1) for number in range(1, PARTS + 1)]
+    assert told == [commit_records.find(job, number, 1) for number in range(1, PARTS + 1)]
     assert all(commit.records.succeeded == LINES // PARTS for commit in told)
-    result = commits.find(job, 0, 1)
+    result = commit_records.find(job, 0, 1)
     assert result is not None
     assert result.output is not None
     assert port.read_all(job, result.output.key) == content

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.jobs.work import reduce
 from support import part_works
 
@@ -32,7 +32,7 @@ def test_a_part_may_be_killed_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
         here = part_works.World(tmp_path / str(at), CONTENT, **SPEC)
         died = killed("part", here.work(), at)
-        before = commits.find(here.store, 1, 1)
+        before = commit_records.find(here.store, 1, 1)
         commit = here.map(attempt=at + 1)
         assert before in (None, commit)
         assert here.content(commit.output) == RESULTS
@@ -50,7 +50,7 @@ def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
     at = 1
     while killed("part", here.work(), at):
         at += 1
-    (commit,) = commits.latest(here.store).values()
+    (commit,) = commit_records.latest(here.store).values()
     assert here.content(commit.output) == RESULTS
 
 
@@ -61,9 +61,9 @@ def test_a_reducer_may_be_killed_at_any_effect(tmp_path: Path) -> None:
         runs = tuple((here.map(part.number).part, 1) for part in here.manifest.parts)
         work = filejobs.ReduceWork(store=here.store.url, job="job", parts=runs, run=1)
         died = killed("reduce", work, at)
-        before = commits.find(here.store, reduce.PART, 1)
+        before = commit_records.find(here.store, reduce.PART, 1)
         assert here.reduce_call(attempt=at + 1) == {"damaged": []}
-        commit = commits.find(here.store, reduce.PART, 1)
+        commit = commit_records.find(here.store, reduce.PART, 1)
         assert commit is not None
         assert before in (None, commit)
         assert here.content(commit.output) == RESULTS

@@ -15,7 +15,7 @@ import pytest
 
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
-from kilnwork.data.pond import blob_files, fetching, scrubbing
+from kilnwork.data.pond import blob_fetch, blob_files, scrubbing
 from kilnwork.pond import connections
 from support import lakes, pond_homes, ponds
 
@@ -191,7 +191,7 @@ async def test_a_source_that_sends_damage_is_data_corruption(
     home.want("set-g1", market(digest), nodes=["node-2"])
     await home.until(lambda: home.ready("set-g1")["node-2"].reason == "DataCorrupt")
 
-    assert home.counters("node-2").quarantined == fetching.TRIES
+    assert home.counters("node-2").quarantined == blob_fetch.TRIES
     assert not (home.run("node-2", "set-g1") / "market").exists()
 
 

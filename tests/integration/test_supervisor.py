@@ -18,11 +18,11 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def ended(_: container.Record) -> None:
+def ended(_: container.ContainerRecord) -> None:
     """No container ever runs here."""
 
 
-def opened(_: list[container.Record]) -> None:
+def opened(_: list[container.ContainerRecord]) -> None:
     """Nor did one."""
 
 

@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import msgspec
 
-from kilnwork.data.stores import opening
+from kilnwork.data.stores import store_urls
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import ids
 from kilnwork.sdk import context
 
-_open = opening.open_store
+_open = store_urls.open_store
 
 
 class Dying:
@@ -64,7 +64,7 @@ def _dying_store(url: str) -> Any:
 def main(kind: str, raw: str, number: str) -> None:
     """See the module. The attempt is the number."""
     Dying.left = int(number)
-    opening.open_store = _dying_store
+    store_urls.open_store = _dying_store
     attempt = int(number)
     context.begin(context.Context(ids.TaskId(bytes(16)), run=1, attempt=attempt))
     work = msgspec.json.decode(raw)

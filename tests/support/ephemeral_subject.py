@@ -205,7 +205,9 @@ async def on_containers(directory: Path) -> AsyncIterator[EphemeralSubject]:
     """Executor `ephemeral` on a control plane of its own, with a node and a worker."""
     (directory / "work").mkdir()
     plane = cluster.ControlPlane(
-        cluster.Settings(data_dir=directory, port=0, workdir=directory / "work", node_name="n1")
+        cluster.ControlPlaneSettings(
+            data_dir=directory, port=0, workdir=directory / "work", node_name="n1"
+        )
     )
     await plane.start()
     try:

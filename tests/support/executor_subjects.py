@@ -356,7 +356,9 @@ async def on_pods(directory: Path) -> AsyncIterator[PodSubject]:
     """Executor `pod` on a control plane of its own, with a node."""
     (directory / "work").mkdir()
     plane = cluster.ControlPlane(
-        cluster.Settings(data_dir=directory, port=0, workdir=directory / "work", node_name="n1")
+        cluster.ControlPlaneSettings(
+            data_dir=directory, port=0, workdir=directory / "work", node_name="n1"
+        )
     )
     await plane.start()
     try:

@@ -17,9 +17,9 @@ import msgspec
 
 from kilnwork.api import attempts, filejobs
 from kilnwork.api import task as api_task
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data.records import intake
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits as hub_commits
 from kilnwork.dispatch.hub import subscriptions
@@ -69,7 +69,7 @@ class FusedStore:
 
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
-    ) -> port.Facts:
+    ) -> port.ObjectFacts:
         self._fuse.burn(f"before {key}")
         found = self._store.put(key, data, create=create, if_match=if_match)
         self._fuse.burn(f"after {key}")
@@ -80,7 +80,7 @@ class FusedStore:
         self._store.delete(keys)
         self._fuse.burn("after delete")
 
-    def head(self, key: str) -> port.Facts:
+    def head(self, key: str) -> port.ObjectFacts:
         return self._store.head(key)
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> port.Reading:
@@ -89,7 +89,7 @@ class FusedStore:
     def writer(self, key: str, *, create: bool = False) -> port.Writer:
         return self._store.writer(key, create=create)
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.ObjectFacts]:
         return self._store.list(prefix, after=after)
 
     def directories(self, prefix: str = "") -> Iterator[str]:
@@ -424,7 +424,7 @@ class World:
         self.dispatcher.start()
 
         def opened(url: str) -> port.Store:
-            return FusedStore(opening.open_store(url), fuse)
+            return FusedStore(store_urls.open_store(url), fuse)
 
         options = service.FileJobOptions(opened=opened, **self.options)
         self.services = assembly.JobServices(
@@ -468,7 +468,7 @@ class World:
         data += rest
         new = self.jobs.new_id()
         if not inline:
-            opening.open_store(self.jobs.store.url).put(f"{NS}/{new.dashed}/input", data)
+            store_urls.open_store(self.jobs.store.url).put(f"{NS}/{new.dashed}/input", data)
         view, _ = await self.jobs.create(
             model.NewJob(
                 id=new,
@@ -519,7 +519,7 @@ class World:
         await self.until(lambda: self.view(job).parts.succeeded >= number)
 
     def directory_of(self, view: model.JobView) -> port.Store:
-        return opening.open_store(opening.inside(self.jobs.store.url, NS, view.dashed))
+        return store_urls.open_store(store_urls.inside(self.jobs.store.url, NS, view.dashed))
 
     def result(self, view: model.JobView) -> bytes:
         if view.progress.output is None:
@@ -529,8 +529,8 @@ class World:
     def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.PartOutcome]:
         directory = self.directory_of(view)
         found = {}
-        for number, run in commits.listed(directory):
-            commit = commits.find(directory, number, run)
+        for number, run in commit_records.listed(directory):
+            commit = commit_records.find(directory, number, run)
             assert commit is not None
             found[number, run] = commit.outcome
         return found

@@ -409,7 +409,7 @@ class Ours(Server):
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="control plane")
         self._thread.start()
-        settings = cluster.Settings(
+        settings = cluster.ControlPlaneSettings(
             data_dir=directory,
             port=0,
             workdir=directory,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from kilnwork.api import manager
-from kilnwork.data.stores import local, opening, port, remote
+from kilnwork.data.stores import local, port, remote, store_urls
 from kilnwork.endpoints import client
 from kilnwork.kit import asgi, serving
 from kilnwork.server import objects
@@ -114,4 +114,4 @@ def opened(kind: str, directory: Path) -> Iterator[port.Store]:
 
 def again(store: port.Store, *names: str) -> port.Store:
     """The store, or what is below `names` in it, as another process would open it."""
-    return opening.open_store(opening.inside(store.url, *names))
+    return store_urls.open_store(store_urls.inside(store.url, *names))

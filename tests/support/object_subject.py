@@ -315,7 +315,9 @@ async def control_plane(directory: Path, *, node: bool = False) -> AsyncIterator
     """A control plane, with or without a node; a client that may do everything there."""
     (directory / "work").mkdir()
     plane = cluster.ControlPlane(
-        cluster.Settings(data_dir=directory, port=0, workdir=directory / "work", node_name="n1")
+        cluster.ControlPlaneSettings(
+            data_dir=directory, port=0, workdir=directory / "work", node_name="n1"
+        )
     )
     await plane.start()
     try:

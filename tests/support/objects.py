@@ -19,7 +19,7 @@ class World:
     """The store, its writer and deleter, and short forms for tests."""
 
     store: store.Store
-    writer: crud.Writer
+    writer: crud.ObjectWriter
     deleter: deletion.Deleter
     clock: clock.ManualClock
 
@@ -56,9 +56,9 @@ async def world(directory: Path, *, keep_changes: int = store.KEEP_CHANGES) -> A
     held = store.Store(directory / "control.db", keep_changes=keep_changes)
     await held.start()
     now = clock.ManualClock()
-    writer = crud.Writer(held, clock=now, new_uid=ids.new_uid, entropy=random.Random(1))
+    writer = crud.ObjectWriter(held, clock=now, new_uid=ids.new_uid, entropy=random.Random(1))
     deleter = deletion.Deleter(writer)
-    keeper = namespaces.Keeper(writer, deleter, ca="CA")
+    keeper = namespaces.NamespaceController(writer, deleter, ca="CA")
     await keeper.start()
     try:
         yield World(held, writer, deleter, now)

@@ -13,7 +13,9 @@ class World:
 
     def __init__(self, **settings: Any) -> None:
         self.data = short.directory()
-        chosen = cluster.Settings(data_dir=self.data, port=0, workdir=self.data, **settings)
+        chosen = cluster.ControlPlaneSettings(
+            data_dir=self.data, port=0, workdir=self.data, **settings
+        )
         self.plane = cluster.ControlPlane(chosen)
         self.kube: client.Client
         self._has_node = "node_name" in settings

@@ -46,7 +46,7 @@ class World:
         self.settings = controlled.SETTINGS
         self.options = hubs.HubOptions(lease_s=2.0)
         self.plane = cluster.ControlPlane(
-            cluster.Settings(
+            cluster.ControlPlaneSettings(
                 data_dir=directory,
                 port=0,
                 workdir=directory,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from kilnwork.data import errors
-from kilnwork.data.pond import fetching, manifest, origins, pinning, store
+from kilnwork.data.pond import blob_fetch, manifest, origins, pinning, store
 from kilnwork.kit import clock
 
 
@@ -103,7 +103,7 @@ class _Content(origins.Content):
 
 def one_by_one(
     read: pinning.Read, listed: Sequence[origins.Listed]
-) -> Iterator[tuple[origins.Listed, tuple[fetching.Fetched, str]]]:
+) -> Iterator[tuple[origins.Listed, tuple[blob_fetch.Fetched, str]]]:
     for one in listed:
         yield one, read(one)
 
@@ -120,6 +120,6 @@ def pin(
         kept,
         pinning.Target(source, selection, f"{source.name}-{hash(selection) & 0xFFFF:x}"),
         run=one_by_one,
-        progress=fetching.Progress(),
+        progress=blob_fetch.Progress(),
         time=time or clock.SystemClock(),
     )

@@ -125,7 +125,7 @@ class Stream:
 async def control_plane(directory: Path, *, port: int = 0) -> AsyncIterator[cluster.ControlPlane]:
     """A started control plane on free ports with its data in `directory`."""
     plane = cluster.ControlPlane(
-        cluster.Settings(
+        cluster.ControlPlaneSettings(
             data_dir=directory, port=port, workdir=directory, installed=embedded_kinds.EXTENSIONS
         )
     )

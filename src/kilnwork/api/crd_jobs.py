@@ -1,4 +1,4 @@
-"""What the definitions of Job and JobConfig say beyond names and schema.
+"""The definitions of Job and JobConfig: their rules and columns.
 
 Used by `crd`. Rules in CEL are for the real server, whose bound on their cost they keep;
 `job_validation` says the same and the rest in Python.

@@ -1,4 +1,4 @@
-"""What CustomResourceDefinitions of ours are put together from, and the words of their rules.
+"""Parts of our CustomResourceDefinitions, and the texts of their rules.
 
 Used by `crd` and `crd_jobs`, which have a `KindDefinition` for each kind, and by `validation`,
 which says the same in Python. No definition is here.
@@ -13,7 +13,7 @@ from kilnwork.api import meta, schema
 
 
 class KindDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """What a definition says beyond names and schema."""
+    """The parts of a definition beside names and schema."""
 
     description: str
     spec: Any = None
@@ -23,7 +23,7 @@ class KindDefinition(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[meta.JsonObject, ...] = ()
     selectable: tuple[str, ...] = ()
     scale: dict[str, str] = msgspec.field(default_factory=dict)
-    """Where the numbers of its `scale` subresource stand; empty when it has none."""
+    """Paths of the numbers of its `scale` subresource; empty when it has none."""
     additions: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
     """Schema keywords by dotted path of properties; `[]` steps into the items of a list, and the
     empty path is the object itself."""

@@ -25,7 +25,7 @@ class InvalidCron(errors.KilnError):
 
 
 class Field(msgspec.Struct, frozen=True, gc=False):
-    """What may stand in one field."""
+    """The values that one field of an expression may have."""
 
     name: str
     """Name in messages and in the hash of `H`."""
@@ -40,11 +40,11 @@ class Field(msgspec.Struct, frozen=True, gc=False):
     names: tuple[str, ...] = ()
     """Names of the numbers from `first` on; three letters of them are enough."""
     rules: str = ""
-    """What else it takes, for messages."""
+    """Other items that the field accepts, for messages."""
 
     @property
     def allowed(self) -> str:
-        """What may be written, for messages."""
+        """The accepted values, for messages."""
         names = f" or {self.names[0][:3]}-{self.names[-1][:3]}" if self.names else ""
         return f"{self.first}-{self.accepted}{names}, with * , - / ? H{self.rules}"
 
@@ -69,12 +69,13 @@ _WEEKS = 1 << 1 | 1 << 8 | 1 << 15 | 1 << 22 | 1 << 29
 
 
 class Numbers(msgspec.Struct, frozen=True, gc=False):
-    """What a field names."""
+    """The parsed values of one field."""
 
     values: tuple[int, ...]
     """Numbers, sorted, each once."""
     any_: bool = False
-    """It has a bare `*` or `?`: as a day, it leaves the choice to the other field for days."""
+    """Whether it has a bare `*` or `?`: as a day, it leaves the choice to the other field for
+    days."""
     nearest: tuple[int, ...] = ()
     """`15W`: days of the month whose nearest working day is meant."""
     last: bool = False

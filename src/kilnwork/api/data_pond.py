@@ -134,7 +134,7 @@ class OutputRef(wire.Wire, frozen=True):
     name: Annotated[str, msgspec.Meta(max_length=40)]
     """Name of the output."""
     generation: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Of which generation, as long as that is kept. Without it, of the newest one that
+    """Generation of the output, as long as that is kept. Without it, the newest one that
     succeeded."""
 
 
@@ -178,7 +178,7 @@ class ShardScheme(wire.Wire, frozen=True):
     patterns: Annotated[
         tuple[Annotated[str, msgspec.Meta(max_length=1024)], ...], msgspec.Meta(max_length=1000)
     ] = ()
-    """Of `glob`."""
+    """Patterns, with `by: glob`."""
     unit: Annotated[str, msgspec.Meta(pattern="^(bytes|rows)$")] = "bytes"
-    """Of `range`: what is the same in all shards. `bytes`: known at once, rows are whole. `rows`:
-    each task counts the lines of all files first, and its node needs all of them."""
+    """With `by: range`, the unit that is the same in all shards. `bytes`: known at once, rows are
+    whole. `rows`: each task counts the lines of all files first, and its node needs all of them."""

@@ -29,7 +29,7 @@ class LimitExceeded(errors.KilnError):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """What `measure` found."""
+    """The size of a document, as found by `measure`."""
 
     work: int
     """Steps that one look at all of it takes: its values, and a 16th of its characters."""

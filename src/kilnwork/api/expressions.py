@@ -32,7 +32,7 @@ class ExpressionError(errors.KilnError):
 
 
 class Name(NamedTuple):
-    """What an expression looks up: `root.member`, or `root` where member is None."""
+    """A name that an expression looks up: `root.member`, or `root` where member is None."""
 
     root: str
     member: str | None

@@ -60,8 +60,8 @@ def short_digits(ref: str) -> str | None:
 
 
 class FileJobPhase(StrEnum):
-    """Where a file job is. The last three never change, except that a redrive starts a Failed or
-    Cancelled one again."""
+    """The phase of a file job. The last three never change, except that a redrive starts a Failed
+    or Cancelled one again."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -82,8 +82,8 @@ _FINAL = (FileJobPhase.SUCCEEDED, FileJobPhase.FAILED, FileJobPhase.CANCELLED)
 
 
 class Format(StrEnum):
-    """What a record is. `jsonl`: a line holding a JSON value; `text`: a line; `csv`: a row under
-    the header of the first row (RFC 4180); `json`: an element of one JSON array."""
+    """The format of records. `jsonl`: a line holding a JSON value; `text`: a line; `csv`: a row
+    under the header of the first row (RFC 4180); `json`: an element of one JSON array."""
 
     JSONL = "jsonl"
     TEXT = "text"
@@ -92,14 +92,14 @@ class Format(StrEnum):
 
 
 class Blank(StrEnum):
-    """What a blank line is: `skip`: counted as skipped; `record`: a record like any other."""
+    """How a blank line counts: `skip`: counted as skipped; `record`: a record like any other."""
 
     SKIP = "skip"
     RECORD = "record"
 
 
 class BadRecords(StrEnum):
-    """What a bad record does. `report` (default): it goes to the errors file, the job goes on.
+    """The effect of a bad record. `report` (default): it goes to the errors file, the job goes on.
     `fail`: its part fails, and with it the job."""
 
     REPORT = "report"
@@ -145,12 +145,12 @@ class PartRetry(api_task.Retry, frozen=True):
 
     @property
     def of_task(self) -> api_task.Retry:
-        """The same as a Task has it, whose own defaults differ."""
+        """Return it as a Task's `retry`, which has other defaults."""
         return api_task.Retry(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
 class FileJobSpec(api_task.Wire, frozen=True):
-    """What a file job is to do.
+    """The specification of a file job.
 
     `itemsPerPart`, `bytesPerPart`: a part ends at whichever comes first. `maxParts`: parts are made
     larger rather than more. `parallelism`: parts that run at once; None: as there are slots.
@@ -199,7 +199,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What an input consists of; written once, when its last byte has come.
+    """The manifest of an input, written once, when its last byte has arrived.
 
     `bytes`, `lines`, `sha256` (hex): of the stored input (unpacked, without BOM, an array taken
     apart to one element a line). `header`: the first row of CSV, which is in no part.

@@ -1,4 +1,4 @@
-"""What a SyncSet does with its data: steps in order, fanned out over shards, joined, repeated.
+"""The flow of a SyncSet: steps in order, fanned out over shards, joined, repeated.
 
 Fields of `spec.flow` as users write them. A step is what it has: one of `call`, `command`,
 `taskTemplate` (work), `fork`, `until` or `do` (other steps). Steps inside of steps have the same
@@ -21,10 +21,10 @@ MAX_STEPS = 500
 """Steps of a flow, at whatever depth."""
 
 MAX_BRANCHES = 100
-"""Of one fork."""
+"""Most branches of one fork."""
 
 MAX_ITERATIONS = 1000
-"""Of one loop: each leaves a row of the journal for each of its steps."""
+"""Most rounds of one loop: each leaves a row in the journal for each of its steps."""
 
 MAX_IN_FLIGHT = 10_000
 """Shards of a step that have a task at once, as indexes of a Job."""

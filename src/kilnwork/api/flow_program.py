@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class NodeKind(StrEnum):
-    """What a node does."""
+    """The kind of a node."""
 
     WORK = "work"
     EACH = "each"
@@ -61,7 +61,7 @@ class FlowNode:
         self.otherwise: FlowNode | None = None
         """`else`; it has the same name."""
         self.task: api_task.TaskTemplate | None = None
-        """What work runs, without its TaskCluster."""
+        """The task of a work step, without its TaskCluster."""
         self.own_cluster = False
         """The template names a TaskCluster or another executor: it needs no group."""
         self.given: dict[str, expressions.Document] = {}
@@ -69,7 +69,7 @@ class FlowNode:
         self.own: dict[str, Any] = {}
         """Inputs that depend on the item, as they are written."""
         self.own_names: tuple[expressions.Name, ...] = ()
-        """What those name, but for the item."""
+        """Names used by these inputs, except for the item."""
         self.items: expressions.Expression | None = None
         self.failed: int | str = 0
         """How many items may fail."""
@@ -79,9 +79,9 @@ class FlowNode:
         """Branches of a fork that must succeed; 0: all of them."""
         self.condition_of_loop: expressions.Expression | None = None
         self.wanted = False
-        """Its value or its results are kept."""
+        """Whether its value or its results are kept."""
         self.named = False
-        """They are needed too: an expression reads them."""
+        """Whether an expression reads them."""
 
     @property
     def expressions(self) -> Iterator[tuple[str, tuple[expressions.Name, ...]]]:

@@ -20,7 +20,8 @@ MAX_BYTES = 1 << 30
 MAX_REDIRECTS = 20
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""They may be repeated unless a task says otherwise: they change nothing (RFC 9110, 9.2.1)."""
+"""Methods that may be repeated unless a task says otherwise, as they change nothing (RFC 9110,
+9.2.1)."""
 
 CALLBACK_URL = "task.callback_url"
 """Variable of requests with `callback`: where the result is to be sent."""

@@ -31,7 +31,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A method or the name of a header (RFC 9110, 5.6.2)."""
 
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-"""What may stand in a header, by which none can be smuggled in (RFC 9110, 5.5)."""
+"""Characters of a header's value, without those that could begin another header (RFC 9110, 5.5)."""
 
 _FORBIDDEN_METHODS = ("CONNECT", "TRACE")
 _FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"

@@ -21,12 +21,12 @@ FIRST_INPUT = "input"
 
 
 class InputKind(StrEnum):
-    """What an input comes from."""
+    """The kind of object that an input comes from."""
 
     OBJECT = "TaskObject"
     TASK = "Task"
     JOB = "Job"
-    """Of `withResultOf` only, as `JOB_CONFIG`."""
+    """For `withResultOf` only, as is `JOB_CONFIG`."""
     JOB_CONFIG = "JobConfig"
 
 

@@ -38,8 +38,8 @@ DEFAULT_TTL_S = 3600
 
 
 class Phase(StrEnum):
-    """Where a Job is. The last five do not change, but by a higher `spec.run`; what the engine has
-    not accepted, `AdmissionError`, not by that either: make another Job."""
+    """The phase of a Job. The last five change only by a higher `spec.run`, `AdmissionError` never:
+    make another Job."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -82,11 +82,11 @@ class ConcurrencyPolicy(StrEnum):
     """What happens to a Job while others of its JobConfig run."""
 
     ALLOW = "Allow"
-    """It starts."""
+    """The Job starts."""
     FORBID = "Forbid"
-    """It is refused with AdmissionError; a tick of the schedule is dropped."""
+    """The Job is refused with AdmissionError; a tick of the schedule is dropped."""
     ENQUEUE = "Enqueue"
-    """It waits for its turn."""
+    """The Job waits for its turn."""
     REPLACE = "Replace"
     """The others are killed; it starts when that is proved."""
 
@@ -115,7 +115,7 @@ class Parallelism(Wire, frozen=True):
     """The index set: exactly one of the four `with` fields."""
 
     with_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_INDEXES)] | None = None
-    """So many indexes, from 0; `${task.index_num}` is the number."""
+    """Number of indexes, counted from 0; `${task.index_num}` is the number."""
     with_keys: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] | None = None
     """An index for each key; `${task.index_key}` is the key."""
     with_matrix: dict[str, tuple[Annotated[str, msgspec.Meta(min_length=1)], ...]] | None = None
@@ -332,7 +332,7 @@ class Indexes(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
 
 
 class QueueingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """It has not started."""
+    """The state of a Job that has not started."""
 
     reason: str = ""
     """`NotYetDue`, `Queued`, or what else it waits for."""
@@ -341,7 +341,7 @@ class QueueingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", k
 
 
 class WaitingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """It has started, and none of its tasks runs."""
+    """The state of a Job that has started and none of whose tasks runs."""
 
     reason: str = ""
     """`PendingCreation`, `RetryBackoff`, `WaitingForTasks` or `DeletingTasks`."""
@@ -350,7 +350,7 @@ class WaitingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw
 
 
 class RunningCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """A task of it runs."""
+    """The state of a Job of which a task runs."""
 
     latest_task_creation_timestamp: str | None = None
     """When its newest task was made."""
@@ -361,7 +361,7 @@ class RunningCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw
 
 
 class FinishedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """It is over."""
+    """The state of a Job that is over."""
 
     latest_creation_timestamp: str | None = None
     """When its newest task was made."""
@@ -380,7 +380,7 @@ class FinishedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", k
 class JobCondition(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """Where it is, in one of four shapes."""
+    """The state of a Job, in one of four forms."""
 
     queueing: QueueingCondition | None = None
     """While it has not started."""

@@ -245,21 +245,21 @@ class Option(Wire, frozen=True):
     required: bool = False
     """A value must be given."""
     bool_: BoolOption | None = msgspec.field(default=None, name="bool")
-    """Of type Bool."""
+    """Fields of type Bool."""
     string: StringOption | None = None
-    """Of type String."""
+    """Fields of type String."""
     select: SelectOption | None = None
-    """Of type Select; needed there."""
+    """Fields of type Select; needed there."""
     multi: MultiOption | None = None
-    """Of type Multi; needed there."""
+    """Fields of type Multi; needed there."""
     date: DateOption | None = None
-    """Of type Date."""
+    """Fields of type Date."""
     int_: IntOption | None = msgspec.field(default=None, name="int")
-    """Of type Int."""
+    """Fields of type Int."""
     float_: FloatOption | None = msgspec.field(default=None, name="float")
-    """Of type Float."""
+    """Fields of type Float."""
     json: JsonOption | None = None
-    """Of type JSON."""
+    """Fields of type JSON."""
 
 
 class Options(Wire, frozen=True):
@@ -270,7 +270,7 @@ class Options(Wire, frozen=True):
 
 
 class TemplateMetadata(Wire, frozen=True):
-    """What Jobs get."""
+    """Metadata of Jobs."""
 
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels of Jobs."""
@@ -315,10 +315,10 @@ class JobConfigSpec(Wire, frozen=True):
 
 
 class ConfigState(StrEnum):
-    """What a JobConfig does."""
+    """The state of a JobConfig."""
 
     READY = "Ready"
-    """It has no schedule."""
+    """The JobConfig has no schedule."""
     READY_ENABLED = "ReadyEnabled"
     READY_DISABLED = "ReadyDisabled"
     JOB_QUEUED = "JobQueued"

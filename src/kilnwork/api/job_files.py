@@ -9,7 +9,8 @@ from urllib import parse
 SCHEME = "kiln"
 PREFIX = f"{SCHEME}:"
 DIRECTORIES = ("results", "parts", "errors", "input")
-"""Of a file job: its result as one file, the result of each part, its bad records, its input."""
+"""Directories of a file job: its result as one file, the result of each part, its bad records, its
+input."""
 
 
 class JobDirectory(NamedTuple):

@@ -17,14 +17,14 @@ JOB = {
     "job.run": "Number of its run, from 1.",
     "job.scheduled_time": "Tick of the schedule that made it (RFC 3339, UTC), else empty.",
 }
-"""Of every Job, in all of its templates."""
+"""Variables of every Job, in all of its templates."""
 
 JOB_CONFIG = {
     "jobconfig.name": "Name of the JobConfig that the Job is of.",
     "jobconfig.namespace": "Its namespace.",
     "jobconfig.uid": "Its `metadata.uid`.",
 }
-"""Of a Job that a JobConfig owns, in all of its templates."""
+"""Variables of a Job that a JobConfig owns, in all of its templates."""
 
 RESULTS_INPUT = "results"
 """Input of a finalizer: the results of the indexes, in their order."""

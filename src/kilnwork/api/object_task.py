@@ -53,7 +53,7 @@ class WorkflowTemplate(wire.Wire, frozen=True):
     manifest: Any = None
     """The whole Workflow, as YAML or JSON in a text or as it is, instead of `spec`."""
     api_version: str = ""
-    """As in a Workflow: it may be written here in full. Version of its API."""
+    """Version of the Workflow's API, if it is given."""
     kind: str = ""
     """`Workflow`, if it is given."""
     service_account_name: AccountName = ""

@@ -16,7 +16,7 @@ Type = job_config.OptionType
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 EMPTY_TEXT = '""'
-"""What is typed for an empty text: nothing at all means the default."""
+"""The input that means an empty text; no input means the default."""
 
 _TRUE_WORDS = frozenset({"true", "yes", "y", "on", "1"})
 _FALSE_WORDS = frozenset({"false", "no", "n", "off", "0"})

@@ -1,4 +1,4 @@
-"""Which steps of a flow may write outputs of their SyncSet. Pure.
+"""Rules for steps of a flow that write outputs of their SyncSet. Pure.
 
 Used by the validation of SyncSets, and by the controller for a replay, which has the flow of an
 earlier generation.

@@ -28,7 +28,7 @@ class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=
     message: str = ""
     started_at: str | None = None
     finished_at: str | None = None
-    """None also for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
+    """None, too, for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
@@ -171,7 +171,7 @@ def moment(text: str | None) -> float | None:
 
 
 class TroubleKind(enum.Enum):
-    """What sort of trouble a Pod has."""
+    """The kind of a Pod's trouble."""
 
     UNSCHEDULABLE = enum.auto()
     NO_IMAGE = enum.auto()

@@ -1,4 +1,4 @@
-"""What kilnwork itself reads of a PodTemplateSpec, and whether a given one has that shape.
+"""The parts of a PodTemplateSpec that kilnwork reads, and a check of their shape.
 
 Used by the validation of SyncSets and by the controller of TaskClusters: templates are open in our
 schemas, as they are too large for them. What else is wrong with one the API server says. Pure.

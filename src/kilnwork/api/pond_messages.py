@@ -28,11 +28,11 @@ class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
 
 
 class SourceOrder(Message, frozen=True):
-    """Where files are. `name`: of the source, for messages and its credentials; `uri`: with the
+    """The source of files. `name`: of the source, for messages and its credentials; `uri`: with the
     path; `allow`: addresses that may be connected to; `inline`: the files themselves; `below`: so
-    many of the last components of `uri` are not the pond's own, and of a file none may be a
-    link; `attempts`: it is the directory of a run's outputs, and these directories in it are read
-    as one."""
+    many of the last components of `uri` are not the pond's own, and of a file none may be a link;
+    `attempts`: it is the directory of a run's outputs, and these directories in it are read as
+    one."""
 
     name: str
     uri: str = ""
@@ -72,7 +72,7 @@ class LeaseOrder(Message, frozen=True):
 
 
 class LimitsOrder(Message, frozen=True):
-    """Of the pond on this node. `capacity`: bytes, None for what the disk has."""
+    """Limits of the pond on this node. `capacity`: bytes, None for what the disk has."""
 
     capacity: int | None = None
     high: float = 0.9

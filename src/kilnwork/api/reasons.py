@@ -275,7 +275,8 @@ NO_FAILURES = frozenset(Reason(name) for name in (
     "NamespaceEnding", "ClusterDeleted", "Killed", "Deleted", "ParentKilled", "Replaced",
     "Unconfirmed",
 ))  # fmt: skip
-"""What the manager says of waiting, running, lost and killed tasks: no reasons of a program."""
+"""Reasons of the manager for waiting, running, lost and killed tasks, which no program may
+report."""
 
 
 class ClusterReason(_Explained):

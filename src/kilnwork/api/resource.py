@@ -1,4 +1,4 @@
-"""What a resource of a Kubernetes API server is called: group, version, kind, plural.
+"""Resources of a Kubernetes API server: group, version, kind, plural.
 
 Used to build every URL. Kubernetes' own resources are here, those of kilnwork in `kinds`.
 """

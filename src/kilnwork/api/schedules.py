@@ -50,7 +50,7 @@ class DropReason(StrEnum):
     """Why a missed tick makes no Job."""
 
     TOO_LATE = "TooLate"
-    """It is older than `missedRuns.withinSeconds`."""
+    """The tick is older than `missedRuns.withinSeconds`."""
     MISSED_RUNS_POLICY = "MissedRunsPolicy"
     """`missedRuns.policy` drops it, or a later one runs in its place."""
 

@@ -15,7 +15,7 @@ from kilnwork.kit import errors
 
 _TOKEN = re.compile(r"[ \t\r\n]*(==|!=|=|!|\(|\)|,|<|>|[^ \t\r\n=!(),<>]+)")
 _SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">", ""})
-"""What is no identifier; the empty text is the end."""
+"""Tokens that are no identifiers; the empty text is the end."""
 _BINARY = ("in", "notin", "=", "==", "!=", "gt", "lt")
 _INT64_DIGITS = 19
 

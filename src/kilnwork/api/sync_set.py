@@ -35,7 +35,8 @@ Variable = Annotated[
 
 
 class Phase(enum.StrEnum):
-    """Where the newest generation of a SyncSet is. The last four do not change by themselves."""
+    """The phase of the newest generation of a SyncSet. The last four do not change by
+    themselves."""
 
     PENDING = "Pending"
     """It waits for admission: the spec is read, snapshots are to be pinned."""

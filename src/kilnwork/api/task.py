@@ -104,7 +104,7 @@ def is_executor_queue(name: str) -> bool:
 
 
 class State(StrEnum):
-    """Where a task is. Success, Failed and Killed of a run never change."""
+    """The state of a task. Success, Failed and Killed of a run never change."""
 
     PENDING = "Pending"
     STAGING = "Staging"
@@ -184,7 +184,7 @@ class Retry(Wire, frozen=True):
     delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 1.0
     """Delay before the second attempt; there is none after a first loss."""
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
-    """By which each delay is longer than the one before."""
+    """Factor by which each delay is longer than the one before."""
     max_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
     """The longest delay."""
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2

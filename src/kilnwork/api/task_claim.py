@@ -13,7 +13,7 @@ from kilnwork.api import meta, task, wire
 
 
 class Phase(enum.StrEnum):
-    """Of a claim; none before the manager has seen it."""
+    """The phase of a claim; none before the manager has seen it."""
 
     WAITING = "Waiting"
     CLAIMED = "Claimed"
@@ -101,9 +101,9 @@ class TaskClaimStatus(
     renew_time: str = ""
     """By the holder: any change of it renews the lease, whatever time it names."""
     progress: ClaimProgress | None = None
-    """By the holder."""
+    """How far the task is, by the holder."""
     outcome: ClaimOutcome | None = None
-    """By the holder, once."""
+    """How the task has ended, by the holder, once."""
 
 
 class TaskClaim(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):

@@ -92,9 +92,9 @@ class TaskClusterStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", k
     available_replicas: int = 0
     """Workers that are connected, as `readyReplicas`."""
     updated_replicas: int = 0
-    """Of `replicas`, those that were made from the template of now."""
+    """How many of `replicas` were made from the current template."""
     outdated_replicas: int = 0
-    """Of `replicas`, those that were made from an older template and are to be replaced."""
+    """How many of `replicas` were made from an older template and are to be replaced."""
     slots: Slots = Slots()
     """Room for tasks on connected workers."""
     queued: int = 0

@@ -1,4 +1,4 @@
-"""What may be written as variables of a task (`env`).
+"""Rules for the environment variables of a task (`env`).
 
 Used by validation and by the Python library. Pure.
 """

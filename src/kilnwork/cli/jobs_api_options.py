@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from kilnwork.cli import options as common
-from kilnwork.server.jobs import settings, source
+from kilnwork.server.jobs import settings, source_sizing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -37,7 +37,9 @@ def options(function: Function) -> Function:
     return function
 
 
-def chosen(given: dict[str, Any], *, source: source.Source | None = None) -> settings.Settings:
+def chosen(
+    given: dict[str, Any], *, source: source_sizing.Source | None = None
+) -> settings.Settings:
     """Take them out of what a command was given."""
     return settings.Settings(
         most_body_bytes=given.pop("max_upload"),

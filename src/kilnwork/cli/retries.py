@@ -42,14 +42,22 @@ async def task(s: session.Session, name: str, *, force: bool) -> Started:
         live = await s.ask("GET", path)
     except kube_errors.NotFound:
         query = {"force": "true"} if force else {}
-        response = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
+        try:
+            response = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
+        except kube_errors.Conflict:
+            live = await s.ask("GET", s.tasks_path(name))
+            if not _runs_again(str(live["state"]), int(live["run"])):
+                raise
+            return _of_task(s, name, int(live["run"]), already=True)
         return _of_task(s, name, int(response["run"]))
     status = live.get("status") or {}
     state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
     asked = live.get("spec", {}).get("run", 1)
     if asked > run:
-        return _of_task(s, name, int(asked))  # it was asked for already
-    _check(name, state)
+        return _of_task(s, name, int(asked), already=True)
+    if _runs_again(state, run):
+        return _of_task(s, name, run, already=True)
+    _check(name, live["spec"], state)
     if state == "Success" and not force:
         raise errors.CommandError(f"task {name} has succeeded: --force runs it again")
     notes = {api_task.FORCE_ANNOTATION: str(run + 1)} if state == "Success" else {}
@@ -68,7 +76,9 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
     status = live.get("status") or {}
     state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
     if live.get("spec", {}).get("run", 1) <= run:
-        _check(name, state)
+        if _runs_again(state, run):
+            return _of_task(s, name, run, already=True)
+        _check(name, live["spec"], state)
         if state == "Success":
             raise errors.CommandError(
                 f"task {name} has succeeded: nothing of it failed that could run again"
@@ -84,9 +94,12 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
         response = await s.ask("POST", s.tasks_path(name, "retry"), query={"failed": "true"})
     except kube_errors.Conflict:
         live = await s.ask("GET", s.tasks_path(name))
-        if live["id"] not in begun:
+        run = int(live["run"])
+        if live["id"] in begun:
+            return _of_task(s, name, run)
+        if not _runs_again(str(live["state"]), run):
             raise
-        return _of_task(s, name, int(live["run"]))
+        return _of_task(s, name, run, already=True)
     retried = response["retried"]
     begun.update(retried["tasks"])
     objects = [(failed_objects.TASK, str(one)) for one in retried["objects"]]
@@ -108,26 +121,40 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
 
 
 def _of_task(
-    s: session.Session, name: str, run: int, *, others: int = 0, children: int = 0
+    s: session.Session,
+    name: str,
+    run: int,
+    *,
+    others: int = 0,
+    children: int = 0,
+    already: bool = False,
 ) -> Started:
     """`others`: tasks that start again with it. `children`: failed children of all of these, which
-    run again when their parents ask for them."""
+    run again when their parents ask for them. `already`: another caller has started the run."""
     more = f", with {others} more around it" if others > 0 else ""
     if children > 0:
         number = "1 failed child" if children == 1 else f"{children} failed children"
         more += f" and {number}" if more else f", with {number}"
+    verb = "is running again already," if already else "starts again"
     return Started(
         name,
-        f"{name} starts again as run {run}{more}",
+        f"{name} {verb} as run {run}{more}",
         lambda timeout_s: object_waits.for_final(s, name, timeout_s=timeout_s, run=run),
     )
 
 
-def _check(name: str, state: str) -> None:
+def _runs_again(state: str, run: int) -> bool:
+    """Return whether another retry was first: that one is followed."""
+    return run > 1 and not object_waits.is_final(state)
+
+
+def _check(name: str, spec: dict[str, Any], state: str) -> None:
     if not object_waits.is_final(state):
         raise errors.CommandError(
             f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
         )
+    if spec.get("suspend"):
+        raise errors.CommandError(f"task {name} is suspended: `kiln resume {name}` first")
 
 
 async def _over(
@@ -162,6 +189,9 @@ async def sync_set(s: session.Session, name: str) -> Started:
 async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Started:
     """A run of what has not succeeded of a Job; `failed`: also of what failed around it."""
     name, phase = found["metadata"]["name"], job_objects.phase(found)
+    run = int(job_objects.spec(found).get("run", 1))
+    if not job_objects.is_over(found) and run > 1:
+        return _of_job(s, name, f"job/{name} is running again already, as run {run}")
     if not job_objects.is_over(found):
         raise errors.CommandError(
             f"Job {name} is {phase or 'new'}, not over: `kiln cancel job/{name}` stops it"
@@ -171,19 +201,25 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
         raise errors.CommandError(
             f"Job {name} has succeeded, nothing of it is left to run: make another Job"
         )
+    if job_objects.spec(found).get("suspend"):
+        raise errors.CommandError(f"Job {name} is suspended: `kiln resume job/{name}` first")
     raised = await _failed_objects(s, (failed_objects.JOB, name)) if failed else {}
-    run = raised.get((failed_objects.JOB, name))
-    if run is None:
-        run = int(job_objects.spec(found).get("run", 1)) + 1
+    if (failed_objects.JOB, name) in raised:
+        run = raised[failed_objects.JOB, name]
+    else:
+        run += 1
         await _raise_run(s, (failed_objects.JOB, name), run)
     more = f", with {len(raised) - 1} more around it" if len(raised) > 1 else ""
+    return _of_job(s, name, f"job/{name} starts again as run {run}{more}")
 
+
+def _of_job(s: session.Session, name: str, sentence: str) -> Started:
     async def end(timeout_s: float | None) -> str:
         subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
         over = await _over(s, subject, job_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else job_objects.phase(over)
 
-    return Started(f"job/{name}", f"job/{name} starts again as run {run}{more}", end)
+    return Started(f"job/{name}", sentence, end)
 
 
 async def file_job(s: session.Session, found: file_jobs.Job) -> Started:

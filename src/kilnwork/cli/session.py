@@ -332,7 +332,7 @@ def _transport(name: str) -> Any:
 
 
 def _watching(name: str) -> Any:
-    return lazy_import.load("kilnwork.kube.watching", name)
+    return lazy_import.load("kilnwork.kube.watch_stream", name)
 
 
 def decoded(response: http_types.ClientResponse) -> Any:

@@ -122,10 +122,21 @@ async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
     """Hold it back or let it go on; gives the text to print. Raises CommandError when it is
     over."""
     found = await get(s, name)
+    if is_over(found) and not suspended and (found.get("spec") or {}).get("suspend"):
+        await job_names.change(s, name, {"suspend": False}, SERVED)
+        return resumed_ended(f"SyncSet {name}", phase(found), retry=f"syncset/{name}")
     if is_over(found):
         raise errors.CommandError(f"SyncSet {name} is already {phase(found)}")
     await job_names.change(s, name, {"suspend": suspended}, SERVED)
     return f"SyncSet {name} {'is suspended' if suspended else 'goes on'}"
+
+
+def resumed_ended(subject: str, state: str, *, retry: str) -> str:
+    """Return what is printed when a flag is cleared that would hold back the next run."""
+    return (
+        f"{subject} is already {state}, and is not suspended any more: `kiln retry {retry} "
+        "--failed` runs again what failed"
+    )
 
 
 async def cancel(s: session.Session, name: str, at: str | None) -> str:
@@ -157,6 +168,10 @@ async def retry(s: session.Session, name: str) -> int:
         raise errors.CommandError(
             f"SyncSet {name} is {phase(found)}, nothing of it failed that could run again: "
             f"`kiln replay {name}` runs all of it"
+        )
+    if (found.get("spec") or {}).get("suspend"):
+        raise errors.CommandError(
+            f"SyncSet {name} is suspended: `kiln resume syncset/{name}` first"
         )
     change = {"run": asked + 1, "killTimestamp": None}
     await job_names.change(s, name, change, SERVED)

@@ -77,9 +77,13 @@ async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> No
         state = str(found["state"])
     else:
         state = str((live.get("status") or {}).get("state", ""))
-        if not object_waits.is_final(state):
+        was_suspended = bool(live["spec"].get("suspend"))
+        if not object_waits.is_final(state) or (was_suspended and not suspended):
             change = {"spec": {"suspend": suspended}}
             await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
+        if object_waits.is_final(state) and was_suspended and not suspended:
+            click.echo(set_objects.resumed_ended(f"task {name}", state, retry=name))
+            return
     if object_waits.is_final(state):
         raise errors.CommandError(f"task {name} is already {state}")
     click.echo(f"{name} {'is suspended' if suspended else 'goes on'}")
@@ -88,6 +92,11 @@ async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> No
 async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: bool) -> None:
     name = found["metadata"]["name"]
     if job_objects.is_over(found):
+        if not suspended and job_objects.spec(found).get("suspend"):
+            await job_names.change(s, name, {"suspend": False})
+            phase = job_objects.phase(found)
+            click.echo(set_objects.resumed_ended(f"Job {name}", phase, retry=f"job/{name}"))
+            return
         raise errors.CommandError(f"Job {name} is already {job_objects.phase(found)}")
     await job_names.change(s, name, {"suspend": suspended})
     click.echo(f"Job {name} {'is suspended' if suspended else 'goes on'}")

@@ -15,10 +15,10 @@ from kilnwork.api import meta, resource
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane.apiserver import (
     builtin,
+    decoding,
     definitions,
     metadata,
-    patching,
-    reading,
+    patches,
     rules_custom,
     rules_meta,
     statuses,
@@ -50,7 +50,7 @@ def find_refusal_of_patch(
     served = _served().get(kind)
     if served is None:
         return None
-    old, obj = _read(served, live), _read(served, patching.merge(live, patch))
+    old, obj = _read(served, live), _read(served, patches.merge(live, patch))
     if old is None or obj is None:
         return None
     obj["metadata"] = metadata.for_update(metadata.of(obj), old["metadata"])
@@ -59,7 +59,7 @@ def find_refusal_of_patch(
 
 
 @functools.cache
-def _served() -> Mapping[resource.Resource, builtin.Served]:
+def _served() -> Mapping[resource.Resource, builtin.ServedResource]:
     return {
         served.resource: msgspec.structs.replace(served, rules=False, extension=kind)
         for kind in embedded_kinds.EXTENSIONS.kinds
@@ -67,12 +67,12 @@ def _served() -> Mapping[resource.Resource, builtin.Served]:
     }
 
 
-def _read(served: builtin.Served, given: meta.JsonObject) -> meta.JsonObject | None:
+def _read(served: builtin.ServedResource, given: meta.JsonObject) -> meta.JsonObject | None:
     """Return an object with its defaults and without status, which other requests change; None for
     one that the server cannot read, or that has fields of a newer version."""
     try:
-        obj, unknown = reading.read(served, {k: v for k, v in given.items() if k != "status"})
-    except (reading.Unreadable, statuses.StatusError):
+        obj, unknown = decoding.read(served, {k: v for k, v in given.items() if k != "status"})
+    except (decoding.Unreadable, statuses.StatusError):
         return None
     return None if unknown else obj
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kilnwork.api import flow, flow_program, job, names, task
 from kilnwork.controllers import caches
-from kilnwork.data import blobs, holding
+from kilnwork.data import blob_renewal, blobs
 from kilnwork.kit import clock
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class CodeBlobs:
                 await self.renew(of_flows)
             except OSError:
                 log.exception("code of jobs was not renewed")
-            await asyncio.sleep(holding.RENEW_S)
+            await asyncio.sleep(blob_renewal.RENEW_S)
 
     async def renew(self, of_flows: OfFlows | None = None) -> None:
         """Renew all blobs that are named now."""

@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, node_fit, resource
-from kilnwork.controlplane import objects, store_keeper
+from kilnwork.controlplane import objects, store_controller
 from kilnwork.controlplane.apiserver import crud, statuses, subresources
 
 _PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
 
 
-class Binder(store_keeper.StoreKeeper[objects.Key]):
+class Binder(store_controller.StoreController[objects.Key]):
     """Binds the Pods of one store."""
 
-    def __init__(self, writer: crud.Writer) -> None:
+    def __init__(self, writer: crud.ObjectWriter) -> None:
         super().__init__("binder", writer)
         self._unbound: dict[objects.Key, None] = {}
         self._bound: dict[objects.Key, tuple[str, node_fit.Amounts]] = {}

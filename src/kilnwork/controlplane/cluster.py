@@ -33,7 +33,7 @@ from kilnwork.controlplane.apiserver import (
     bootstrap,
     catalog,
     crud,
-    definition_keeper,
+    definition_controller,
     deletion,
     impersonation,
     namespaces,
@@ -43,11 +43,11 @@ from kilnwork.controlplane.apiserver import (
     ports,
     requests,
     resources,
-    role_keeper,
+    role_aggregator,
     tokens,
-    watching,
+    watches,
 )
-from kilnwork.controlplane.node import kubelet, local, pod_fields
+from kilnwork.controlplane.node import kubelet, local_node, pod_fields
 from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import asgi, ids, paths, serving
 from kilnwork.kit import clock as clocks
@@ -63,7 +63,7 @@ _REQUESTS_END_S = 2.0
 _DATABASE, _KUBECONFIG = "control.db", "kubeconfig"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ControlPlaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the data is, how to listen, and what the node is called.
 
     `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
@@ -79,7 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     installed: extensions.Extensions = extensions.Extensions()
 
 
-class Tools(msgspec.Struct, frozen=True, kw_only=True):
+class ClockAndIds(msgspec.Struct, frozen=True, kw_only=True):
     """Time and chance, handed in."""
 
     clock: clocks.Clock = msgspec.field(default_factory=clocks.SystemClock)
@@ -96,9 +96,9 @@ class ControlPlane:
     `certificates`, `node`.
     """
 
-    def __init__(self, settings: Settings, tools: Tools | None = None) -> None:
+    def __init__(self, settings: ControlPlaneSettings, tools: ClockAndIds | None = None) -> None:
         self._settings = settings
-        self._tools = tools or Tools()
+        self._tools = tools or ClockAndIds()
         self.data_dir = settings.data_dir.absolute()
         self.run_dir = paths.runtime_dir(self.data_dir)
         self.kubeconfig = self.data_dir / _KUBECONFIG
@@ -107,9 +107,9 @@ class ControlPlane:
             clock=self._tools.clock,
             server_names=settings.installed.server_names,
         )
-        self.node: local.LocalNode | None = None
+        self.node: local_node.LocalNode | None = None
         self.port = 0
-        self._definitions: definition_keeper.DefinitionKeeper | None = None
+        self._definitions: definition_controller.DefinitionController | None = None
         self._lock = lock.DirectoryLock(self.data_dir)
         self._mounts: list[app.Mount] = []
         self._stops: list[tuple[str, Callable[[], Awaitable[None]]]] = []
@@ -202,9 +202,9 @@ class ControlPlane:
         kube = clients.Client(settings, user_agent="kiln-node", time=self._tools.clock)
         await kube.__aenter__()
         self._stops.append(("node client", lambda: kube.__aexit__(None, None, None)))
-        self.node = local.LocalNode(
+        self.node = local_node.LocalNode(
             kube,
-            local.Settings(
+            local_node.LocalNodeSettings(
                 name=self._settings.node_name,
                 directory=self.data_dir,
                 run_dir=self.run_dir,
@@ -308,7 +308,7 @@ class ControlPlane:
     async def _start_keepers(self, held: store.Store) -> None:
         """Followers of the store: watches first, so that they miss nothing."""
         tools, extended = self._tools, self._settings.installed
-        self.writer = crud.Writer(
+        self.writer = crud.ObjectWriter(
             held,
             clock=tools.clock,
             new_uid=tools.new_uid,
@@ -317,20 +317,20 @@ class ControlPlane:
         )
         self.authorizer = authz.Authorizer(self.writer.lookup)
         self._deleter = deletion.Deleter(self.writer)
-        self._hub = watching.Hub(held, clock=tools.clock)
+        self._hub = watches.WatchHub(held, clock=tools.clock)
         self._hub.start()
         self._stops.append(("watches", self._hub.stop))
         ca = self.certificates.ca_data().decode()
-        self._definitions = definition_keeper.DefinitionKeeper(
+        self._definitions = definition_controller.DefinitionController(
             self.writer, self._deleter, installed=[kind.definition for kind in extended.kinds]
         )
         await self._definitions.start()
         self._stops.append(("definitions", self._definitions.stop))
-        self._keeper = namespaces.Keeper(self.writer, self._deleter, ca=ca)
+        self._keeper = namespaces.NamespaceController(self.writer, self._deleter, ca=ca)
         await self._keeper.start()
         await bootstrap.ensure(self.writer, extended)
         self._stops.append(("namespaces", self._keeper.stop))
-        roles = role_keeper.RoleKeeper(self.writer)
+        roles = role_aggregator.RoleAggregator(self.writer)
         roles.start()
         self._stops.append(("cluster roles", roles.stop))
         if self._settings.controllers:
@@ -350,7 +350,7 @@ class ControlPlane:
         orphans.start()
         self._stops.append(("pod garbage collector", orphans.stop))
 
-    def _parts(self, admin_token: str) -> resources.Parts:
+    def _parts(self, admin_token: str) -> resources.ServerParts:
         tools = self._tools
         minter = tokens.Tokens(
             self.certificates.signing_key(), clock=tools.clock, new_uid=tools.new_uid
@@ -362,7 +362,7 @@ class ControlPlane:
         self._stops.append(("pod logs", logs.close))
         streams = podexec.PodStreams(self.certificates)
         self._stops.append(("pod streams", streams.close))
-        return resources.Parts(
+        return resources.ServerParts(
             writer=self.writer,
             deleter=self._deleter,
             hub=self._hub,
@@ -376,7 +376,7 @@ class ControlPlane:
             address=f"{ports.HOST}:{self.port}",
         )
 
-    async def _listen(self, pair: ports.Ports, found: resources.Parts) -> None:
+    async def _listen(self, pair: ports.Ports, found: resources.ServerParts) -> None:
         self._found = found
         self.app = app.build(found, self._mounts)
         secure = serving.Listener(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, owners, store_keeper
+from kilnwork.controlplane import objects, owners, store_controller
 from kilnwork.controlplane.apiserver import crud, deletion, statuses
 from kilnwork.kit import clock as clocks
 
@@ -39,10 +39,10 @@ class _Owners(msgspec.Struct):
     """It does not exist."""
 
 
-class Collector(store_keeper.StoreKeeper[objects.Key]):
+class Collector(store_controller.StoreController[objects.Key]):
     """The garbage collector of one store."""
 
-    def __init__(self, writer: crud.Writer, deleter: deletion.Deleter) -> None:
+    def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter) -> None:
         super().__init__("garbage collector", writer)
         self._deleter = deleter
         self._kinds = writer.kinds

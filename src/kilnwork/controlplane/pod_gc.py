@@ -47,7 +47,7 @@ class PodCollector:
 
     def __init__(
         self,
-        writer: crud.Writer,
+        writer: crud.ObjectWriter,
         deleter: deletion.Deleter,
         *,
         quarantine_s: float = QUARANTINE_S,

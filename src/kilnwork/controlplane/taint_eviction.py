@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from kilnwork.api import meta, node_fit, resource
-from kilnwork.controlplane import objects, store_keeper
+from kilnwork.controlplane import objects, store_controller
 from kilnwork.controlplane.apiserver import crud, deletion, statuses
 
 log = logging.getLogger(__name__)
@@ -24,10 +24,10 @@ _CONDITION = {
 }
 
 
-class TaintEviction(store_keeper.StoreKeeper[objects.Key]):
+class TaintEviction(store_controller.StoreController[objects.Key]):
     """Evicts the Pods of one store."""
 
-    def __init__(self, writer: crud.Writer) -> None:
+    def __init__(self, writer: crud.ObjectWriter) -> None:
         super().__init__("taint eviction", writer)
         self._deleter = deletion.Deleter(writer)
         self._tainted: dict[str, meta.JsonObject] = {}
@@ -98,7 +98,7 @@ class TaintEviction(store_keeper.StoreKeeper[objects.Key]):
 
 
 async def disrupt(
-    writer: crud.Writer,
+    writer: crud.ObjectWriter,
     deleter: deletion.Deleter,
     key: objects.Key,
     condition: meta.JsonObject,

@@ -8,10 +8,10 @@ change.
 
 Uses of a blob are not counted: its modification time is the pin. A process that puts a blob that
 exists already renews it, a process that holds a reference that no journal row has yet renews it now
-and then (`holding`), and the collector takes only what nothing refers to and no process has renewed
-for an hour. It sets a blob aside (`<64 hex>.old`) before it looks at the time again; a process that
-renews the blob meanwhile takes it back by renaming, so that one of the two wins and the other one
-knows.
+and then (`blob_renewal`), and the collector takes only what nothing refers to and no process has
+renewed for an hour. It sets a blob aside (`<64 hex>.old`) before it looks at the time again; a
+process that renews the blob meanwhile takes it back by renaming, so that one of the two wins and
+the other one knows.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.data import disks, ending, errors
+from kilnwork.data import closing, disk_checks, errors
 from kilnwork.kit import clock, digests
 
 Part = bytes | bytearray | memoryview
@@ -229,7 +229,7 @@ class Blobs:
             if self.get(digest).nbytes != size:
                 return False
             if self.durable:  # its writer may not have come so far yet
-                disks.sync_directory(self.path(digest).parent)
+                disk_checks.sync_directory(self.path(digest).parent)
         except (errors.BlobMissing, errors.BlobDamaged):
             return False
         return True
@@ -259,7 +259,7 @@ class Blobs:
         self._checked[digest] = seen
 
 
-class Writer(ending.Closes):
+class Writer(closing.Closes):
     """A blob that is being written; no reader sees any of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:
@@ -306,7 +306,7 @@ class Writer(ending.Closes):
 
     def _check_room(self, count: int) -> None:
         """Others write meanwhile: what fitted when it was begun may not fit any more."""
-        if self._blobs.durable and disks.usable_bytes(self._blobs.directory) < count:
+        if self._blobs.durable and disk_checks.usable_bytes(self._blobs.directory) < count:
             raise OSError(
                 errno.ENOSPC,
                 f"{count:,} bytes do not fit beside the room that is kept for the journal",
@@ -323,9 +323,9 @@ class Writer(ending.Closes):
             self._path.rename(path)
             stat = os.fstat(self._file.fileno())
             if self._blobs.durable:
-                disks.sync_directory(path.parent)
+                disk_checks.sync_directory(path.parent)
                 if new_directory:
-                    disks.sync_directory(self._blobs.directory)
+                    disk_checks.sync_directory(self._blobs.directory)
         self._blobs._remember(digest, _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 

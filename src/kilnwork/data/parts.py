@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kilnwork.data import blobs, holding, references
+from kilnwork.data import blob_renewal, blobs, references
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import lines
 
@@ -41,7 +41,7 @@ class SplitFile:
 
     def __post_init__(self) -> None:
         if self.blob is not None:
-            holding.hold(self, (self.blob,))
+            blob_renewal.hold(self, (self.blob,))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.blob is not None:

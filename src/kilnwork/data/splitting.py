@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kilnwork.data import blobs, parts
 from kilnwork.data import errors as data_errors
-from kilnwork.data.records import kinds
+from kilnwork.data.records import foreign_formats
 
 
 class _Cut(NamedTuple):
@@ -143,7 +143,7 @@ def _check(path: str, file: io.FileIO, found: os.stat_result) -> None:
         raise data_errors.NotSplittable(
             f"{path} is no regular file: it cannot be read from the middle. Write it to one first"
         )
-    kind = kinds.foreign(os.pread(file.fileno(), kinds.HEAD_BYTES, 0))
+    kind = foreign_formats.foreign(os.pread(file.fileno(), foreign_formats.HEAD_BYTES, 0))
     if kind is not None:
         raise data_errors.NotSplittable(
             f"{path} {kind.what}: it cannot be read from the middle. Please {kind.remedy} {path}"

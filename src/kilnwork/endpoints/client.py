@@ -1,8 +1,8 @@
 """The blocking HTTP client of a manager: it keeps connections, and tries again while it is away.
 
-Used by `connector` (what the sdk asks), `data.remote` (blobs) and `data.stores.remote` (objects).
-It needs no TLS itself: its `Connector` does, if that is needed, and so slots, which talk to a relay
-over a Unix socket, load none. No redirects are followed.
+Used by `connector` (what the sdk asks), `data.remote_blobs` (blobs) and `data.stores.remote`
+(objects). It needs no TLS itself: its `Connector` does, if that is needed, and so slots, which talk
+to a relay over a Unix socket, load none. No redirects are followed.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ from urllib import parse
 from kilnwork.api import manager
 from kilnwork.channel import client as channel_client
 from kilnwork.channel import tunnel
-from kilnwork.data import remote
+from kilnwork.data import remote_blobs
 from kilnwork.endpoints import client, connector, resolve
 from kilnwork.executors import service
 from kilnwork.kit import clock, errors, http_types
@@ -55,8 +55,8 @@ def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manag
         to.token()  # renewed here, in a thread, if it must be
         return tunnel.open_channel(to) if path is None else channel_client.unix(path)
 
-    def store(namespace: str) -> remote.Store:
-        return remote.Store(
+    def store(namespace: str) -> remote_blobs.Store:
+        return remote_blobs.Store(
             _BlobConnector(to, queue), path=to.path(f"/blobs/{parse.quote(namespace, safe='')}")
         )
 

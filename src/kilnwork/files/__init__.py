@@ -6,8 +6,8 @@ records and bytes of the result. No job is made: what is mapped belongs to the p
 other tasks do. For a file that outlives its program, upload it.
 """
 
-from kilnwork.files.bad import BadRecord, BadRecords
-from kilnwork.files.mapped import Mapped
+from kilnwork.files.bad_records import BadRecord, BadRecords
+from kilnwork.files.mapped_file import Mapped
 from kilnwork.files.mapping import map  # noqa: A004 - files.map
 from kilnwork.jobs.work.errors import FailPart, RecordsRefused
 

@@ -16,8 +16,8 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data import parts
-from kilnwork.data.records import intake, stored
-from kilnwork.files import mapped, work
+from kilnwork.data.records import intake, stored_index
+from kilnwork.files import mapped_file, part_work
 from kilnwork.sdk import errors, session
 from kilnwork.sdk import task as sdk_task
 
@@ -41,7 +41,7 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
     max_failed: int | str | None = None,
     retries: int = 2,
     timeout: float | None = None,
-) -> mapped.Mapped:
+) -> mapped_file.Mapped:
     """Call a function with each record of a file, in parallel; `Mapped` has the results.
 
     Goes through the file once (a second for each GB), submits a task for each part and returns. The
@@ -71,7 +71,7 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
         raise data_errors.InputRefused(f"{os.fspath(path)} is empty: there is nothing to map")
     refuse = spec.bad_records is filejobs.BadRecords.FAIL
     mapper = _mapper(function, batch=batch)
-    task = work.run.options(
+    task = part_work.run.options(
         name=f"map {_shown(mapper)}",
         retries=0 if refuse else retries,
         timeout=timeout,
@@ -83,7 +83,7 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
                 source.file, part.start, part.end, part.number - 1, len(source.manifest.parts),
                 part.first_line, part.lines,
             ),
-            work.Work(
+            part_work.Work(
                 part=part,
                 spec=spec.input,
                 header=source.manifest.header,
@@ -93,7 +93,9 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
         )
         for part in source.manifest.parts
     ]  # fmt: skip
-    return mapped.Mapped(futures, path=os.fspath(path), lines=source.manifest.lines, limit=limit)
+    return mapped_file.Mapped(
+        futures, path=os.fspath(path), lines=source.manifest.lines, limit=limit
+    )
 
 
 def _mapper(function: Callable[..., Any] | Sequence[str], *, batch: int | None) -> Any:
@@ -144,14 +146,14 @@ def _option(where: str) -> str:
     return {"batch_records": "batch"}.get(snake, snake)
 
 
-def _limit(max_failed: int | str | None) -> mapped.Limit:
+def _limit(max_failed: int | str | None) -> mapped_file.Limit:
     try:
         if isinstance(max_failed, str) and max_failed.endswith("%"):
             share = float(max_failed[:-1])
             if 0 <= share <= 100:
-                return mapped.Limit(percent=share)
+                return mapped_file.Limit(percent=share)
         elif max_failed is None or (type(max_failed) is int and max_failed >= 0):
-            return mapped.Limit(records=max_failed)
+            return mapped_file.Limit(records=max_failed)
     except ValueError:
         pass
     raise errors.BadOption(
@@ -169,8 +171,8 @@ def _indexed(path: Path, spec: filejobs.FileJobSpec) -> _Indexed:
         head = file.read(_HEAD_BYTES) if stat.S_ISREG(before.st_mode) else b""
         if stat.S_ISREG(before.st_mode):
             file.seek(0)
-            if here.shares_files and not stored.needs_rewriting(head, spec.input):
-                manifest = stored.manifest(file.fileno(), spec, digest=False)
+            if here.shares_files and not stored_index.needs_rewriting(head, spec.input):
+                manifest = stored_index.manifest(file.fileno(), spec, digest=False)
                 _check_same(full, before, os.fstat(file.fileno()))
                 ended = bool(manifest.parts) and os.pread(file.fileno(), 1, before.st_size - 1)
                 found = parts.SplitFile(full, before.st_size, before.st_mtime_ns, ended == b"\n")

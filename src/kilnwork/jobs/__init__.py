@@ -8,7 +8,7 @@ particular to items is behind `item_source`.
 
 `service` is what server, sdk and CLI talk to about files: it finds the job of an idempotency key,
 and returns when a new one is on disk. Its items are parts (`file_items`); the commit records in the
-store say how they ended (`kilnwork.data.commits`), `work` runs in the slots of workers.
+store say how they ended (`kilnwork.data.commit_records`), `work` runs in the slots of workers.
 `index_jobs` is what the controllers talk to about Jobs: its items are indexes (`index_items`),
 which end as their tasks do. `assembly` makes both services on one engine. No HTTP, no Kubernetes
 objects.

@@ -1,8 +1,8 @@
 """Parts of a file as the items of a job: commit records, bad records, merging, the reducer.
 
 Used by the service, which hands `FileSources` to the engine. A part is closed by its commit record
-(`kilnwork.data.commits`), no matter which attempt wrote it, and by nothing else; the record of part
-0 says how the job ended.
+(`kilnwork.data.commit_records`), no matter which attempt wrote it, and by nothing else; the record
+of part 0 says how the job ended.
 """
 
 import logging
@@ -17,10 +17,10 @@ import msgspec
 from kilnwork.api import attempts, filejobs, job_settings, names
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import manifests
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
     errors,
     item_source,
@@ -151,7 +151,7 @@ class FileSources:
         return self._open(namespace, job)
 
     def _open_directory(self, namespace: str, job: model.JobId) -> port.Store:
-        return self._opened(opening.inside(self.store.url, namespace, job.dashed))
+        return self._opened(store_urls.inside(self.store.url, namespace, job.dashed))
 
     def remembered(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
         """Return a commit record that was read or written lately. Records never change."""
@@ -172,7 +172,7 @@ class FileSources:
         for part, run in wanted:
             found = self.remembered(job.uuid, part, run)
             try:
-                found = found or commits.find(directory, part, run)
+                found = found or commit_records.find(directory, part, run)
             except data_errors.ObjectDamaged as error:
                 log.warning("a commit record cannot be read", extra={"error": str(error)})
             if found is not None:
@@ -249,7 +249,7 @@ class FileItems:
         return f"{self.noun} {result.item}: {result.message}"
 
     def _url(self, directory: str) -> str:
-        return opening.inside(self._sources.worker_url, *directory.split("/"))
+        return store_urls.inside(self._sources.worker_url, *directory.split("/"))
 
     def _part_work(self, job: records.Job, part: int) -> filejobs.PartWork:
         spec, directory, name = _file_spec(job.spec), None, model.DIRECTORY_INPUT

@@ -1,8 +1,8 @@
 """What a file job does in its directory of the store: blocking; each may be repeated.
 
 Used by `file_items`, in threads, and by `retention`. A directory holds `input`, `job.json`, `out/…`
-of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.commits` for the records. Decides
-nothing.
+of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.commit_records` for the records.
+Decides nothing.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port
 from kilnwork.jobs import model, plan_steps
@@ -46,17 +46,17 @@ def store(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
 
 def recover(directory: port.Store, wanted: Callable[[int, int], bool]) -> list[filejobs.Commit]:
     """Records of those parts (0: the reducer) and runs that are wanted, as far as there are any."""
-    there = sorted(found for found in commits.listed(directory) if wanted(*found))
-    found = (commits.find(directory, part, run) for part, run in there)
+    there = sorted(found for found in commit_records.listed(directory) if wanted(*found))
+    found = (commit_records.find(directory, part, run) for part, run in there)
     return [commit for commit in found if commit is not None]
 
 
 def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejobs.Commit | None:
     """How the run of a part ended; without a record it ends as `outcome`, if that is given."""
     if step.outcome is None:
-        return commits.find(directory, step.item, step.run)
+        return commit_records.find(directory, step.item, step.run)
     message = step.message[:2000]
-    return commits.fail_part(
+    return commit_records.fail_part(
         directory, step.item, step.run, outcome=step.outcome, message=message, at=at
     )
 
@@ -67,12 +67,14 @@ def reduced(
     """The reducer's task succeeded: it has published, or says which parts cannot be used. In that
     case this run of it is over, but not fenced: what it may still publish is never looked at, as
     soon as the job has another run."""
-    found = commits.find(directory, 0, run)
+    found = commit_records.find(directory, 0, run)
     if found is not None:
         return found
     if returned is None or not returned.damaged:
         message = "the task that reduces succeeded without a commit record"
-        return commits.fail_part(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
+        return commit_records.fail_part(
+            directory, 0, run, outcome=_O.FAILED, message=message, at=at
+        )
     return returned.damaged
 
 
@@ -87,7 +89,7 @@ def publish(
     result = filejobs.Commit(
         part=0,
         run=run,
-        attempt=commits.SERVER,
+        attempt=commit_records.SERVER,
         outcome=_O.SUCCEEDED,
         records=filejobs.Records() if part is None else part.records,
         output=None if part is None else part.output,
@@ -95,7 +97,7 @@ def publish(
         started=at,
         finished=at,
     )
-    return commits.publish(directory, result)
+    return commit_records.publish(directory, result)
 
 
 def _unusable(directory: port.Store, file: filejobs.StoredFile) -> str:
@@ -112,16 +114,16 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
 
     An attempt of that run that still writes finds a record, loses and removes its own.
     """
-    runs = [run for part, run in commits.listed(directory) if part == 0]
-    end = commits.find(directory, 0, max(runs)) if runs else None
+    runs = [run for part, run in commit_records.listed(directory) if part == 0]
+    end = commit_records.find(directory, 0, max(runs)) if runs else None
     if end is None or not after < end.finished <= before:
         return 0
     written = {facts.key for place in (OUT, RESULT) for facts in directory.list(place)}
     raw = port.read_all(directory, JOB, most=MAX_JOB_BYTES)
     if msgspec.json.decode(raw, type=JobFile).run != end.run:
         return 0  # it has been redriven, which is in the store before anything runs
-    for part, run in list(commits.listed(directory)):
-        commit = commits.find(directory, part, run)
+    for part, run in list(commit_records.listed(directory)):
+        commit = commit_records.find(directory, part, run)
         if commit is not None:
             written -= {file.key for file in (commit.output, commit.errors) if file is not None}
     directory.delete(written)

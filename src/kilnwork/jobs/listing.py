@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits, errors
+from kilnwork.data import commit_records, errors
 from kilnwork.jobs import file_items, items, model, records, rows, tables, task_hub
 from kilnwork.kit import ids
 
@@ -68,7 +68,7 @@ class Parts:
         found = await self._read(wanted)
         for number in succeeded:
             if number not in found:
-                place = commits.key(number, self._items.runs[number])
+                place = commit_records.key(number, self._items.runs[number])
                 raise errors.ObjectMissing(f"{place} of job {self._job.text} cannot be read")
         return list(found.values())
 

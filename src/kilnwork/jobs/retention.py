@@ -17,9 +17,9 @@ from typing import Protocol
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import blobs, commits, holding
+from kilnwork.data import blob_renewal, blobs, commit_records
 from kilnwork.data import errors as data_errors
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
     errors,
     file_items,
@@ -91,7 +91,7 @@ class JobRetention:
     async def run(self) -> None:
         """Expire and sweep at their intervals, for ever."""
         swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
-        renewed = -holding.RENEW_S
+        renewed = -blob_renewal.RENEW_S
         await self.save_time()
         while True:
             await asyncio.sleep(INTERVAL_S)
@@ -99,7 +99,7 @@ class JobRetention:
                 if self._ages.sample():
                     await self.save_time()
                 await self.expire()
-                if self._clock.monotonic() - renewed >= holding.RENEW_S:
+                if self._clock.monotonic() - renewed >= blob_renewal.RENEW_S:
                     renewed = self._clock.monotonic()
                     await self.renew()
                 if self._clock.monotonic() - swept >= SWEEP_S:
@@ -247,7 +247,7 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
 
 
 def _opened(store: port.Store, prefix: str) -> port.Store:
-    return opening.open_store(opening.inside(store.url, *prefix.strip("/").split("/")))
+    return store_urls.open_store(store_urls.inside(store.url, *prefix.strip("/").split("/")))
 
 
 def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
@@ -300,7 +300,7 @@ def _rebuilt(
     job.user, job.ttl_s = file.user, ttl_s
     job.run = job.base_run = file.run
     job.prepared = True
-    latest = commits.latest(sources.directory(file.namespace, job.id))
+    latest = commit_records.latest(sources.directory(file.namespace, job.id))
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kilnwork.api import filejobs
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
     engine,
     errors,
@@ -55,7 +55,7 @@ class FileJobOptions:
 
     worker_url: str | None = None
     """Of the store as workers open it; None: the store's own."""
-    opened: Callable[[str], port.Store] = opening.open_store
+    opened: Callable[[str], port.Store] = store_urls.open_store
     """How we open a store."""
     ttl_s: float | None = 7 * 86_400.0
     """How long jobs that name no time to live are kept after their end, with their data; None: for

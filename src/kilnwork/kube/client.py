@@ -15,7 +15,7 @@ import msgspec
 from kilnwork.api import meta
 from kilnwork.api import resource as resources
 from kilnwork.kit import asgi, clock, http_types
-from kilnwork.kube import config, decoding, errors, objects, transport, watching
+from kilnwork.kube import config, decoding, errors, objects, transport, watch_stream
 
 T = TypeVar("T")
 
@@ -277,7 +277,7 @@ class Client:
         type: type[T],  # noqa: A002
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncGenerator[watching.Change[T], None]:
+    ) -> AsyncGenerator[watch_stream.Change[T], None]:
         """Changes after `resource_version`, until the server ends the stream (which is no error).
 
         Raises Expired when the server no longer has the changes since then. Close it
@@ -299,9 +299,9 @@ class Client:
             head_timeout_s=self._timeout_s,
         )
         async with self._http.watch(request) as content:
-            async for lines in watching.batches(self._http, content):
+            async for lines in watch_stream.batches(self._http, content):
                 for line in lines:
-                    yield watching.change(line, type)
+                    yield watch_stream.change(line, type)
 
     async def raw(  # noqa: PLR0913 - what a request has
         self,
@@ -343,7 +343,7 @@ class Client:
         )
         async with self._http.open(request) as response:
             transport.keep_alive(response)
-            async for piece in watching.pieces(self._http, response.content):
+            async for piece in watch_stream.pieces(self._http, response.content):
                 yield piece
 
     async def _send(

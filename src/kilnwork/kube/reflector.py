@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from kilnwork.api import resource as resources
 from kilnwork.kit import backoff, ids
-from kilnwork.kube import cache, client, errors, objects, watching
+from kilnwork.kube import cache, client, errors, objects, watch_stream
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Reflector(Generic[T]):
                 self._version = change.resource_version or self._version
                 self.problem = ""
 
-    def _take(self, change: watching.Change[T]) -> None:
+    def _take(self, change: watch_stream.Change[T]) -> None:
         if change.kind == "DELETED":
             self._drop(change.key, change.object)
         elif change.object is not None:

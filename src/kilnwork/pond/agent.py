@@ -19,14 +19,14 @@ from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
 from kilnwork.pond import (
     deliveries,
-    exchange,
     fetcher,
-    lanes,
+    manager_link,
     peers,
     pins,
     reports,
     scrubber,
     settings,
+    source_threads,
 )
 
 log = logging.getLogger(__name__)
@@ -66,11 +66,11 @@ class Agent:
         pond = f"{given.namespace}/{given.pond}"
         self._store = store.PondStore(given.root, pond=pond, time=time)
         self._shares = False
-        self._link = exchange.ManagerLink(given, time=time)
+        self._link = manager_link.ManagerLink(given, time=time)
         pair = given.certificates
         self._peers = None if pair is None else peers.Peers(pair, time=time)
         self._fetcher = fetcher.Fetcher(self._store, self._peers, given=given)
-        self._pin_threads = lanes.Lanes("pin", _PINS)
+        self._pin_threads = source_threads.Lanes("pin", _PINS)
         self._place = deliveries.Place(
             self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy
         )

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from kilnwork.api import pond_messages
 from kilnwork.data import errors
-from kilnwork.data.pond import fetching, leases, manifest, store
+from kilnwork.data.pond import blob_fetch, leases, manifest, store
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import errors as kube_errors
-from kilnwork.pond import exchange, fetcher
+from kilnwork.pond import fetcher, manager_link
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Place:
         self,
         kept: store.PondStore,
         fetches: fetcher.Fetcher,
-        link: exchange.ManagerLink,
+        link: manager_link.ManagerLink,
         *,
         changed: Callable[[], None],
         entropy: ids.Entropy,
@@ -67,7 +67,7 @@ class Delivery:
         self.lease = lease
         self._place = place
         self._find_peers = find_peers
-        self._progress = fetching.Progress(lambda: self._over)
+        self._progress = blob_fetch.Progress(lambda: self._over)
         self._over = False
         self._here = 0
         self._total = 0

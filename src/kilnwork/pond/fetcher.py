@@ -13,8 +13,8 @@ from urllib import parse
 
 from kilnwork.api import job_files, pond_messages
 from kilnwork.data import blobs, errors
-from kilnwork.data.pond import fetching, manifest, origins, output_source, pinning, store
-from kilnwork.pond import http_source, job_source, lanes, peers, settings
+from kilnwork.data.pond import blob_fetch, manifest, origins, output_source, pinning, store
+from kilnwork.pond import http_source, job_source, peers, settings, source_threads
 
 _AHEAD = 2
 """Files handed to each thread ahead, so that none waits for the next."""
@@ -32,7 +32,7 @@ class Fetcher:
         self._given = given
         self._jobs: dict[job_files.JobDirectory, job_source.FileJobSource] = {}
         self._parallel = 8
-        self._lanes = lanes.Lanes("fetch", self._parallel)
+        self._lanes = source_threads.Lanes("fetch", self._parallel)
         self._order = pond_messages.NodeOrder(revision=0)
         self._running: dict[str, asyncio.Future[None]] = {}
         self._sources: dict[tuple[str, str, tuple[str, ...]], http_source.HttpSource] = {}
@@ -62,9 +62,9 @@ class Fetcher:
         *,
         digest: str,
         source: pond_messages.SourceOrder | None,
-        progress: fetching.Progress,
+        progress: blob_fetch.Progress,
     ) -> None:
-        """Have the blobs of these files of a snapshot. Raises what `fetching.fetch` does."""
+        """Have the blobs of these files of a snapshot. Raises what `blob_fetch.fetch` does."""
         todo = iter(files)
 
         async def work() -> None:
@@ -84,18 +84,18 @@ class Fetcher:
         digest: str,
         *,
         source: pond_messages.SourceOrder | None,
-        progress: fetching.Progress,
+        progress: blob_fetch.Progress,
     ) -> None:
         """A blob that is being fetched for another run is waited for; if that run is cancelled
         meanwhile, it is fetched for this one."""
         while (running := self._running.get(file.digest)) is not None:
-            with contextlib.suppress(fetching.Stopped):
+            with contextlib.suppress(blob_fetch.Stopped):
                 await asyncio.shield(running)
         if self._store.blobs.knows(blobs.parse(file.digest), file.size):
             return
         opened = None if source is None else self.source(source)
         loop = asyncio.get_running_loop()
-        pool = self._lanes.pool(lanes.PEERS if source is None else source.name)
+        pool = self._lanes.pool(source_threads.PEERS if source is None else source.name)
         work = loop.run_in_executor(pool, self._fetch, file, digest, opened, progress)
         self._running[file.digest] = work
         work.add_done_callback(lambda done: self._ended(file.digest, done))
@@ -111,11 +111,11 @@ class Fetcher:
         file: manifest.File,
         snapshot: str,
         source: origins.Source | None,
-        progress: fetching.Progress,
+        progress: blob_fetch.Progress,
     ) -> None:
         where = self._origins(file, snapshot, source)  # by what is known of peers by now
         digest = blobs.parse(file.digest)
-        fetching.fetch(self._store, digest, file.size, where=where, progress=progress)
+        blob_fetch.fetch(self._store, digest, file.size, where=where, progress=progress)
 
     def _origins(
         self, file: manifest.File, digest: str, source: origins.Source | None
@@ -144,7 +144,7 @@ class Fetcher:
         """Return what a peer has under that digest. Raises as `origins`."""
         if self._peers is None:
             raise errors.SourceUnreachable("this agent has no certificate to show to others")
-        loop, pool = asyncio.get_running_loop(), self._lanes.pool(lanes.PEERS)
+        loop, pool = asyncio.get_running_loop(), self._lanes.pool(source_threads.PEERS)
         return await loop.run_in_executor(pool, self._peers.manifest, address, digest)
 
     def _counted(self, origin: origins.Origin) -> origins.Origin:
@@ -203,10 +203,10 @@ class Fetcher:
 
     def read_several(
         self, lane: str, read: pinning.Read, listed: Sequence[origins.Listed]
-    ) -> Iterator[tuple[origins.Listed, tuple[fetching.Fetched, str]]]:
+    ) -> Iterator[tuple[origins.Listed, tuple[blob_fetch.Fetched, str]]]:
         """`pinning.Map` in the threads of a lane; to be called in another one."""
         todo = iter(listed)
-        running: dict[futures.Future[tuple[fetching.Fetched, str]], origins.Listed] = {}
+        running: dict[futures.Future[tuple[blob_fetch.Fetched, str]], origins.Listed] = {}
         try:
             while True:
                 while len(running) < self._parallel * _AHEAD and (one := next(todo, None)):

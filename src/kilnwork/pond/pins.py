@@ -10,7 +10,7 @@ from concurrent import futures
 
 from kilnwork.api import pond_messages
 from kilnwork.data import errors
-from kilnwork.data.pond import fetching, pinning
+from kilnwork.data.pond import blob_fetch, pinning
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
 from kilnwork.pond import deliveries
@@ -34,7 +34,7 @@ class PinWork:
         self._threads = threads
         self._clock = time
         self._over = False
-        self._progress = fetching.Progress(lambda: self._over)
+        self._progress = blob_fetch.Progress(lambda: self._over)
         self._digest = ""
         self._trouble: pond_messages.PondTrouble | None = None
 
@@ -45,7 +45,7 @@ class PinWork:
             while True:
                 try:
                     self._digest = await self._pin()
-                except fetching.Stopped:
+                except blob_fetch.Stopped:
                     return
                 except (errors.PondError, kube_errors.KubeError) as error:
                     failures += 1

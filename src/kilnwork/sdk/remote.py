@@ -13,8 +13,8 @@ from types import ModuleType
 from urllib import parse
 
 from kilnwork.channel import client, tunnel
-from kilnwork.data import blobs, cached, holding
-from kilnwork.data import remote as remote_blobs
+from kilnwork.data import blob_renewal, blobs, cached_blobs
+from kilnwork.data import remote_blobs as remote_blobs
 from kilnwork.endpoints import connector, endpoint_files, resolve
 from kilnwork.kit import clock, errors, scratch
 from kilnwork.kube import config
@@ -81,7 +81,7 @@ def _ship(
         for left_out in shipped.left_out:
             warnings.warn(packing.NOT_SHIPPED.format(left_out), stacklevel=3)
         if shipped.digest is not None:  # until a task refers to it
-            holding.hold(opened, (blobs.parse(shipped.digest),))
+            blob_renewal.hold(opened, (blobs.parse(shipped.digest),))
 
 
 def _to_home(
@@ -146,7 +146,7 @@ def _over_network(
 
     def keep(of: str) -> blobs.Blobs:
         path = to.path(f"/blobs/{parse.quote(of, safe='')}")
-        return cached.CachedBlobs(directory.path / of, remote_blobs.Store(to, path=path))
+        return cached_blobs.CachedBlobs(directory.path / of, remote_blobs.Store(to, path=path))
 
     return driver.Driver(
         connect=lambda: tunnel.open_channel(to),

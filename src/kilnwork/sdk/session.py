@@ -26,8 +26,8 @@ import msgspec
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import client, frames, messages
 from kilnwork.channel import errors as channel_errors
+from kilnwork.data import blob_renewal
 from kilnwork.data import blobs as blob_store
-from kilnwork.data import holding
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import active, batches, callbacks, errors, futures
@@ -461,7 +461,7 @@ class Session:
     def tick(self) -> None:
         """From the background thread: keep the blobs that this process still needs."""
         if self._blob_directory is not None:
-            holding.renew(self.blobs, self._submitted_digests)
+            blob_renewal.renew(self.blobs, self._submitted_digests)
 
     def gone(self, error: Exception) -> None:
         """The link is over for good: all that is open fails, whatever its callbacks do."""
@@ -495,7 +495,7 @@ class Session:
             if future is not None:
                 payload = item.payload
                 if payload is not None and (payload.digest or payload.blobs):
-                    holding.hold(future, payload.digests)
+                    blob_renewal.hold(future, payload.digests)
                 future.settle(item)
                 if self._cancelling:
                     self._cancelling.pop(future.known_task, None)

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, overload
 
 from kilnwork.api import attempts, calls
-from kilnwork.data import blobs, holding
+from kilnwork.data import blob_renewal, blobs
 from kilnwork.sdk import (
     caching,
     errors,
@@ -292,12 +292,12 @@ class Task(Generic[P, R_co]):
         if code.digest is not None and code.data is None:  # it came from that blob
             digest = blobs.parse(code.digest)
             if here.blobs.touch(digest):
-                holding.hold(code, (digest,))
+                blob_renewal.hold(code, (digest,))
                 return code.digest
         if code.data is None:
             code.data = pickling.pack_by_value(self, self._function, along=not reached)
         digest, _ = here.blobs.put((code.data,))
-        holding.hold(code, (digest,))
+        blob_renewal.hold(code, (digest,))
         code.digest = blobs.text(digest)
         return code.digest
 

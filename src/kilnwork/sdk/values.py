@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from kilnwork.api import attempts
+from kilnwork.data import blob_renewal, parts, references, splitting
 from kilnwork.data import blobs as blob_store
-from kilnwork.data import holding, parts, references, splitting
 from kilnwork.sdk import envelope, futures, pickling, session, waiting
 from kilnwork.sdk import errors as sdk_errors
 
@@ -30,7 +30,7 @@ class Ref(Generic[T]):
     def __init__(self, payload: attempts.Payload) -> None:
         self._payload = payload
         if payload.digests:
-            holding.hold(self, payload.digests)
+            blob_renewal.hold(self, payload.digests)
 
     @property
     def size(self) -> int:

@@ -1,11 +1,11 @@
 """`/blobs/NAMESPACE/sha256:DIGEST`: large values, for workers and drivers that share no directory.
 
-Mounted by the composition roots; `data.remote` is the client. GET and HEAD read, PUT keeps what has
-that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a blob is its
-pin); POST to the namespace renews all of a JSON list that there are. Who comes is checked here: a
-worker shows its cluster and the token of that, the sidecar of an attempt the token of its Pod, a
-driver a token with which it may submit calls in the namespace; they then read and write that
-namespace, no other.
+Mounted by the composition roots; `data.remote_blobs` is the client. GET and HEAD read, PUT keeps
+what has that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a
+blob is its pin); POST to the namespace renews all of a JSON list that there are. Who comes is
+checked here: a worker shows its cluster and the token of that, the sidecar of an attempt the token
+of its Pod, a driver a token with which it may submit calls in the namespace; they then read and
+write that namespace, no other.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 
 from kilnwork.api import names
 from kilnwork.channel import ports
-from kilnwork.data import blobs, disks
+from kilnwork.data import blobs, disk_checks
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import asgi
 from kilnwork.server import errors, guard, problems
@@ -147,7 +147,7 @@ async def _write(call: _Call) -> None:
 
 
 def _check_room(directory: Path) -> None:
-    lack = disks.lacking(directory)
+    lack = disk_checks.lacking(directory)
     if lack:
         raise errors.InsufficientStorage(
             f"a value cannot be kept by the manager: {lack}. Free some room there, or keep values "

@@ -129,9 +129,9 @@ def _error(info: attempts.ErrorInfo) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
 
 
-def facts(view: model.TaskView, *, memory: str = "") -> why.Facts:
+def facts(view: model.TaskView, *, memory: str = "") -> why.TaskFacts:
     """What `why.sentence` needs. `memory`: that of its worker, as `ports.Cluster` has it."""
-    return why.Facts(
+    return why.TaskFacts(
         name=view.name,
         state=str(view.state),
         reason=str(view.reason),

@@ -9,7 +9,7 @@ from kilnwork.api import kinds
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model
 from kilnwork.kit import asgi, clock
-from kilnwork.server import errors, ports, reading
+from kilnwork.server import errors, object_rights, ports
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 500
@@ -27,7 +27,7 @@ class Indexes:
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
         """Respond with a page. It takes the right to `get` the Job."""
-        await reading.check(
+        await object_rights.check(
             request, self._rights, resource=kinds.JOBS, namespace=namespace, name=name
         )
         limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT

@@ -143,7 +143,7 @@ def _from_error(error: Exception) -> errors.HttpError:
     return problems.from_error(error)
 
 
-def _headers(facts: port.Facts) -> list[tuple[bytes, bytes]]:
+def _headers(facts: port.ObjectFacts) -> list[tuple[bytes, bytes]]:
     return [
         (b"etag", f'"{facts.etag}"'.encode()),
         (remote.MODIFIED_HEADER.lower().encode(), repr(facts.modified).encode()),
@@ -250,9 +250,9 @@ async def _list(call: _Call) -> None:
     def directories() -> list[str]:
         return list(call.store.directories(above + query["directories"]))
 
-    def page() -> list[port.Facts]:
+    def page() -> list[port.ObjectFacts]:
         after = query.get("after", "")
-        found: Iterator[port.Facts] = call.store.list(
+        found: Iterator[port.ObjectFacts] = call.store.list(
             above + query.get("prefix", ""), after=above + after if after else ""
         )
         return [

@@ -8,7 +8,7 @@ import msgspec
 
 from kilnwork.api import kinds, option_forms, options
 from kilnwork.kit import asgi
-from kilnwork.server import errors, ports, reading
+from kilnwork.server import errors, object_rights, ports
 
 JSON_SCHEMA = "application/schema+json"
 
@@ -24,7 +24,7 @@ class OptionSchemas:
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
         """Respond with a schema. It takes the right to `get` the JobConfig."""
-        await reading.check(
+        await object_rights.check(
             request, self._rights, resource=kinds.JOB_CONFIGS, namespace=namespace, name=name
         )
         config = self._jobs.config(namespace, name)

@@ -1,8 +1,8 @@
 """`/ponds/NAMESPACE/NAME/…`: what the agents of ponds and the manager tell each other.
 
-Mounted by the composition roots; `kilnwork.pond.exchange` is the client, `api.pond_messages` has
-the words. Who comes is checked here: an agent shows the token of its DataPond, which only its Pods
-mount, and sees nothing of other ponds.
+Mounted by the composition roots; `kilnwork.pond.manager_link` is the client, `api.pond_messages`
+has the words. Who comes is checked here: an agent shows the token of its DataPond, which only its
+Pods mount, and sees nothing of other ponds.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from kilnwork.api import filejobs, pond_messages
 from kilnwork.jobs import model, service
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import pieces
+from kilnwork.server.jobs import file_bodies
 
 _BYTES = "application/octet-stream"
 _SUFFIXES = {filejobs.Format.CSV: "csv", filejobs.Format.TEXT: "txt"}
@@ -27,7 +27,7 @@ _PART = "{:05d}.ndjson"
 
 class _File(NamedTuple):
     path: str
-    body: pieces.Body
+    body: file_bodies.Body
 
     @property
     def size(self) -> int:
@@ -70,7 +70,7 @@ class PondFiles:
             found = await self._found(namespace, job, directory)
         for one in found:
             if one.path == path:
-                await pieces.send(
+                await file_bodies.send(
                     request,
                     response,
                     one.body,
@@ -99,10 +99,10 @@ class PondFiles:
         output = self._output(view)
         if output.key == filejobs.OUTPUTS:
             commits = await self._jobs.commits(view.namespace, view.id)
-            found = [pieces.of_file(view, output) for _, output in _outputs(commits)]
+            found = [file_bodies.of_file(view, output) for _, output in _outputs(commits)]
         else:
-            found = [pieces.of_file(view, output)]
-        return [_File("results.ndjson", pieces.Body(found, _BYTES, output.sha256))]
+            found = [file_bodies.of_file(view, output)]
+        return [_File("results.ndjson", file_bodies.Body(found, _BYTES, output.sha256))]
 
     async def _parts(self, view: model.JobView) -> list[_File]:
         self._output(view)
@@ -132,9 +132,9 @@ class PondFiles:
     async def _input(self, view: model.JobView) -> list[_File]:
         small = self._jobs.small_input(view.namespace, view.id)
         key = view.progress.source or f"{view.directory}/{model.DIRECTORY_INPUT}"
-        piece = pieces.Piece(key, view.progress.bytes, view.progress.sha256, small)
+        piece = file_bodies.Piece(key, view.progress.bytes, view.progress.sha256, small)
         name = f"input.{_SUFFIXES.get(view.spec.input.format, 'jsonl')}"
-        return [_File(name, pieces.Body([piece], _BYTES, piece.sha256))]
+        return [_File(name, file_bodies.Body([piece], _BYTES, piece.sha256))]
 
     def _output(self, view: model.JobView) -> filejobs.StoredFile:
         if view.progress.output is not None:
@@ -157,7 +157,7 @@ def _outputs(
 
 
 def _one(view: model.JobView, path: str, found: filejobs.StoredFile) -> _File:
-    return _File(path, pieces.Body([pieces.of_file(view, found)], _BYTES, found.sha256))
+    return _File(path, file_bodies.Body([file_bodies.of_file(view, found)], _BYTES, found.sha256))
 
 
 def _not_yet(view: model.JobView) -> errors.Conflict:

@@ -10,7 +10,7 @@ from kilnwork.api import kinds
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs.flows import model
 from kilnwork.kit import asgi, clock
-from kilnwork.server import errors, ports, reading
+from kilnwork.server import errors, object_rights, ports
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 500
@@ -64,7 +64,7 @@ class Steps:
         await response.json(view.value)
 
     async def _check(self, request: asgi.Request, namespace: str, name: str) -> None:
-        await reading.check(
+        await object_rights.check(
             request, self._rights, resource=kinds.SYNC_SETS, namespace=namespace, name=name
         )
 

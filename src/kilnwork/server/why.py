@@ -12,7 +12,7 @@ from kilnwork.api import attempts, quantities, reasons, task
 from kilnwork.kit import clock
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the sentence is made of. Times in seconds since the epoch, None when unknown.
 
     `loss`: why the newest attempt that was lost was lost. `progress`: what the running attempt has
@@ -70,7 +70,7 @@ def _time(text: str | None) -> float | None:
     return None
 
 
-def sentence(facts: Facts, *, now: float) -> str:
+def sentence(facts: TaskFacts, *, now: float) -> str:
     """Explain a state in one sentence."""
     if facts.state == task.State.RUNNING:
         return _running(facts, now=now) + _held_back(facts)
@@ -89,7 +89,7 @@ def sentence(facts: Facts, *, now: float) -> str:
     return f"Task {facts.name} is {facts.state} ({facts.reason}): {_because(facts)}"
 
 
-def _running(facts: Facts, *, now: float) -> str:
+def _running(facts: TaskFacts, *, now: float) -> str:
     what = "in Pod" if facts.own_pod else "by executor" if facts.of_executor else "on worker"
     where = f" {what} {facts.worker}" if facts.worker else ""
     where += f" (node {facts.node})" if facts.node else ""
@@ -101,13 +101,13 @@ def _running(facts: Facts, *, now: float) -> str:
     return f"{text} ({facts.reason}): {_because(facts)}"
 
 
-def _held_back(facts: Facts) -> str:
+def _held_back(facts: TaskFacts) -> str:
     if not facts.suspended:
         return ""
     return f" It is suspended: no other attempt starts before `kiln resume {facts.name}`."
 
 
-def _ended(start: str, facts: Facts) -> str:
+def _ended(start: str, facts: TaskFacts) -> str:
     code = facts.exit_code
     number = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
     number += _lost(facts)
@@ -121,7 +121,7 @@ def _ended(start: str, facts: Facts) -> str:
     return f"{start}{number}: {because}.{used(facts)}"
 
 
-def used(facts: Facts) -> str:
+def used(facts: TaskFacts) -> str:
     """Return what the newest attempt has used, beside what its worker has, as a sentence after
     another one; "" when that is not known."""
     if facts.usage is None:
@@ -145,7 +145,7 @@ def size(number: int) -> str:
     return f"{value:.1f} {unit}".replace(".0 ", " ")
 
 
-def _lost(facts: Facts) -> str:
+def _lost(facts: TaskFacts) -> str:
     """How many attempts were lost, and why the last of them was, if that is known."""
     if not facts.losses:
         return ""
@@ -156,11 +156,11 @@ def _lost(facts: Facts) -> str:
     )
 
 
-def _final(facts: Facts) -> bool:
+def _final(facts: TaskFacts) -> bool:
     return task.State(facts.state).final
 
 
-def _because(facts: Facts) -> str:
+def _because(facts: TaskFacts) -> str:
     """The message, which has the facts; else what the reason means."""
     text = facts.message.strip() or _meaning(facts.reason)
     return text if text.endswith((".", "!", "?")) else f"{text}."
@@ -171,7 +171,7 @@ def _meaning(reason: str) -> str:
     return known.get(reason, "no reason is known")
 
 
-def _took(facts: Facts) -> str:
+def _took(facts: TaskFacts) -> str:
     if facts.started is None or facts.finished is None:
         return ""
     return f" in {_length(facts.finished - facts.started)}"

@@ -151,7 +151,7 @@ def server(*, node: bool = False, controllers: bool = True) -> Iterator[Kubernet
     made is removed when the block ends, however it ends.
     """
     with tempfile.TemporaryDirectory(prefix="kiln-kubernetes-") as directory:
-        settings = cluster.Settings(
+        settings = cluster.ControlPlaneSettings(
             data_dir=Path(directory) / "data",
             port=0,
             workdir=Path(directory),
@@ -172,7 +172,7 @@ class _Serving:
     One coroutine starts it, waits and stops it, so that an interrupted start is undone as well.
     """
 
-    def __init__(self, settings: cluster.Settings, *, node: bool) -> None:
+    def __init__(self, settings: cluster.ControlPlaneSettings, *, node: bool) -> None:
         self.plane = cluster.ControlPlane(settings)
         self.client: client.Client
         self._node = node

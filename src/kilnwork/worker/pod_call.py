@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 from kilnwork.api import attempts, calls, manager, reasons
 from kilnwork.channel import client, frames, messages, tunnel
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs, cached, remote
+from kilnwork.data import blobs, cached_blobs, remote_blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import container_mounts, http1, ids, logs, scratch
 from kilnwork.sdk import errors, futures, session
@@ -294,8 +294,8 @@ def _session(given: PodCallSettings, directory: Path) -> PodCall:
             raise channel_errors.LinkClosed(str(error)) from error
 
     def open_blobs(namespace: str) -> blobs.Blobs:
-        store = remote.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
-        return cached.CachedBlobs(directory / namespace, store)
+        store = remote_blobs.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
+        return cached_blobs.CachedBlobs(directory / namespace, store)
 
     return PodCall(given, connect=connect, open_blobs=None if given.shares_blobs else open_blobs)
 

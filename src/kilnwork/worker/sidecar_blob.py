@@ -7,7 +7,7 @@ directory is to be seen it is written there, else sent over TLS; it is on disk w
 import hashlib
 
 from kilnwork.api import attempts
-from kilnwork.data import blobs, remote
+from kilnwork.data import blobs, remote_blobs
 from kilnwork.worker import manager_connector, results, sidecar_settings
 
 
@@ -31,6 +31,6 @@ def store_result(
 
     path = f"/blobs/{given.namespace}"
     connector = manager_connector.ManagerConnector(given, left_s)
-    store = remote.Store(connector, path=path, patience_s=left_s())
+    store = remote_blobs.Store(connector, path=path, patience_s=left_s())
     store.put(digest, found.descriptor_path)
     return attempts.Payload(found.media_type, b"", digest, found.size)

@@ -31,8 +31,10 @@ class Meter:
         self._min_s = min_s
         self._newest: slot_calls.StackLevel | None = None
         """What runs, on top of what waits for it."""
-        self._children_s = 0.0
-        self._peak = self._children_peak = 0
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._children_s = before.ru_utime + before.ru_stime
+        self._children_peak = before.ru_maxrss
+        self._peak = 0
 
     def begin(self, level: slot_calls.StackLevel) -> None:
         """A call begins, perhaps on top of one that waits for it."""

@@ -145,7 +145,7 @@ async def test_whatever_is_raised_ends_the_attempt_only(
         ("two words\n", r"reason is 'two words\\n'; it must be one word in CamelCase"),
         ("X" * 64, "of at most 63 letters and digits"),
         (None, "reason is None; it must be"),
-        ("Killed", "reason is Killed, which says: Somebody asked for it.* Choose another word"),
+        ("Killed", "reason is Killed, which says: It was killed on request.* Choose another word"),
     ],
 )
 def test_a_reason_is_a_word_of_the_program(reason: Any, message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane import gc
-from kilnwork.controlplane.apiserver import crud, deletion, patching
+from kilnwork.controlplane.apiserver import crud, deletion, patches
 from kilnwork.kit import clock
 from support import objects, waiting
 
@@ -130,7 +130,7 @@ async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> Non
     for i, owner in enumerate(made):
         place = crud.where(CM, "default", f"c{(i + 1) % length}")
         change = functools.partial(
-            patching.merge, patch={"metadata": objects.owned_by(owner, block=True)}
+            patches.merge, patch={"metadata": objects.owned_by(owner, block=True)}
         )
         await world.writer.change(place, change, crud.Options())
     await world.delete(CM, "c0", propagation="Foreground")

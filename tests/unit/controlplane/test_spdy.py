@@ -22,11 +22,11 @@ HEADERS = st.dictionaries(WORDS.map(str.lower), WORDS, max_size=5)
 
 
 def read(content: bytes) -> list[spdy.Frame]:
-    return list(spdy.Reader().feed(content))
+    return list(spdy.FrameReader().feed(content))
 
 
 def in_pieces(content: bytes, size: int) -> list[spdy.Frame]:
-    reader = spdy.Reader()
+    reader = spdy.FrameReader()
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
     return [frame for piece in pieces for frame in reader.feed(piece)]
 
@@ -39,7 +39,7 @@ def test_the_dictionary_is_that_of_the_draft() -> None:
 
 @given(blocks=st.lists(HEADERS, min_size=1, max_size=4), size=st.integers(1, 50))
 def test_header_blocks_share_one_stream_of_zlib(blocks: list[dict[str, str]], size: int) -> None:
-    writer = spdy.Writer()
+    writer = spdy.FrameWriter()
     content = b"".join(writer.syn_stream(2 * n + 1, h) for n, h in enumerate(blocks))
     wanted = [spdy.SynStream(2 * n + 1, h) for n, h in enumerate(blocks)]
     assert in_pieces(content, size) == wanted
@@ -53,7 +53,7 @@ def test_data_comes_whole_however_it_is_cut(content: bytes, size: int, fin: bool
 
 
 def test_data_is_not_kept_until_its_frame_is_complete() -> None:
-    reader = spdy.Reader()
+    reader = spdy.FrameReader()
     assert list(reader.feed(struct.pack(">II", 1, 1 << 20) + b"x" * 100)) == [
         spdy.Data(1, b"x" * 100)
     ]
@@ -128,9 +128,9 @@ class Peer:
     """A client of a session: what moby does on the other end."""
 
     def __init__(self) -> None:
-        self.session = streams_spdy.Session()
-        self.writer = spdy.Writer()
-        self.reader = spdy.Reader()
+        self.session = streams_spdy.SpdySession()
+        self.writer = spdy.FrameWriter()
+        self.reader = spdy.FrameReader()
 
     def says(self, content: bytes) -> list[streams.Event]:
         return list(self.session.receive(content))

@@ -114,7 +114,7 @@ def test_a_message_without_end_is_refused() -> None:
 
 def test_a_tunnel_carries_spdy_in_messages() -> None:
     peer = Peer(streams_websocket.Tunnel())
-    opening = spdy.Writer().syn_stream(1, {"streamtype": "data"})
+    opening = spdy.FrameWriter().syn_stream(1, {"streamtype": "data"})
     assert peer.says(opening[:5]) == []
     assert peer.says(opening[5:], spdy.data(1, b"in")) == [
         streams.Opened(1, {"streamtype": "data"}),
@@ -126,5 +126,5 @@ def test_a_tunnel_carries_spdy_in_messages() -> None:
     heard = peer.hears()
     content = b"".join(data for code, data in heard if code is frames.Opcode.BINARY)
     wanted = [spdy.SynReply(1, {}), spdy.Data(1, b"out"), spdy.RstStream(1, 5), spdy.GoAway(1, 0)]
-    assert list(spdy.Reader().feed(content)) == wanted
+    assert list(spdy.FrameReader().feed(content)) == wanted
     assert heard[-1][0] is frames.Opcode.CLOSE

@@ -17,14 +17,14 @@ import pytest
 from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import (
-    arrays,
+    csv_rows,
+    foreign_formats,
     intake,
-    kinds,
+    json_arrays,
     manifests,
-    reading,
-    rereading,
-    rows,
-    stored,
+    part_reader,
+    rereader,
+    stored_index,
     values,
 )
 
@@ -56,7 +56,9 @@ def read(
     found: list[bytes] = []
     for part in manifest.parts:
         assert part.first_line == len(found) + 1
-        for some in reading.batches(pieces(kept[part.start : part.end], cuts), part, spec.input):
+        for some in part_reader.batches(
+            pieces(kept[part.start : part.end], cuts), part, spec.input
+        ):
             found += some
     return found
 
@@ -111,7 +113,7 @@ def test_any_text_has_the_rows_that_python_finds(text: str, cuts: list[int]) -> 
         expected = list(csv.reader(io.StringIO(text, newline=""), strict=False))
     except csv.Error:
         expected = []
-    dialect = rows.Rows(",")
+    dialect = csv_rows.Rows(",")
     try:
         kept, manifest = taken_in(spec, pieces(content, cuts))
     except errors.InputRefused as refused:
@@ -157,7 +159,7 @@ def test_csv_that_cannot_be_read_is_refused_with_its_row(
 def test_a_delimiter_is_one_ascii_character() -> None:
     for delimiter in ('"', "\n", "\r", "§"):
         with pytest.raises(errors.InputRefused, match=r"input\.delimiter is"):
-            rows.Rows(delimiter)
+            csv_rows.Rows(delimiter)
 
 
 JSON = st.recursive(
@@ -181,7 +183,7 @@ LAYOUTS = st.sampled_from(
 @pytest.fixture(params=[1, 40, 1 << 17])
 def tried_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The faster way is tried whenever there are so many bytes."""
-    monkeypatch.setattr(arrays, "_ALIKE_BYTES", request.param)
+    monkeypatch.setattr(json_arrays, "_ALIKE_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("tried_at")
@@ -315,7 +317,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes]
     st.binary(max_size=300),
     st.sampled_from([b"", b"\xef\xbb\xbf"]),
     CUTS,
-    st.integers(kinds.HEAD_BYTES, 90),
+    st.integers(foreign_formats.HEAD_BYTES, 90),
 )
 def test_a_file_that_is_there_has_the_same_parts(
     there: Callable[[bytes], int], rest: bytes, mark: bytes, cuts: list[int], block: int
@@ -324,7 +326,7 @@ def test_a_file_that_is_there_has_the_same_parts(
     file = there(content)
 
     def indexed(spec: filejobs.FileJobSpec, *, digest: bool) -> filejobs.Manifest:
-        with stored.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
+        with stored_index.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
             while indexing.go(100):
                 pass
             return manifests.checked(indexing.finish())
@@ -357,9 +359,9 @@ def test_a_long_file_is_gone_through_twice_at_once(there: Callable[[bytes], int]
         input=filejobs.InputSpec(format=filejobs.Format.TEXT), items_per_part=100, max_parts=900
     )
     _, sent = taken_in(spec, pieces(content, list(range(0, len(content), 100_000))))
-    assert len(content) > 2 * rereading.TOGETHER_BYTES
-    assert stored.manifest(there(content), spec) == sent
-    assert stored.manifest(there(content), spec, digest=False).parts == sent.parts
+    assert len(content) > 2 * rereader.TOGETHER_BYTES
+    assert stored_index.manifest(there(content), spec) == sent
+    assert stored_index.manifest(there(content), spec, digest=False).parts == sent.parts
 
 
 def test_a_file_that_must_be_rewritten_is_not_indexed_where_it_is(
@@ -367,26 +369,26 @@ def test_a_file_that_must_be_rewritten_is_not_indexed_where_it_is(
 ) -> None:
     array = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
     packed = gzip.compress(b"one\n")
-    assert stored.needs_rewriting(packed, filejobs.InputSpec())
-    assert stored.needs_rewriting(b"[]", array.input)
-    assert not stored.needs_rewriting(b"one\n", filejobs.InputSpec())
+    assert stored_index.needs_rewriting(packed, filejobs.InputSpec())
+    assert stored_index.needs_rewriting(b"[]", array.input)
+    assert not stored_index.needs_rewriting(b"one\n", filejobs.InputSpec())
     for content, spec in ((b"[]", array), (packed, filejobs.FileJobSpec())):
         with pytest.raises(errors.InputRefused):
-            stored.manifest(there(content), spec)
+            stored_index.manifest(there(content), spec)
 
 
 def test_a_file_is_gone_through_by_and_by(there: Callable[[bytes], int]) -> None:
     file = there(b"line\n" * 20)
-    with stored.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
+    with stored_index.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
         assert [indexing.go(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
-        assert indexing.finish() == stored.manifest(file, filejobs.FileJobSpec())
+        assert indexing.finish() == stored_index.manifest(file, filejobs.FileJobSpec())
 
 
 @pytest.mark.parametrize("digest", [True, False])
 def test_a_file_that_is_cut_short_meanwhile_is_told(
     there: Callable[[bytes], int], *, digest: bool
 ) -> None:
-    with stored.Indexing(
+    with stored_index.Indexing(
         there(b"line\n" * 20), filejobs.FileJobSpec(), digest=digest, block_bytes=50
     ) as indexing:
         assert indexing.go(50) == 50

@@ -10,7 +10,14 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import checksums, indexes, intake, kinds, plain, reading
+from kilnwork.data.records import (
+    checksums,
+    foreign_formats,
+    indexes,
+    intake,
+    part_reader,
+    small_files,
+)
 
 LINES = st.lists(
     st.one_of(
@@ -27,7 +34,7 @@ FILES = st.builds(
     LINES,
     st.sampled_from([b"\n", b"\r\n"]),
     st.sampled_from([b"", b"\n", b"\r\n", b"\n\n"]),
-).filter(lambda content: kinds.foreign(content) is None)
+).filter(lambda content: foreign_formats.foreign(content) is None)
 
 
 def pieces(content: bytes, cuts: list[int]) -> list[bytes]:
@@ -87,7 +94,7 @@ def check(content: bytes, spec: filejobs.FileJobSpec, cuts: list[int]) -> filejo
     for part in manifest.parts:
         assert part.first_line == len(read) + 1
         given = pieces(stored[part.start : part.end], cuts)
-        read += [record for some in reading.batches(given, part, spec.input) for record in some]
+        read += [record for some in part_reader.batches(given, part, spec.input) for record in some]
     assert read == expected
     return manifest
 
@@ -145,7 +152,7 @@ def test_a_changed_part_is_not_taken_for_what_was_indexed() -> None:
     spec = filejobs.InputSpec()
     for other in (b"one\ntwo\nthrEe\n", stored[:-1], stored + b"\n", b""):
         with pytest.raises(errors.InputChanged, match="part 1 of the stored input"):
-            list(reading.batches([other], part, spec))
+            list(part_reader.batches([other], part, spec))
 
 
 @pytest.mark.parametrize("pieces_of", [1, 700, 5000])
@@ -221,7 +228,12 @@ def test_more_bytes_than_allowed_are_too_many() -> None:
         list(taker.feed(b"0123456789\n"))
 
 
-HEADS = [magic + b"x" for magic, _ in kinds._FOREIGN] + [kinds.GZIP, b"\xef\xbb\xbf", b"\xef", b""]
+HEADS = [magic + b"x" for magic, _ in foreign_formats._FOREIGN] + [
+    foreign_formats.GZIP,
+    b"\xef\xbb\xbf",
+    b"\xef",
+    b"",
+]
 
 
 @hypothesis.given(
@@ -241,10 +253,15 @@ def test_what_is_measured_at_once_is_what_an_intake_finds(
         bytes_per_part=size,
         input=filejobs.InputSpec(format=filejobs.Format(given), gzip=gzip, max_line_bytes=1024),
     )
-    found = plain.manifest(data, spec)
+    found = small_files.manifest(data, spec)
     if found is not None:
         assert taken_in(spec, [data]) == (data, found)
-    elif given in ("jsonl", "text") and data and not kinds.foreign(data) and data[0] != 0xEF:
+    elif (
+        given in ("jsonl", "text")
+        and data
+        and not foreign_formats.foreign(data)
+        and data[0] != 0xEF
+    ):
         with_bytes = size is not None and len(data) > size
-        odd = data[0] in kinds.FIRST_BYTES
+        odd = data[0] in foreign_formats.FIRST_BYTES
         assert odd or with_bytes or len(data) > 1024 or len(naive_lines(data)) > items

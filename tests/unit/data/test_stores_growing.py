@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kilnwork.data import errors
-from kilnwork.data.stores import growing, local, local_growing, port
+from kilnwork.data.stores import local, local_resumable, port, resumable
 
-Opened = Callable[[local.LocalStore, str], growing.Growing]
+Opened = Callable[[local.LocalStore, str], resumable.Growing]
 
 
-@pytest.fixture(params=[growing.opened, growing.Pieces], ids=["one file", "pieces"])
+@pytest.fixture(params=[resumable.opened, resumable.Pieces], ids=["one file", "pieces"])
 def opened(request: pytest.FixtureRequest) -> Opened:
     """As a directory does it, and as other stores do."""
     found: Opened = request.param
@@ -33,7 +33,7 @@ def test_what_came_is_kept_and_goes_on(store: local.LocalStore, opened: Opened) 
     assert upload.size() == 0
     at = 0
     for size in (1, 0, 999_999, 2_500_000 - 1_000_000, 500_000):
-        with growing.append(opened(store, "_uploads/ns/1"), at, piece_bytes=1_000_000) as new:
+        with resumable.append(opened(store, "_uploads/ns/1"), at, piece_bytes=1_000_000) as new:
             for start in range(at, at + size, 64 << 10):
                 new.write(memoryview(content)[start : min(start + (64 << 10), at + size)])
         at += size
@@ -48,7 +48,7 @@ def test_a_client_that_breaks_off_has_sent_what_it_has_sent(
     store: local.LocalStore, opened: Opened
 ) -> None:
     upload = opened(store, "u")
-    with pytest.raises(ConnectionError), growing.append(upload, 0) as new:  # noqa: PT012 - it breaks inside
+    with pytest.raises(ConnectionError), resumable.append(upload, 0) as new:  # noqa: PT012 - it breaks inside
         new.write(b"half")
         raise ConnectionError
     assert upload.size() == 4
@@ -59,16 +59,16 @@ def test_another_offset_is_refused_with_the_right_one(
     store: local.LocalStore, opened: Opened
 ) -> None:
     upload = opened(store, "u")
-    with growing.append(upload, 0) as new:
+    with resumable.append(upload, 0) as new:
         new.write(b"12345")
     for offset in (0, 4, 6):
         with pytest.raises(errors.ObjectChanged, match="send from 5"):
-            growing.append(upload, offset)
+            resumable.append(upload, offset)
 
 
 def test_of_two_who_append_one_wins(store: local.LocalStore, opened: Opened) -> None:
     upload = opened(store, "u")
-    one, other = growing.append(upload, 0), growing.append(upload, 0)
+    one, other = resumable.append(upload, 0), resumable.append(upload, 0)
     one.write(b"one")
     other.write(b"other")
     won: list[bytes] = []
@@ -82,7 +82,7 @@ def test_of_two_who_append_one_wins(store: local.LocalStore, opened: Opened) -> 
 def test_what_is_kept_now_and_then_survives_whoever_is_killed(
     store: local.LocalStore, opened: Opened
 ) -> None:
-    new = growing.append(opened(store, "u"), 0, piece_bytes=10)
+    new = resumable.append(opened(store, "u"), 0, piece_bytes=10)
     for _ in range(7):
         new.write(b"four")
     del new  # never told to keep the last four bytes
@@ -91,36 +91,36 @@ def test_what_is_kept_now_and_then_survives_whoever_is_killed(
 
 def test_whoever_appends_last_writes_alone(store: local.LocalStore) -> None:
     """A client that comes back does not wait for its old connection to be given up."""
-    old = growing.append(growing.opened(store, "u"), 0)
+    old = resumable.append(resumable.opened(store, "u"), 0)
     old.write(b"what came")
-    new = growing.append(growing.opened(store, "u"), 0)
+    new = resumable.append(resumable.opened(store, "u"), 0)
     new.write(b"new")
     with pytest.raises(errors.ObjectChanged, match="another client"):
         old.write(b" and is too late")
     old.abort()
     assert new.keep() == 3
-    assert b"".join(growing.opened(store, "u").read()) == b"new"
+    assert b"".join(resumable.opened(store, "u").read()) == b"new"
 
 
 def test_what_is_not_told_is_written_over(store: local.LocalStore) -> None:
-    lost = growing.append(growing.opened(store, "u"), 0)
+    lost = resumable.append(resumable.opened(store, "u"), 0)
     lost.write(b"more than will come")
     del lost  # as if it were killed
-    upload = growing.opened(store, "u")
+    upload = resumable.opened(store, "u")
     assert upload.size() == 0
-    with growing.append(upload, 0) as new:
+    with resumable.append(upload, 0) as new:
         new.write(b"all")
-    assert isinstance(upload, local_growing.LocalGrowing)
+    assert isinstance(upload, local_resumable.LocalGrowing)
     assert upload.link("job/input")
     assert port.read_all(store, "job/input") == b"all"
 
 
 def test_a_linked_file_has_one_copy_and_two_lives(store: local.LocalStore) -> None:
-    upload = local_growing.LocalGrowing(store, "_uploads/u")
-    with growing.append(upload, 0, piece_bytes=4) as new:
+    upload = local_resumable.LocalGrowing(store, "_uploads/u")
+    with resumable.append(upload, 0, piece_bytes=4) as new:
         for _ in range(3):
             new.write(b"all of it ")
-    late = growing.append(growing.opened(store, "_uploads/u"), 30)
+    late = resumable.append(resumable.opened(store, "_uploads/u"), 30)
     for job in ("one", "two"):
         assert upload.link(f"{job}/input")
     with pytest.raises(errors.ObjectExists):
@@ -137,13 +137,13 @@ def test_a_linked_file_has_one_copy_and_two_lives(store: local.LocalStore) -> No
 
 
 def test_nothing_can_be_appended_to_what_was_removed(store: local.LocalStore) -> None:
-    new = growing.append(growing.opened(store, "u"), 0)
+    new = resumable.append(resumable.opened(store, "u"), 0)
     new.write(b"one")
-    growing.opened(store, "u").clear()
+    resumable.opened(store, "u").clear()
     with pytest.raises(errors.ObjectChanged):
         new.write(b"two")
     new.abort()
-    assert growing.opened(store, "u").size() == 0
+    assert resumable.opened(store, "u").size() == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -157,10 +157,10 @@ def test_a_killed_writer_leaves_what_it_told(store: local.LocalStore, seed: int)
         child = os.fork()
         if not child:
             os.close(reader)
-            new = growing.append(growing.opened(store, "u"), at, piece_bytes=50_000)
+            new = resumable.append(resumable.opened(store, "u"), at, piece_bytes=50_000)
             for start in range(at, len(content), 10_000):
                 new.write(content[start : start + 10_000])
-                os.write(writer, b"%d\n" % growing.opened(store, "u").size())
+                os.write(writer, b"%d\n" % resumable.opened(store, "u").size())
             new.keep()
             os._exit(0)
         os.close(writer)
@@ -169,9 +169,9 @@ def test_a_killed_writer_leaves_what_it_told(store: local.LocalStore, seed: int)
                 at = max(at, int(told.readline() or b"0"))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        size = growing.opened(store, "u").size()
+        size = resumable.opened(store, "u").size()
         assert at <= size
-        assert b"".join(growing.opened(store, "u").read()) == content[:size], f"seed {seed}"
+        assert b"".join(resumable.opened(store, "u").read()) == content[:size], f"seed {seed}"
         at = size
-    assert local_growing.LocalGrowing(store, "u").link("job/input")
+    assert local_resumable.LocalGrowing(store, "u").link("job/input")
     assert port.read_all(store, "job/input") == content

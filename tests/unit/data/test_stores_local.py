@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kilnwork.data import errors
-from kilnwork.data.stores import directories, filling, growing, local, port
+from kilnwork.data.stores import directories, file_writing, local, port, resumable
 from kilnwork.kit import clock as clocks
 from support import no_links, small_disks
 
@@ -71,7 +71,7 @@ def test_only_we_can_read_it(store: local.LocalStore) -> None:
 def test_what_the_disk_began_with_early_is_there_whole(
     store: local.LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "BEGIN_BYTES", 5000)
+    monkeypatch.setattr(file_writing, "BEGIN_BYTES", 5000)
     with store.writer("large") as new:
         for number in range(100):
             new.write(bytes([number]) * 1234)
@@ -362,7 +362,7 @@ def test_a_store_that_cannot_be_written_to_says_so(small_disk: Path) -> None:
         lambda: store.delete(["a/b"]),
         lambda: store.sweep(before=time.time() + 60),
         lambda: store.writer("a/c"),
-        lambda: growing.opened(store, "u").stretch(0),
+        lambda: resumable.opened(store, "u").stretch(0),
     ):
         with pytest.raises(errors.StoreRefused, match="Read-only file system"):
             work()
@@ -403,7 +403,7 @@ def test_a_store_that_somebody_removes_is_made_anew(store: local.LocalStore) -> 
     store.put("a/b", b"here")
     writer = store.writer("a/c")
     writer.write(b"x")
-    upload = growing.append(growing.opened(store, "u"), 0)
+    upload = resumable.append(resumable.opened(store, "u"), 0)
     upload.write(b"x")
     shutil.rmtree(store.directory)
     with pytest.raises(errors.ObjectMissing):

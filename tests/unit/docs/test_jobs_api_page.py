@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.server.jobs import documents, notices, openapi, parameters, reference
+from kilnwork.server.jobs import documents, ignored_fields, openapi, parameters, reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "jobs-api.md"
 
@@ -40,7 +40,7 @@ def test_the_table_of_parameters_is_that_of_the_code() -> None:
 
 def test_every_header_that_is_warned_of_is_named() -> None:
     page = PAGE.read_text().lower()
-    for name in notices.HEADERS:
+    for name in ignored_fields.HEADERS:
         assert f"`{name}`" in page or (name.startswith("upload-") and "`upload-*`" in page), name
 
 

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from kilnwork.api import filejobs
-from kilnwork.data.stores import local, opening
+from kilnwork.data.stores import local, store_urls
 from kilnwork.jobs import job_directory
 from support.job_world import NS, World
 
@@ -21,8 +21,8 @@ async def test_what_killed_attempts_have_left_is_deleted(tmp_path: Path) -> None
         world.dispatcher.broken = _first_fails
         job = (await world.create(LINES, itemsPerPart=4)).id
         failed = await world.finished(job)
-        directory = opening.open_store(
-            opening.inside(world.jobs.store.url, *failed.directory.split("/"))
+        directory = store_urls.open_store(
+            store_urls.inside(world.jobs.store.url, *failed.directory.split("/"))
         )
         assert failed.finished is not None
         named = {facts.key for facts in directory.list()}

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import blobs, commits
-from kilnwork.data.stores import opening, port
+from kilnwork.data import blobs, commit_records
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import engine, errors, model, prepare_queue
 from support.job_world import NS, Entry, World
 
@@ -265,8 +265,8 @@ async def test_a_task_that_succeeds_without_a_record_proves_nothing(tmp_path: Pa
         done = await world.finished(view.id)
         assert world.result(done) == lines(20)
         assert done.run == 2
-        assert commits.find(directory, 1, 1) is None
-        assert commits.find(directory, 1, 2) is not None
+        assert commit_records.find(directory, 1, 1) is None
+        assert commit_records.find(directory, 1, 2) is not None
 
 
 async def _first(world: World) -> Entry:
@@ -281,7 +281,7 @@ async def test_records_that_do_not_add_up_fail_their_part(tmp_path: Path) -> Non
             part=2, run=1, attempt=1, outcome=_O.SUCCEEDED,
             records=filejobs.Records(total=3, succeeded=3),
         )  # fmt: skip
-        commits.publish(world.directory_of(view), lie)
+        commit_records.publish(world.directory_of(view), lie)
         done = await world.finished(view.id)
         assert (done.phase, done.parts.failed) == (_P.FAILED, 1)
         assert "4 records, but 3 succeeded" in done.message
@@ -318,7 +318,7 @@ async def test_a_shared_input_stays_when_a_job_is_deleted(tmp_path: Path) -> Non
         assert world.result(await world.finished(view.id)) == lines(20)
         await world.jobs.delete(NS, view.id)
         await world.until(lambda: not list(world.jobs.store.list(f"{NS}/{view.dashed}/")))
-        assert port.read_all(opening.open_store(world.jobs.store.url), "_files/one") == lines(20)
+        assert port.read_all(store_urls.open_store(world.jobs.store.url), "_files/one") == lines(20)
 
 
 async def test_watching_hears_of_each_change_and_of_the_end(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.api import meta, resource
 from kilnwork.kit import asgi
-from kilnwork.kube import client, config, errors, in_process, watching
+from kilnwork.kube import client, config, errors, in_process, watch_stream
 
 SETTINGS = config.Config(server="https://127.0.0.1:1", token="t")  # nobody listens there
 
@@ -138,7 +138,7 @@ class Watched:
         self.lines.put_nowait(msgspec.json.encode(body) + b"\n")
 
 
-def watched(kube: client.Client) -> AsyncGenerator[watching.Change[meta.Partial], None]:
+def watched(kube: client.Client) -> AsyncGenerator[watch_stream.Change[meta.Partial], None]:
     return kube.watch(resource.PODS, "ns", resource_version="1", type=meta.Partial)
 
 

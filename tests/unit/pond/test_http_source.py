@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.data import errors
-from kilnwork.data.pond import fetching, origins, store
+from kilnwork.data.pond import blob_fetch, origins, store
 from kilnwork.pond import http_source
 from support import lakes, ponds
 
@@ -138,10 +138,10 @@ def test_a_blob_is_fetched_from_where_it_stopped(kept: store.PondStore, lake: la
     )
     lake.cut = 7000
     with pytest.raises(errors.SourceUnreachable):
-        fetching.fetch(kept, digest, file.size, where=[origin], progress=fetching.Progress())
+        blob_fetch.fetch(kept, digest, file.size, where=[origin], progress=blob_fetch.Progress())
     lake.cut = None
 
-    fetching.fetch(kept, digest, file.size, where=[origin], progress=fetching.Progress())
+    blob_fetch.fetch(kept, digest, file.size, where=[origin], progress=blob_fetch.Progress())
 
     assert lake.sent == file.size
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import attempts, calls, task
-from kilnwork.data import blobs, errors, holding
+from kilnwork.data import blob_renewal, blobs, errors
 from kilnwork.kit import clock, ids
 from kilnwork.sdk import errors as sdk_errors
 from kilnwork.sdk import futures, pickling, session, values
@@ -148,8 +148,8 @@ def no_futures(task_id: ids.TaskId, index: int | None) -> Any:
 
 def test_it_is_renewed_while_it_is_held(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     time = clock.ManualClock()
-    held = holding.Holding(time)
-    monkeypatch.setattr(holding, "hold", held.hold)
+    held = blob_renewal.Holding(time)
+    monkeypatch.setattr(blob_renewal, "hold", held.hold)
     ref = travelled(values.put([values.put(LARGE), "y" * 5000]))
     aged = [here.blobs.path(entry.digest) for entry in here.blobs.entries()]
     for path in aged:
@@ -161,7 +161,7 @@ def test_it_is_renewed_while_it_is_held(here: Here, monkeypatch: pytest.MonkeyPa
     gc.collect()
     for path in aged:
         os.utime(path, (1, 1))
-    time.advance(holding.RENEW_S)
+    time.advance(blob_renewal.RENEW_S)
     held.renew(here.blobs)
     assert all(path.stat().st_mtime == 1 for path in aged)
 

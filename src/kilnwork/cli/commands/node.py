@@ -16,7 +16,7 @@ import uvloop
 
 from kilnwork.api import names
 from kilnwork.cli import directory_type, exits, foreground_server, options, wait_notice
-from kilnwork.controlplane.node import registration, removal, virtual
+from kilnwork.controlplane.node import registration, removal, virtual_node
 from kilnwork.kit import clock, paths
 from kilnwork.kube import config
 
@@ -114,13 +114,13 @@ def command(  # noqa: PLR0913 - one for each option
         Path(target.kubeconfig) if target.kubeconfig else None, context=target.context
     )
     chosen = name or names.dns_label(socket.gethostname())
-    settings = virtual.Settings(
+    settings = virtual_node.VirtualNodeSettings(
         name=chosen,
         directory=(data or paths.data_dir() / "nodes" / chosen).absolute(),
         workdir=(workdir or Path.cwd()).absolute(),
         address=address or facing(kube.server),
         port=port,
-        taints=() if no_taint else taints or (virtual.PROVIDER,),
+        taints=() if no_taint else taints or (virtual_node.PROVIDER,),
         labels=read_labels(labels),
         client_ca=client_ca_file,
         keeps_pods=keep_pods,
@@ -133,18 +133,22 @@ def command(  # noqa: PLR0913 - one for each option
     return foreground_server.serve(lambda _: _make(kube, settings), ready=_say_ready)
 
 
-def _make(kube: config.Config, settings: virtual.Settings) -> virtual.VirtualNode:
-    return virtual.VirtualNode(kube, settings, on_removed=lambda: os.kill(os.getpid(), SIGTERM))
+def _make(
+    kube: config.Config, settings: virtual_node.VirtualNodeSettings
+) -> virtual_node.VirtualNode:
+    return virtual_node.VirtualNode(
+        kube, settings, on_removed=lambda: os.kill(os.getpid(), SIGTERM)
+    )
 
 
-def _say_ready(node: virtual.VirtualNode) -> None:
+def _say_ready(node: virtual_node.VirtualNode) -> None:
     click.echo(
         f"node {node.settings.name} is ready, port {node.port} (data: {node.settings.directory})"
     )
     sys.stdout.flush()
 
 
-async def _remove(kube: config.Config, settings: virtual.Settings) -> int:
+async def _remove(kube: config.Config, settings: virtual_node.VirtualNodeSettings) -> int:
     async with wait_notice.waiting(f"removing node {settings.name}") as waiting:
         await removal.remove(kube, settings, say=waiting.say, time=clock.SystemClock())
     click.echo(f"node {settings.name} is removed")

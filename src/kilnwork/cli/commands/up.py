@@ -22,7 +22,7 @@ from kilnwork.cli import (
 )
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
-from kilnwork.server.jobs import source
+from kilnwork.server.jobs import source_sizing
 
 
 @click.command()
@@ -82,7 +82,7 @@ def command(
         allowed_kinds=allowed_kinds,
         keep=keep,
         files=jobs_api_options.chosen(
-            limited, source=source.read(os.environ) if source_compat else None
+            limited, source=source_sizing.read(os.environ) if source_compat else None
         ),
     )
     return foreground_server.serve(

@@ -51,7 +51,7 @@ class EmbeddedServer:
         self._settings = settings
         self._clock = clock.SystemClock()
         self._plane = cluster.ControlPlane(
-            cluster.Settings(
+            cluster.ControlPlaneSettings(
                 data_dir=settings.data_dir,
                 port=settings.port,
                 workdir=settings.workdir,

@@ -32,7 +32,7 @@ LEFTOVER_GRACE_S = 1.0
 _E = attempts.Ending
 
 
-class _Held(msgspec.Struct):
+class _TrackedAttempt(msgspec.Struct):
     """An attempt that the dispatcher wants run, or one that is left over (`settled`)."""
 
     attempt: port.Attempt
@@ -49,7 +49,7 @@ class AttemptReconciler:
     def __init__(self, executors: registry.Registry, work: queue.WorkQueue) -> None:
         self._executors = executors
         self._queue = work
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._held: dict[tuple[str, str], _TrackedAttempt] = {}
         self._links: dict[str, ports.ExecutorLink] = {}
         self.outputs = output_copies.OutputCopies(self._links.__getitem__)
         self._hub: ports.AttemptHub | None = None
@@ -59,9 +59,9 @@ class AttemptReconciler:
         """Join every executor to the dispatcher, and follow those that can be watched."""
         for executor in self._executors:
             if isinstance(executor, port.WatchesAttempts):
-                executor.watch(functools.partial(self._woken, executor.name))
+                executor.watch(functools.partial(self._on_wake, executor.name))
         for executor in self._executors:
-            receive = functools.partial(self._received, executor.name)
+            receive = functools.partial(self._on_order, executor.name)
             if isinstance(executor, port.RunsInWorkers):
                 self._links[executor.name] = hub.containers
                 hub.containers.join(receive)
@@ -72,20 +72,20 @@ class AttemptReconciler:
         self._hub = hub
         early, self._woken_early = self._woken_early, set()
         for name, ref in early:
-            self._woken(name, ref)
+            self._on_wake(name, ref)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         """Make one pass over one attempt; return when to look again, which replaces what was
         due."""
         self._queue.cancel(key)
         if key not in self._held:  # what changed while an attempt was released
-            self._woken(key[0], attempts.AttemptRef.parse(key[1]))
+            self._on_wake(key[0], attempts.AttemptRef.parse(key[1]))
         held = self._held.get(key)
         if held is None:
             return None
         executor, link = self._executors[key[0]], self._links[key[0]]
         try:
-            seen = await self._look(executor, held)
+            seen = await self._observe(executor, held)
             if not held.settled:
                 await self._report(executor, link, held, seen)
         except Exception as error:
@@ -98,7 +98,7 @@ class AttemptReconciler:
             return None
         return seen.check_s
 
-    async def _look(self, executor: port.Executor, held: _Held) -> port.Observation:
+    async def _observe(self, executor: port.Executor, held: _TrackedAttempt) -> port.Observation:
         if held.stop is not None:
             return await executor.stop(held.attempt, held.stop)
         if held.ensured:
@@ -111,7 +111,7 @@ class AttemptReconciler:
         self,
         executor: port.Executor,
         link: ports.ExecutorLink,
-        held: _Held,
+        held: _TrackedAttempt,
         seen: port.Observation,
     ) -> None:
         ref, observed = held.attempt.ref, _observed(seen.reason, seen.message, seen.node)
@@ -142,12 +142,12 @@ class AttemptReconciler:
             )
         return msgspec.structs.replace(outcome, result=result)
 
-    def _received(self, executor: str, order: instructions.ForExecutor) -> None:
+    def _on_order(self, executor: str, order: instructions.ForExecutor) -> None:
         key = (executor, str(order.ref))
         known = self._held.get(key)
         if not isinstance(order, instructions.StopAttempt):
             if known is None or known.settled:
-                held = self._held[key] = _Held(_attempt(order))
+                held = self._held[key] = _TrackedAttempt(_attempt(order))
                 self.outputs.begin(self._executors[executor], held.attempt)
             elif isinstance(order, instructions.RunContainer):
                 known.reported_start = False  # the worker that asks again has not received it
@@ -157,7 +157,7 @@ class AttemptReconciler:
             known.stop = port.Stop(order.grace_s, order.reason)
         self._queue.add(key)
 
-    def _woken(self, executor: str, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
+    def _on_wake(self, executor: str, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
         """Queue an attempt that has changed: one of ours, or one that the dispatcher has
         settled."""
         key = (executor, str(ref))
@@ -174,7 +174,7 @@ class AttemptReconciler:
                 left = watching.leftover(ref, known=False)
             if left is not None:
                 stop = port.Stop(LEFTOVER_GRACE_S, reasons.Reason.REPLACED)
-                self._held[key] = _Held(left, stop, settled=True)
+                self._held[key] = _TrackedAttempt(left, stop, settled=True)
                 self._queue.add(key)
 
 

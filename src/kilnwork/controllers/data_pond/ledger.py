@@ -193,7 +193,7 @@ class Ledger:
     def pond_gone(self, namespace: str, name: str) -> None:
         self._known.discard((namespace, name))
         self._ponds.pop((namespace, name), None)
-        self._tell((namespace, name))
+        self._notify((namespace, name))
 
     def remove(self, namespace: str, name: str) -> None:
         """Have the agents of a pond remove all that is on their nodes; repeatable."""
@@ -216,7 +216,7 @@ class Ledger:
         found = self._pond(namespace, name)
         if found.obstacle != obstacle:
             found.obstacle = obstacle
-            self._tell((namespace, name), agents=False)
+            self._notify((namespace, name), agents=False)
 
     def node_gone(self, namespace: str, name: str, node: str) -> None:
         """Note that a node has no agent any more."""
@@ -334,7 +334,7 @@ class Ledger:
         before = found.revision
         news = found.take_report(node, report)
         if found.revision != before or news:
-            self._tell((namespace, pond), agents=found.revision != before)
+            self._notify((namespace, pond), agents=found.revision != before)
 
     async def order(
         self, namespace: str, pond: str, node: str, *, knows: int, wait_s: float
@@ -362,7 +362,7 @@ class Ledger:
         """End all waits: the manager stops."""
         self._closed = True
         for key in tuple(self._ponds):
-            self._tell(key)
+            self._notify(key)
 
     def put_manifest(self, namespace: str, pond: str, made: manifest.Manifest) -> None:
         """Take in a manifest that an agent has made or was asked for."""
@@ -385,9 +385,9 @@ class Ledger:
 
     def _wake(self, pond: pond_state.PondState, before: int) -> None:
         if pond.revision != before:
-            self._tell((pond.namespace, pond.name))
+            self._notify((pond.namespace, pond.name))
 
-    def _tell(self, key: Key, *, agents: bool = True) -> None:
+    def _notify(self, key: Key, *, agents: bool = True) -> None:
         if agents:
             for event in self._waiting.get(key, ()):
                 event.set()

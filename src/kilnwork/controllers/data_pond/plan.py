@@ -1,4 +1,4 @@
-"""What to do about one DataPond: which Secret and Pods to make and which to delete.
+"""The plan for one DataPond: which Secret and Pods to make and which to delete.
 
 Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out.
 """

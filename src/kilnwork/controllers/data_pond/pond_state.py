@@ -105,7 +105,7 @@ class PondState:
         if found is None:
             found = self._pins[request] = self._new_pin(source, digest or "")
             self.revision += 1
-        self._look_at(found)
+        self._update_pin(found)
         return found.pin
 
     def want_output(
@@ -123,7 +123,7 @@ class PondState:
             if key not in self._pins:
                 self._pins[key] = self._output_pin(node, lease, names, glob)
                 self.revision += 1
-            self._look_at(self._pins[key])
+            self._update_pin(self._pins[key])
             parts[node] = self._pins[key].pin
         whole = output_merge.merge(parts)
         if whole.manifest is not None and whole.digest not in self.manifests:
@@ -246,7 +246,7 @@ class PondState:
         if before is None or _shape(before) != _shape(now):
             self.revision += 1
         for pinning in self._pins.values():
-            self._look_at(pinning)
+            self._update_pin(pinning)
         return before is None or _news(before.report) != _news(report)
 
     def forget_node(self, node: str) -> None:
@@ -257,7 +257,7 @@ class PondState:
         self.manifests[made.digest] = made
         self.revision += 1
         for pinning in self._pins.values():
-            self._look_at(pinning)
+            self._update_pin(pinning)
 
     def live(self) -> frozenset[str]:
         """Return nodes whose agents report."""
@@ -454,7 +454,7 @@ class PondState:
         if was is not None and pinning.node != was:
             self.revision += 1  # else its new node takes the order for one that it knows
 
-    def _look_at(self, pinning: _Pinning) -> None:
+    def _update_pin(self, pinning: _Pinning) -> None:
         """Update a pin from the reports; a finished one does not change."""
         if pinning.pin.state != model.PENDING:
             return

@@ -115,7 +115,7 @@ class Reconciler:
         if refusal is not None or key in self._refusals:
             again_s = LATER_S
         self._ledger.explain(*key, status.obstacle(decided.status))
-        written_s = await self._tell(key, pond, decided.status)
+        written_s = await self._update_status(key, pond, decided.status)
         later = (again_s, written_s, silent_s)
         return min((s for s in later if s is not None), default=None)
 
@@ -221,7 +221,7 @@ class Reconciler:
         about = events.reference(kinds.DATA_PONDS, pond)
         self._emit(about, events.WARNING, str(refusal[0]), refusal[1])
 
-    async def _tell(
+    async def _update_status(
         self, key: Key, pond: data_pond.DataPond, wanted: data_pond.DataPondStatus
     ) -> float | None:
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""What the status of a DataPond says, and when a difference is worth a write.
+"""The status of a DataPond, and when a difference is worth a write.
 
 Pure. Used by `plan`. Conditions: `Ready`, every node that is selected has an agent that reports;
 `Full`, a node has no room for what is wanted of it.

@@ -74,7 +74,7 @@ def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Pl
             unplaced.append((member, _why(member, nodes, used)))
         else:
             assigned[member.name] = found
-            _take(used, found, member.pod)
+            _reserve(used, found, member.pod)
     return Placement(assigned, tuple(unplaced))
 
 
@@ -135,17 +135,17 @@ def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
         if status.get("phase") in _OVER:
             continue
         if spec.get("nodeName") in used:
-            _take(used, spec["nodeName"], pod)
+            _reserve(used, spec["nodeName"], pod)
         elif not spec.get("nodeName") and not is_gated(pod):
             waiting.append(pod)
     for pod in waiting:
         found = _first(Member(name_of(pod), "", pod), nodes, used, frozenset())
         if found is not None:
-            _take(used, found, pod)
+            _reserve(used, found, pod)
     return used
 
 
-def _take(used: _Used, node: str, pod: meta.JsonObject) -> None:
+def _reserve(used: _Used, node: str, pod: meta.JsonObject) -> None:
     one = {"pods": decimal.Decimal(1), **node_fit.requests(pod.get("spec") or {})}
     used[node] = node_fit.total([used[node], one])
 

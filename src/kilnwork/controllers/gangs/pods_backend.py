@@ -99,7 +99,7 @@ class PodsBackend:
         message = found.message
         if members.opened(groups) is None:
             ahead = self._waiting_gangs.ahead_of(spec)
-            message = ahead or (await self._look(spec, groups)).message or message
+            message = ahead or (await self._find_room(spec, groups)).message or message
         text = f"not all workers came within {spec.wait_s:g} s"
         if not spec.requeue:
             return msgspec.structs.replace(
@@ -129,7 +129,9 @@ class PodsBackend:
 
     # Room
 
-    async def _look(self, spec: port.GangSpec, groups: tuple[members.Group, ...]) -> port.GangState:
+    async def _find_room(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...]
+    ) -> port.GangState:
         """Return where the gated members would go; open no gate."""
         room = await self._room(spec)
         if room is None:

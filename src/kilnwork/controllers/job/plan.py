@@ -1,4 +1,4 @@
-"""What to do about one Job: pure decisions from what is known to what should happen.
+"""The plan for one Job: pure decisions from the known facts.
 
 Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
 the object gone, is its run over, is its JobConfig copied into it, may the engine have it. Once the

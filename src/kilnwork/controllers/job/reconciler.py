@@ -19,7 +19,7 @@ from kilnwork.kube import errors, events, queue
 Key = tuple[str, str]
 
 
-class _Memory(msgspec.Struct):
+class _KnownState(msgspec.Struct):
     """The state of one object that is kept in memory between two passes."""
 
     uid: str
@@ -57,7 +57,7 @@ class Reconciler:
         self._waiting_keys = waiting_keys.WaitingKeys()
         self._arrival_order = arrival_order.ArrivalOrder()
         self._writer = status_writer.StatusWriter(context.kube, kinds.JOBS, job.JobStatus)
-        self._memories: dict[Key, _Memory] = {}
+        self._memories: dict[Key, _KnownState] = {}
         self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
         """Called with the JobConfig of a Job that started or is over."""
 
@@ -125,7 +125,7 @@ class Reconciler:
             self._forget(key)
             return None
         for text in decided.warnings:
-            self._say(facts.job, "Warning", "FieldsReplaced", text)
+            self._emit_event(facts.job, "Warning", "FieldsReplaced", text)
         if decided.patch is not None:
             await self._patch(facts.job, decided.patch)
             return None
@@ -192,12 +192,12 @@ class Reconciler:
         what = "does not exist" if cluster is None else "is being deleted"
         return f"TaskCluster {name} {what} in namespace {namespace}"
 
-    def _memory(self, key: Key, seen: job.Job) -> _Memory:
+    def _memory(self, key: Key, seen: job.Job) -> _KnownState:
         known = self._memories.get(key)
         if known is None or known.uid != seen.metadata.uid:
             if known is not None:
                 self._writer.forget(known.uid)
-            known = self._memories[key] = _Memory(seen.metadata.uid)
+            known = self._memories[key] = _KnownState(seen.metadata.uid)
         return known
 
     def _forget(self, key: Key) -> None:
@@ -326,10 +326,10 @@ class Reconciler:
         known.held = None
         announced = status.announcement(seen.status, wanted)
         if announced is not None:
-            self._say(seen, announced.type, announced.reason, announced.message)
+            self._emit_event(seen, announced.type, announced.reason, announced.message)
         return None
 
-    def _say(self, seen: job.Job, type_: str, reason: str, message: str) -> None:
+    def _emit_event(self, seen: job.Job, type_: str, reason: str, message: str) -> None:
         self._emit(events.reference(kinds.JOBS, seen), type_, str(reason), message)
 
     def _engine(self) -> ports.JobHub:

@@ -1,4 +1,4 @@
-"""What to do about one JobConfig: which ticks are decided, which Jobs are made and deleted. Pure.
+"""The plan for one JobConfig: which ticks are decided, which Jobs are made and deleted. Pure.
 
 Used by `reconciler`, which gathers `Facts` and carries the `Plan` out, in two steps: a decision is
 durable before the Jobs that it names are made.

@@ -30,7 +30,7 @@ meanwhile."""
 Key = tuple[str, str]
 
 
-class _Memory(msgspec.Struct, gc=False):
+class _KnownState(msgspec.Struct, gc=False):
     """The state of one object that is kept in memory between two passes.
 
     `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made
@@ -79,7 +79,7 @@ class Reconciler:
         self._writer = status_writer.StatusWriter(
             context.kube, kinds.JOB_CONFIGS, job_config.JobConfigStatus
         )
-        self._memories: dict[Key, _Memory] = {}
+        self._memories: dict[Key, _KnownState] = {}
         self._keys: dict[str, Key] = {}
         """Keys of the existing JobConfigs, by uid."""
 
@@ -112,13 +112,13 @@ class Reconciler:
                 known.made[tick] = 0.0  # if the engine did not have it, check that now
                 self._queue.add((key[0], owner.name))
         if old is None or new is None or old.status.phase != new.status.phase:
-            self._look_later((key[0], owner.name))
+            self._queue_later((key[0], owner.name))
 
     def group_changed(self, namespace: str, config: str) -> None:
         """A Job of the JobConfig with this uid started or is over."""
         key = self._keys.get(config)
         if key is not None and key[0] == namespace:
-            self._look_later(key)
+            self._queue_later(key)
 
     def clock_set(self) -> None:
         """The wall clock was set: ticks are due at other times."""
@@ -126,7 +126,7 @@ class Reconciler:
             if known.reading.schedule is not None:
                 self._queue.add(key)
 
-    def _look_later(self, key: Key) -> None:
+    def _queue_later(self, key: Key) -> None:
         """Queue a JobConfig whose counts have changed for when the status may be written, so that
         one pass serves many changes."""
         known = self._memories.get(key)
@@ -156,7 +156,7 @@ class Reconciler:
             except jobs_errors.TickDecided:
                 return 1.0  # another manager leads, or our cache is behind
             for one in decided.warnings:
-                self._say(config, one.reason, one.message)
+                self._emit_event(config, one.reason, one.message)
             decided = self._decide(known, config)
         if decided.make:
             before, check_s = known.refusal, pending_ticks.CHECK_S
@@ -172,12 +172,12 @@ class Reconciler:
 
     # Reading
 
-    def _decide(self, known: _Memory, config: job_config.JobConfig) -> plan.Plan:
+    def _decide(self, known: _KnownState, config: job_config.JobConfig) -> plan.Plan:
         decided = plan.decide(self._facts(known, config))
         known.upcoming = decided.upcoming
         return decided
 
-    def _facts(self, known: _Memory, config: job_config.JobConfig) -> plan.Facts:
+    def _facts(self, known: _KnownState, config: job_config.JobConfig) -> plan.Facts:
         uid = config.metadata.uid
         engine = self._engine()
         jobs, row = tuple(self._caches.jobs.owned_by(uid)), engine.schedule(uid)
@@ -204,7 +204,7 @@ class Reconciler:
             now=self._clock.wall(),
         )
 
-    async def _check_made(self, known: _Memory, config: job_config.JobConfig) -> float | None:
+    async def _check_made(self, known: _KnownState, config: job_config.JobConfig) -> float | None:
         """Check whether Jobs were deleted before the engine had them; return when to look again."""
         row, waits = self._engine().schedule(known.uid), []
         for tick in () if row is None else row.pending:
@@ -225,19 +225,19 @@ class Reconciler:
             waits.append(left_s)
         return min(waits, default=None)
 
-    def _memory(self, key: Key, config: job_config.JobConfig) -> _Memory:
+    def _memory(self, key: Key, config: job_config.JobConfig) -> _KnownState:
         known = self._memories.get(key)
         if known is None or known.uid != config.metadata.uid:
             if known is not None:
                 self._writer.forget(known.uid)
                 self._keys.pop(known.uid, None)
-            known = self._memories[key] = _Memory(config.metadata.uid, plan.read(config))
+            known = self._memories[key] = _KnownState(config.metadata.uid, plan.read(config))
             self._keys[known.uid] = key
         elif known.reading.generation != config.metadata.generation:
             known.reading, known.upcoming = plan.read(config), None
         return known
 
-    def _look_for_ring(self, known: _Memory, config: job_config.JobConfig) -> None:
+    def _look_for_ring(self, known: _KnownState, config: job_config.JobConfig) -> None:
         """Find the JobConfigs in a ring of dependencies with this one; each of them reports it."""
         metadata = config.metadata
         found: tuple[str, ...] = ()
@@ -257,7 +257,7 @@ class Reconciler:
         for name in names:
             self._queue.add((namespace, name))
 
-    def _set_limits(self, known: _Memory, config: job_config.JobConfig) -> None:
+    def _set_limits(self, known: _KnownState, config: job_config.JobConfig) -> None:
         if known.limits != config.spec.concurrency:
             self._engine().limit(job_plan.group_of(config))
             known.limits = config.spec.concurrency
@@ -274,7 +274,7 @@ class Reconciler:
     # Writing
 
     async def _make_all(
-        self, known: _Memory, config: job_config.JobConfig, ticks: tuple[int, ...]
+        self, known: _KnownState, config: job_config.JobConfig, ticks: tuple[int, ...]
     ) -> None:
         """Make the missing Jobs of ticks, the oldest first. After a refusal the others wait, too:
         they differ only in name and time."""
@@ -285,7 +285,7 @@ class Reconciler:
                 name = job_expansion.scheduled_name(config.metadata.name, tick)
                 text = f"Job {name} cannot be made: {error}"
                 if known.refusal is None:
-                    self._say(config, reasons.ConfigReason.JOB_NOT_MADE, text)
+                    self._emit_event(config, reasons.ConfigReason.JOB_NOT_MADE, text)
                 known.refusal = pending_ticks.refused(
                     known.refusal, ticks[position:], text=text, now=self._clock.monotonic()
                 )
@@ -293,7 +293,7 @@ class Reconciler:
             known.refusal = pending_ticks.made_one(known.refusal)
         known.refusal = None
 
-    async def _make(self, known: _Memory, config: job_config.JobConfig, tick: int) -> None:
+    async def _make(self, known: _KnownState, config: job_config.JobConfig, tick: int) -> None:
         """Make the Job of a tick, unless it is there. Raises ApiError."""
         metadata = config.metadata
         body = job_expansion.new_job(config, tick=tick)
@@ -308,12 +308,12 @@ class Reconciler:
             known.made[tick] = self._clock.monotonic() + pending_ticks.CHECK_S
             return
         text = f"Job {name} exists and was not made by this schedule: its tick makes no Job"
-        self._say(config, reasons.ConfigReason.NAME_TAKEN, text)
+        self._emit_event(config, reasons.ConfigReason.NAME_TAKEN, text)
         known.taken |= {tick}
         self._queue.add((metadata.namespace, metadata.name))
 
     async def _serve(
-        self, known: _Memory, config: job_config.JobConfig, service: meta.JsonObject
+        self, known: _KnownState, config: job_config.JobConfig, service: meta.JsonObject
     ) -> float | None:
         """Make or change the Service that it owns; return when to try again."""
         generation = config.metadata.generation
@@ -324,7 +324,7 @@ class Reconciler:
                 config_services.SERVICES, service, manager="kilnwork", force=True
             )
         except (errors.NotFound, errors.Forbidden, errors.Invalid, errors.Conflict) as error:
-            self._say(config, "ServiceNotMade", f"its Service of Knative: {error}")
+            self._emit_event(config, "ServiceNotMade", f"its Service of Knative: {error}")
             return SERVICE_AGAIN_S
         known.served = generation
         return None
@@ -337,7 +337,7 @@ class Reconciler:
             return None
 
     async def _write(
-        self, known: _Memory, config: job_config.JobConfig, wanted: job_config.JobConfigStatus
+        self, known: _KnownState, config: job_config.JobConfig, wanted: job_config.JobConfigStatus
     ) -> float | None:
         """Write the status if that is due; return when to look again."""
         current, now = self._writer.current(config), self._clock.monotonic()
@@ -357,7 +357,7 @@ class Reconciler:
         known.held = None
         return None
 
-    def _say(self, config: job_config.JobConfig, reason: str, message: str) -> None:
+    def _emit_event(self, config: job_config.JobConfig, reason: str, message: str) -> None:
         self._emit(events.reference(kinds.JOB_CONFIGS, config), "Warning", reason, message)
 
     def _engine(self) -> ports.JobHub:

@@ -1,4 +1,4 @@
-"""What to do about one SyncSet: pure decisions from what is known to what should happen.
+"""The plan for one SyncSet: pure decisions from the known facts.
 
 Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
 the object gone, is its newest generation admitted, is that over, does its flow run; else pin the
@@ -404,7 +404,7 @@ def _data(
     for name, one in found.items():
         if one.lasting:
             reason = snapshot_pins.reason_of(one.reason, Reason.FETCH_FAILED)
-            failed = status.Explanation(reason, f"node {name}: {_said(name, one)}")
+            failed = status.Explanation(reason, f"node {name}: {_message_of(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
     nowhere = data_portions.missing(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
@@ -455,14 +455,14 @@ def _fetching(
         )
     texts = [
         f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
-        + (f": {_said(name, one)}" if one.message and one.reason != "Fetching" else "")
+        + (f": {_message_of(name, one)}" if one.message and one.reason != "Fetching" else "")
         for name, one in late[:5]
     ]
     more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
     return status.Explanation(Reason.FETCHING, ", ".join(texts) + more)
 
 
-def _said(node: str, of: model.Readiness) -> str:
+def _message_of(node: str, of: model.Readiness) -> str:
     """Return a node's message without the node's name, with which our texts begin."""
     return of.message.removeprefix(f"node {node}: ")
 

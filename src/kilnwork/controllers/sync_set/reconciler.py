@@ -46,7 +46,7 @@ _RUN = re.compile(rf"-g[0-9]+({re.escape(outputs.SUFFIX)})?$")
 """The end of the names of generations' leases."""
 
 
-class _Memory(msgspec.Struct):
+class _KnownState(msgspec.Struct):
     """The state of one object that is kept in memory between two passes.
 
     `written`, `differs`: when its status was written, and since when it should be another
@@ -95,7 +95,7 @@ class Reconciler:
         self._writer = status_writer.StatusWriter(
             context.kube, kinds.SYNC_SETS, sync_set.SyncSetStatus
         )
-        self._memories: dict[Key, _Memory] = {}
+        self._memories: dict[Key, _KnownState] = {}
         self._generations: dict[str, set[int]] = {}
         """Generations of the engine's flows, by uid of their SyncSet."""
         self._definitions: dict[flow_model.FlowKey, flow_model.NewFlowRun] = {}
@@ -140,7 +140,7 @@ class Reconciler:
             if has_data and not _is_over(seen):
                 self._queue.add((seen.metadata.namespace, seen.metadata.name))
         for namespace in {one.metadata.name for one in self._caches.namespaces.list()}:
-            for _, lease in self._books().leases(namespace):
+            for _, lease in self._get_ledger().leases(namespace):
                 name = _RUN.sub("", lease)
                 if name != lease and (namespace, name) not in self._caches.sync_sets:
                     self._queue.add((namespace, name))
@@ -193,7 +193,7 @@ class Reconciler:
         looks = [decided.again_s]
         if decided.status is not None:
             looks.append(await self._write(key, seen, decided.status))
-            looks.append(self._tell_wait(key, seen, decided.status))
+            looks.append(self._announce_wait(key, seen, decided.status))
         if decided.delete:
             await reconciler_context.delete(self._client, kinds.SYNC_SETS, seen.metadata)
         return min((s for s in looks if s is not None), default=None)
@@ -249,10 +249,10 @@ class Reconciler:
             readiness=readiness,
             pins_of_outputs=self._pins_of_outputs(seen, stored_own, written),
             unknown_output=outputs.unknown(written),
-            kept=self._books().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
+            kept=self._get_ledger().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
             held=known.held,
             leased=known.leased,
-            near=self._near(seen),
+            near=self._bytes_near(seen),
             left=any(
                 c.metadata.labels.get(cluster_manifests.GENERATION_LABEL) != kept for c in owned
             ),
@@ -294,13 +294,13 @@ class Reconciler:
         data = seen.spec.data
         if not (data.snapshots or data.outputs) and seen.status.replay_of is None:
             return None
-        path = self._books().directory(namespace, name, _lease(seen))
-        if self._books().state(namespace, name) is None or path is None:
+        path = self._get_ledger().directory(namespace, name, _lease(seen))
+        if self._get_ledger().state(namespace, name) is None or path is None:
             return None
         return ports.Pond(
             path=path,
-            nodes=self._books().nodes(namespace, name),
-            outputs=self._books().outputs_directory(namespace, name, _lease(seen)),
+            nodes=self._get_ledger().nodes(namespace, name),
+            outputs=self._get_ledger().outputs_directory(namespace, name, _lease(seen)),
         )
 
     def _pins(
@@ -328,7 +328,7 @@ class Reconciler:
             if isinstance(found, model.Pin):
                 return found
             digest = found
-        return self._books().want_pin(
+        return self._get_ledger().want_pin(
             namespace,
             pond,
             snapshot.source,
@@ -338,7 +338,7 @@ class Reconciler:
 
     async def _written(
         self,
-        known: _Memory,
+        known: _KnownState,
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
     ) -> Mapping[str, outputs.Written]:
@@ -363,15 +363,15 @@ class Reconciler:
         asked = output_requests.OutputRun(
             namespace=namespace, pond=pond, lease=_lease(seen), uid=seen.metadata.uid
         )
-        return output_requests.ask_pins(self._books(), asked, run, written=written)
+        return output_requests.ask_pins(self._get_ledger(), asked, run, written=written)
 
     def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
         if not (seen.status.snapshots or seen.spec.data.outputs):
             return {}
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
-        return self._books().ready(namespace, pond, _lease(seen))
+        return self._get_ledger().ready(namespace, pond, _lease(seen))
 
-    def _near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
+    def _bytes_near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
         """Return by group the bytes that nodes hold of the data it is to be near to."""
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         found: dict[str, dict[str, int]] = {}
@@ -381,19 +381,19 @@ class Reconciler:
                 pinned = seen.status.snapshots.get(name)
                 if pinned is None:
                     continue
-                held = self._books().holders(namespace, pond, pinned.digest)
+                held = self._get_ledger().holders(namespace, pond, pinned.digest)
                 for node, count in held.items():
                     bytes_of[node] = bytes_of.get(node, 0) + count
             if bytes_of:
                 found[group.name] = bytes_of
         return found
 
-    def _memory(self, key: Key, seen: sync_set.SyncSet) -> _Memory:
+    def _memory(self, key: Key, seen: sync_set.SyncSet) -> _KnownState:
         known = self._memories.get(key)
         if known is None or known.uid != seen.metadata.uid:
             if known is not None:
                 self._writer.forget(known.uid)
-            known = self._memories[key] = _Memory(seen.metadata.uid)
+            known = self._memories[key] = _KnownState(seen.metadata.uid)
         return known
 
     def _backend(self, chosen: sync_set.Backend | None) -> port.Backend:
@@ -440,7 +440,7 @@ class Reconciler:
         given = {one.name: one.shard for one in seen.spec.data.snapshots}
         for name, count in counts.items():
             shard, digest = given[name], seen.status.snapshots[name].digest
-            found = self._books().find_manifest(key[0], pond, digest)
+            found = self._get_ledger().find_manifest(key[0], pond, digest)
             if shard is not None and found is not None and known.divided.get(name) != count:
                 shards[name] = requirements.documents(seen, shard, found, name=name)
                 known.divided[name] = count
@@ -462,7 +462,7 @@ class Reconciler:
             known.held = {}
         if decided.lease is not None:
             known.leased = decided.lease.portions
-            self._books().want(
+            self._get_ledger().want(
                 key[0],
                 pond,
                 lease,
@@ -473,7 +473,7 @@ class Reconciler:
         kept = set(outputs.kept_leases(seen))
         if decided.outputs is not None:
             kept.add(_outputs_lease(seen))
-            self._books().want(
+            self._get_ledger().want(
                 key[0],
                 pond,
                 _outputs_lease(seen),
@@ -487,18 +487,18 @@ class Reconciler:
         if began or decided.release_lease:
             known.planned.forget()
             for snapshot in seen.spec.data.snapshots:
-                self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
+                self._get_ledger().forget_pin(key[0], pond, _request(seen, snapshot.name))
         if decided.release_lease and known.written_by is not None:
             for name in known.written_by[1]:
                 request = output_requests.request(seen.metadata.uid, generation, name)
-                self._books().forget_output(key[0], pond, request)
+                self._get_ledger().forget_output(key[0], pond, request)
             known.written_by = None
 
     def _release_leases(self, key: Key, *, but: Collection[tuple[str, str]]) -> None:
         """Release leases, also those of an earlier manager, which agents still report."""
-        for pond, lease in self._books().leases(key[0]):
+        for pond, lease in self._get_ledger().leases(key[0]):
             if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) not in but:
-                self._books().release(key[0], pond, lease)
+                self._get_ledger().release(key[0], pond, lease)
 
     def _drop_definitions(self, uid: str) -> None:
         for known in [one for one in self._definitions if one.uid == uid]:
@@ -547,7 +547,7 @@ class Reconciler:
             self._emit(about, announced.type, announced.reason, announced.message)
         return None
 
-    def _tell_wait(
+    def _announce_wait(
         self, key: Key, seen: sync_set.SyncSet, shown: sync_set.SyncSetStatus
     ) -> float | None:
         """Emit a kube event for a long wait; return when the wait will be long."""
@@ -571,7 +571,7 @@ class Reconciler:
             raise errors.NotSynced("the dispatcher is not there yet")
         return self._hub
 
-    def _books(self) -> ports.PondLedger:
+    def _get_ledger(self) -> ports.PondLedger:
         if self._ledger is None:
             raise errors.NotSynced("the ponds are not known yet")
         return self._ledger

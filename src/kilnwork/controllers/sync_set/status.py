@@ -1,4 +1,4 @@
-"""What the status of a SyncSet says, and when a difference is worth a write.
+"""The status of a SyncSet, and when a difference is worth a write.
 
 Pure. Used by `plan` and `reconciler`. Conditions: `SnapshotPinned`, `DataReady`, `GangReady`,
 `FlowRunning`, `Succeeded`; the last is Unknown until the newest generation is over.

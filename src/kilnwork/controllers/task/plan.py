@@ -1,4 +1,4 @@
-"""What to do about one Task: pure decisions from what is known to what should happen.
+"""The plan for one Task: pure decisions from the known facts.
 
 Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
 the object gone, is the run over, is it to be killed, is anything missing, may it be submitted. Once

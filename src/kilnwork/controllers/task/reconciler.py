@@ -100,7 +100,7 @@ class Reconciler:
             await reconciler_context.delete(self._client, kinds.TASKS, facts.task.metadata)
         waits = [decided.again_s]
         if decided.status is not None:
-            waits += await self._tell(key, facts.task, decided.status)
+            waits += await self._update_status(key, facts.task, decided.status)
         return min((w for w in waits if w is not None), default=None)
 
     # Reading
@@ -243,7 +243,7 @@ class Reconciler:
             return
         self._memory(key, seen).refused = run
         hint = f"annotate the Task with {task.FORCE_ANNOTATION}={run}"
-        self._say(seen, "Warning", "RunRefused", f"{why}: {hint}")
+        self._emit_event(seen, "Warning", "RunRefused", f"{why}: {hint}")
 
     async def _make_output(
         self, key: Key, seen: task.Task, view: model.TaskView, *, output: plan.Output
@@ -254,16 +254,18 @@ class Reconciler:
                 self._client, seen, run=view.run, name=output.name, data=output.data
             )
         if obstacle is not None:
-            self._say(seen, "Warning", "OutputObjectNotMade", obstacle)
+            self._emit_event(seen, "Warning", "OutputObjectNotMade", obstacle)
         made = output.name if obstacle is None else ""
         self._memory(key, seen).output = (view.run, made)
 
-    async def _tell(self, key: Key, seen: task.Task, wanted: task.TaskStatus) -> list[float | None]:
+    async def _update_status(
+        self, key: Key, seen: task.Task, wanted: task.TaskStatus
+    ) -> list[float | None]:
         """Write the status if that is due; return when to look again."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         due, later_s = known.long_wait(wanted, now)
         if due:
-            self._say(seen, "Warning", wanted.reason, wanted.message)
+            self._emit_event(seen, "Warning", wanted.reason, wanted.message)
         wanted = status.settle(seen.status, wanted)
         view = self._views.get(ids.task_id(seen.metadata.uid))
         known.held, wait_s = status.hold(
@@ -280,10 +282,10 @@ class Reconciler:
         known.held = None
         event = status.announcement(seen.status, wanted, loss="" if view is None else view.loss)
         if event is not None:
-            self._say(seen, event.type, event.reason, event.message)
+            self._emit_event(seen, event.type, event.reason, event.message)
         return [later_s]
 
-    def _say(self, seen: task.Task, type_: str, reason: str, message: str) -> None:
+    def _emit_event(self, seen: task.Task, type_: str, reason: str, message: str) -> None:
         self._emit(events.reference(kinds.TASKS, seen), type_, str(reason), message)
 
     def _dispatcher(self) -> ports.TaskHub:

@@ -1,4 +1,4 @@
-"""What the status of a Task says, and when a difference is worth a write.
+"""The status of a Task, and when a difference is worth a write.
 
 Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is made from the hub's
 view of the task, or from why the hub does not have it yet.

@@ -1,4 +1,4 @@
-"""What to do about one TaskCluster: which Secret and Pods to make and which to delete.
+"""The plan for one TaskCluster: which Secret and Pods to make and which to delete.
 
 Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. A new Pod gets the
 first name that is free, so that two passes, or two managers, make each only once. A worker that is

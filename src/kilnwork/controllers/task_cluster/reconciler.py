@@ -118,7 +118,7 @@ class Reconciler:
             await hub.close_cluster(*key, running=decided.close)
         for gone in decided.gone:
             if gone.why and gone.ended is None and facts.cluster is not None:
-                self._say(facts.cluster, "WorkerEnded", gone.why)
+                self._emit_event(facts.cluster, "WorkerEnded", gone.why)
             await hub.worker_gone(gone.pod_uid, why=gone.why, ended=gone.ended)
         for worker in decided.missing:
             await self._report_gone(key, worker)
@@ -136,7 +136,11 @@ class Reconciler:
             decided = plan.decide(self._facts(key), self._settings)
         if await self._hold(facts.cluster, wanted=decided.finalizer):
             return object_creation.SOON_S  # the status is written to the object as it is now
-        again_s = None if decided.status is None else await self._tell(key, facts, decided.status)
+        again_s = (
+            None
+            if decided.status is None
+            else await self._update_status(key, facts, decided.status)
+        )
         return min((w for w in (wait_s, again_s, decided.again_s) if w is not None), default=None)
 
     # Reading
@@ -261,13 +265,13 @@ class Reconciler:
         self._refusals[key] = refusal
         if refusal.reason is reasons.ClusterReason.NAMESPACE_ENDING:
             return  # nor could the kube event be made
-        self._say(cluster, str(refusal.reason), refusal.message)
+        self._emit_event(cluster, str(refusal.reason), refusal.message)
 
-    def _say(self, cluster: task_cluster.TaskCluster, reason: str, message: str) -> None:
+    def _emit_event(self, cluster: task_cluster.TaskCluster, reason: str, message: str) -> None:
         about = events.reference(kinds.TASK_CLUSTERS, cluster)
         self._emit(about, "Warning", reason, message)
 
-    async def _tell(
+    async def _update_status(
         self, key: Key, facts: plan.Facts, wanted: task_cluster.TaskClusterStatus
     ) -> float | None:
         if facts.cluster is None:

@@ -1,4 +1,4 @@
-"""What the status of a TaskCluster says, and when a difference is worth a write.
+"""The status of a TaskCluster, and when a difference is worth a write.
 
 Pure. Used by `plan` and `reconciler`. Pods are counted from the cache; workers, slots and queue
 come from the dispatcher's view.

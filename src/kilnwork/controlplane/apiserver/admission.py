@@ -17,9 +17,9 @@ from kilnwork.controlplane.apiserver import (
     authz,
     builtin,
     causes,
+    decoding,
     definitions,
     lookup,
-    reading,
     rules_cel,
     rules_custom,
     rules_data,
@@ -37,7 +37,7 @@ Operation = Literal["create", "update"]
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One object on its way in.
 
     `new` has its name and namespace, and on update what the server owns (uid, creationTimestamp)
@@ -54,16 +54,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     subresource: str = ""
     field_validation: str = "Warn"
     known: bool = False
-    served: builtin.Served | None = None
+    served: builtin.ServedResource | None = None
     extended: bool = False
     pod_warnings: extensions.Warn = extensions.no_warnings
 
     @property
-    def how(self) -> builtin.Served:
+    def how(self) -> builtin.ServedResource:
         return self.served or builtin.of(self.kind)
 
 
-class Admitted(msgspec.Struct, frozen=True):
+class AdmissionResult(msgspec.Struct, frozen=True):
     """The object as it may be stored, and texts for `Warning` headers."""
 
     obj: meta.JsonObject
@@ -71,30 +71,32 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 def read(
-    served: builtin.Served,
+    served: builtin.ServedResource,
     given: meta.JsonObject,
     *,
     known: meta.JsonObject | None = None,
     field_validation: str = "Warn",
     oddities: Sequence[str] = (),
-) -> Admitted:
+) -> AdmissionResult:
     """`given` as its kind has it, with warnings for fields that are not kept, and oddities.
 
-    `known`: see `reading.read`. 400 for a field of the wrong type, and for those others when
+    `known`: see `decoding.read`. 400 for a field of the wrong type, and for those others when
     `field_validation` is Strict.
     """
     try:
-        reading.check_kind(served, given)
-        obj, unknown = reading.read(served, given, known=known)
+        decoding.check_kind(served, given)
+        obj, unknown = decoding.read(served, given, known=known)
         warnings = structural.unknown_fields(
             unknown, field_validation=field_validation, oddities=oddities
         )
-    except (reading.Unreadable, structural.StrictError) as error:
-        raise reading.cannot_be_handled(served.resource, given, error) from error
-    return Admitted(obj, tuple(warnings))
+    except (decoding.Unreadable, structural.StrictError) as error:
+        raise decoding.cannot_be_handled(served.resource, given, error) from error
+    return AdmissionResult(obj, tuple(warnings))
 
 
-async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> Admitted:
+async def admit(
+    asked: AdmissionRequest, *, user: authn.User, reader: lookup.Lookup
+) -> AdmissionResult:
     """Fill in and judge; raises StatusError when the object may not be stored.
 
     What was asked about is not changed.
@@ -109,11 +111,11 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
         before = asked.old or {}
         rules_ephemeral.default(obj, before)
         _refuse_if(kind, obj, list(rules_ephemeral.validate(before, obj)))
-        return Admitted(obj, (*warnings, *asked.pod_warnings(obj, asked.old)))
+        return AdmissionResult(obj, (*warnings, *asked.pod_warnings(obj, asked.old)))
     if asked.subresource:
         _refuse_if(kind, obj, list(_status_causes(served, obj, asked.old)))
         _check_right(served, obj, user=user, reader=reader)
-        return Admitted(obj, tuple(warnings))
+        return AdmissionResult(obj, tuple(warnings))
     if asked.operation == "create":
         _admit_create(served, obj, reader=reader)
         _check_right(served, obj, user=user, reader=reader)
@@ -126,7 +128,7 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
         warnings += asked.pod_warnings(obj, asked.old)
     warnings += rules_custom.warnings(served, obj, old=asked.old)
     _guard(kind, obj, user=user, reader=reader)
-    return Admitted(obj, tuple(warnings))
+    return AdmissionResult(obj, tuple(warnings))
 
 
 def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: lookup.Lookup) -> None:
@@ -154,7 +156,9 @@ def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: looku
         raise error
 
 
-def _admit_create(served: builtin.Served, obj: meta.JsonObject, *, reader: lookup.Lookup) -> None:
+def _admit_create(
+    served: builtin.ServedResource, obj: meta.JsonObject, *, reader: lookup.Lookup
+) -> None:
     kind = served.resource
     check_namespace(kind, obj, reader)
     _default(kind, obj)
@@ -167,7 +171,9 @@ def _admit_create(served: builtin.Served, obj: meta.JsonObject, *, reader: looku
     _refuse_if(kind, obj, [*rules_meta.validate(kind, obj), *_create_causes(served, obj)])
 
 
-def _admit_update(served: builtin.Served, old: meta.JsonObject, new: meta.JsonObject) -> None:
+def _admit_update(
+    served: builtin.ServedResource, old: meta.JsonObject, new: meta.JsonObject
+) -> None:
     kind = served.resource
     _default(kind, new)
     if kind == resource.PODS:
@@ -197,7 +203,7 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
         obj.setdefault("status", {}).setdefault("phase", "Active")
 
 
-def _create_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def _create_causes(served: builtin.ServedResource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
     kind = served.resource
     if served.custom:
         yield from rules_custom.validate(served, obj)
@@ -218,7 +224,7 @@ def _create_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[cau
 
 
 def _update_causes(
-    served: builtin.Served, old: meta.JsonObject, new: meta.JsonObject
+    served: builtin.ServedResource, old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
     kind = served.resource
     if kind == resource.PODS:
@@ -239,7 +245,7 @@ def _update_causes(
 
 
 def _status_causes(
-    served: builtin.Served, obj: meta.JsonObject, old: meta.JsonObject | None
+    served: builtin.ServedResource, obj: meta.JsonObject, old: meta.JsonObject | None
 ) -> Iterator[causes.Cause]:
     found = rules_custom.validate_schema(served, obj, old=old)
     yield from found or rules_cel.validate(served, obj, old=old)
@@ -258,7 +264,7 @@ def _refuse_if(
 
 
 def _check_right(
-    served: builtin.Served, obj: meta.JsonObject, *, user: authn.User, reader: lookup.Lookup
+    served: builtin.ServedResource, obj: meta.JsonObject, *, user: authn.User, reader: lookup.Lookup
 ) -> None:
     """403 without the right that is registered for the kind."""
     if served.extension is None or served.extension.right is None:

@@ -17,12 +17,12 @@ from kilnwork.controlplane.apiserver import (
     authn,
     authz,
     bodies,
+    decoding,
     discovery,
     duplicates,
     encoding,
     impersonation,
     options,
-    reading,
     requests,
     resources,
     responses,
@@ -49,13 +49,15 @@ Mounts = Sequence[Mount]
 """First match wins; read at each request, so that it may grow."""
 
 
-def build(parts: resources.Parts, mounts: Mounts = (), *, kubernetes: bool = True) -> asgi.App:
+def build(
+    parts: resources.ServerParts, mounts: Mounts = (), *, kubernetes: bool = True
+) -> asgi.App:
     """The app. Without `kubernetes` only the mounts and the health paths are served."""
     return _App(parts, mounts, kubernetes=kubernetes)
 
 
 async def authenticate(
-    parts: resources.Parts, request: asgi.Request, named: Mapping[str, str]
+    parts: resources.ServerParts, request: asgi.Request, named: Mapping[str, str]
 ) -> authn.User | None:
     """Return the user of a request with the headers `named`, also one that acts as another; None
     without a good credential. Raises StatusError when they may not act as the other."""
@@ -64,7 +66,7 @@ async def authenticate(
 
 
 class _App:
-    def __init__(self, parts: resources.Parts, mounts: Mounts, *, kubernetes: bool) -> None:
+    def __init__(self, parts: resources.ServerParts, mounts: Mounts, *, kubernetes: bool) -> None:
         self._parts = parts
         self._mounts = mounts
         self._kubernetes = kubernetes
@@ -104,7 +106,7 @@ class _App:
         ):
             await self._review(request, response)
         else:
-            await resources.Resources(self._parts, request, response).respond()
+            await resources.ResourceHandler(self._parts, request, response).respond()
 
     def _find(self, group: str, version: str, plural: str) -> resource.Resource | None:
         served = self._parts.writer.kinds.find(group, version, plural)
@@ -186,7 +188,7 @@ class _App:
         body = bodies.decode_object(raw, request.content_type)
         how = options.WriteOptions.parse(request.query, verb=request.verb)
         twice = duplicates.texts(raw, request.content_type, body, typed=True)
-        warnings = reading.judge_body(
+        warnings = decoding.judge_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
         shown = msgspec.json.encode(self._reviewer.review(request, body))

@@ -105,7 +105,7 @@ class Authorizer:
 
     def missing(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
         """Return the rights in `rules` that `user` does not hold, and may not grant to others."""
-        return [] if user.is_admin else lacking(self.held(user, namespace), rules, namespace)
+        return [] if user.is_admin else missing_rules(self.held(user, namespace), rules, namespace)
 
     def held(self, user: authn.User, namespace: str) -> list[Rule]:
         return [rule for _, rule in self._rules(user, namespace)]
@@ -163,7 +163,7 @@ class Authorizer:
         yield from ((source, rule) for rule in self.role_rules(namespace, reference) or ())
 
 
-def lacking(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
+def missing_rules(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
     """Return the rights in `wanted` that `held` does not give: one rule for each resource, as
     Covers of k8s.io/component-helpers/auth/rbac/validation."""
     found: dict[tuple[str, ...], Rule] = {}

@@ -1,6 +1,6 @@
 """Bodies of requests as JSON objects, from JSON, YAML or protobuf.
 
-Used by `app`, `deletion` and `patching`. What is nested too deep is refused before anything
+Used by `app`, `deletion` and `patches`. What is nested too deep is refused before anything
 recursive meets it: Python's own limit depends on how deep the caller already is, and the C parser
 behind PyYAML has none and would end the process. Aliases of YAML count with what they stand for,
 so that a few lines cannot grow to gigabytes.

@@ -79,7 +79,7 @@ def is_first(role: meta.JsonObject) -> bool:
     return all(labels.get(key) == value for key, value in _LABELS.items())
 
 
-async def ensure(writer: crud.Writer, extended: extensions.Extensions) -> None:
+async def ensure(writer: crud.ObjectWriter, extended: extensions.Extensions) -> None:
     """Make the roles that are missing, and add the rules that those lack that are there."""
     wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
@@ -97,11 +97,14 @@ async def ensure(writer: crud.Writer, extended: extensions.Extensions) -> None:
 
 
 async def _add_rules(
-    writer: crud.Writer, place: crud.Where, role: meta.JsonObject, wanted: list[meta.JsonObject]
+    writer: crud.ObjectWriter,
+    place: crud.Where,
+    role: meta.JsonObject,
+    wanted: list[meta.JsonObject],
 ) -> None:
     """Add the rules that a role lacks, for instance those of kinds that are installed since."""
     annotations = role["metadata"].get("annotations") or {}
-    missing = authz.lacking(role.get("rules") or [], wanted)
+    missing = authz.missing_rules(role.get("rules") or [], wanted)
     if not missing or not is_first(role) or annotations.get(_AUTOUPDATE) == "false":
         return
     await writer.change(

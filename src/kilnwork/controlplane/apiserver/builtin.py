@@ -52,7 +52,7 @@ class ScalePaths(msgspec.Struct, frozen=True, kw_only=True):
 _FIRST = b'{"apiVersion":"'
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
     """How one resource is served.
 
     `schema`: structural schema of a custom kind, None for built-in ones. `selectable`: fields that
@@ -123,7 +123,7 @@ def _columns(*names: str) -> tuple[Column, ...]:
     return (_name(), *shown)
 
 
-_PODS = Served(
+_PODS = ServedResource(
     resource=resource.PODS,
     columns=_columns(
         "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"
@@ -152,7 +152,7 @@ _PODS = Served(
     ),
 )
 
-_EVENTS = Served(
+_EVENTS = ServedResource(
     resource=resource.EVENTS,
     columns=(
         Column(name="Last Seen"),
@@ -186,15 +186,15 @@ _EVENTS = Served(
     ),
 )
 
-BUILT_IN: tuple[Served, ...] = (
-    Served(
+BUILT_IN: tuple[ServedResource, ...] = (
+    ServedResource(
         resource=resource.NAMESPACES,
         columns=_columns("Status", "Age"),
         subresources=(STATUS, Subresource(name="finalize", verbs=("update",))),
         verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
         selectable=("status.phase",),
     ),
-    Served(
+    ServedResource(
         resource=resource.NODES,
         columns=_columns(
             "Status",
@@ -211,13 +211,13 @@ BUILT_IN: tuple[Served, ...] = (
         selectable=("spec.unschedulable",),
     ),
     _PODS,
-    Served(
+    ServedResource(
         resource=resource.SECRETS,
         columns=_columns("Type", "Data", "Age"),
         selectable=("type",),
     ),
-    Served(resource=resource.CONFIG_MAPS, columns=_columns("Data", "Age")),
-    Served(
+    ServedResource(resource=resource.CONFIG_MAPS, columns=_columns("Data", "Age")),
+    ServedResource(
         resource=resource.SERVICE_ACCOUNTS,
         columns=_columns("Secrets", "Age"),
         subresources=(
@@ -231,24 +231,24 @@ BUILT_IN: tuple[Served, ...] = (
         ),
     ),
     _EVENTS,
-    Served(resource=resource.LEASES, columns=_columns("Holder", "Age")),
-    Served(
+    ServedResource(resource=resource.LEASES, columns=_columns("Holder", "Age")),
+    ServedResource(
         resource=resource.ROLES,
         columns=(_name(), Column(name="Created At", type="date")),
     ),
-    Served(
+    ServedResource(
         resource=resource.ROLE_BINDINGS,
         columns=_columns("Role", "Age", "+Users", "+Groups", "+ServiceAccounts"),
     ),
-    Served(
+    ServedResource(
         resource=resource.CLUSTER_ROLES,
         columns=(_name(), Column(name="Created At", type="date")),
     ),
-    Served(
+    ServedResource(
         resource=resource.CLUSTER_ROLE_BINDINGS,
         columns=_columns("Role", "Age", "+Users", "+Groups", "+ServiceAccounts"),
     ),
-    Served(
+    ServedResource(
         resource=resource.CUSTOM_RESOURCE_DEFINITIONS,
         columns=(_name(), Column(name="Created At", type="date")),
         subresources=(STATUS,),
@@ -262,7 +262,7 @@ _SCALE = Subresource(name="scale", group="autoscaling", version="v1", kind="Scal
 
 def custom(
     kind: resource.Resource, version: dict[str, Any], *, storage_version: str = ""
-) -> Served:
+) -> ServedResource:
     """How a custom kind is served, from an entry of its definition's `spec.versions`."""
     columns = [
         Column(
@@ -278,7 +278,7 @@ def custom(
     ]
     below = version.get("subresources") or {}
     scale, schema = below.get("scale"), version["schema"]["openAPIV3Schema"]
-    return Served(
+    return ServedResource(
         resource=kind,
         schema=schema,
         columns=(_name(), *columns),
@@ -302,6 +302,6 @@ def custom(
 _BY_NAME = {served.resource.qualified: served for served in BUILT_IN}
 
 
-def of(kind: resource.Resource) -> Served:
+def of(kind: resource.Resource) -> ServedResource:
     """How a built-in kind is served; KeyError for others."""
     return _BY_NAME[kind.qualified]

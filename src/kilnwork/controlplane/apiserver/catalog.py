@@ -1,6 +1,6 @@
 """What is served at this moment: the built-in kinds and those that are defined.
 
-One for each control plane, on its event loop. `definition_keeper` puts in and takes out what
+One for each control plane, on its event loop. `definition_controller` puts in and takes out what
 CustomResourceDefinitions say; everything that needs to know a kind asks here. `builtin` is the part
 that never changes.
 """
@@ -24,31 +24,31 @@ class Catalog:
     def __init__(self, extended: Iterable[extensions.Kind] = ()) -> None:
         self.revision = 0
         self.pod_warnings: extensions.Warn = extensions.no_warnings
-        self.served: tuple[builtin.Served, ...] = builtin.BUILT_IN
+        self.served: tuple[builtin.ServedResource, ...] = builtin.BUILT_IN
         self._extended = {kind.name: kind for kind in extended}
-        self._defined: dict[str, tuple[builtin.Served, ...]] = {}
-        self._by_path: dict[tuple[str, str, str], builtin.Served] = {}
-        self._by_kind: dict[tuple[str, str], builtin.Served] = {}
-        self._stored: dict[str, builtin.Served] = {}
+        self._defined: dict[str, tuple[builtin.ServedResource, ...]] = {}
+        self._by_path: dict[tuple[str, str, str], builtin.ServedResource] = {}
+        self._by_kind: dict[tuple[str, str], builtin.ServedResource] = {}
+        self._stored: dict[str, builtin.ServedResource] = {}
         self._index()
 
-    def find(self, group: str, version: str, plural: str) -> builtin.Served | None:
+    def find(self, group: str, version: str, plural: str) -> builtin.ServedResource | None:
         """What a URL path names, or None."""
         return self._by_path.get((group, version, plural))
 
-    def of(self, kind: resource.Resource) -> builtin.Served:
+    def of(self, kind: resource.Resource) -> builtin.ServedResource:
         """How `kind` is served; KeyError when it is not."""
         return self._by_path[kind.group, kind.version, kind.plural]
 
-    def kind(self, api_version: str, kind: str) -> builtin.Served | None:
+    def kind(self, api_version: str, kind: str) -> builtin.ServedResource | None:
         """What an owner reference names, or None."""
         return self._by_kind.get((api_version, kind))
 
-    def stored(self, qualified: str) -> builtin.Served | None:
+    def stored(self, qualified: str) -> builtin.ServedResource | None:
         """The kind of objects that the store keeps under this name, or None."""
         return self._stored.get(qualified)
 
-    def kept(self) -> Iterable[builtin.Served]:
+    def kept(self) -> Iterable[builtin.ServedResource]:
         """One entry for each kind, also where several versions are served."""
         return tuple(self._stored.values())
 
@@ -56,7 +56,7 @@ class Catalog:
         """What is registered for the kind of a definition, or None."""
         return self._extended.get(name)
 
-    def define(self, name: str, versions: Iterable[builtin.Served]) -> None:
+    def define(self, name: str, versions: Iterable[builtin.ServedResource]) -> None:
         """Serve what the definition called `name` says, instead of what it said before."""
         wanted, extension = tuple(versions), self.extension(name)
         if extension is not None:

@@ -17,7 +17,7 @@ _MAX_SHOWN = 1000
 """Characters of a value that an error repeats; a whole object would be too long to read."""
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """A value as an error shows it: text in quotes, everything else as JSON."""
     if value is None:
         return '"null"'
@@ -41,7 +41,7 @@ def go_text(value: Any) -> str:
 
 def invalid(field: str, value: Any, why: str) -> Cause:
     """A value that breaks a rule; `why` is the rule."""
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {quoted(value)}: {why}")
 
 
 def wrong_type(field: str, found: str, why: str) -> Cause:
@@ -57,18 +57,18 @@ def required(field: str, why: str = "") -> Cause:
 def duplicate(field: str, value: Any) -> Cause:
     """The second of two values that must differ; a map as Go prints one."""
     go = "map[string]interface {}" if isinstance(value, dict) else ""
-    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {go}{shown(value)}")
+    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {go}{quoted(value)}")
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
     listed = ", ".join(f'"{option}"' for option in supported)
-    text = f"Unsupported value: {shown(value)}: supported values: {listed}"
+    text = f"Unsupported value: {quoted(value)}: supported values: {listed}"
     return Cause(field, "FieldValueNotSupported", text)
 
 
 def not_found(field: str, value: Any) -> Cause:
     """A reference to something that is not in the object."""
-    return Cause(field, "FieldValueNotFound", f"Not found: {shown(value)}")
+    return Cause(field, "FieldValueNotFound", f"Not found: {quoted(value)}")
 
 
 def forbidden(field: str, why: str) -> Cause:

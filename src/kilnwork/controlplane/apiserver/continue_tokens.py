@@ -25,7 +25,7 @@ _INCONSISTENT = (
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class ListPosition(msgspec.Struct, frozen=True):
     """Behind which (namespace, name) a page begins; `sequence` None: as it is now."""
 
     sequence: int | None
@@ -43,7 +43,7 @@ def encode(sequence: int, last: objects.Key) -> str:
     return _encode(sequence, (last.namespace, last.name))
 
 
-def decode(token: str) -> Place:
+def decode(token: str) -> ListPosition:
     """Where to go on; 400 for what is no token."""
     try:
         found = msgspec.json.decode(_bytes(token), type=_Token)
@@ -59,7 +59,7 @@ def decode(token: str) -> Place:
             "(version meta.k8s.io/v1)"
         )
     namespace, _, name = found.start.removesuffix("\0").partition("/")
-    return Place(None if found.rv == _LATEST else found.rv, (namespace, name))
+    return ListPosition(None if found.rv == _LATEST else found.rv, (namespace, name))
 
 
 def expired(after: tuple[str, str]) -> statuses.StatusError:

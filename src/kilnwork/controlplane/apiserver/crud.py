@@ -14,15 +14,15 @@ from kilnwork.controlplane import errors, objects, store
 from kilnwork.controlplane.apiserver import (
     admission,
     catalog,
-    fieldtypes,
+    field_types,
     managed_fields,
     metadata,
-    patching,
-    writes,
-    samples,
+    patches,
+    sample_checks,
     statuses,
-    typed,
-    updating,
+    typed_objects,
+    write_rules,
+    write_targets,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -34,15 +34,15 @@ _NAME_TRIES = 8
 """Names drawn for `generateName` before a create fails, as in the real server."""
 
 
-Where = writes.Where
-where = writes.where
-Options = writes.Options
-Outcome = writes.Outcome
-Change = writes.Change
-StoredLookup = writes.StoredLookup
+Where = write_targets.WriteTarget
+where = write_targets.target_of
+Options = write_targets.WriteContext
+Outcome = write_targets.WriteResult
+Change = write_targets.Change
+StoredLookup = write_targets.StoredLookup
 
 
-class Writer:
+class ObjectWriter:
     """The way of every write. One per API server."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Writer:
             return await self._make(place, known, options, applied=applied)
 
     async def _make(
-        self, place: Where, known: admission.Admitted, options: Options, *, applied: bool
+        self, place: Where, known: admission.AdmissionResult, options: Options, *, applied: bool
     ) -> Outcome:
         given = metadata.of(known.obj)
         drawn = not given.get("name") and bool(given.get("generateName"))
@@ -97,8 +97,8 @@ class Writer:
         known = self._read(place, obj, options)
         given = metadata.of(known.obj)
         if not given.get("name"):
-            raise updating.undeterminable(place)
-        updating.check_names(known.obj, place)
+            raise write_rules.undeterminable(place)
+        write_rules.check_names(known.obj, place)
         with statuses.Warned(known.warnings):
             return await self._replace(place, obj, known, options, subresource=subresource)
 
@@ -106,22 +106,22 @@ class Writer:
         self,
         place: Where,
         obj: meta.JsonObject,
-        known: admission.Admitted,
+        known: admission.AdmissionResult,
         options: Options,
         *,
         subresource: str,
     ) -> Outcome:
         given = metadata.of(known.obj)
         there = self.store.head(place.key) is not None
-        makes = place.kind in updating.MADE_BY_UPDATE and not subresource
+        makes = place.kind in write_rules.MADE_BY_UPDATE and not subresource
         if makes:
-            updating.check_readable(given)
+            write_rules.check_readable(given)
         if makes and not there:
             above = Where(place.served, place.namespace)
             unborn = {**obj, "metadata": {**metadata.of(obj), "resourceVersion": ""}}
             made = await self.create(above, unborn, options)
             return msgspec.structs.replace(made, created=True)
-        if there and updating.wants_version(place.served) and not given.get("resourceVersion"):
+        if there and write_rules.wants_version(place.served) and not given.get("resourceVersion"):
             raise statuses.version_required(place.kind, place.name)
         done = await self.change_here(place, lambda _: known.obj, options, subresource=subresource)
         return msgspec.structs.replace(done, warnings=(*known.warnings, *done.warnings))
@@ -142,7 +142,7 @@ class Writer:
         makes says itself who manages its fields.
         """
 
-        def read(old: meta.JsonObject) -> admission.Admitted:
+        def read(old: meta.JsonObject) -> admission.AdmissionResult:
             # A subresource leaves the rest of its object as it is: that needs no reading.
             known = old if subresource else None
             return self._read(place, change(old), options, known=known, patched=patched)
@@ -156,15 +156,15 @@ class Writer:
     ) -> Outcome:
         """The same for a change by the server itself, which is as its kind has it: not read."""
 
-        def known(old: meta.JsonObject) -> admission.Admitted:
-            return admission.Admitted(change(old))
+        def known(old: meta.JsonObject) -> admission.AdmissionResult:
+            return admission.AdmissionResult(change(old))
 
         return await self._change(place, known, options, subresource=subresource)
 
     async def _change(
         self,
         place: Where,
-        read: Callable[[meta.JsonObject], admission.Admitted],
+        read: Callable[[meta.JsonObject], admission.AdmissionResult],
         options: Options,
         *,
         subresource: str = "",
@@ -181,17 +181,17 @@ class Writer:
             old["apiVersion"] = place.kind.api_version
             wanted = read(old)
             with statuses.Warned(wanted.warnings):
-                updating.check_preconditions(place, wanted.obj, old, patched=patched)
-                new = updating.updated(place, wanted.obj, old, subresource=subresource)
+                write_rules.check_preconditions(place, wanted.obj, old, patched=patched)
+                new = write_rules.updated(place, wanted.obj, old, subresource=subresource)
                 admitted = await self._admit(place, new, options, old=old, subresource=subresource)
             admitted.obj["apiVersion"] = old["apiVersion"] = place.served.stored_as
-            updating.count_generation(place, admitted.obj, old)
+            write_rules.count_generation(place, admitted.obj, old)
             self._note_manager(
                 place,
                 admitted.obj,
                 old,
                 given=metadata.of(wanted.obj).get("managedFields"),
-                manager=None if applied else updating.manager(place, options, subresource),
+                manager=None if applied else write_rules.manager(place, options, subresource),
             )
             admitted = msgspec.structs.replace(
                 admitted, warnings=(*wanted.warnings, *admitted.warnings)
@@ -213,31 +213,31 @@ class Writer:
         subresource: str = "",
     ) -> Outcome:
         """Server-side apply: make the object as `config` says, or make it so."""
-        updating.check_applied(place, config)
-        manager = updating.manager(place, options, subresource, operation=managed_fields.APPLY)
-        wanted = updating.owned_part(place, config, subresource)
-        type_ = fieldtypes.of(place.served)
+        write_rules.check_applied(place, config)
+        manager = write_rules.manager(place, options, subresource, operation=managed_fields.APPLY)
+        wanted = write_rules.owned_part(place, config, subresource)
+        type_ = field_types.of(place.served)
 
         def applied(old: meta.JsonObject) -> meta.JsonObject:
             base = {**old, "metadata": dict(old["metadata"])}
             try:
-                typed.check(type_, config)
+                typed_objects.check(type_, config)
                 version, custom = place.kind.api_version, place.served.custom
                 managed_fields.adopt(type_, base, version, now=self.now(), custom=custom)
                 return managed_fields.apply(
                     type_, base, wanted, manager, force=force, now=self.now()
                 )
-            except typed.NotOfType as error:
-                raise updating.no_patch_object(place, config, error) from error
+            except typed_objects.NotOfType as error:
+                raise write_rules.no_patch_object(place, config, error) from error
 
         if self.store.head(place.key) is None and not subresource:
             if not metadata.of(config).get("name"):
-                raise updating.undeterminable(place)
+                raise write_rules.undeterminable(place)
             uid = metadata.of(config).get("uid")
             if uid:
                 why = f"uid mismatch: the provided object specified uid {uid}, and no existing "
                 raise statuses.conflict(place.kind, place.name, why + "object was found")
-            new = applied({**updating.type_of(place), "metadata": {}})
+            new = applied({**write_rules.type_of(place), "metadata": {}})
             above = Where(place.served, place.namespace)
             try:
                 made = await self.create(above, new, options, applied=True)
@@ -256,11 +256,12 @@ class Writer:
         old: meta.JsonObject | None,
         *,
         given: Any,
-        manager: managed_fields.Manager | None,
+        manager: managed_fields.FieldManager | None,
         sent: frozenset[str] = frozenset(),
     ) -> None:
-        """Write down who manages what; `manager` None: `given` says it. `sent`: see `updating`."""
-        type_ = fieldtypes.of(place.served)
+        """Write down who manages what; `manager` None: `given` says it. `sent`: see
+        `write_rules`."""
+        type_ = field_types.of(place.served)
         if manager is None:
             new["metadata"].pop("managedFields", None)
             if given:
@@ -272,7 +273,7 @@ class Writer:
                 manager,
                 now=self.now(),
                 custom=place.served.custom,
-                filled_in=updating.filled_in(place.kind, sent, new),
+                filled_in=write_rules.filled_in(place.kind, sent, new),
             )
         else:
             managed_fields.updated(type_, old, new, manager, given=given, now=self.now())
@@ -295,7 +296,7 @@ class Writer:
         *,
         known: meta.JsonObject | None = None,
         patched: bool = False,
-    ) -> admission.Admitted:
+    ) -> admission.AdmissionResult:
         try:
             return admission.read(
                 place.served,
@@ -310,13 +311,13 @@ class Writer:
             raise
 
     def _new_object(self, place: Where, obj: meta.JsonObject) -> meta.JsonObject:
-        updating.check_names(obj, place)
+        write_rules.check_names(obj, place)
         meta_ = metadata.for_create(
             metadata.of(obj),
             namespace=place.namespace,
             uid=self._new_uid(),
             now=self.now(),
-            counted=updating.is_counted(place.served),
+            counted=write_rules.is_counted(place.served),
         )
         if not meta_.get("name"):
             base = meta_.get("generateName", "")
@@ -325,21 +326,21 @@ class Writer:
                 cause = statuses.Cause("metadata.name", "FieldValueRequired", text)
                 raise statuses.invalid(place.kind, "", [cause])
             meta_["name"] = metadata.generated_name(base, self._entropy)
-        return updating.initial(place, updating.assembled(place.kind, meta_, obj))
+        return write_rules.initial(place, write_rules.assembled(place.kind, meta_, obj))
 
     async def _create(
         self,
         place: Where,
         new: meta.JsonObject,
         options: Options,
-        known: admission.Admitted,
+        known: admission.AdmissionResult,
         *,
         applied: bool,
     ) -> Outcome:
-        sent = updating.sent_names(place.kind, known.obj)
+        sent = write_rules.sent_names(place.kind, known.obj)
         admitted = await self._admit(place, new, options)
         if place.served.extension is not None:
-            await samples.check(
+            await sample_checks.check(
                 self.kinds, place, admitted.obj, user=options.user, reader=self.lookup
             )
         if self.store.head(place.key) is not None:
@@ -350,7 +351,7 @@ class Writer:
             admitted.obj,
             None,
             given=metadata.of(known.obj).get("managedFields"),
-            manager=None if applied else updating.manager(place, options),
+            manager=None if applied else write_rules.manager(place, options),
             sent=sent,
         )
         admitted = msgspec.structs.replace(admitted, warnings=(*known.warnings, *admitted.warnings))
@@ -367,8 +368,8 @@ class Writer:
         *,
         old: meta.JsonObject | None = None,
         subresource: str = "",
-    ) -> admission.Admitted:
-        asked = admission.Question(
+    ) -> admission.AdmissionResult:
+        asked = admission.AdmissionRequest(
             operation="create" if old is None else "update",
             kind=place.kind,
             new=new,
@@ -386,19 +387,19 @@ class Writer:
         place: Where,
         head: objects.Stored,
         old: meta.JsonObject,
-        admitted: admission.Admitted,
+        admitted: admission.AdmissionResult,
         options: Options,
     ) -> Outcome:
         new, warnings = admitted.obj, admitted.warnings
         new["metadata"]["resourceVersion"] = str(head.sequence)
-        if new == old and patching.same(new, head.decode()):
+        if new == old and patches.same(new, head.decode()):
             if self.store.head(place.key) != head:
                 raise errors.Superseded
             await self.store.settle(place.key)
             return Outcome(head.raw, warnings)
         if options.dry_run:
             return Outcome(msgspec.json.encode(new), warnings)
-        if updating.is_over(place.kind, new):
+        if write_rules.is_over(place.kind, new):
             await self.store.remove(place.key, expected=head.sequence)
             return Outcome(msgspec.json.encode(new), warnings, gone=True)
         stored = await self.store.put(place.key, new, expected=head.sequence)

@@ -1,6 +1,6 @@
 """CustomResourceDefinitions: what one says, what is filled in, and which names it gets. Pure.
 
-Used by admission and by `definition_keeper`. Follows k8s.io/apiextensions-apiserver
+Used by admission and by `definition_controller`. Follows k8s.io/apiextensions-apiserver
 (apis/apiextensions/v1/defaults.go, controller/status, controller/establish).
 """
 
@@ -50,7 +50,7 @@ def stored_version(definition: meta.JsonObject) -> str:
     return next((str(v["name"]) for v in versions if v.get("storage")), "")
 
 
-def served_by(definition: meta.JsonObject) -> Iterator[builtin.Served]:
+def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
     """Every version that is served, the newest first (KEP-1111: v1, v1beta1, v1alpha1).
 
     By the names that are accepted, if any are.
@@ -87,7 +87,7 @@ def priority(version: str) -> tuple[int, int, int, str]:
     return (level, int(found[1]), int(found[3] or 0), "")
 
 
-class Conflict(NamedTuple):
+class NameConflict(NamedTuple):
     """Why a definition does not get a name: `reason` and `message` of its condition, and who has
     the name: another definition, or "" for a built-in kind."""
 
@@ -98,7 +98,7 @@ class Conflict(NamedTuple):
 
 def accept_names(
     definition: meta.JsonObject, others: Mapping[str, Collection[meta.JsonObject]]
-) -> tuple[meta.JsonObject, Conflict | None]:
+) -> tuple[meta.JsonObject, NameConflict | None]:
     """Return the names that a definition has from now on, and why it does not get all of them.
 
     `others`: what else is accepted in its group, by definition. A name stays with the definition
@@ -122,7 +122,7 @@ def accept_names(
         if used:
             texts = [f'"{name}" is already in use' for name in used]
             message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-            conflict = Conflict(reason, message, holders[used[-1]])
+            conflict = NameConflict(reason, message, holders[used[-1]])
             accepted[field] = had.get(field)
     return {k: v for k, v in accepted.items() if v} | {
         key: accepted.get(key) or "" for key in ("plural", "kind")
@@ -134,7 +134,7 @@ def _as_list(names: Any) -> list[str]:
 
 
 def status(
-    definition: meta.JsonObject, names: meta.JsonObject, conflict: Conflict | None, *, now: str
+    definition: meta.JsonObject, names: meta.JsonObject, conflict: NameConflict | None, *, now: str
 ) -> meta.JsonObject:
     """The status that a definition should have; times move only with what they are of.
 

@@ -17,9 +17,9 @@ from kilnwork.controlplane.apiserver import (
     bodies,
     causes,
     crud,
+    decoding,
     definitions,
-    fieldtypes,
-    reading,
+    field_types,
     requests,
     statuses,
 )
@@ -54,7 +54,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     options: crud.Options = msgspec.field(default_factory=crud.Options)
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class DeletionDecision(msgspec.Struct, frozen=True):
     """What a DELETE does: `remove` now, or store `marked`, or (None) nothing more than before.
 
     With both, `marked` is only shown: a Pod that is removed has no grace left.
@@ -107,11 +107,11 @@ def _read(document: meta.JsonObject) -> meta.JsonObject:
     kind = document.get("kind") or _KIND
     try:
         if kind != _KIND:
-            raise reading.Unreadable(
+            raise decoding.Unreadable(
                 f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
             )
-        return reading.read_as(fieldtypes.named(_TYPE), document).obj
-    except reading.Unreadable as error:
+        return decoding.read_as(field_types.named(_TYPE), document).obj
+    except decoding.Unreadable as error:
         raise statuses.plain_internal(str(error)) from error
 
 
@@ -130,24 +130,26 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
         raise statuses.invalid_options("DeleteOptions", wrong)
 
 
-def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s: float) -> Verdict:
+def decide(
+    place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
+) -> DeletionDecision:
     """What deleting `obj` (a copy, which may be changed) comes to."""
     found = obj["metadata"]
     grace = _grace_s(place, obj, asked)
     deleting = "deletionTimestamp" in found
     if place.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
-        return Verdict(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
+        return DeletionDecision(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
     finalizers = _finalizers(found, asked)
     held = place.kind == resource.NAMESPACES and (
         not deleting or bool((obj.get("spec") or {}).get("finalizers"))
     )
     if held and deleting:
-        return Verdict()
+        return DeletionDecision()
     if not finalizers and grace == 0 and not held:
-        return Verdict(remove=True, marked=_without_grace(place, obj, now_s))
+        return DeletionDecision(remove=True, marked=_without_grace(place, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
     if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
-        return Verdict()
+        return DeletionDecision()
     grace = min(grace, before) if deleting else grace
     found["deletionTimestamp"] = (
         clocks.rfc3339(now_s + grace)
@@ -164,7 +166,7 @@ def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s:
     if place.kind == resource.NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         del found["deletionGracePeriodSeconds"]
-    return Verdict(marked=obj)
+    return DeletionDecision(marked=obj)
 
 
 def _without_grace(place: crud.Where, obj: meta.JsonObject, now_s: float) -> meta.JsonObject | None:
@@ -204,7 +206,7 @@ def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:
 class Deleter:
     """Carries deletions out."""
 
-    def __init__(self, writer: crud.Writer) -> None:
+    def __init__(self, writer: crud.ObjectWriter) -> None:
         self._writer = writer
         self._store = writer.store
 
@@ -246,7 +248,11 @@ class Deleter:
         return outcomes
 
     async def _carry_out(
-        self, place: crud.Where, head: objects.Stored, verdict: Verdict, asked: DeleteOptions
+        self,
+        place: crud.Where,
+        head: objects.Stored,
+        verdict: DeletionDecision,
+        asked: DeleteOptions,
     ) -> crud.Outcome:
         if asked.options.dry_run:
             raw = head.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)

@@ -12,9 +12,9 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.apiserver import builtin, definitions, reviews
 
-Kinds = Sequence[builtin.Served]
+Kinds = Sequence[builtin.ServedResource]
 
-_REVIEWS = tuple(builtin.Served(resource=kind, verbs=("create",)) for kind in reviews.KINDS)
+_REVIEWS = tuple(builtin.ServedResource(resource=kind, verbs=("create",)) for kind in reviews.KINDS)
 _OTHER_PATHS = (
     "/api",
     "/api/v1",
@@ -148,7 +148,7 @@ def _group(group: str, kinds: Kinds) -> meta.JsonObject:
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _of(group: str, version_: str, kinds: Kinds) -> list[builtin.Served]:
+def _of(group: str, version_: str, kinds: Kinds) -> list[builtin.ServedResource]:
     return [s for s in kinds if (s.resource.group, s.resource.version) == (group, version_)]
 
 
@@ -167,7 +167,7 @@ def _resources(group: str, version_: str, kinds: Kinds) -> meta.JsonObject:
     }
 
 
-def _resource(served: builtin.Served) -> meta.JsonObject:
+def _resource(served: builtin.ServedResource) -> meta.JsonObject:
     what = served.resource
     entry: meta.JsonObject = {
         "name": what.plural,
@@ -183,7 +183,7 @@ def _resource(served: builtin.Served) -> meta.JsonObject:
     return entry
 
 
-def _subresource(served: builtin.Served, sub: builtin.Subresource) -> meta.JsonObject:
+def _subresource(served: builtin.ServedResource, sub: builtin.Subresource) -> meta.JsonObject:
     entry: meta.JsonObject = {
         "name": f"{served.resource.plural}/{sub.name}",
         "singularName": "",
@@ -220,7 +220,7 @@ def _aggregated_group(group: str, kinds: Kinds) -> meta.JsonObject:
     }
 
 
-def _aggregated_resource(served: builtin.Served) -> meta.JsonObject:
+def _aggregated_resource(served: builtin.ServedResource) -> meta.JsonObject:
     what = served.resource
     entry: meta.JsonObject = {
         "resource": what.plural,

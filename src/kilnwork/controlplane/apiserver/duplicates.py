@@ -1,6 +1,6 @@
 """Fields that a body has twice, in the words of Go's decoders: refused by Strict, else warned of.
 
-Used by `resources`, `app` and `patching`, once `bodies` has read and bounded the body.
+Used by `resources`, `app` and `patches`, once `bodies` has read and bounded the body.
 """
 
 import json

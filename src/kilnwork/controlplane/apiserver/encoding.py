@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.apiserver import forms, openapi_protobuf, requests
+from kilnwork.controlplane.apiserver import openapi_protobuf, requests, response_formats
 from kilnwork.kit import asgi
 
 _COMPRESS_FROM_BYTES = 128 * 1024
@@ -20,7 +20,7 @@ _COMPRESS_FROM_BYTES = 128 * 1024
 _GZIP_LEVEL = 1
 _JSON_ONLY = "/openapi/"
 """Documents below are never YAML (k8s.io/kube-openapi/pkg/handler)."""
-_ENCODED = (forms.JSON.encode(), openapi_protobuf.MEDIA_TYPE.encode())
+_ENCODED = (response_formats.JSON.encode(), openapi_protobuf.MEDIA_TYPE.encode())
 _PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
 """User agents that get indented JSON unasked (isPrettyPrint of k8s.io/apiserver)."""
 
@@ -40,7 +40,7 @@ class Encoder:
             return
         start, self._start = self._start, None
         if start is not None:
-            as_json = dict(start["headers"])[b"content-type"] == forms.JSON.encode()
+            as_json = dict(start["headers"])[b"content-type"] == response_formats.JSON.encode()
             body, changed = await self._encoded(message["body"], as_json=as_json)
             kept = [(name, value) for name, value in start["headers"] if name not in changed]
             await self._send({**start, "headers": [*kept, *changed.items()]})
@@ -54,9 +54,11 @@ class Encoder:
         accept = sent.get(b"accept", b"").decode("latin-1")
         if not as_json:
             pass
-        elif forms.media(accept) == forms.YAML and not self._scope["path"].startswith(_JSON_ONLY):
+        elif response_formats.media(accept) == response_formats.YAML and not self._scope[
+            "path"
+        ].startswith(_JSON_ONLY):
             body = await asyncio.to_thread(_yaml, body)
-            headers[b"content-type"] = forms.YAML.encode()
+            headers[b"content-type"] = response_formats.YAML.encode()
         elif self._for_people(sent.get(b"user-agent", b"")):
             body = msgspec.json.format(body, indent=2)
         else:

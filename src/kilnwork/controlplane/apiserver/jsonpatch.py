@@ -1,4 +1,4 @@
-"""JSON patch (RFC 6902) as the API server has it. Pure; used by `patching`.
+"""JSON patch (RFC 6902) as the API server has it. Pure; used by `patches`.
 
 Not quite the RFC: the library behind the real server (gopkg.in/evanphx/json-patch.v4) takes
 positions from the end of a list (-1), lets `replace` add a missing field, and does not want a path

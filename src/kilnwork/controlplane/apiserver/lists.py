@@ -1,7 +1,7 @@
 """Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
 
-Used by `resources` (list, deletecollection) and `watching` (selectors and forms). Objects stay
-encoded wherever their content is not needed. All pages of a list show the moment of the first: see
+Used by `resources` (list, deletecollection) and `watches` (selectors and forms). Objects stay
+encoded wherever nobody has to look inside. All pages of a list show the moment of the first: see
 `continue_tokens`.
 """
 
@@ -16,9 +16,9 @@ from kilnwork.controlplane import errors, objects, store
 from kilnwork.controlplane.apiserver import (
     builtin,
     continue_tokens,
-    forms,
     options,
     requests,
+    response_formats,
     statuses,
 )
 
@@ -112,7 +112,7 @@ def _type_of(wanted: _Tree) -> Any:
     return msgspec.defstruct("Part", fields, rename=names)
 
 
-def selection(request: requests.ApiRequest, served: builtin.Served) -> Selection:
+def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> Selection:
     """The selection of a list or watch request; 400 for a selector that cannot be read."""
     try:
         labels = selectors.parse_labels(request.query.text("labelSelector"))
@@ -127,7 +127,7 @@ def selection(request: requests.ApiRequest, served: builtin.Served) -> Selection
     return Selection(namespace, labels, fields)
 
 
-def _unknown_field(served: builtin.Served, path: str) -> str:
+def _unknown_field(served: builtin.ServedResource, path: str) -> str:
     """Kinds with fields of their own say it in other words than those with a name only."""
     if served.selectable or served.custom:
         return f"field label not supported: {path}"
@@ -155,7 +155,7 @@ class Page(msgspec.Struct, frozen=True):
 
 def page(
     held: store.Store,
-    served: builtin.Served,
+    served: builtin.ServedResource,
     chosen: Selection,
     asked: options.ListOptions,
 ) -> Page:
@@ -185,7 +185,7 @@ def page(
 
 def _candidates(
     held: store.Store,
-    served: builtin.Served,
+    served: builtin.ServedResource,
     chosen: Selection,
     sequence: int,
     after: tuple[str, str] | None,
@@ -263,19 +263,21 @@ def _unreadable(version: str) -> str:
     )
 
 
-def encode(served: builtin.Served, shown: Page) -> bytes:
+def encode(served: builtin.ServedResource, shown: Page) -> bytes:
     """The list object, made of the stored bytes."""
     return _encode(
         served, [served.as_served(stored.raw) for stored in shown.items], shown.metadata()
     )
 
 
-def encode_deleted(served: builtin.Served, items: Sequence[bytes], chosen: Page) -> bytes:
-    """The list that is returned for the deletion of what was on a page."""
+def encode_deleted(served: builtin.ServedResource, items: Sequence[bytes], chosen: Page) -> bytes:
+    """The list that answers the deletion of what was on a page."""
     return _encode(served, items, chosen.metadata())
 
 
-def _encode(served: builtin.Served, items: Sequence[bytes], metadata: dict[str, Any]) -> bytes:
+def _encode(
+    served: builtin.ServedResource, items: Sequence[bytes], metadata: dict[str, Any]
+) -> bytes:
     """Items of built-in kinds come without their type, those of custom kinds with it."""
     kind = served.resource
     if served.custom:
@@ -302,5 +304,5 @@ def partial_list(shown: Page) -> meta.JsonObject:
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": shown.metadata(),
-        "items": [forms.partial(stored.decode()) for stored in shown.items],
+        "items": [response_formats.partial(stored.decode()) for stored in shown.items],
     }

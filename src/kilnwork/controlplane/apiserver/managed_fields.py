@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane.apiserver import fieldsets, statuses, typed
-from kilnwork.controlplane.apiserver.fieldtypes import Type
+from kilnwork.controlplane.apiserver import field_sets, statuses, typed_objects
+from kilnwork.controlplane.apiserver.field_types import FieldType
 
 APPLY, UPDATE = "Apply", "Update"
 MAX_UPDATERS = 10
@@ -25,10 +25,10 @@ _KUBECTL = "kubectl"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_APPLY = "before-first-apply"
 
-_METADATA: fieldsets.Set = {"f:metadata": {}}
-"""An object has it, also when no manager owns anything in it."""
+_METADATA: field_sets.Set = {"f:metadata": {}}
+"""An object has it, also when nobody owns anything in it."""
 
-_NOT_TRACKED: fieldsets.Set = {
+_NOT_TRACKED: field_sets.Set = {
     "f:apiVersion": {},
     "f:kind": {},
     "f:metadata": {
@@ -56,7 +56,7 @@ _ALWAYS_THERE: meta.JsonObject = {
 """What a built-in object has from the beginning: structs in Go, and lists that are always sent."""
 
 
-class Manager(msgspec.Struct, frozen=True):
+class FieldManager(msgspec.Struct, frozen=True):
     """Who writes: a name, how, in which version, through which subresource."""
 
     name: str
@@ -72,9 +72,9 @@ class Manager(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct):
-    manager: Manager
+    manager: FieldManager
     time: str
-    fields: fieldsets.Set = msgspec.field(default_factory=dict)
+    fields: field_sets.Set = msgspec.field(default_factory=dict)
 
 
 _Entries = dict[tuple[str, str, str, str], _Entry]
@@ -87,9 +87,9 @@ def name_of(given: str, user_agent: str) -> str:
 
 
 def created(
-    type_: Type,
+    type_: FieldType,
     obj: meta.JsonObject,
-    manager: Manager,
+    manager: FieldManager,
     *,
     now: str,
     custom: bool,
@@ -99,15 +99,15 @@ def created(
     nothing: meta.JsonObject = {"metadata": {}}
     if not custom:
         nothing |= _ALWAYS_THERE | (filled_in or {})
-    own = typed.compare(type_, nothing, _tracked(obj)).taken
+    own = typed_objects.compare(type_, nothing, _tracked(obj)).taken
     _write(obj, {manager.identity: _Entry(manager, now, own)} if own else {})
 
 
 def updated(
-    type_: Type,
+    type_: FieldType,
     old: meta.JsonObject,
     new: meta.JsonObject,
-    manager: Manager,
+    manager: FieldManager,
     *,
     given: Any,
     now: str,
@@ -124,7 +124,7 @@ def updated(
     if not entries:
         _write(new, {})
         return
-    _take(entries, typed.compare(type_, _tracked(old), _tracked(new)), manager, now)
+    _take(entries, typed_objects.compare(type_, _tracked(old), _tracked(new)), manager, now)
     _write(new, _capped(entries))
 
 
@@ -138,17 +138,19 @@ def _timeless(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "time"}
 
 
-def adopt(type_: Type, live: meta.JsonObject, api_version: str, *, now: str, custom: bool) -> None:
-    """Before a first apply: what has no manager belongs to `before-first-apply`."""
+def adopt(
+    type_: FieldType, live: meta.JsonObject, api_version: str, *, now: str, custom: bool
+) -> None:
+    """Before a first apply: what nobody manages belongs to `before-first-apply`."""
     if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
-        created(type_, live, Manager(_BEFORE_APPLY, api_version), now=now, custom=custom)
+        created(type_, live, FieldManager(_BEFORE_APPLY, api_version), now=now, custom=custom)
 
 
 def apply(
-    type_: Type,
+    type_: FieldType,
     live: meta.JsonObject,
     config: meta.JsonObject,
-    manager: Manager,
+    manager: FieldManager,
     *,
     force: bool,
     now: str,
@@ -157,20 +159,20 @@ def apply(
 
     Raises typed.NotOfType when `config` does not fit its type.
     """
-    typed.check(type_, config)
+    typed_objects.check(type_, config)
     before = _plain(live)
     entries = _read(live["metadata"].get("managedFields"))
     last = entries.get(manager.identity)
-    wanted = typed.fields(type_, config)
-    merged = typed.merge(type_, before, config)
+    wanted = typed_objects.fields(type_, config)
+    merged = typed_objects.merge(type_, before, config)
     if last is not None:
         others = [e.fields for key, e in entries.items() if key != manager.identity]
         kept = _joined([wanted, *others, _METADATA])
-        merged = typed.prune(type_, merged, last.fields, kept)
-    changed = typed.compare(type_, before, merged)
+        merged = typed_objects.prune(type_, merged, last.fields, kept)
+    changed = typed_objects.compare(type_, before, merged)
     allowed = _last_applied(type_, before) if manager.name == _KUBECTL else {}
     _settle(entries, changed, manager, force=force, allowed=allowed)
-    own = fieldsets.difference(wanted, _NOT_TRACKED)
+    own = field_sets.difference(wanted, _NOT_TRACKED)
     since = now
     if merged == before or (last is not None and last.fields == own):
         since = last.time if last is not None else ""  # nothing has changed at any time
@@ -185,11 +187,11 @@ def apply(
 
 def _settle(
     entries: _Entries,
-    changed: typed.Comparison,
-    manager: Manager,
+    changed: typed_objects.Comparison,
+    manager: FieldManager,
     *,
     force: bool,
-    allowed: fieldsets.Set,
+    allowed: field_sets.Set,
 ) -> None:
     """Take from others what the apply changes; 409 names them unless it is forced.
 
@@ -199,24 +201,24 @@ def _settle(
         key: both
         for key, entry in entries.items()
         if key != manager.identity
-        if (both := fieldsets.intersection(entry.fields, changed.taken))
+        if (both := field_sets.intersection(entry.fields, changed.taken))
     }
     found = [
         (_shown(entries[key]), path)
         for key in sorted(conflicts)
-        for path in fieldsets.paths(fieldsets.difference(conflicts[key], allowed))
+        for path in field_sets.paths(field_sets.difference(conflicts[key], allowed))
     ]
     if found and not force:
         raise statuses.apply_conflict(found)
-    lost = fieldsets.union(changed.taken, changed.removed)
+    lost = field_sets.union(changed.taken, changed.removed)
     for key in [key for key in entries if key != manager.identity]:
-        entries[key].fields = fieldsets.difference(entries[key].fields, lost)
+        entries[key].fields = field_sets.difference(entries[key].fields, lost)
         if not entries[key].fields:
             del entries[key]
 
 
-def _last_applied(type_: Type, live: meta.JsonObject) -> fieldsets.Set:
-    """What client-side apply has set and is unchanged: kubectl may switch to server-side apply."""
+def _last_applied(type_: FieldType, live: meta.JsonObject) -> field_sets.Set:
+    """What client-side apply has set and is as it was: kubectl may go over to server-side apply."""
     annotations = live["metadata"].get("annotations") or {}
     try:
         last = msgspec.json.decode(annotations.get(_LAST_APPLIED, ""), type=dict)
@@ -224,26 +226,28 @@ def _last_applied(type_: Type, live: meta.JsonObject) -> fieldsets.Set:
         return {}
     if not isinstance(last.get("metadata", {}), dict):
         return {}
-    changed = typed.compare(type_, live, last)
-    return fieldsets.difference(typed.fields(type_, last), changed.taken)
+    changed = typed_objects.compare(type_, live, last)
+    return field_sets.difference(typed_objects.fields(type_, last), changed.taken)
 
 
-def _take(entries: _Entries, changed: typed.Comparison, manager: Manager, now: str) -> None:
-    """Give a write what it changes, and take that, and what is gone, from all other entries."""
+def _take(
+    entries: _Entries, changed: typed_objects.Comparison, manager: FieldManager, now: str
+) -> None:
+    """A write owns what it changes; nobody owns that any more otherwise, or what is gone."""
     taken = changed.taken
-    lost = fieldsets.union(taken, changed.removed)
+    lost = field_sets.union(taken, changed.removed)
     ours = manager.identity
     before = entries.get(ours)
     kept = before.fields if before is not None else {}
     for key in list(entries):
         if taken and key == ours:
-            continue  # written again below
-        entries[key].fields = fieldsets.difference(entries[key].fields, lost)
+            continue  # made anew below
+        entries[key].fields = field_sets.difference(entries[key].fields, lost)
         if not entries[key].fields:
             del entries[key]
     if taken:
-        rest = fieldsets.difference(kept, changed.removed)
-        entries[ours] = _Entry(manager, now, fieldsets.union(rest, taken))
+        rest = field_sets.difference(kept, changed.removed)
+        entries[ours] = _Entry(manager, now, field_sets.union(rest, taken))
 
 
 def _plain(obj: meta.JsonObject) -> meta.JsonObject:
@@ -258,10 +262,10 @@ def _tracked(obj: meta.JsonObject) -> meta.JsonObject:
     return {k: metadata if k == "metadata" else v for k, v in obj.items() if k not in _KIND}
 
 
-def _joined(sets: Iterable[fieldsets.Set]) -> fieldsets.Set:
-    made: fieldsets.Set = {}
+def _joined(sets: Iterable[field_sets.Set]) -> field_sets.Set:
+    made: field_sets.Set = {}
     for one in sets:
-        made = fieldsets.union(made, one)
+        made = field_sets.union(made, one)
     return made
 
 
@@ -279,7 +283,7 @@ def _shown(entry: _Entry) -> str:
 def _read(wire: Sequence[Mapping[str, Any]] | None) -> _Entries:
     found: _Entries = {}
     for one in wire or ():
-        manager = Manager(
+        manager = FieldManager(
             str(one.get("manager", "")),
             str(one.get("apiVersion", "")),
             str(one.get("subresource", "")),
@@ -298,7 +302,7 @@ def _is_readable(wire: Any) -> bool:
     return all(
         isinstance(one, dict)
         and isinstance(one.get("fieldsV1"), dict)
-        and fieldsets.is_set(one["fieldsV1"])
+        and field_sets.is_set(one["fieldsV1"])
         for one in wire
     )
 
@@ -337,6 +341,6 @@ def _capped(entries: _Entries) -> _Entries:
     old = by_age[: len(updates) - MAX_UPDATERS + 1]
     kept = {key: entry for key, entry in entries.items() if entry not in old}
     version = old[-1].manager.api_version
-    ancient = Manager(_ANCIENT, version)
+    ancient = FieldManager(_ANCIENT, version)
     kept[ancient.identity] = _Entry(ancient, old[-1].time, _joined(e.fields for e in old))
     return kept

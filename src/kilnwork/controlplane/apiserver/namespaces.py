@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, store_keeper
+from kilnwork.controlplane import objects, store_controller
 from kilnwork.controlplane.apiserver import (
     builtin,
     crud,
@@ -37,10 +37,10 @@ _LOOK_AGAIN_S = 1.0
 """How late the conditions may be with what changes in a namespace and does not go."""
 
 
-class Keeper(store_keeper.StoreKeeper[str]):
+class NamespaceController(store_controller.StoreController[str]):
     """Keeps the namespaces of one store."""
 
-    def __init__(self, writer: crud.Writer, deleter: deletion.Deleter, *, ca: str) -> None:
+    def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter, *, ca: str) -> None:
         super().__init__("namespaces", writer)
         self._deleter = deleter
         self._ca = ca
@@ -140,7 +140,10 @@ class Keeper(store_keeper.StoreKeeper[str]):
             )
 
     async def _delete_all(
-        self, served: builtin.Served, namespace: str, remaining: namespace_conditions.Remaining
+        self,
+        served: builtin.ServedResource,
+        namespace: str,
+        remaining: namespace_conditions.Remaining,
     ) -> None:
         qualified = served.resource.qualified
         places = [

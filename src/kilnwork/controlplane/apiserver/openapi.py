@@ -17,14 +17,14 @@ from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.apiserver import (
     builtin,
     builtin_types,
-    forms,
     openapi_paths,
     openapi_protobuf,
     openapi_v2,
+    response_formats,
     statuses,
 )
 
-Kinds = tuple[builtin.Served, ...]
+Kinds = tuple[builtin.ServedResource, ...]
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _OBJECT_META = f"{_META}.ObjectMeta"
@@ -57,7 +57,7 @@ class Page(msgspec.Struct, frozen=True):
 
     body: bytes
     digest: str
-    media_type: str = forms.JSON
+    media_type: str = response_formats.JSON
 
     @classmethod
     def of(cls, document: meta.JsonObject) -> "Page":
@@ -79,7 +79,7 @@ class Documents:
         """
         if served is not self._served:
             self._served, self._pages = served, {}
-        if path == _V2 and _v2_media_type(accept) != forms.JSON:
+        if path == _V2 and _v2_media_type(accept) != response_formats.JSON:
             path = _V2_PROTOBUF
         if path not in self._pages:
             made = self._make(path)
@@ -109,8 +109,8 @@ class Documents:
         return None if served is None else Page.of(_group_document(served))
 
 
-def _by_group(served: Kinds) -> dict[str, list[builtin.Served]]:
-    found: dict[str, list[builtin.Served]] = {}
+def _by_group(served: Kinds) -> dict[str, list[builtin.ServedResource]]:
+    found: dict[str, list[builtin.ServedResource]] = {}
     for one in served:
         what = one.resource
         root = f"apis/{what.group}" if what.group else "api"
@@ -118,7 +118,7 @@ def _by_group(served: Kinds) -> dict[str, list[builtin.Served]]:
     return dict(sorted(found.items()))
 
 
-def _group_document(served: list[builtin.Served]) -> meta.JsonObject:
+def _group_document(served: list[builtin.ServedResource]) -> meta.JsonObject:
     paths: meta.JsonObject = {}
     schemas: dict[str, Any] = {}
     for one in served:
@@ -145,13 +145,14 @@ def _v2(served: Kinds) -> Any:
 
 def _v2_media_type(accept: str) -> str:
     """The form that a client likes most; 406 when it takes none."""
-    for wanted in forms.media_ranges(accept):
-        if wanted in ("*/*", "application/*", forms.JSON):
-            return forms.JSON
+    for wanted in response_formats.media_ranges(accept):
+        if wanted in ("*/*", "application/*", response_formats.JSON):
+            return response_formats.JSON
         if wanted in (openapi_protobuf.MEDIA_TYPE, openapi_protobuf.OLD_MEDIA_TYPE):
             return openapi_protobuf.MEDIA_TYPE
     raise statuses.not_acceptable(
-        f"only the following media types are accepted: {forms.JSON}, {openapi_protobuf.MEDIA_TYPE}"
+        "only the following media types are accepted: "
+        f"{response_formats.JSON}, {openapi_protobuf.MEDIA_TYPE}"
     )
 
 
@@ -160,7 +161,7 @@ def _info() -> meta.JsonObject:
     return {"title": "Kubernetes", "version": version}
 
 
-def _schemas(served: builtin.Served) -> dict[str, Any]:
+def _schemas(served: builtin.ServedResource) -> dict[str, Any]:
     what = served.resource
     name = openapi_paths.schema_name(what)
     own = _custom(served) if served.custom else builtin_types.of(what) or {"type": "object"}
@@ -185,7 +186,7 @@ def _schemas(served: builtin.Served) -> dict[str, Any]:
     return {name: own, f"{name}List": items}
 
 
-def _custom(served: builtin.Served) -> meta.JsonObject:
+def _custom(served: builtin.ServedResource) -> meta.JsonObject:
     own = copy.deepcopy(served.schema or {})
     own.setdefault("type", "object")
     own["properties"] = {

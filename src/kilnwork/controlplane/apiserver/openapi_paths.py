@@ -52,7 +52,7 @@ def reference(name: str) -> meta.JsonObject:
     return {"$ref": f"{builtin_types.REFERENCE}{name}"}
 
 
-def paths(served: builtin.Served) -> meta.JsonObject:
+def paths(served: builtin.ServedResource) -> meta.JsonObject:
     """Everything below the paths of one resource."""
     what = served.resource
     base = what.base("{namespace}" if what.namespaced else None)
@@ -65,7 +65,7 @@ def paths(served: builtin.Served) -> meta.JsonObject:
     return found
 
 
-def _collection(served: builtin.Served) -> meta.JsonObject:
+def _collection(served: builtin.ServedResource) -> meta.JsonObject:
     found = {
         "parameters": _path_parameters(served, named=False),
         "get": _operation(served, "list", _LIST, suffix="List"),
@@ -76,7 +76,7 @@ def _collection(served: builtin.Served) -> meta.JsonObject:
     return found
 
 
-def _item(served: builtin.Served, *, below: bool = False) -> meta.JsonObject:
+def _item(served: builtin.ServedResource, *, below: bool = False) -> meta.JsonObject:
     patches = _PATCHES if served.custom else (*_PATCHES, _STRATEGIC)
     found = {
         "parameters": _path_parameters(served, named=True),
@@ -90,7 +90,7 @@ def _item(served: builtin.Served, *, below: bool = False) -> meta.JsonObject:
 
 
 def _operation(
-    served: builtin.Served,
+    served: builtin.ServedResource,
     action: str,
     parameters: tuple[str, ...],
     *,
@@ -119,7 +119,7 @@ def _query_parameter(name: str) -> meta.JsonObject:
     return {"name": name, "in": "query", "schema": {"type": type_, "uniqueItems": True}}
 
 
-def _path_parameters(served: builtin.Served, *, named: bool) -> list[meta.JsonObject]:
+def _path_parameters(served: builtin.ServedResource, *, named: bool) -> list[meta.JsonObject]:
     names = ["namespace"] if served.resource.namespaced else []
     if named:
         names.append("name")

@@ -1,6 +1,6 @@
 """The options in a request's query, read and checked: metav1.ListOptions and those of writes.
 
-Used by `resources`, `lists` and `watching`. Follows apimachinery's internalversion/validation and
+Used by `resources`, `lists` and `watches`. Follows apimachinery's internalversion/validation and
 metav1/validation: what cannot be read is 400, what makes no sense together is 422.
 """
 

@@ -45,7 +45,7 @@ _PASSED_ON = frozenset(
 """Headers for the node. Never the client's credential: the node trusts us, not them."""
 
 
-class Target(NamedTuple):
+class StreamTarget(NamedTuple):
     """Where on which node; `path` with its query."""
 
     host: str
@@ -93,7 +93,7 @@ class PodStreams:
             undo.pop_all()
         self._background.start(request.subresource, _tunnel(client, node))
 
-    async def _open(self, wanted: Target) -> "_Side":
+    async def _open(self, wanted: StreamTarget) -> "_Side":
         return _Side(
             *await asyncio.open_connection(wanted.host, wanted.port, ssl=self._tls, limit=_MAX_HEAD)
         )
@@ -112,8 +112,10 @@ class _Side:
         self.writer.close()
 
 
-def target(pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup) -> Target:
-    """Return where the node serves this; 400 when the request or the Pod's state does not allow it.
+def target(
+    pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup
+) -> StreamTarget:
+    """Where the node serves this; 400 when the question or the state of the Pod allows no answer.
 
     As streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
     """
@@ -134,7 +136,7 @@ def target(pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lo
     host, _, port = podlogs.address(reader.get(resource.NODES, None, node), node).rpartition(":")
     path = "/".join(urllib.parse.quote(part, safe="") for part in parts)
     text = urllib.parse.urlencode(asked, errors=_BYTES)
-    return Target(host.strip("[]"), int(port), f"/{path}?{text}")
+    return StreamTarget(host.strip("[]"), int(port), f"/{path}?{text}")
 
 
 def _container(pod: meta.JsonObject, wanted: str) -> str:
@@ -150,8 +152,8 @@ def _container(pod: meta.JsonObject, wanted: str) -> str:
     return str(wanted or main[0])
 
 
-async def _ask(node: _Side, wanted: Target, request: asgi.Request) -> bytes:
-    """Send the request and return the head of the response."""
+async def _ask(node: _Side, wanted: StreamTarget, request: asgi.Request) -> bytes:
+    """Send the request; the head of the answer."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
     lines = [f"{request.method} {wanted.path} HTTP/1.1".encode()]
     lines += [f"Host: {host}:{wanted.port}".encode(), b"Connection: Upgrade"]

@@ -15,7 +15,7 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup, pki, requests, statuses
 from kilnwork.kit import asgi, coroutines, http_types
 from kilnwork.kit import clock as clocks
-from kilnwork.kube import config, errors, transport, watching
+from kilnwork.kube import config, errors, transport, watch_stream
 
 _PASSED_ON = (
     "follow",
@@ -62,7 +62,7 @@ class PodLogs:
         node = await self._node(server)
         try:
             async with node.open(wanted) as found:
-                await _pass_on(watching.pieces(node, found.content), request.http, response)
+                await _pass_on(watch_stream.pieces(node, found.content), request.http, response)
         except errors.NotFound as error:
             raise statuses.StatusError(404, "NotFound", str(error)) from error
         except errors.Invalid as error:

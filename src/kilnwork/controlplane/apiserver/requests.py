@@ -62,7 +62,7 @@ class Query(msgspec.Struct, frozen=True):
         return int(value)
 
 
-class Target(msgspec.Struct, frozen=True):
+class RequestTarget(msgspec.Struct, frozen=True):
     """What a resource path names; `subresource` may hold slashes (`proxy/a/b`)."""
 
     resource: kinds.Resource
@@ -158,7 +158,7 @@ def parse(
     )
 
 
-def split(path: str, find: Find) -> Target | None:
+def split(path: str, find: Find) -> RequestTarget | None:
     """What a path names; None for a path without resource, 404 for an unknown resource."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
@@ -180,10 +180,10 @@ def split(path: str, find: Find) -> Target | None:
         raise statuses.bad_request(f"Name parameter invalid: \"{name}\": may not be '{name}'")
     if rest[0] == "namespaces":
         namespace = name
-    return Target(found, namespace, name, "/".join(rest[2:]))
+    return RequestTarget(found, namespace, name, "/".join(rest[2:]))
 
 
-def _verb(method: str, target: Target, query: Query) -> str:
+def _verb(method: str, target: RequestTarget, query: Query) -> str:
     if method == "GET":
         if target.name:
             return "get"

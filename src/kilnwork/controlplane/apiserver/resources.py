@@ -1,7 +1,7 @@
 """Handles one request for a resource: routes it by verb and subresource, and responds.
 
 Used by `app`, which has found out who asks and that they may. What is done is in `crud`,
-`deletion`, `lists`, `watching` and `subresources`.
+`deletion`, `lists`, `watches` and `subresources`.
 """
 
 import itertools
@@ -15,27 +15,27 @@ from kilnwork.controlplane.apiserver import (
     authz,
     bodies,
     crud,
+    decoding,
     deletion,
     duplicates,
-    forms,
     lists,
     managed_fields,
     namespaces,
     options,
-    patching,
+    patches,
     podexec,
     podlogs,
-    reading,
     requests,
+    response_formats,
     responses,
-    scaling,
+    scale_subresource,
     statuses,
     subresources,
     tables,
     tokenrequests,
     tokens,
     watch_stream,
-    watching,
+    watches,
 )
 from kilnwork.kit import asgi, ids
 
@@ -48,13 +48,13 @@ _POSTED = {
 """Kinds of the bodies that are posted below an object."""
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class ServerParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the API server is made of: filled in by `cluster`, running when requests come."""
 
-    writer: crud.Writer
+    writer: crud.ObjectWriter
     deleter: deletion.Deleter
-    hub: watching.Hub
-    keeper: namespaces.Keeper
+    hub: watches.WatchHub
+    keeper: namespaces.NamespaceController
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
     minter: tokens.Tokens
@@ -64,10 +64,12 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
 
 
-class Resources:
+class ResourceHandler:
     """One request for a resource."""
 
-    def __init__(self, parts: Parts, request: requests.ApiRequest, response: asgi.Response) -> None:
+    def __init__(
+        self, parts: ServerParts, request: requests.ApiRequest, response: asgi.Response
+    ) -> None:
         self._parts = parts
         self._request = request
         self._response = response
@@ -81,7 +83,7 @@ class Resources:
         if request.subresource:
             await self._subresource()
             return
-        forms.accepted(request.accept, custom=self._served.custom)
+        response_formats.accepted(request.accept, custom=self._served.custom)
         verbs: dict[str, Callable[[], Awaitable[None]]] = {
             "get": self._get,
             "list": self._list,
@@ -130,14 +132,14 @@ class Resources:
             found = writer.store.get(self._place.key)
             if found is None:
                 raise statuses.not_found(self._place.kind, self._place.name)
-            scale = scaling.of(self._served, found.decode())
+            scale = scale_subresource.of(self._served, found.decode())
             await responses.document(self._response, scale)
             return
         oddities: tuple[str, ...] = ()
         body: meta.JsonObject = {}
         if request.verb == "patch":
             raw, form = await request.body(), request.content_type
-            decode = scaling.applied if form == patching.APPLY else patching.decode
+            decode = scale_subresource.applied if form == patches.APPLY else patches.decode
             change, oddities = decode(raw, form, self._served)
         else:
             body, oddities = await self._body()
@@ -145,8 +147,8 @@ class Resources:
             def change(_: meta.JsonObject) -> meta.JsonObject:
                 return body
 
-        warnings = self._judged(scaling.SCALE.resource, body, self._options(oddities))
-        raw = await scaling.change(writer, self._place, change, self._options())
+        warnings = self._judged(scale_subresource.SCALE.resource, body, self._options(oddities))
+        raw = await scale_subresource.change(writer, self._place, change, self._options())
         await self._response.send(200, asgi.JSON, raw, headers=warnings)
 
     async def _logs(self) -> None:
@@ -187,7 +189,7 @@ class Resources:
 
     def _options(self, oddities: tuple[str, ...] = ()) -> crud.Options:
         request = self._request
-        apply = request.verb == "patch" and request.content_type == patching.APPLY
+        apply = request.verb == "patch" and request.content_type == patches.APPLY
         found = options.WriteOptions.parse(request.query, verb=request.verb, apply=apply)
         return crud.Options(
             user=self._request.user,
@@ -207,7 +209,7 @@ class Resources:
     ) -> asgi.Headers:
         """Warnings of a body that is not kept itself."""
         return responses.warnings(
-            reading.judge_body(
+            decoding.judge_body(
                 kind, body, field_validation=how.field_validation, oddities=how.oddities
             )
         )
@@ -235,8 +237,8 @@ class Resources:
         await self._response.send(200, asgi.JSON, shown)
 
     async def _watch(self) -> None:
-        form = forms.streamed(self._request.accept, custom=self._served.custom)
-        wants = watching.asked(
+        form = response_formats.streamed(self._request.accept, custom=self._served.custom)
+        wants = watches.asked(
             self._request,
             self._served,
             form=self._form(form),
@@ -273,7 +275,7 @@ class Resources:
                 return msgspec.json.encode(shown)
 
             return row
-        return lambda raw: msgspec.json.encode(forms.partial(msgspec.json.decode(raw)))
+        return lambda raw: msgspec.json.encode(response_formats.partial(msgspec.json.decode(raw)))
 
     async def _create(self) -> None:
         if self._served.terminating:
@@ -295,10 +297,10 @@ class Resources:
 
     async def _patch(self) -> None:
         request = self._request
-        if request.content_type == patching.APPLY:
+        if request.content_type == patches.APPLY:
             await self._apply()
             return
-        patch = patching.decode(await request.body(), request.content_type, self._served)
+        patch = patches.decode(await request.body(), request.content_type, self._served)
         outcome = await self._parts.writer.change(
             self._place,
             patch.change,

@@ -9,7 +9,14 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.apiserver import builtin, forms, lists, requests, statuses, tables
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    lists,
+    requests,
+    response_formats,
+    statuses,
+    tables,
+)
 from kilnwork.kit import asgi
 
 HEADERS = ((b"cache-control", b"no-cache, private"),)
@@ -64,9 +71,11 @@ def _quotable(text: str) -> str:
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def one(served: builtin.Served, body: bytes, request: requests.ApiRequest, *, now: float) -> bytes:
+def one(
+    served: builtin.ServedResource, body: bytes, request: requests.ApiRequest, *, now: float
+) -> bytes:
     """One object in the form that the client accepts."""
-    form = forms.accepted(request.accept, custom=served.custom)
+    form = response_formats.accepted(request.accept, custom=served.custom)
     if form == "partial-list":
         raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
     if form == "table":
@@ -76,15 +85,15 @@ def one(served: builtin.Served, body: bytes, request: requests.ApiRequest, *, no
         shown = tables.render(served, [found], now=now, include=include, list_metadata=version)
         return msgspec.json.encode(shown)
     if form == "partial":
-        return msgspec.json.encode(forms.partial(msgspec.json.decode(body)))
+        return msgspec.json.encode(response_formats.partial(msgspec.json.decode(body)))
     return body
 
 
 def many(
-    served: builtin.Served, page: lists.Page, request: requests.ApiRequest, *, now: float
+    served: builtin.ServedResource, page: lists.Page, request: requests.ApiRequest, *, now: float
 ) -> bytes:
     """A page of objects in the form that the client accepts."""
-    form = forms.accepted(request.accept, custom=served.custom)
+    form = response_formats.accepted(request.accept, custom=served.custom)
     if form == "table":
         shown = tables.render(
             served,
@@ -105,7 +114,7 @@ def _no_such_form(asked: str, found: str) -> statuses.StatusError:
     return statuses.not_acceptable(f"you requested {asked}, but the requested object is {found}")
 
 
-def _go_type(served: builtin.Served, suffix: str = "") -> str:
+def _go_type(served: builtin.ServedResource, suffix: str = "") -> str:
     """What the real server calls it in that refusal."""
     if served.custom:
         return f"*unstructured.Unstructured{suffix}"

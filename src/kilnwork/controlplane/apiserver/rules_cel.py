@@ -3,8 +3,8 @@
 Used by admission, on objects that fulfil their schema, where the library is installed
 (`api.cel`). Follows pkg/apiserver/schema/cel of
 k8s.io/apiextensions-apiserver: `self` and `oldSelf`, places, messages, and that a rule does not
-judge again what is unchanged (KEP-4008). The library knows CEL itself and none of the functions
-that Kubernetes adds: `unheld` tells of rules that are not evaluated for that, and
+judge again what is as it was (KEP-4008). The library knows CEL itself and none of the functions
+that Kubernetes adds: `unenforced` tells of rules that are not evaluated for that, and
 `rules_definitions` warns of them. Kinds with registered rules
 (`extensions`) have none here.
 """
@@ -32,14 +32,14 @@ _ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__sl
 
 
 def validate(
-    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
+    served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
     """Where `obj` breaks a rule of its definition."""
     if served.schema is not None and served.rules and cel.available():
         yield from _walk(served.schema, obj, old, "")
 
 
-def unheld(rule: meta.JsonObject) -> str:
+def unenforced(rule: meta.JsonObject) -> str:
     """Why this server does not evaluate a rule; "" if it does."""
     if not cel.available():
         return "this server evaluates CEL only with the package common-expression-language"
@@ -84,7 +84,7 @@ def _same_item(keys: Sequence[str], item: Any, old: Any) -> Any:
 def _judged(
     rule: meta.JsonObject, schema: Schema, value: Any, *, old: Any, path: str
 ) -> causes.Cause | None:
-    if value is None or unheld(rule):
+    if value is None or unenforced(rule):
         return None
     text = rule["rule"]
     program = cel.load(text)[0]

@@ -13,15 +13,15 @@ from kilnwork.controlplane import extensions
 from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
-    fieldtypes,
-    reading,
+    decoding,
+    field_types,
     rules_cel,
     structural,
 )
 
 
 def validate(
-    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
+    served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
     """Yield what is wrong with a custom object; rules only when the schema is fulfilled.
 
@@ -40,14 +40,14 @@ def validate(
 
 
 def validate_schema(
-    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None
+    served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None
 ) -> list[causes.Cause]:
     """Return what its schema says is wrong."""
     return [] if served.schema is None else list(structural.validate(served.schema, obj, old=old))
 
 
 def validate_status(
-    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject
+    served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject
 ) -> Iterator[causes.Cause]:
     """Yield what may not change in the status."""
     if served.extension is not None:
@@ -55,7 +55,7 @@ def validate_status(
 
 
 def warnings(
-    served: builtin.Served, new: meta.JsonObject, *, old: meta.JsonObject | None
+    served: builtin.ServedResource, new: meta.JsonObject, *, old: meta.JsonObject | None
 ) -> Iterable[str]:
     """Return what is registered as allowed but surprising."""
     return () if served.extension is None else served.extension.warnings(new, old)
@@ -66,8 +66,8 @@ def _extended(kind: extensions.Kind, obj: meta.JsonObject) -> Iterator[causes.Ca
     if kind.pod_template:
         template = (obj.get("spec") or {}).get(kind.pod_template) or {}
         try:
-            reading.read_as(_pod_template(), template)
-        except reading.WrongType as error:
+            decoding.read_as(_pod_template(), template)
+        except decoding.WrongType as error:
             field = f"spec.{kind.pod_template}"
             yield causes.invalid(field, "", f"is no Pod template: {error}")
 
@@ -78,13 +78,13 @@ def _causes(problems: Iterable[extensions.Problem], obj: meta.JsonObject) -> Ite
 
 
 @functools.cache
-def _pod_template() -> fieldtypes.Type:
+def _pod_template() -> field_types.FieldType:
     """core/v1 PodTemplateSpec."""
-    spec = fieldtypes.named("io.k8s.api.core.v1.PodSpec")
-    return fieldtypes.Type(
-        fieldtypes.Form.STRUCT,
+    spec = field_types.named("io.k8s.api.core.v1.PodSpec")
+    return field_types.FieldType(
+        field_types.ValueForm.STRUCT,
         go="v1.PodTemplateSpec",
-        fields={"metadata": fieldtypes.metadata(), "spec": spec},
+        fields={"metadata": field_types.metadata(), "spec": spec},
     )
 
 

@@ -80,7 +80,7 @@ def warnings(definition: meta.JsonObject) -> Iterator[str]:
     """What is taken and not held: some rules in CEL."""
     for version in definition["spec"].get("versions") or ():
         rules = schemas.rules_in(version.get("schema"))
-        for why in dict.fromkeys(filter(None, map(rules_cel.unheld, rules))):
+        for why in dict.fromkeys(filter(None, map(rules_cel.unenforced, rules))):
             yield f"spec.versions[{version.get('name')}]: a rule is kept and not held: {why}"
 
 

@@ -1,6 +1,6 @@
 """Rules for Pods: the defaults of Kubernetes, and what would break the user's Pod.
 
-Used by admission, after `reading`. Texts from k8s.io/kubernetes/pkg/apis/core/validation. Light on
+Used by admission, after `decoding`. Texts from k8s.io/kubernetes/pkg/apis/core/validation. Light on
 purpose: fields that no node here reads are kept as they are and not judged.
 """
 

@@ -1,6 +1,6 @@
 """Strategic merge patch: what `kubectl apply` sends for built-in kinds.
 
-Used by `patching`. Pure. RFC 7386 with two additions: some lists merge by a key of their elements
+Used by `patches`. Pure. RFC 7386 with two additions: some lists merge by a key of their elements
 or as sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`) delete and
 replace. Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the
 `patchMergeKey` tags of k8s.io/api. The order that `$setElementOrder/…` asks for is kept for what is

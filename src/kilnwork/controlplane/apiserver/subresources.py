@@ -38,7 +38,7 @@ _BINDINGS = msgspec.structs.replace(resource.PODS, plural="pods/binding")
 
 
 async def bind(
-    writer: crud.Writer, place: crud.Where, body: meta.JsonObject, options: crud.Options
+    writer: crud.ObjectWriter, place: crud.Where, body: meta.JsonObject, options: crud.Options
 ) -> bytes:
     """Put a Pod on a node (core/v1 Binding); 409 when it is on one already."""
     _check_name(body, place, "Binding")
@@ -92,7 +92,7 @@ async def evict(
 
 
 async def token(
-    writer: crud.Writer,
+    writer: crud.ObjectWriter,
     place: crud.Where,
     body: meta.JsonObject,
     options: crud.Options,

@@ -23,7 +23,7 @@ _UNKNOWN = "<unknown>"
 
 
 def render(
-    served: builtin.Served,
+    served: builtin.ServedResource,
     objects: Iterable[meta.JsonObject],
     *,
     now: float,
@@ -62,7 +62,7 @@ def _definition(column: builtin.Column) -> meta.JsonObject:
 
 
 def _row(
-    served: builtin.Served, obj: meta.JsonObject, now: float, *, include: str
+    served: builtin.ServedResource, obj: meta.JsonObject, now: float, *, include: str
 ) -> meta.JsonObject:
     row: meta.JsonObject = {"cells": _cells(served, obj, now)}
     if not served.custom and served.resource == resource.PODS:
@@ -81,7 +81,7 @@ def _row(
     return row
 
 
-def _cells(served: builtin.Served, obj: meta.JsonObject, now: float) -> list[Any]:
+def _cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> list[Any]:
     name = obj["metadata"].get("name", "")
     if served.custom:
         return [name, *(_custom_cell(c, obj, now) for c in served.columns[1:])]
@@ -91,8 +91,8 @@ def _cells(served: builtin.Served, obj: meta.JsonObject, now: float) -> list[Any
         return [name, *(None for _ in served.columns[1:])]
 
 
-def _built_in_cells(served: builtin.Served, obj: meta.JsonObject, now: float) -> list[Any]:
-    """The cells of a kind whose status is not validated: raises where that has an odd form."""
+def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> list[Any]:
+    """The cells of a kind whose status nobody checks: raises where that has an odd form."""
     name = obj["metadata"].get("name", "")
     kind = served.resource.kind
     if kind == resource.EVENTS.kind:

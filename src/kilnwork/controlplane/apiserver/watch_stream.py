@@ -1,6 +1,6 @@
 """The stream of one watch: what it begins with, then a queue of changes, in pieces to send.
 
-Used by `watching`, whose hub fills it. What a watch begins with is encoded as it is sent: a watch
+Used by `watches`, whose hub fills it. What a watch begins with is encoded as it is sent: a watch
 of many objects holds references to them and no copies. A change is encoded once and shared by all
 watches that take it as it is stored.
 """
@@ -31,7 +31,7 @@ Form = Callable[[bytes], bytes]
 """From a stored object to what the client asked to see (a Table, only metadata)."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a watch request wants. `start` None: everything there is first, then changes.
 
     `from_now`: only what comes; `start` does not matter. `not_older`: the resourceVersion that
@@ -39,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     which clients check.
     """
 
-    served: builtin.Served
+    served: builtin.ServedResource
     chosen: lists.Selection
     start: int | None
     timeout_s: float
@@ -97,7 +97,7 @@ _FAILED = line("ERROR", statuses.internal("see the server's log").body())
 class Watch:
     """One client's stream: lines are queued by the hub and taken by the coroutine that sends."""
 
-    def __init__(self, wants: Asked) -> None:
+    def __init__(self, wants: WatchRequest) -> None:
         self.wants = wants
         self._first: Iterator[bytes] | None = None
         self._queue: collections.deque[bytes | _Unformed] = collections.deque()

@@ -1,6 +1,6 @@
 """Who may use the kubelet's paths: client certificates, bearer tokens, and rights on the Node.
 
-Used by `kubelet.App` for every request. Rules and texts are the kubelet's (k8s.io/kubernetes
+Used by `kubelet.KubeletApp` for every request. Rules and texts are the kubelet's (k8s.io/kubernetes
 pkg/kubelet/server/auth.go and InstallAuthFilter, 1.33): a client certificate of the CA or a token
 that the API server knows, and the right to `nodes/proxy` (or the finer subresource of a path) of
 this Node. There are no anonymous requests. What the API server says is remembered as long as the
@@ -42,7 +42,7 @@ _FINER = {
 UNAUTHORIZED = asgi.Refusal(401, "Unauthorized", ((b"www-authenticate", b"Bearer"),))
 
 
-class Reviewer(Protocol):
+class AccessReviewer(Protocol):
     """Who knows tokens and rights. Both raise KubeError when they cannot be asked."""
 
     async def user(self, token: str) -> reviews.User | None:
@@ -57,7 +57,7 @@ class Reviewer(Protocol):
 class Access:
     """The rules for one Node."""
 
-    def __init__(self, reviewer: Reviewer) -> None:
+    def __init__(self, reviewer: AccessReviewer) -> None:
         self._reviewer = reviewer
 
     async def refusal(self, request: asgi.Request) -> asgi.Refusal | None:
@@ -95,7 +95,8 @@ class Access:
 
 
 class Reviews:
-    """`Reviewer` that asks the API server (`kube.reviews`). An unknown token is not remembered."""
+    """`AccessReviewer` that asks the API server (`kube.reviews`). An unknown token is not
+    remembered."""
 
     def __init__(self, kube: client.Client, node: str, *, now: clock.Clock) -> None:
         self._kube = kube

@@ -26,7 +26,7 @@ PIPE = 1024 * 1024
 class _Listener:
     """One caller."""
 
-    def __init__(self, guest: exec_shim.Guest, outputs: list[int]) -> None:
+    def __init__(self, guest: exec_shim.ExecConnection, outputs: list[int]) -> None:
         self.guest = guest
         self._outputs = dict(zip(stdio.STREAMS, outputs, strict=True))
         for output in outputs:
@@ -65,7 +65,10 @@ class Attachments:
         self._all: list[_Pair] = []
 
     def start(
-        self, guest: exec_shim.Guest, request: dict[str, Any], held: containers.Container | None
+        self,
+        guest: exec_shim.ExecConnection,
+        request: dict[str, Any],
+        held: containers.Container | None,
     ) -> bool:
         """Let the guest listen; False when there is nothing to listen to."""
         outputs = guest.take_descriptors()
@@ -87,11 +90,11 @@ class Attachments:
         self._all.append((listener, held))
         return True
 
-    def left(self, guest: exec_shim.Guest) -> None:
+    def left(self, guest: exec_shim.ExecConnection) -> None:
         for listener, held in self._drop([pair for pair in self._all if pair[0].guest is guest]):
             held.listeners.remove(listener.hear)
 
-    def ended(self, held: containers.Container) -> list[exec_shim.Guest]:
+    def ended(self, held: containers.Container) -> list[exec_shim.ExecConnection]:
         """The container has ended: the guests who have heard all of it."""
         gone = self._drop([pair for pair in self._all if pair[1] is held])
         return [listener.guest for listener, _ in gone]

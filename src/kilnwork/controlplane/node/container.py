@@ -46,7 +46,7 @@ UNKNOWN = 137
 UNSEEN = "ContainerStatusUnknown"
 
 
-class Record(NamedTuple):
+class ContainerRecord(NamedTuple):
     """What is known of a container; the wire form and the file are this as a JSON object.
 
     `pid` is 0 until the program runs. `exit_code` is None until everything of it is gone.
@@ -71,7 +71,7 @@ class Record(NamedTuple):
         return int(self.id.rsplit("/", 1)[1])
 
 
-class Order(NamedTuple):
+class StartOrder(NamedTuple):
     """What to run. `env` is complete: nothing is inherited. `dropped`: capabilities by number."""
 
     id: str
@@ -97,7 +97,7 @@ class Records:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def save(self, record: Record) -> None:
+    def save(self, record: ContainerRecord) -> None:
         """Replace the file of this container; raises OSError."""
         path = self._path(record.id)
         temporary = path.with_suffix(".new")
@@ -107,12 +107,12 @@ class Records:
     def forget(self, container: str) -> None:
         self._path(container).unlink(missing_ok=True)
 
-    def load(self) -> list[Record]:
+    def load(self) -> list[ContainerRecord]:
         """All records; a file that cannot be read is removed (it was never complete)."""
         found = []
         for path in sorted(self._directory.glob("*.json")):
             try:
-                found.append(Record(**json.loads(path.read_text())))
+                found.append(ContainerRecord(**json.loads(path.read_text())))
             except (OSError, ValueError, TypeError):
                 path.unlink(missing_ok=True)
         return found
@@ -121,17 +121,17 @@ class Records:
         return self._directory / f"{container.replace('/', '.')}.json"
 
 
-def root(record: Record) -> Path:
+def root(record: ContainerRecord) -> Path:
     """The directory under which it finds its mounts, `DIRECTORY/root`."""
     return Path(record.directory) / "root"
 
 
-def log_path(record: Record) -> Path:
+def log_path(record: ContainerRecord) -> Path:
     """The container's log, `DIRECTORY/NUMBER.log`."""
     return Path(record.directory) / f"{record.number}.log"
 
 
-def lost(record: Record, now: float) -> Record:
+def lost(record: ContainerRecord, now: float) -> ContainerRecord:
     """What is to be taken for true of a container that no shim knows any more."""
     return record._replace(
         exit_code=UNKNOWN,
@@ -153,7 +153,7 @@ class Container:
     come, until `record.exit_code` is set.
     """
 
-    def __init__(self, record: Record, *, now: clock.Clock, adopted: bool = False) -> None:
+    def __init__(self, record: ContainerRecord, *, now: clock.Clock, adopted: bool = False) -> None:
         self.record = record
         self._now = now
         self._adopted = adopted
@@ -187,7 +187,7 @@ class Container:
         """Its first process, None once that has ended."""
         return self._root
 
-    def start(self, order: Order) -> None:
+    def start(self, order: StartOrder) -> None:
         """Execute the program; a failure ends the container with `START_ERROR` and its reason."""
         try:
             pid = self._execute(order)
@@ -204,7 +204,7 @@ class Container:
             started_at=self._now.wall(),
         )
 
-    def _execute(self, order: Order) -> int:
+    def _execute(self, order: StartOrder) -> int:
         Path(order.directory).mkdir(mode=0o700, parents=True, exist_ok=True)
         ends = self._stdio.open(stdin=order.stdin, once=order.stdin_once, tty=order.tty)
         env = {"TERM": TERM, **order.env} if order.tty else order.env

@@ -1,7 +1,7 @@
 """The kubelet's paths `/exec`, `/attach` and `/portForward`, whose responses are streams.
 
-Used by `kubelet.App`, which has asked who the client is and what they may. The texts of refusals
-are the kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
+Used by `kubelet.KubeletApp`, which has asked who the client is and what they may. The texts of
+refusals are the kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
 """
 
 import logging
@@ -30,18 +30,18 @@ _ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STD
 """Words of the query and the streams that they ask for."""
 
 
-class Found(NamedTuple):
+class FoundContainer(NamedTuple):
     """A container that runs; `address`: where ports of its Pod are reached."""
 
-    record: container.Record
+    record: container.ContainerRecord
     address: str
 
 
-Find = Callable[[str, str, str], Found | asgi.Refusal]
+Find = Callable[[str, str, str], FoundContainer | asgi.Refusal]
 """(namespace, pod, container) → its newest start; without a container any of the Pod's."""
 
 
-class Paths:
+class ExecPaths:
     """All sessions of a node; `shim` is its socket. `stop` it before the listener."""
 
     def __init__(self, find: Find, *, shim: Path) -> None:
@@ -64,7 +64,10 @@ class Paths:
 
     def _begin(self, asked: "_Asked") -> asgi.Refusal | None:
         found = self._find(asked.namespace, asked.pod, asked.container)
-        if isinstance(found, Found) and asked.uid not in ("", found.record.id.split("/")[0]):
+        if isinstance(found, FoundContainer) and asked.uid not in (
+            "",
+            found.record.id.split("/")[0],
+        ):
             found = asgi.Refusal(404, "pod not found")
         if isinstance(found, asgi.Refusal):
             return found
@@ -83,7 +86,7 @@ class Paths:
             connection = _connect(asked.hijack, agreed, forwards.take)
             self._background.start("port forward", _forward(forwards, connection))
         else:
-            gathering = execs.Streams(asked.wanted(agreed.version), as_json=agreed.has_status)
+            gathering = execs.ExecStreams(asked.wanted(agreed.version), as_json=agreed.has_status)
             connection = _connect(asked.hijack, agreed, gathering.take)
             session = self._command(asked, gathering, connection, container=found.record.id)
             self._background.start(asked.what, session)
@@ -92,7 +95,7 @@ class Paths:
     async def _command(
         self,
         asked: "_Asked",
-        gathering: execs.Streams,
+        gathering: execs.ExecStreams,
         connection: streams_io.Connection,
         *,
         container: str,
@@ -102,7 +105,7 @@ class Paths:
             opened = await gathering.all(connection)
             if opened is None:
                 return
-            session = execs.Session(connection=connection, streams=opened, tty=asked.tty)
+            session = execs.ExecSession(connection=connection, streams=opened, tty=asked.tty)
             if asked.what == "attach":
                 status = await execs.attach(session, shim=self._shim, container=container)
             else:
@@ -126,7 +129,9 @@ async def _forward(forwards: port_forwards.Forwards, connection: streams_io.Conn
 
 
 def _connect(
-    hijack: asgi.Hijack, agreed: upgrades.Agreed, take: Callable[[streams_io.Stream], bool]
+    hijack: asgi.Hijack,
+    agreed: upgrades.UpgradeAgreement,
+    take: Callable[[streams_io.Stream], bool],
 ) -> streams_io.Connection:
     """Take the connection from HTTP, respond, and begin."""
     taken = hijack()

@@ -28,7 +28,7 @@ DESCRIPTORS = 3
 _RECEIVE = 64 * 1024
 
 
-class Guest:
+class ExecConnection:
     """A connection to the shim that has not said yet what it wants, or that has asked for exec."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -86,10 +86,10 @@ class Execs:
     """The processes that guests have asked for."""
 
     def __init__(self) -> None:
-        self._running: dict[int, Guest] = {}
+        self._running: dict[int, ExecConnection] = {}
 
     def start(
-        self, guest: Guest, request: dict[str, Any], held: containers.Container | None
+        self, guest: ExecConnection, request: dict[str, Any], held: containers.Container | None
     ) -> bool:
         """Run what the guest asks for in this container; False: nothing to wait for."""
         descriptors = guest.take_descriptors()
@@ -114,15 +114,15 @@ class Execs:
         guest.say({"n": request["n"], "pid": guest.pid})
         return True
 
-    def exited(self, pid: int, status: int) -> Guest | None:
-        """A child has been waited for: notify the guest that asked for it, and return that."""
+    def exited(self, pid: int, status: int) -> ExecConnection | None:
+        """A child has been waited for: the guest that asked for it, who has been told."""
         guest = self._running.pop(pid, None)
         if guest is not None:
             code = os.waitstatus_to_exitcode(status)
             guest.say({"event": "ended", "code": code if code >= 0 else 128 - code})
         return guest
 
-    def left(self, guest: Guest) -> None:
+    def left(self, guest: ExecConnection) -> None:
         """The guest is gone: hang up."""
         if self._running.pop(guest.pid, None) is not None:
             with contextlib.suppress(ProcessLookupError):

@@ -32,7 +32,7 @@ CREATION_S = 30.0
 _MAX_RESIZE = 1024
 
 
-class Streams:
+class ExecStreams:
     """The streams of one session, by kind, as the client opens them.
 
     `as_json`: the error stream carries a Status, not a text.
@@ -123,7 +123,7 @@ def _null() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class ExecSession:
     """A client whose streams are all there."""
 
     connection: streams_io.Connection
@@ -132,7 +132,7 @@ class Session:
 
 
 async def execute(
-    session: Session, *, shim: Path, command: exec_link.Command
+    session: ExecSession, *, shim: Path, command: exec_link.Command
 ) -> meta.JsonObject | None:
     """Run a command; the Status of its end, None if the client did not wait for it."""
     own = ends(session.streams, tty=session.tty)
@@ -154,7 +154,7 @@ async def execute(
         own.close()
 
 
-async def attach(session: Session, *, shim: Path, container: str) -> meta.JsonObject | None:
+async def attach(session: ExecSession, *, shim: Path, container: str) -> meta.JsonObject | None:
     """Join a container that runs until it ends; the Status, None if the client left before."""
     pipes = ends((streams.STDOUT, streams.STDERR), tty=False)
     try:
@@ -176,7 +176,7 @@ async def attach(session: Session, *, shim: Path, container: str) -> meta.JsonOb
         pipes.close()
 
 
-async def _while_there(session: Session, work: Coroutine[Any, Any, T]) -> T | None:
+async def _while_there(session: ExecSession, work: Coroutine[Any, Any, T]) -> T | None:
     """What `work` gives; None, and its end, if the client leaves before. Not for TimeoutErrors."""
     background = coroutines.BackgroundWork("exec")
 
@@ -195,7 +195,7 @@ async def _while_there(session: Session, work: Coroutine[Any, Any, T]) -> T | No
 
 
 async def _carry(
-    session: Session, *, own: Ends, end: Coroutine[Any, Any, meta.JsonObject]
+    session: ExecSession, *, own: Ends, end: Coroutine[Any, Any, meta.JsonObject]
 ) -> meta.JsonObject | None:
     """Copy all ways until everything has ended or the client is gone."""
     found, background = session.streams, coroutines.BackgroundWork("exec")

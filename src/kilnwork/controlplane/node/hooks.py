@@ -11,7 +11,7 @@ from typing import NamedTuple
 import aiohttp
 
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import errors, pods, probing
+from kilnwork.controlplane.node import errors, pods, probes
 
 POST_START_S = 600.0
 """The longest that a postStart may take; the kubelet sets no limit."""
@@ -23,16 +23,18 @@ LEAST_S = 2.0
 class Hooks(NamedTuple):
     """How hooks are run. Each gives why it failed, empty if it did not."""
 
-    run_inside: probing.RunInside
-    probers: probing.Probers
+    run_inside: probes.RunInside
+    probers: probes.Probers
 
-    async def post_start(self, container: pods.Container, record: containers.Record) -> str:
+    async def post_start(
+        self, container: pods.Container, record: containers.ContainerRecord
+    ) -> str:
         """Run the postStart of a container that has just started."""
         hook = container.lifecycle.post_start if container.lifecycle is not None else None
         return await self._run(hook, container, record, limit_s=POST_START_S)
 
     async def pre_stop(
-        self, container: pods.Container, record: containers.Record, *, grace_s: float
+        self, container: pods.Container, record: containers.ContainerRecord, *, grace_s: float
     ) -> str:
         """Run the preStop of a container that is to end."""
         hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
@@ -42,7 +44,7 @@ class Hooks(NamedTuple):
         self,
         handler: pods.Handler | None,
         container: pods.Container,
-        record: containers.Record,
+        record: containers.ContainerRecord,
         *,
         limit_s: float,
     ) -> str:
@@ -63,7 +65,9 @@ class Hooks(NamedTuple):
             return str(error) or type(error).__name__
         return ""
 
-    async def _command(self, argv: Sequence[str], record: containers.Record, limit_s: float) -> str:
+    async def _command(
+        self, argv: Sequence[str], record: containers.ContainerRecord, limit_s: float
+    ) -> str:
         code, output = await self.run_inside(record.id, argv, limit_s)
         if code == 0:
             return ""

@@ -29,7 +29,7 @@ FindLog = Callable[[str, str, str, bool], Log | asgi.Refusal]
 """(namespace, pod, container, previous) → its log."""
 
 
-class App:
+class KubeletApp:
     """The paths. `find_log` is asked for every request."""
 
     def __init__(
@@ -37,7 +37,7 @@ class App:
         find_log: FindLog,
         *,
         allowed: access.Access,
-        streaming: exec_paths.Paths | None = None,
+        streaming: exec_paths.ExecPaths | None = None,
         now: clock.Clock,
     ) -> None:
         self._find_log = find_log
@@ -106,14 +106,14 @@ def truth(text: str | None) -> bool:
     return text is not None and text.lower() not in ("0", "false")
 
 
-def read_options(query: dict[str, str], *, now: float) -> log_reader.Options:
+def read_options(query: dict[str, str], *, now: float) -> log_reader.LogOptions:
     """The options in a query; raises ValueError, whose text names the field."""
     since: float | None = None
     if "sinceSeconds" in query:
         since = max(0.0, now - min(_number(query, "sinceSeconds", least=1), 1 << 53))
     if "sinceTime" in query:
         since = clock.parse_rfc3339(query["sinceTime"])
-    return log_reader.Options(
+    return log_reader.LogOptions(
         follow=truth(query.get("follow")),
         tail_lines=_number(query, "tailLines", least=0) if "tailLines" in query else None,
         since=None if since is None else clock.rfc3339_micro(since),
@@ -140,11 +140,11 @@ class Certificates(NamedTuple):
     ca: Path
 
 
-class Server:
+class KubeletServer:
     """Serves an app over TLS on a port of `address` (0: a free one), in the running event loop."""
 
     def __init__(
-        self, app: App, *, address: str, certificates: Certificates, port: int = 0
+        self, app: KubeletApp, *, address: str, certificates: Certificates, port: int = 0
     ) -> None:
         self._app = app
         self._certificates = certificates

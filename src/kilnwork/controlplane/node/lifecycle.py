@@ -1,7 +1,7 @@
 """What to do next about one Pod: pure decisions from its object and what is known of it here.
 
-Used by the reconciler, which carries them out and asks again whenever something changed. A `View`
-is all that the node remembers of a container. Not the status: that is `statuses`.
+Used by the reconciler, which carries them out and asks again whenever something changed. A
+`ContainerView` is all that the node remembers of a container. Not the status: that is `statuses`.
 
 The order of containers is the kubelet's (k8s.io/kubernetes pkg/kubelet/kuberuntime,
 computePodActions and computeInitContainerActions; sidecars: KEP-753).
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import pods, recipe
+from kilnwork.controlplane.node import container_plan, pods
 from kilnwork.kit import backoff, clock
 
 RESTARTS = backoff.Backoff(base_s=1.0, max_s=60.0)
@@ -33,7 +33,7 @@ MAX_EPHEMERAL_STARTS = 8
 DEADLINE = "DeadlineExceeded"
 
 
-class View(NamedTuple):
+class ContainerView(NamedTuple):
     """What the node knows of one container.
 
     `last` is the newest start, `before` the one before it. `row` counts ends in a row, `start_at`
@@ -43,8 +43,8 @@ class View(NamedTuple):
     ended, so that it is restarted whatever its exit code.
     """
 
-    last: containers.Record | None = None
-    before: containers.Record | None = None
+    last: containers.ContainerRecord | None = None
+    before: containers.ContainerRecord | None = None
     row: int = 0
     start_at: float = 0.0
     reason: str = ""
@@ -60,10 +60,10 @@ class View(NamedTuple):
         return self.last is not None and self.last.exit_code is None
 
 
-Views = Mapping[str, View]
-"""By the container's name; one that is not there is as a new `View`."""
+Views = Mapping[str, ContainerView]
+"""By the container's name; one that is not there is as a new `ContainerView`."""
 
-UNKNOWN = View()
+UNKNOWN = ContainerView()
 
 
 class Refuse(NamedTuple):
@@ -119,7 +119,7 @@ def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
     grace_s = pod.grace_s if now.leaving_s is None else min(pod.grace_s, now.leaving_s)
     if now.leaving_s is not None or pod.final or failure(pod, now.wall):
         return list(_stops(pod, views, grace_s, rest_s=grace_s))
-    if refusal := recipe.refusal(pod):
+    if refusal := container_plan.refusal(pod):
         return [Refuse(refusal)]
     if over(pod, views):
         return list(_stops(pod, views, grace_s, rest_s=max(SIDECAR_GRACE_S, grace_s)))
@@ -212,7 +212,7 @@ def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
     return pod.grace_s
 
 
-def restarts(pod: pods.Pod, container: pods.Container, view: View) -> bool:
+def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
     """True if a container that has ended is started again."""
     if view.last is None or container.sidecar:
         return True
@@ -236,7 +236,7 @@ def over(pod: pods.Pod, views: Views) -> bool:
     return all(_ended_for_good(pod, c, _view(views, c.name)) for c in pod.spec.containers)
 
 
-def _ended_for_good(pod: pods.Pod, container: pods.Container, view: View) -> bool:
+def _ended_for_good(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
     ended = view.last is not None and not view.running
     return ended and not restarts(pod, container, view)
 
@@ -257,21 +257,21 @@ def deadline_left_s(pod: pods.Pod, wall: float) -> float | None:
     return clock.parse_rfc3339(str(start)) + limit_s - wall
 
 
-def _view(views: Views, name: str) -> View:
+def _view(views: Views, name: str) -> ContainerView:
     return views.get(name, UNKNOWN)
 
 
 # What has happened
 
 
-def ended(view: View, record: containers.Record, *, now: float) -> View:
+def ended(view: ContainerView, record: containers.ContainerRecord, *, now: float) -> ContainerView:
     """`view` after the end of its newest container: when the next start may be."""
     lasted = record.finished_at - record.started_at if record.started_at else 0.0
     row = 1 if lasted >= STEADY_S else view.row + 1
     return view._replace(last=record, row=row, start_at=now + RESTARTS.delay_s(row - 1))
 
 
-def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.Record | None:
+def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerRecord | None:
     """The newest start of a container that no shim remembers, from the Pod's status; None: none.
 
     What was running then is taken for lost, as by a kubelet that finds no container: it must not
@@ -280,7 +280,7 @@ def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.Record | None
     shown = pod.shown(name)
     state = shown.get("state") or {}
     number = int(shown.get("restartCount") or 0)
-    record = containers.Record(f"{pod.metadata.uid}/{name}/{number}", "")
+    record = containers.ContainerRecord(f"{pod.metadata.uid}/{name}/{number}", "")
     if terminated := state.get("terminated") or {}:
         return _recalled(record, terminated)
     if "running" in state:
@@ -290,7 +290,9 @@ def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.Record | None
     return None
 
 
-def _recalled(record: containers.Record, state: Mapping[str, Any]) -> containers.Record:
+def _recalled(
+    record: containers.ContainerRecord, state: Mapping[str, Any]
+) -> containers.ContainerRecord:
     return record._replace(
         started_at=_seconds(state.get("startedAt")),
         finished_at=_seconds(state.get("finishedAt")),

@@ -18,7 +18,7 @@ _CHUNK = 64 * 1024
 _LOOK_S = 0.1
 
 
-class Options(NamedTuple):
+class LogOptions(NamedTuple):
     """core/v1 PodLogOptions. `since` is in the form of the log's times; None means no limit."""
 
     follow: bool = False
@@ -31,7 +31,7 @@ class Options(NamedTuple):
 class Rendering:
     """Turns CRI lines into output; remembers what is left of a limit and of a cut line."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LogOptions) -> None:
         self._options = options
         self._left = options.limit_bytes
         self._rest = b""
@@ -64,7 +64,7 @@ class Rendering:
 
 
 async def read(
-    path: Path, options: Options, *, more: Callable[[], bool] = lambda: False
+    path: Path, options: LogOptions, *, more: Callable[[], bool] = lambda: False
 ) -> AsyncGenerator[bytes, None]:
     """The log at `path` in pieces; a log that is not there yet is empty.
 
@@ -135,7 +135,7 @@ def tail(path: Path, *, lines: int) -> bytes:
         return b""
     with file:
         seek_tail(file, lines)
-        return Rendering(Options()).feed(file.read())
+        return Rendering(LogOptions()).feed(file.read())
 
 
 def seek_tail(file: BufferedReader, count: int) -> int:

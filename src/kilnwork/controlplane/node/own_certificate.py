@@ -1,6 +1,6 @@
 """A serving certificate that the node signs itself, for API servers that do not check it.
 
-Used by `virtual`. As the kubelet's without `serverTLSBootstrap`: kube-apiserver checks the
+Used by `virtual_node`. As the kubelet's without `serverTLSBootstrap`: kube-apiserver checks the
 certificates of nodes only with --kubelet-certificate-authority. Kept on disk, so that a restart
 shows the same one.
 """

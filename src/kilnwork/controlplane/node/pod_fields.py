@@ -1,8 +1,9 @@
 """What every field of a Pod does on nodes of ours; see `api.field_effects`.
 
-Used by `recipe`, which refuses Pods and names ignored fields, and by `cluster`, which has the API
-server warn of them where it has such a node. A test walks the type of core/v1 PodSpec and fails for
-a field that has no row. What a kubelet does with a field is Kubernetes' own documentation.
+Used by `container_plan`, which refuses Pods and names ignored fields, and by `cluster`, which has
+the API server warn of them where it has such a node. A test walks the type of core/v1 PodSpec and
+fails for a field that has no row. What a kubelet does with a field is Kubernetes' own
+documentation.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
 """What a container may do: the part of its securityContext that a process can be given.
 
-`of` is pure and used by `recipe`; `apply` runs in the shim, in the child between fork and exec. The
-node switches no users: a container that asks for another one than the node's waits, as one does
-with a kubelet that would have to run it as root. Standard library only.
+`of` is pure and used by `container_plan`; `apply` runs in the shim, in the child between fork and
+exec. The node switches no users: a container that asks for another one than the node's waits, as
+one does with a kubelet that would have to run it as root. Standard library only.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ class Privileges(NamedTuple):
     dropped: tuple[int, ...] = ()
 
 
-class Refused(ValueError):
+class PrivilegeRefused(ValueError):
     """The container asks for what the user of the node does not allow; the text names the field."""
 
 
@@ -44,18 +44,18 @@ def of(
 ) -> Privileges:
     """The privileges of a container, from the securityContext of its Pod and its own.
 
-    `uid`, `gid`: of the node. `at`: path of the container in its Pod. Raises `Refused`.
+    `uid`, `gid`: of the node. `at`: path of the container in its Pod. Raises `PrivilegeRefused`.
     """
     for field, what, ours in (("runAsUser", "user", uid), ("runAsGroup", "group", gid)):
         path, wanted = _effective(pod, container, field, at=at)
         if wanted is not None and wanted != ours:
-            raise Refused(
+            raise PrivilegeRefused(
                 f"{path}: {wanted} is not the {what} of this node, whose processes all run as "
                 f"{ours}; leave it out, or run the node as {wanted}"
             )
     path, non_root = _effective(pod, container, "runAsNonRoot", at=at)
     if non_root and uid == 0:
-        raise Refused(
+        raise PrivilegeRefused(
             f"{path}: container has runAsNonRoot, and this node runs as root; "
             "run the node as another user"
         )

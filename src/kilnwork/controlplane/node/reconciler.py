@@ -1,8 +1,8 @@
 """Makes the processes of each Pod as its object says, and its status as the processes are.
 
-The shell round `lifecycle` (what to do), `preparing` (how to start) and `statuses` (what to write):
-it reads the cache, asks the shim and patches. Called with a key by a `kube.controller`; repeatable
-at any time. `local` puts it together.
+The shell round `lifecycle` (what to do), `container_files` (how to start) and `statuses` (what to
+write): it reads the cache, asks the shim and patches. Called with a key by a `kube.controller`;
+repeatable at any time. `local_node` puts it together.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from pathlib import Path
 
 from kilnwork.controlplane.node import (
     container,
+    container_files,
     cri_log,
     errors,
-    held,
     hooks,
     lifecycle,
+    pod_reports,
+    pod_state,
     pods,
-    preparing,
-    probing,
+    probes,
     shim_link,
-    telling,
     termination,
     volumes,
 )
@@ -40,15 +40,15 @@ _CREATING = "ContainerCreating"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class ReconcilerParts:
     """What the reconciler works with. `link` raises `ShimAway` while there is none."""
 
     cache: cache.Cache[pods.Pod]
     queue: queue.WorkQueue
-    link: Callable[[], shim_link.Link]
-    run_inside: probing.RunInside
-    preparer: preparing.Preparer
-    teller: telling.Teller
+    link: Callable[[], shim_link.ShimLink]
+    run_inside: probes.RunInside
+    preparer: container_files.FilePreparer
+    teller: pod_reports.PodReporter
     directory: Path
     links: Path
     now: clock.Clock
@@ -57,15 +57,15 @@ class Tools:
 class Reconciler:
     """All Pods of the node, by uid."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: ReconcilerParts) -> None:
         self._tools = tools
-        self._held: dict[str, held.Held] = {}
+        self._held: dict[str, pod_state.PodState] = {}
         self._keyed: dict[objects.Key, set[str]] = {}
         """Their uids by key: of a name there may be one that goes and one that comes."""
-        self._early: dict[str, container.Record] = {}
+        self._early: dict[str, container.ContainerRecord] = {}
         self._leaving_s: float | None = None
         self._background = coroutines.BackgroundWork("container hooks")
-        self._probers = probing.Probers(
+        self._probers = probes.Probers(
             tools.run_inside, self._on_probed, address=tools.teller.address, now=tools.now
         )
         self._hooks = hooks.Hooks(tools.run_inside, self._probers)
@@ -78,9 +78,9 @@ class Reconciler:
 
     # What is heard
 
-    def on_opened(self, known: list[container.Record]) -> None:
+    def on_opened(self, known: list[container.ContainerRecord]) -> None:
         """A shim was found or started: these are the containers it knows."""
-        by_name: dict[tuple[str, str], list[container.Record]] = {}
+        by_name: dict[tuple[str, str], list[container.ContainerRecord]] = {}
         for record in sorted(known, key=lambda r: r.number):
             by_name.setdefault(_name(record), []).append(record)
         for (uid, name), records in by_name.items():
@@ -94,7 +94,7 @@ class Reconciler:
                     lost = container.lost(view.last, self._tools.now.wall())
                     self._update(of, name, lost)
 
-    def on_ended(self, record: container.Record) -> None:
+    def on_ended(self, record: container.ContainerRecord) -> None:
         """The shim reports the end of a container."""
         uid, name = _name(record)
         of = self._held.get(uid)
@@ -116,11 +116,11 @@ class Reconciler:
 
     def _update(
         self,
-        of: held.Held,
+        of: pod_state.PodState,
         name: str,
-        record: container.Record,
+        record: container.ContainerRecord,
         *,
-        before: container.Record | None = None,
+        before: container.ContainerRecord | None = None,
     ) -> None:
         view = of.view(name)
         was_running = view.last is None or view.running
@@ -132,7 +132,7 @@ class Reconciler:
         of.views[name] = view
         self._tools.queue.add(of.key)
 
-    def _on_probed(self, record: container.Record, finding: probing.Finding) -> None:
+    def _on_probed(self, record: container.ContainerRecord, finding: probes.ProbeFinding) -> None:
         """A probe of a container has something to tell."""
         uid, name = _name(record)
         of = self._held.get(uid)
@@ -157,20 +157,20 @@ class Reconciler:
                 return
         self._tools.queue.add(of.key)
 
-    def _new(self, uid: str, key: objects.Key) -> held.Held:
-        made = held.Held(uid, key, self._directory(uid))
+    def _new(self, uid: str, key: objects.Key) -> pod_state.PodState:
+        made = pod_state.PodState(uid, key, self._directory(uid))
         self._held[uid] = made
         self._keyed.setdefault(key, set()).add(uid)
         return made
 
-    def _set_key(self, of: held.Held, key: objects.Key) -> None:
+    def _set_key(self, of: pod_state.PodState, key: objects.Key) -> None:
         """Its object is the one of that key."""
         if of.key != key:
             self._drop_key(of)
             of.key = key
             self._keyed.setdefault(key, set()).add(of.uid)
 
-    def _drop_key(self, of: held.Held) -> None:
+    def _drop_key(self, of: pod_state.PodState) -> None:
         uids = self._keyed[of.key]
         uids.discard(of.uid)
         if not uids:
@@ -185,7 +185,7 @@ class Reconciler:
 
     def container_log(
         self, key: objects.Key, name: str, *, previous: bool
-    ) -> tuple[container.Record | str, Callable[[], bool]] | None:
+    ) -> tuple[container.ContainerRecord | str, Callable[[], bool]] | None:
         """The start whose log is asked for, and whether it still runs; None for an unknown Pod.
 
         If there was no such start, a text instead: why the container waits, empty for `previous`.
@@ -244,7 +244,7 @@ class Reconciler:
             await self._tell.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
-    def _recall(self, pod: pods.Pod, of: held.Held) -> None:
+    def _recall(self, pod: pods.Pod, of: pod_state.PodState) -> None:
         """Take over what the status says of starts that no shim remembers and of probes, once."""
         if of.recalled:
             return
@@ -265,7 +265,7 @@ class Reconciler:
                 of.change(name, last=termination.with_message(pod, name, last))
 
     async def _carry_out(
-        self, decision: lifecycle.Decision, pod: pods.Pod, of: held.Held
+        self, decision: lifecycle.Decision, pod: pods.Pod, of: pod_state.PodState
     ) -> float | None:
         match decision:
             case lifecycle.Refuse(message):
@@ -285,7 +285,9 @@ class Reconciler:
                 pass
         return None
 
-    async def _start(self, pod: pods.Pod, of: held.Held, name: str, *, number: int) -> float | None:
+    async def _start(
+        self, pod: pods.Pod, of: pod_state.PodState, name: str, *, number: int
+    ) -> float | None:
         wanted = pod.container(name)
         assert wanted is not None  # noqa: S101 - decided from this very Pod
         try:
@@ -305,7 +307,7 @@ class Reconciler:
         record = termination.with_message(pod, name, self._early.pop(record.id, record))
         older, last = of.view(name).before, of.view(name).last
         row, start_at = of.view(name).row, of.view(name).start_at
-        of.views[name] = lifecycle.View(
+        of.views[name] = lifecycle.ContainerView(
             last=record,
             before=last,
             row=row,
@@ -326,13 +328,19 @@ class Reconciler:
             self._tell.warn(pod, "Failed", f"Error: {record.message}")
         return 0.0
 
-    def _wait(self, pod: pods.Pod, of: held.Held, name: str, error: errors.NotYet) -> float:
+    def _wait(
+        self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
+    ) -> float:
         self._tell.not_yet(pod, of, name, error)
         of.waits += 1
         return NOT_YET.delay_s(of.waits)
 
     async def _after_start(
-        self, pod: pods.Pod, of: held.Held, wanted: pods.Container, record: container.Record
+        self,
+        pod: pods.Pod,
+        of: pod_state.PodState,
+        wanted: pods.Container,
+        record: container.ContainerRecord,
     ) -> None:
         why = await self._hooks.post_start(wanted, record)
         if why:
@@ -347,8 +355,8 @@ class Reconciler:
     def _directory(self, uid: str) -> volumes.PodDirectory:
         return volumes.PodDirectory(self._tools.directory, uid, links=self._tools.links)
 
-    async def _tend(self, pod: pods.Pod, of: held.Held) -> float | None:
-        """Probe what runs; write files again that are due. When to look again."""
+    async def _tend(self, pod: pods.Pod, of: pod_state.PodState) -> float | None:
+        """Probe what runs; make files anew that are due. When to look again."""
         for wanted in pod.all_containers:
             view = of.view(wanted.name)
             if view.running and view.last is not None and view.stop_s is None:
@@ -361,11 +369,13 @@ class Reconciler:
                 await self._tools.preparer.fill(pod, of)
             except (errors.NodeError, kube_errors.KubeError, OSError) as error:
                 facts = {"pod_namespace": of.key[0], "pod": of.key[1], "error": str(error)}
-                log.warning("cannot update files of volumes", extra=facts)
-                of.renew_at = now + preparing.AGAIN_S
+                log.warning("files of volumes not made anew", extra=facts)
+                of.renew_at = now + container_files.AGAIN_S
         return (of.renew_at or now) - now
 
-    async def _stop(self, pod: pods.Pod, of: held.Held, name: str, *, grace_s: float) -> None:
+    async def _stop(
+        self, pod: pods.Pod, of: pod_state.PodState, name: str, *, grace_s: float
+    ) -> None:
         view, wanted = of.view(name), pod.container(name)
         if view.last is None:
             return
@@ -379,7 +389,12 @@ class Reconciler:
         self._background.start(f"preStop {view.last.id}", work)
 
     async def _after_hook(
-        self, pod: pods.Pod, wanted: pods.Container, record: container.Record, *, grace_s: float
+        self,
+        pod: pods.Pod,
+        wanted: pods.Container,
+        record: container.ContainerRecord,
+        *,
+        grace_s: float,
     ) -> None:
         began = self._tools.now.monotonic()
         why = await self._hooks.pre_stop(wanted, record, grace_s=grace_s)
@@ -389,7 +404,7 @@ class Reconciler:
         with contextlib.suppress(errors.ShimAway):  # its successor is asked by the next look
             await self._tools.link().stop(record.id, grace_s=left_s)
 
-    async def _end_orphan(self, of: held.Held) -> None:
+    async def _end_orphan(self, of: pod_state.PodState) -> None:
         """Its object is gone: end its containers, then forget everything about it."""
         for name, view in list(of.views.items()):
             least_s = lifecycle.UNSEEN_GRACE_S
@@ -405,14 +420,14 @@ class Reconciler:
             self._drop_key(of)
         await asyncio.to_thread(of.directory.remove)
 
-    async def _forget(self, record: container.Record) -> None:
+    async def _forget(self, record: container.ContainerRecord) -> None:
         await self._tools.link().forget(record.id)
         path = container.log_path(record)
         for log_path in (path, cri_log.previous(path)):
             log_path.unlink(missing_ok=True)
 
 
-def _name(record: container.Record) -> tuple[str, str]:
+def _name(record: container.ContainerRecord) -> tuple[str, str]:
     uid, name, _ = record.id.split("/")
     return uid, name
 

@@ -1,7 +1,7 @@
 """The node's own objects: a Node that says what this machine is, and a Lease that says it lives.
 
-Used by `local` and `virtual`. The Node's status is written at the start and every five minutes, the
-Lease (`node_lease`) every ten seconds, as the kubelet does.
+Used by `local_node` and `virtual_node`. The Node's status is written at the start and every five
+minutes, the Lease (`node_lease`) every ten seconds, as the kubelet does.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ to end what it has left. Used by the command.
 import asyncio
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.node import node_lease, registration, virtual
+from kilnwork.controlplane.node import node_lease, registration, virtual_node
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client, config
 from kilnwork.kube import errors as kube_errors
@@ -17,7 +17,11 @@ _LOOK_S = 0.5
 
 
 async def remove(
-    kube: config.Config, settings: virtual.Settings, *, say: virtual.Say, time: clock.Clock
+    kube: config.Config,
+    settings: virtual_node.VirtualNodeSettings,
+    *,
+    say: virtual_node.Say,
+    time: clock.Clock,
 ) -> None:
     """Return when the Node is gone. Raises KilnError."""
     async with client.Client(kube, user_agent="kiln-node", time=time) as asked:
@@ -32,7 +36,7 @@ async def remove(
             await asked.merge_patch(resource.NODES, settings.name, patch)
         gone = await _wait(asked, settings.name, say=say, time=time)
     if not gone:
-        node = virtual.VirtualNode(kube, settings._replace(seizes=True), time=time)
+        node = virtual_node.VirtualNode(kube, settings._replace(seizes=True), time=time)
         try:
             await node.start(say=say)
             await node.remove(say=say)
@@ -40,8 +44,10 @@ async def remove(
             await node.stop()
 
 
-async def _wait(asked: client.Client, name: str, *, say: virtual.Say, time: clock.Clock) -> bool:
-    """True once the Node is gone, False when no process runs it."""
+async def _wait(
+    asked: client.Client, name: str, *, say: virtual_node.Say, time: clock.Clock
+) -> bool:
+    """True once the Node is gone, False when nobody runs it."""
     last, since = "", time.monotonic()
     while (mark := await _mark(asked, name)) is not None:
         if mark == registration.DRAINED:

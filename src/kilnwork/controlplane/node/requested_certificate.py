@@ -1,8 +1,9 @@
 """A serving certificate from the cluster: signer `kubernetes.io/kubelet-serving`, once approved.
 
-Used by `virtual` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until a user has
-approved the request (`kubectl certificate approve`), the certificate of `own_certificate` is shown.
-Only a node's own identity (`system:node:NAME`) may ask. A new one is asked for before it ends.
+Used by `virtual_node` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until somebody
+has approved the request (`kubectl certificate approve`), the certificate of `own_certificate` is
+shown. Only a node's own identity (`system:node:NAME`) may ask. A new one is asked for before it
+ends.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ _REQUESTS = resource.Resource(
 )
 
 
-class Refused(Exception):
+class CertificateRefused(Exception):
     """The request was denied or could not be signed."""
 
 
@@ -61,7 +62,7 @@ class Requester(NamedTuple):
         while True:
             try:
                 issued = await self._request()
-            except (errors.KubeError, Refused) as error:
+            except (errors.KubeError, CertificateRefused) as error:
                 facts = {"node": self.name, "error": str(error)}
                 log.warning("no serving certificate from the cluster", extra=facts)
                 await asyncio.sleep(AGAIN_S)
@@ -111,7 +112,9 @@ def _issued(request: meta.JsonObject) -> bytes:
     status = request.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition.get("type") in ("Denied", "Failed"):
-            raise Refused(f"{condition['type']}: {condition.get('message') or 'no reason given'}")
+            raise CertificateRefused(
+                f"{condition['type']}: {condition.get('message') or 'no reason given'}"
+            )
     return base64.b64decode(status.get("certificate") or "")
 
 

@@ -9,8 +9,8 @@ one that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim
 closed.
 
 Without a node for `patience` seconds it ends all containers and leaves. If it is killed itself, the
-next one adopts what it finds by pid and start time (`container.Record`). Containers receive their
-environment through the socket, never in a command line. Standard library only.
+next one adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
+receive their environment through the socket, never in a command line. Standard library only.
 
 A process that clears its environment *and* leaves its parent cannot be distinguished from others;
 it is ended together with the last container that can have started it.
@@ -96,7 +96,7 @@ class Shim:
                     self._talk()
                 elif isinstance(key.data, containers.Container):
                     self._pump(key.fd, key.data)
-                elif isinstance(key.data, exec_shim.Guest):
+                elif isinstance(key.data, exec_shim.ExecConnection):
                     self._hear(key.data)
             self._tick()
         self._flush()
@@ -136,11 +136,11 @@ class Shim:
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        guest = exec_shim.Guest(connection)
+        guest = exec_shim.ExecConnection(connection)
         self._selector.register(connection, selectors.EVENT_READ, guest)
 
-    def _hear(self, guest: exec_shim.Guest) -> None:
-        """Read a guest's first line, which says what it is; until then it may do nothing."""
+    def _hear(self, guest: exec_shim.ExecConnection) -> None:
+        """Whoever connects says first what they are; until then they are nobody."""
         if guest.connection.fileno() < 0:
             return  # its process has ended, which came in before this
         alive = guest.read()
@@ -163,7 +163,7 @@ class Shim:
         elif start is None or not start(guest, request, held):
             self._part(guest)
 
-    def _take_over(self, guest: exec_shim.Guest, said: tuple[bytes, bytes]) -> None:
+    def _take_over(self, guest: exec_shim.ExecConnection, said: tuple[bytes, bytes]) -> None:
         """The newest node counts: an older connection is that of a server that is gone."""
         self._disconnect()
         for descriptor in guest.take_descriptors():
@@ -174,7 +174,7 @@ class Shim:
         self._ask(line)
         self._flush()
 
-    def _part(self, guest: exec_shim.Guest) -> None:
+    def _part(self, guest: exec_shim.ExecConnection) -> None:
         self._selector.unregister(guest.connection)
         guest.close()
 
@@ -224,14 +224,16 @@ class Shim:
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a container. One that is known by its id is not run again."""
-        order = containers.Order(*(request[field] for field in containers.Order._fields))
+        order = containers.StartOrder(*(request[field] for field in containers.StartOrder._fields))
         if not containers.valid_id(order.id):
             raise ValueError("not a container id")
         held = self._held.get(order.id)
         if held is None:
             if self._leaving:
                 raise ValueError("the shim is leaving")
-            record = containers.Record(order.id, order.directory, boot=containers.boot_id())
+            record = containers.ContainerRecord(
+                order.id, order.directory, boot=containers.boot_id()
+            )
             self._records.save(record)
             held = self._held[order.id] = containers.Container(record, now=self._now)
             held.start(order)

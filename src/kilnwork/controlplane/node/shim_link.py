@@ -22,14 +22,14 @@ _LOOK_S = 0.005
 _LINE = 64 * 1024 * 1024
 _REQUEST_S = 30.0
 
-OnEnded = Callable[[container.Record], None]
+OnEnded = Callable[[container.ContainerRecord], None]
 
 
-class Opened(NamedTuple):
+class OpenedLink(NamedTuple):
     """A fresh link, what the shim knew, and the shim's pid if we started it (then wait for it)."""
 
-    link: "Link"
-    known: list[container.Record]
+    link: "ShimLink"
+    known: list[container.ContainerRecord]
     pid: int | None
 
 
@@ -61,7 +61,7 @@ def reap(pid: int) -> bool:
         return True
 
 
-class Link:
+class ShimLink:
     """A connection to a running shim. `on_ended` is called with each container that ends."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -83,17 +83,17 @@ class Link:
         link._background.start("reader", link._read(on_ended))
         return link
 
-    async def hello(self) -> list[container.Record]:
+    async def hello(self) -> list[container.ContainerRecord]:
         """All containers it knows; raises `errors.WrongShim` if it speaks another protocol."""
-        reply = await self._ask("hello")
-        if reply["version"] != shim.PROTOCOL:
-            raise errors.WrongShim(f"the running shim speaks protocol {reply['version']}")
-        return [container.Record(**known) for known in reply["containers"]]
+        answer = await self._ask("hello")
+        if answer["version"] != shim.PROTOCOL:
+            raise errors.WrongShim(f"the running shim speaks protocol {answer['version']}")
+        return [container.ContainerRecord(**known) for known in answer["containers"]]
 
-    async def start(self, order: container.Order) -> container.Record:
+    async def start(self, order: container.StartOrder) -> container.ContainerRecord:
         """Run a container, or find it running; the record says if the program failed to start."""
-        reply = await self._ask("start", **order._asdict())
-        return container.Record(**reply["container"])
+        answer = await self._ask("start", **order._asdict())
+        return container.ContainerRecord(**answer["container"])
 
     async def stop(self, container_id: str, *, grace_s: float) -> None:
         """SIGTERM now, SIGKILL to all of it after the grace; its end is reported as any other."""
@@ -139,9 +139,9 @@ class Link:
             while line := await self._reader.readline():
                 message = json.loads(line)
                 if message.get("event") == "ended":
-                    on_ended(container.Record(**message["container"]))
-                elif (reply := self._waiting.get(message["n"])) and not reply.done():
-                    reply.set_result(message)
+                    on_ended(container.ContainerRecord(**message["container"]))
+                elif (answer := self._waiting.get(message["n"])) and not answer.done():
+                    answer.set_result(message)
         except OSError:
             pass
         finally:
@@ -153,7 +153,7 @@ class Link:
 
 async def open_or_launch(
     directory: Path, socket_path: Path, *, patience_s: float, on_ended: OnEnded
-) -> Opened:
+) -> OpenedLink:
     """A link to the shim of this directory, which is started if none runs; raises `ShimAway`.
 
     One that is just ending, or of another version, is waited for and replaced.
@@ -164,7 +164,7 @@ async def open_or_launch(
     while True:
         try:
             link, known = await _greet(socket_path, on_ended=on_ended)
-            return Opened(link, known, pid)
+            return OpenedLink(link, known, pid)
         except errors.ShimAway as error:
             if loop.time() > deadline:
                 raise errors.ShimAway(
@@ -175,8 +175,10 @@ async def open_or_launch(
         await asyncio.sleep(_LOOK_S)
 
 
-async def _greet(socket_path: Path, *, on_ended: OnEnded) -> tuple[Link, list[container.Record]]:
-    link = await Link.open(socket_path, on_ended=on_ended)
+async def _greet(
+    socket_path: Path, *, on_ended: OnEnded
+) -> tuple[ShimLink, list[container.ContainerRecord]]:
+    link = await ShimLink.open(socket_path, on_ended=on_ended)
     try:
         return link, await link.hello()
     except errors.WrongShim:

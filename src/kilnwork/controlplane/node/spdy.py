@@ -123,7 +123,7 @@ class HeadersFrame(NamedTuple):
 Frame = SynStream | SynReply | RstStream | Data | Ping | GoAway | HeadersFrame
 
 
-class Reader:
+class FrameReader:
     """Frames of one direction from its bytes."""
 
     def __init__(self) -> None:
@@ -229,7 +229,7 @@ def _stream_id(word: int) -> int:
     return word & _ID
 
 
-class Writer:
+class FrameWriter:
     """Bytes of one direction from its frames. To be sent in the order they were made."""
 
     def __init__(self) -> None:

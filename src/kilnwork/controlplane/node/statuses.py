@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kilnwork.api import field_effects
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import lifecycle, pods, recipe
+from kilnwork.controlplane.node import container_plan, lifecycle, pods
 from kilnwork.kit import clock
 
 _ENDED = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
@@ -29,7 +29,7 @@ UNSUPPORTED = "UnsupportedPod"
 """Reason of a Pod that this node can never run."""
 
 
-class Facts(NamedTuple):
+class PodFacts(NamedTuple):
     """What is known besides the containers. `wall`: now. `written`: the status that was written
     last, where known: times of transitions and the start are kept from there, else from the object.
     `leaving`: the node ends all containers, because it goes down itself.
@@ -46,7 +46,7 @@ def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
     return {"phase": "Failed", "reason": UNSUPPORTED, "message": message}
 
 
-def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any]:
+def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, Any]:
     """The whole status that the node writes."""
     before = pod.status if facts.written is None else facts.written
     phase = _phase(pod, views)
@@ -83,7 +83,7 @@ def _any_running(views: lifecycle.Views) -> bool:
     return any(view.running for view in views.values())
 
 
-def _view(views: lifecycle.Views, name: str) -> lifecycle.View:
+def _view(views: lifecycle.Views, name: str) -> lifecycle.ContainerView:
     return views.get(name, lifecycle.UNKNOWN)
 
 
@@ -108,7 +108,7 @@ def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
     return "Running" if begun else "Pending"
 
 
-def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.View) -> int | None:
+def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> int | None:
     """The exit code with which a container has ended for good, None while it has not."""
     if view.last is None or view.running:
         return None
@@ -132,7 +132,7 @@ def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
     return True
 
 
-def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.View) -> bool:
+def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> bool:
     """As a container's `ready`: it runs and its probes say so, or it was an init container and
     has succeeded.
     """
@@ -184,7 +184,7 @@ def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
 
 def ignored_message(pod: pods.Pod) -> str:
     """Fields of the Pod that have no effect on this node, and why; empty when there are none."""
-    return sentences(recipe.ignored(pod))
+    return sentences(container_plan.ignored(pod))
 
 
 def sentences(ignored: Sequence[field_effects.Finding]) -> str:
@@ -294,7 +294,7 @@ def ephemeral_patch(
 
 
 def _ephemeral_status(
-    pod: pods.Pod, container: pods.EphemeralContainer, view: lifecycle.View
+    pod: pods.Pod, container: pods.EphemeralContainer, view: lifecycle.ContainerView
 ) -> dict[str, Any]:
     last = view.last
     state: dict[str, Any] = {
@@ -337,7 +337,7 @@ def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> 
     return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
 
 
-def _terminated(record: containers.Record) -> dict[str, Any]:
+def _terminated(record: containers.ContainerRecord) -> dict[str, Any]:
     reason = record.reason or ("Completed" if record.exit_code == 0 else "Error")
     result: dict[str, Any] = {
         "exitCode": record.exit_code,

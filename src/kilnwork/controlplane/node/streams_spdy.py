@@ -23,12 +23,12 @@ class _State:
     receiving: bool = True
 
 
-class Session:
+class SpdySession:
     """All streams of a connection."""
 
     def __init__(self) -> None:
-        self._reader = spdy.Reader()
-        self._writer = spdy.Writer()
+        self._reader = spdy.FrameReader()
+        self._writer = spdy.FrameWriter()
         self._open: dict[int, _State] = {}
         self._newest = 0
         self._out = bytearray()

@@ -138,7 +138,7 @@ class Channels:
         return self._messages.take()
 
 
-class Tunnel(streams_spdy.Session):
+class Tunnel(streams_spdy.SpdySession):
     """An SPDY connection whose bytes travel in binary messages."""
 
     def __init__(self) -> None:

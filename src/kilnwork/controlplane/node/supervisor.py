@@ -1,7 +1,7 @@
 """Keeps a shim running and a link to it open, whatever happens to either.
 
-Used by `local`. When the shim dies, the next one is started at once; it adopts what runs. The owner
-hears of both through `on_opened`, with everything the shim knows, before any `on_ended`.
+Used by `local_node`. When the shim dies, the next one is started at once; it adopts what runs. The
+owner hears of both through `on_opened`, with everything the shim knows, before any `on_ended`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from kilnwork.kit import coroutines, locks, processes
 
 log = logging.getLogger(__name__)
 
-OnOpened = Callable[[list[container.Record]], None]
+OnOpened = Callable[[list[container.ContainerRecord]], None]
 
 _AGAIN_S = 1.0
 _LEFT_S = 5.0
@@ -42,13 +42,13 @@ class Supervisor:
         self._on_opened = on_opened
         self._patience_s = patience_s
         self._background = coroutines.BackgroundWork("shim supervisor")
-        self._link: shim_link.Link | None = None
+        self._link: shim_link.ShimLink | None = None
         self._pids: set[int] = set()
         self._shim: processes.ProcessId | None = None
         """The shim if this process started it: one left by a former server is no child of ours."""
 
     @property
-    def link(self) -> shim_link.Link:
+    def link(self) -> shim_link.ShimLink:
         """The open link; raises `ShimAway` while there is none."""
         if self._link is None or self._link.closed.is_set():
             raise errors.ShimAway

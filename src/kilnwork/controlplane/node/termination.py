@@ -1,7 +1,7 @@
 """The message with which a container ended, as its terminationMessagePolicy asks.
 
-Used by `preparing`, which has the file for it made, and by `reconciler`. The file is where the
-container says, below its root; with `FallbackToLogsOnError` the end of the log takes its place
+Used by `container_files`, which has the file for it made, and by `reconciler`. The file is where
+the container says, below its root; with `FallbackToLogsOnError` the end of the log takes its place
 (k8s.io/kubernetes pkg/kubelet/kuberuntime, getTerminationMessage).
 """
 
@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import log_reader, pods, sources
+from kilnwork.controlplane.node import log_reader, pods, volume_sources
 
 MAX_LINES = 80
 MAX_LOG_BYTES = 2048
@@ -32,7 +32,9 @@ def make_file(root: Path, of: pods.Container) -> None:
     path.touch(mode=0o666)
 
 
-def with_message(pod: pods.Pod | None, name: str, record: containers.Record) -> containers.Record:
+def with_message(
+    pod: pods.Pod | None, name: str, record: containers.ContainerRecord
+) -> containers.ContainerRecord:
     """The record of a container that has ended, with what it has left as its message: also of one
     whose end nothing has seen."""
     wanted = pod.container(name) if pod is not None else None
@@ -48,7 +50,7 @@ def with_message(pod: pods.Pod | None, name: str, record: containers.Record) -> 
 
 def _path(root: Path, of: pods.Container) -> Path:
     path = str(of.termination_message_path or DEFAULT_PATH)
-    return root / sources.inside(path.lstrip("/"))
+    return root / volume_sources.inside(path.lstrip("/"))
 
 
 def _tail(path: Path) -> bytes:

@@ -31,8 +31,8 @@ CHANNELS = (streams.STDIN, streams.STDOUT, streams.STDERR, streams.ERROR, stream
 """Which stream has which number in WebSocket channels."""
 
 
-class Agreed(NamedTuple):
-    """`head` is the head of the response; `version` of the streams says how errors look."""
+class UpgradeAgreement(NamedTuple):
+    """`head` is the answer to send; `version` of the streams says how errors look."""
 
     head: bytes
     codec: streams.Codec
@@ -44,7 +44,9 @@ class Agreed(NamedTuple):
         return self.version.startswith(("v4.", "v5."))
 
 
-def remote_command(headers: asgi.Headers, wanted: Collection[str]) -> Agreed | asgi.Refusal:
+def remote_command(
+    headers: asgi.Headers, wanted: Collection[str]
+) -> UpgradeAgreement | asgi.Refusal:
     """For exec and attach; `wanted`: the streams that the query asks for, `error` among them."""
     asked = _Asked(headers)
     if asked.websocket:
@@ -53,7 +55,7 @@ def remote_command(headers: asgi.Headers, wanted: Collection[str]) -> Agreed | a
     return asked.spdy(_REMOTE_COMMAND)
 
 
-def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> Agreed | asgi.Refusal:
+def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreement | asgi.Refusal:
     """For port-forward; `ports`: those of the query, which only WebSocket channels need."""
     asked = _Asked(headers)
     if TUNNEL in asked.subprotocols:
@@ -87,7 +89,7 @@ class _Asked:
     def _all(self, name: str) -> list[str]:
         return self._headers.get(name, [])
 
-    def spdy(self, supported: Sequence[str]) -> Agreed | asgi.Refusal:
+    def spdy(self, supported: Sequence[str]) -> UpgradeAgreement | asgi.Refusal:
         """The first version of the client's that we know."""
         if not self._is_spdy:
             return asgi.Refusal(400, "Upgrade request required")
@@ -103,11 +105,11 @@ class _Asked:
             accepted = [(b"x-accepted-stream-protocol-versions", s.encode()) for s in supported]
             return asgi.Refusal(403, text, tuple(accepted))
         head = _head(SPDY, {"X-Stream-Protocol-Version": version})
-        return Agreed(head, streams_spdy.Session(), version)
+        return UpgradeAgreement(head, streams_spdy.SpdySession(), version)
 
     def channels(
         self, supported: Sequence[str], opened: Sequence[dict[str, str] | None]
-    ) -> Agreed | asgi.Refusal:
+    ) -> UpgradeAgreement | asgi.Refusal:
         """The first subprotocol of the client's that we know; none is the oldest."""
         chosen = next((s for s in self.subprotocols if s in supported), "")
         if self.subprotocols and not chosen:
@@ -118,7 +120,9 @@ class _Asked:
             return asgi.Refusal(403, text)
         return self.switch_websocket(streams_websocket.Channels(chosen, opened), chosen)
 
-    def switch_websocket(self, codec: streams.Codec, subprotocol: str) -> Agreed | asgi.Refusal:
+    def switch_websocket(
+        self, codec: streams.Codec, subprotocol: str
+    ) -> UpgradeAgreement | asgi.Refusal:
         """The server's part of the handshake (RFC 6455 §4.2)."""
         keys = self._all("sec-websocket-key")
         if len(keys) != 1 or self._all("sec-websocket-version") != ["13"]:
@@ -128,7 +132,7 @@ class _Asked:
         more = {"Sec-WebSocket-Accept": base64.b64encode(digest).decode()}
         if subprotocol:
             more["Sec-WebSocket-Protocol"] = subprotocol
-        return Agreed(_head("websocket", more), codec, subprotocol)
+        return UpgradeAgreement(_head("websocket", more), codec, subprotocol)
 
 
 def _head(protocol: str, more: dict[str, str]) -> bytes:

@@ -1,10 +1,10 @@
 """Volumes of a Pod on disk: directories, files of Secrets and ConfigMaps, and the links to them.
 
-Carries out a `recipe.Recipe` below `DIR/pods/UID` (mode 0700):
-`volumes/NAME` holds each volume, `account` the service account's files, `containers/NAME` the logs
-of a container and `containers/NAME/root` a link for each of its mounts. Files are replaced at once,
-so that a reader sees old or new. A container knows its `root` by a short link elsewhere: paths of
-Unix sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
+Carries out a `container_plan.ContainerPlan` below `DIR/pods/UID` (mode 0700): `volumes/NAME` holds
+each volume, `account_tokens` the service account's files, `containers/NAME` the logs of a container
+and `containers/NAME/root` a link for each of its mounts. Files are replaced at once, so that a
+reader sees old or new. A container knows its `root` by a short link elsewhere: paths of Unix
+sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from kilnwork.controlplane.node import errors, pods, recipe, sources
+from kilnwork.controlplane.node import container_plan, errors, pods, volume_sources
 from kilnwork.kit import paths
 
 _LINK_LENGTH = 12
@@ -45,7 +45,7 @@ class PodDirectory:
         digest = hashlib.sha256(os.fsencode(self.root(name))).hexdigest()
         return self._links / digest[:_LINK_LENGTH]
 
-    def link(self, name: str, links: Iterable[recipe.Link]) -> None:
+    def link(self, name: str, links: Iterable[container_plan.MountLink]) -> None:
         """Make the mounts of a container as they should be; repeatable.
 
         Raises `NotYet` or OSError.
@@ -57,14 +57,14 @@ class PodDirectory:
         for link in links:
             self._link(self.root(name) / link.path, link)
 
-    def fill(self, volumes: Iterable[sources.Volume]) -> None:
+    def fill(self, volumes: Iterable[volume_sources.Volume]) -> None:
         """Make the files of volumes as they should be; repeatable. Raises OSError."""
         for directory in (self.path, self._volumes):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in volumes:
             self._fill(volume)
 
-    def _directory_of(self, link: recipe.Link) -> Path:
+    def _directory_of(self, link: container_plan.MountLink) -> Path:
         if link.host:
             return Path(link.host)
         return self._volumes / link.volume if link.volume else self.account
@@ -84,7 +84,7 @@ class PodDirectory:
             self._links.rmdir()  # if it is empty; the start of a container creates it again
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _fill(self, volume: sources.Volume) -> None:
+    def _fill(self, volume: volume_sources.Volume) -> None:
         directory = self._volumes / volume.name
         directory.mkdir(mode=0o777, exist_ok=True)
         if volume.files is None:
@@ -99,7 +99,7 @@ class PodDirectory:
             paths.write_private(path, file.content)
             path.chmod(file.mode)
 
-    def _link(self, path: Path, link: recipe.Link) -> None:
+    def _link(self, path: Path, link: container_plan.MountLink) -> None:
         directory = self._directory_of(link)
         target = directory / link.sub if link.sub else directory
         if link.sub:

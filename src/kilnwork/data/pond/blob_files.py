@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import blobs, disks, ending, errors
+from kilnwork.data import blobs, closing, disk_checks, errors
 from kilnwork.kit import digests
 
 STAMP_NS = 1_000_000_000_000_000_000
@@ -179,9 +179,9 @@ class BlobFiles:
             directories, self._unsynced = self._unsynced, set()
         try:
             for directory in directories:
-                disks.sync_directory(directory)
+                disk_checks.sync_directory(directory)
             if directories:
-                disks.sync_directory(self.root / "blobs")
+                disk_checks.sync_directory(self.root / "blobs")
         except OSError:
             with self._lock:
                 self._unsynced |= directories
@@ -205,7 +205,7 @@ class BlobFiles:
             return size
 
 
-class Partial(ending.Closes):
+class Partial(closing.Closes):
     """Content that is on its way; whatever has come is kept when it is closed.
 
     `size`: bytes so far, which may be there from before. `facts`: what they are of, None for
@@ -251,7 +251,7 @@ class Partial(ending.Closes):
             view = view[os.write(self._file, view) :]
         self.size += len(piece)
         if self.size - self._flushed >= _FLUSH_BYTES:
-            disks.begin_sync(self._file, self._flushed, self.size - self._flushed)
+            disk_checks.begin_sync(self._file, self._flushed, self.size - self._flushed)
             self._flushed = self.size
 
     @property

@@ -1,7 +1,7 @@
 """Where content comes from: what a source and a peer must be able to do, and files of this machine.
 
-Used by `fetching` and `pinning`. HTTP is the agent's (`kilnwork.pond`). A *stamp* is a text that is
-another one when the content is another one: an ETag, or size and times of a file; "" when the
+Used by `blob_fetch` and `pinning`. HTTP is the agent's (`kilnwork.pond`). A *stamp* is a text that
+is another one when the content is another one: an ETag, or size and times of a file; "" when the
 origin has none. All raise `SourceMissing`, `SourceRefused`, `SourceChanged`, or
 `SourceUnreachable`, after which it may be tried again.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from kilnwork.data import ending, errors
+from kilnwork.data import closing, errors
 from kilnwork.data.pond import blob_files, globs, manifest
 from kilnwork.kit import digests, snapshot_paths
 
@@ -41,7 +41,7 @@ class Listed(NamedTuple):
     stamp: str
 
 
-class Content(ending.Closes):
+class Content(closing.Closes):
     """Content that is being read: bytes from `start` on. `total`: of all of it, None if unknown."""
 
     start: int

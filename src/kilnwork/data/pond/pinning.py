@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from kilnwork.data import blobs, errors
-from kilnwork.data.pond import fetching, manifest, origins, pin_journal, store
+from kilnwork.data.pond import blob_fetch, manifest, origins, pin_journal, store
 from kilnwork.kit import clock
 
 ROUNDS = 3
 """How often a source may change while it is pinned."""
 
-Read = Callable[[origins.Listed], tuple[fetching.Fetched, str]]
+Read = Callable[[origins.Listed], tuple[blob_fetch.Fetched, str]]
 
 
 class Map(Protocol):
@@ -27,7 +27,7 @@ class Map(Protocol):
 
     def __call__(
         self, read: Read, listed: Sequence[origins.Listed]
-    ) -> Iterable[tuple[origins.Listed, tuple[fetching.Fetched, str]]]: ...
+    ) -> Iterable[tuple[origins.Listed, tuple[blob_fetch.Fetched, str]]]: ...
 
 
 class Target(NamedTuple):
@@ -51,12 +51,13 @@ def pin(
     target: Target,
     *,
     run: Map,
-    progress: fetching.Progress,
+    progress: blob_fetch.Progress,
     time: clock.Clock,
 ) -> Pinned:
     """Return the snapshot, which is in the pond with all its blobs.
 
-    Raises SourceChanged and what `fetching.fetch_new` does; what was read until then is remembered.
+    Raises SourceChanged and what `blob_fetch.fetch_new` does; what was read until then is
+    remembered.
     """
     return _Pinning(kept, target, progress=progress, time=time).run(run)
 
@@ -67,7 +68,7 @@ class _Pinning:
         kept: store.PondStore,
         target: Target,
         *,
-        progress: fetching.Progress,
+        progress: blob_fetch.Progress,
         time: clock.Clock,
     ) -> None:
         self._store, self._source, self._selection = kept, target.source, target.selection
@@ -131,10 +132,10 @@ class _Pinning:
         self._held.add(digest)
         return self._store.blobs.has(digest, seen.size)
 
-    def _read(self, listed: origins.Listed) -> tuple[fetching.Fetched, str]:
+    def _read(self, listed: origins.Listed) -> tuple[blob_fetch.Fetched, str]:
         facts = msgspec.json.encode([self._key, listed.path, listed.stamp])
         name = f"new-{hashlib.sha256(facts).hexdigest()}"
-        return fetching.fetch_new(
+        return blob_fetch.fetch_new(
             self._store, name, listed, source=self._source, progress=self._progress
         )
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import blobs, disks, errors
+from kilnwork.data import blobs, disk_checks, errors
 from kilnwork.data.pond import blob_files, eviction, leases, manifest, trees
 from kilnwork.kit import clock, ids, locks, paths
 
@@ -347,7 +347,7 @@ class PondStore:
         """Bytes that may be used: the quota, or all that the disk has beside its reserve."""
         if self._limits.capacity is not None:
             return self._limits.capacity
-        return self.used + max(0, disks.usable_bytes(self.root))
+        return self.used + max(0, disk_checks.usable_bytes(self.root))
 
     @property
     def used(self) -> int:
@@ -404,9 +404,9 @@ class PondStore:
         if taken + size > capacity:
             raise self._full(size, capacity, taken)
         more = size - here.get(name, 0)
-        if more > 0 and disks.usable_bytes(self.root) < more:
+        if more > 0 and disk_checks.usable_bytes(self.root) < more:
             self._evict(more, but=name)
-            if disks.usable_bytes(self.root) < more:
+            if disk_checks.usable_bytes(self.root) < more:
                 raise self._full(size, None, taken)
 
     def _full(self, size: int, quota: int | None, taken: int) -> errors.PondFull:
@@ -417,7 +417,7 @@ class PondStore:
                 f"{need} of {quota:,} {taken:,} are taken by leased snapshots and what is on its "
                 "way: release leases, or raise spec.capacity"
             )
-        free = max(0, disks.usable_bytes(self.root))
+        free = max(0, disk_checks.usable_bytes(self.root))
         return errors.PondFull(
             f"{need} its disk has {free:,} beside its reserve, some of it perhaps for what is on "
             "its way: free some, or put the pond on another disk"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import disks
+from kilnwork.data import disk_checks
 from kilnwork.data.pond import blob_files, manifest
 from kilnwork.kit import paths
 
@@ -78,7 +78,7 @@ def make(
     else:
         _replace_tree(run, name, blobs=blobs, files=files, access=access)
     _close(run / name, access)
-    disks.sync_directory(run)
+    disk_checks.sync_directory(run)
     paths.write_private(_marker_path(run, name), msgspec.json.encode(wanted), durable=True)
     _marker_path(run, name).chmod(0o444)
     return wanted

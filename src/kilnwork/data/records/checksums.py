@@ -1,4 +1,5 @@
-"""The crc32 of one part after the other, and of two together from those of each. Used by `cutting`.
+"""The crc32 of one part after the other, and of two together from those of each. Used by
+`part_cutter`.
 
 As zlib's crc32_combine: appending n bytes multiplies by x to the power of 8 n, modulo the
 polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.
@@ -7,7 +8,7 @@ polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.
 import functools
 import zlib
 
-from kilnwork.data.records import rereading
+from kilnwork.data.records import rereader
 
 _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
@@ -39,7 +40,7 @@ class Sums:
 class SumsBehind(Sums):
     """The same, read from the file again in a thread: of what is added only the length counts."""
 
-    def __init__(self, thread: rereading.Thread, again: rereading.Rereader) -> None:
+    def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
         super().__init__()
         self._thread, self._again = thread, again
         self._load, self._bytes = [0], 0
@@ -48,7 +49,7 @@ class SumsBehind(Sums):
     def add(self, content: bytes | memoryview) -> None:
         self._load[-1] += len(content)
         self._bytes += len(content)
-        if self._bytes >= rereading.TOGETHER_BYTES:
+        if self._bytes >= rereader.TOGETHER_BYTES:
             self._send()
 
     def end(self) -> None:

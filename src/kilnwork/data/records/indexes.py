@@ -1,9 +1,9 @@
-"""Which index a format has. Used by `intake` and `stored`."""
+"""Which index a format has. Used by `intake` and `stored_index`."""
 
 from typing import Protocol
 
 from kilnwork.api import filejobs
-from kilnwork.data.records import checksums, cutting, line_index, row_index, rows
+from kilnwork.data.records import checksums, csv_rows, line_index, part_cutter, row_index
 
 
 class Index(Protocol):
@@ -27,7 +27,7 @@ def index_of(
 ) -> Index:
     """A new one. `start`: the byte of the file at which it is to begin. `sums`: what adds up
     the parts' checksums; None: as it goes. Raises `InputRefused`."""
-    cutter = cutting.Cutter(
+    cutter = part_cutter.Cutter(
         lines=spec.items_per_part,
         bytes_=spec.bytes_per_part,
         most=spec.max_parts,
@@ -36,6 +36,6 @@ def index_of(
     )
     most_bytes = spec.input.max_line_bytes
     if spec.input.format == filejobs.Format.CSV:
-        dialect = rows.Rows(spec.input.delimiter)
+        dialect = csv_rows.Rows(spec.input.delimiter)
         return row_index.RowIndex(cutter, dialect, most_bytes=most_bytes)
     return line_index.LineIndex(cutter, most_bytes=most_bytes)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import arrays, gzips, indexes, kinds, lines
+from kilnwork.data.records import foreign_formats, gzip_unpacker, indexes, json_arrays, lines
 
 _SLOW = (filejobs.Format.CSV, filejobs.Format.JSON)
 
@@ -26,18 +26,18 @@ class Intake:
         spec: filejobs.FileJobSpec,
         *,
         most_bytes: int | None = None,
-        unpacking: gzips.Limits = gzips.UNLIMITED,
+        unpacking: gzip_unpacker.Limits = gzip_unpacker.UNLIMITED,
     ) -> None:
         self._unpacking = unpacking
         self._spec = spec.input
         self._most_bytes = most_bytes
         self._head: bytes | None = b""
-        self._gzip: gzips.Unpacker | None = None
+        self._gzip: gzip_unpacker.Unpacker | None = None
         self._start: bytes | None = b""
         """The first bytes, unpacked, as long as they may be half a byte order mark."""
-        self._elements: arrays.Elements | None = None
+        self._elements: json_arrays.Elements | None = None
         if spec.input.format == filejobs.Format.JSON:
-            self._elements = arrays.Elements(most_bytes=spec.input.max_line_bytes)
+            self._elements = json_arrays.Elements(most_bytes=spec.input.max_line_bytes)
         self._index = indexes.index_of(spec)
         self._sha256 = hashlib.sha256()
         self._bytes = 0
@@ -55,7 +55,7 @@ class Intake:
         """
         if self._head is not None:
             data = self._head + data
-            if len(data) < kinds.HEAD_BYTES:
+            if len(data) < foreign_formats.HEAD_BYTES:
                 self._head = data
                 return
             self._begin(data)
@@ -96,16 +96,16 @@ class Intake:
         self._head = None
         gzip = self._spec.gzip
         if gzip is None:
-            gzip = head.startswith(kinds.GZIP)
-        elif gzip and head and not head.startswith(kinds.GZIP):
+            gzip = head.startswith(foreign_formats.GZIP)
+        elif gzip and head and not head.startswith(foreign_formats.GZIP):
             raise errors.InputRefused(
                 "the file is not compressed with gzip, though input.gzip is true: leave that out"
             )
-        found = kinds.foreign(head, gzip=True)
+        found = foreign_formats.foreign(head, gzip=True)
         if found is not None:
             raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
         if gzip and head:
-            self._gzip = gzips.Unpacker(self._unpacking)
+            self._gzip = gzip_unpacker.Unpacker(self._unpacking)
 
     def _unpacked(self, data: bytes) -> Iterator[bytes]:
         if self._start is not None:

@@ -5,13 +5,13 @@ Line ends are counted in whole blocks; only where a part ends is a line end look
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import cutting, lines
+from kilnwork.data.records import lines, part_cutter
 
 
 class LineIndex:
     """Give it a file block by block, then ask for its parts. `most_bytes`: of a line."""
 
-    def __init__(self, cutter: cutting.Cutter, *, most_bytes: int) -> None:
+    def __init__(self, cutter: part_cutter.Cutter, *, most_bytes: int) -> None:
         self.header: tuple[str, ...] | None = None
         """Lines have none; rows of CSV do."""
         self._cutter = cutter

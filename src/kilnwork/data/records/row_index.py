@@ -8,7 +8,7 @@ import bisect
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import cutting, held, line_index, lines, rows
+from kilnwork.data.records import byte_buffer, csv_rows, line_index, lines, part_cutter
 
 MAX_HEADER_BYTES = 256 << 10
 """Of the row that names the columns: with 10,000 parts that is 2.5 GiB of arguments."""
@@ -17,10 +17,12 @@ MAX_HEADER_BYTES = 256 << 10
 class RowIndex:
     """Give it a file block by block, then ask for its parts. `most_bytes`: of a row."""
 
-    def __init__(self, cutter: cutting.Cutter, dialect: rows.Rows, *, most_bytes: int) -> None:
+    def __init__(
+        self, cutter: part_cutter.Cutter, dialect: csv_rows.Rows, *, most_bytes: int
+    ) -> None:
         self._cutter, self._dialect, self._most_bytes = cutter, dialect, most_bytes
         self._lines = line_index.LineIndex(cutter, most_bytes=most_bytes)
-        self._held = held.Held()
+        self._held = byte_buffer.Held()
         self._needed = 0
         self.header: tuple[str, ...] | None = None
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from kilnwork.data import disks, errors
+from kilnwork.data import disk_checks, errors
 
 UNFINISHED = ".new-"
 _LOCK = ".lock"
@@ -112,7 +112,7 @@ def _make_directories(directory: Path, *, above: Path) -> None:
             _make_directories(directory.parent, above=above)
         _make_directories(directory, above=above)
         return
-    disks.sync_directory(directory.parent)
+    disk_checks.sync_directory(directory.parent)
 
 
 def link(source: Path, target: Path, *, above: Path) -> bool:
@@ -128,7 +128,7 @@ def link(source: Path, target: Path, *, above: Path) -> bool:
         except FileNotFoundError:
             source.stat()
             continue  # another process has removed the directory, which was empty
-        disks.sync_directory(target.parent)
+        disk_checks.sync_directory(target.parent)
         return True
     raise _removed(target.parent)
 

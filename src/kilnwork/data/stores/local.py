@@ -1,11 +1,11 @@
 """A store that is a directory on this machine: `file:///DIRECTORY`.
 
-Opened by `opening`. An object is a file of its key's path, mode 0600. It is written under a name of
-its own beside its place (`.new-…`, locked by its writer) and synced, then linked there if it is to
-be created, else renamed there; then the directory is synced. So a reader sees all of it or nothing,
-whichever process is killed when. Replacing and deleting happen under a lock of the directory
-(`.lock`, flock): comparing etags and replacing are one step for all processes. An etag is the
-file's time in nanoseconds, which we set so that it rises, and its size. Directories that become
+Opened by `store_urls`. An object is a file of its key's path, mode 0600. It is written under a name
+of its own beside its place (`.new-…`, locked by its writer) and synced, then linked there if it is
+to be created, else renamed there; then the directory is synced. So a reader sees all of it or
+nothing, whichever process is killed when. Replacing and deleting happen under a lock of the
+directory (`.lock`, flock): comparing etags and replacing are one step for all processes. An etag is
+the file's time in nanoseconds, which we set so that it rises, and its size. Directories that become
 empty are removed.
 """
 
@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib import parse
 
-from kilnwork.data import disks, ending, errors
-from kilnwork.data.stores import directories, filling, port
+from kilnwork.data import closing, disk_checks, errors
+from kilnwork.data.stores import directories, file_writing, port
 from kilnwork.kit import clock as clocks
 
 _PROBE = "_probe"
@@ -38,21 +38,21 @@ class LocalStore:
         self.url = "file://" + parse.quote(str(directory.absolute()))
         self.clock = clock or clocks.SystemClock()
 
-    def head(self, key: str) -> port.Facts:
+    def head(self, key: str) -> port.ObjectFacts:
         path = self.path(key)
-        with filling.explained(self.directory, key):
+        with file_writing.explained(self.directory, key):
             return _facts(key, _regular(path.stat()))
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> "LocalReading":
         """As `Store.read`."""
         path = self.path(key)
-        with filling.explained(self.directory, key):
+        with file_writing.explained(self.directory, key):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             return LocalReading(descriptor, key, directory=self.directory, start=start, end=end)
 
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
-    ) -> port.Facts:
+    ) -> port.ObjectFacts:
         # records of what is there may take the last room
         with LocalWriter(self, key, create=create, if_match=if_match, looks=False) as new:
             new.write(data)
@@ -61,9 +61,9 @@ class LocalStore:
     def writer(self, key: str, *, create: bool = False) -> "LocalWriter":
         return LocalWriter(self, key, create=create)
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.ObjectFacts]:
         base, slash, _ = port.check_prefix(prefix).rpartition("/")
-        with filling.explained(self.directory, prefix):
+        with file_writing.explained(self.directory, prefix):
             yield from _walk(self.directory / base, base + slash, prefix=prefix, after=after)
 
     def directories(self, prefix: str = "") -> Iterator[str]:
@@ -78,13 +78,13 @@ class LocalStore:
             by_directory[path.parent].append(path)
         for directory, paths in by_directory.items():
             with (
-                filling.explained(self.directory, str(directory)),
+                file_writing.explained(self.directory, str(directory)),
                 contextlib.suppress(FileNotFoundError),
             ):
                 with directories.locked(directory):
                     for path in paths:
                         path.unlink(missing_ok=True)
-                    disks.sync_directory(directory)
+                    disk_checks.sync_directory(directory)
                     gone = directories.remove_empty(directory)
                 if gone:
                     self._remove_parents(directory.parent)
@@ -97,7 +97,10 @@ class LocalStore:
         ):
             directory = Path(place)
             left = [directory / name for name in names if name.startswith(directories.UNFINISHED)]
-            with filling.explained(self.directory, place), contextlib.suppress(FileNotFoundError):
+            with (
+                file_writing.explained(self.directory, place),
+                contextlib.suppress(FileNotFoundError),
+            ):
                 # A writer that is killed may also leave a directory in which it has made nothing.
                 empty = directories.is_empty(directory) and directory.stat().st_mtime < before
                 gone = sum(_discard(path, before=before) for path in left)
@@ -143,7 +146,7 @@ class LocalStore:
             directory = directory.parent
 
 
-class LocalReading(ending.Closes):
+class LocalReading(closing.Closes):
     """A `port.LogRange`."""
 
     def __init__(
@@ -160,7 +163,7 @@ class LocalReading(ending.Closes):
     def __iter__(self) -> Iterator[bytes]:
         at = self.start
         while at < self.end:
-            with filling.explained(self._directory, self.facts.key):
+            with file_writing.explained(self._directory, self.facts.key):
                 piece = os.pread(self._descriptor, min(self.piece_bytes, self.end - at), at)
             if not piece:
                 raise errors.StoreRefused(
@@ -179,7 +182,7 @@ class LocalReading(ending.Closes):
         self.close()
 
 
-class LocalWriter(ending.Aborts):
+class LocalWriter(closing.Aborts):
     """A `port.Writer`."""
 
     def __init__(
@@ -197,11 +200,11 @@ class LocalWriter(ending.Aborts):
         self._create = create
         self._if_match = if_match
         self._target = store.path(key)
-        with filling.explained(store.directory, key):
+        with file_writing.explained(store.directory, key):
             self._new, self._descriptor = directories.open_new(
                 self._target.parent, above=store.directory
             )
-        self._filling = filling.Filling(store.directory, key, self._descriptor, looks=looks)
+        self._filling = file_writing.Filling(store.directory, key, self._descriptor, looks=looks)
 
     @property
     def bytes(self) -> int:
@@ -210,12 +213,12 @@ class LocalWriter(ending.Aborts):
     def write(self, piece: port.Data) -> None:
         self._filling.write(piece)
 
-    def commit(self) -> port.Facts:
-        with filling.explained(self._store.directory, self._key):
+    def commit(self) -> port.ObjectFacts:
+        with file_writing.explained(self._store.directory, self._key):
             os.fsync(self._descriptor)
             found = self._created() if self._create else self._replace()
             self.abort()
-            disks.sync_directory(self._target.parent)
+            disk_checks.sync_directory(self._target.parent)
             return _facts(self._key, found)
 
     def abort(self) -> None:
@@ -278,7 +281,7 @@ def _discard(path: Path, *, before: float) -> bool:
     return False
 
 
-def _walk(directory: Path, base: str, *, prefix: str, after: str) -> Iterator[port.Facts]:
+def _walk(directory: Path, base: str, *, prefix: str, after: str) -> Iterator[port.ObjectFacts]:
     for name in directories.names(directory):
         key = base + name
         if name.endswith("/"):
@@ -296,8 +299,8 @@ def _regular(found: os.stat_result) -> os.stat_result:
     return found
 
 
-def _facts(key: str, found: os.stat_result) -> port.Facts:
-    return port.Facts(key, found.st_size, _etag(found), found.st_mtime)
+def _facts(key: str, found: os.stat_result) -> port.ObjectFacts:
+    return port.ObjectFacts(key, found.st_size, _etag(found), found.st_mtime)
 
 
 def _etag(found: os.stat_result) -> str:

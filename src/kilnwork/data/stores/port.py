@@ -25,7 +25,7 @@ _BATCH = 1000
 """Objects deleted at once: S3's DeleteObjects takes no more."""
 
 
-class Facts(NamedTuple):
+class ObjectFacts(NamedTuple):
     """An object. `etag`: other than that of any other content this key ever had, without quotes.
     `modified`: when it was written, wall clock of the store, seconds."""
 
@@ -43,7 +43,7 @@ class Reading(contextlib.AbstractContextManager["Reading", None], Protocol):
     it, or use it in a `with` block. Raises StoreError rather than end early.
     """
 
-    facts: Facts
+    facts: ObjectFacts
     start: int
     end: int
 
@@ -75,7 +75,7 @@ class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
         """Append; `piece` may be used again afterwards. Raises `StoreFull`."""
         ...
 
-    def commit(self) -> Facts:
+    def commit(self) -> ObjectFacts:
         """The object is there now and stays. Raises `ObjectExists`, `StoreFull`."""
         ...
 
@@ -92,9 +92,9 @@ class Store(Protocol):
     """
 
     url: str
-    """Opens this store in another process (`opening.open`)."""
+    """Opens this store in another process (`store_urls.open`)."""
 
-    def head(self, key: str) -> Facts:
+    def head(self, key: str) -> ObjectFacts:
         """Raises `ObjectMissing`."""
         ...
 
@@ -105,7 +105,7 @@ class Store(Protocol):
 
     def put(
         self, key: str, data: Data, *, create: bool = False, if_match: str | None = None
-    ) -> Facts:
+    ) -> ObjectFacts:
         """Write a small object (up to a few MiB), all of it at once.
 
         `create`: only if there is none, else `ObjectExists`; of several at the same time one wins.
@@ -117,7 +117,7 @@ class Store(Protocol):
         """For an object of any size. `create`: as with `put`, decided at `commit`."""
         ...
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[Facts]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectFacts]:
         """Objects whose key begins with `prefix` and is greater than `after`, in ascending order of
         keys. Those written or deleted meanwhile may be among them or not."""
         ...

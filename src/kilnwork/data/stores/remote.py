@@ -1,7 +1,7 @@
 """The store of a manager that shares no directory with us: `kiln:NAMESPACE` or
 `kiln:NAMESPACE/JOB`.
 
-Opened by `opening`, in slots whose link goes over the network; `server.objects` is the other end
+Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other end
 and says what who may. Requests are repeated while the manager is away (`endpoints.client`); a
 create that had to be repeated is ours if the object that is there is what we sent. Objects that
 come in pieces wait in a temporary file until they are whole, so that sending them can be repeated
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import ending, errors
-from kilnwork.data.stores import filling, port
+from kilnwork.data import closing, errors
+from kilnwork.data.stores import file_writing, port
 from kilnwork.endpoints import client
 from kilnwork.kit import http1, http_types
 
@@ -39,7 +39,7 @@ _FRUITLESS = 3
 """Responses that broke off before their first byte, one after the other; then it fails."""
 
 _MODIFIED = MODIFIED_HEADER.lower()
-_FACTS = msgspec.json.Decoder(list[port.Facts])
+_FACTS = msgspec.json.Decoder(list[port.ObjectFacts])
 _NAMES = msgspec.json.Decoder(list[str])
 
 
@@ -63,8 +63,8 @@ class RemoteStore:
         what = f"{self._path}/{self._root}"
         self.client = client.Client(connector, _FAILURES, what=what, patience_s=patience_s)
 
-    def head(self, key: str) -> port.Facts:
-        def read(response: client.OpenResponse) -> port.Facts:
+    def head(self, key: str) -> port.ObjectFacts:
+        def read(response: client.OpenResponse) -> port.ObjectFacts:
             if response.head.status == _NONE:
                 raise self.missing(key)
             return _facts(key, response.head)
@@ -77,14 +77,14 @@ class RemoteStore:
 
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
-    ) -> port.Facts:
+    ) -> port.ObjectFacts:
         sent = bytes(data)
         return self._write(sent, key, create=create, if_match=if_match, sent=iter((sent,)))
 
     def writer(self, key: str, *, create: bool = False) -> "RemoteWriter":
         return RemoteWriter(self, port.check_key(key), create=create)
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.ObjectFacts]:
         last = self._root + after
         while True:
             query = {"prefix": self._root + port.check_prefix(prefix), "after": last}
@@ -126,7 +126,7 @@ class RemoteStore:
         """What is raised when the manager does not have it."""
         return errors.ObjectMissing(f"there is no {key} in {self.url}")
 
-    def write_file(self, key: str, file: Path, *, create: bool) -> port.Facts:
+    def write_file(self, key: str, file: Path, *, create: bool) -> port.ObjectFacts:
         """Send the content of a file, as with `put`."""
         return self._write(file, key, create=create, if_match=None, sent=_pieces(file))
 
@@ -138,12 +138,12 @@ class RemoteStore:
         create: bool,
         if_match: str | None,
         sent: Iterator[bytes],
-    ) -> port.Facts:
+    ) -> port.ObjectFacts:
         headers = {"If-None-Match": "*"} if create else {}
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
 
-        def read(response: client.OpenResponse) -> tuple[port.Facts | None, bool]:
+        def read(response: client.OpenResponse) -> tuple[port.ObjectFacts | None, bool]:
             response.connection.read()
             status = response.head.status
             return None if status == _CHANGED else _facts(key, response.head), response.repeated
@@ -160,7 +160,7 @@ class RemoteStore:
             f"{key} in {self.url} has no longer etag {if_match}: read it again, then decide again"
         )
 
-    def _same(self, key: str, sent: Iterator[bytes]) -> port.Facts | None:
+    def _same(self, key: str, sent: Iterator[bytes]) -> port.ObjectFacts | None:
         """The facts of an object that holds just what was sent, else None."""
         with contextlib.suppress(errors.ObjectMissing), self.read(key) as reading:
             theirs, ours = bytearray(), bytearray()
@@ -184,7 +184,7 @@ class RemoteStore:
         return self.client.send(request, (_OK,), read)
 
 
-class RemoteReading(ending.Closes):
+class RemoteReading(closing.Closes):
     """A `port.LogRange`: one response, and when that breaks off another one from there on."""
 
     def __init__(self, store: RemoteStore, key: str, *, start: int, end: int | None) -> None:
@@ -220,7 +220,7 @@ class RemoteReading(ending.Closes):
                     ) from error
         self._finish()
 
-    def _ask(self, start: int, end: int | None) -> tuple[port.Facts, bool]:
+    def _ask(self, start: int, end: int | None) -> tuple[port.ObjectFacts, bool]:
         """Its facts, and whether there is something to be read."""
         store, key = self._store, self._key
         headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
@@ -229,7 +229,9 @@ class RemoteReading(ending.Closes):
             headers["If-Match"] = f'"{known.etag}"'
         expected = (_OK, _PARTLY, _NONE, _CHANGED, _BEYOND)
 
-        def read(response: client.OpenResponse) -> tuple[client.OpenResponse, port.Facts | None]:
+        def read(
+            response: client.OpenResponse,
+        ) -> tuple[client.OpenResponse, port.ObjectFacts | None]:
             there = response.head.status not in (_NONE, _CHANGED)
             return response, _facts(key, response.head) if there else None
 
@@ -271,7 +273,7 @@ class RemoteReading(ending.Closes):
         self.close()
 
 
-class RemoteWriter(ending.Aborts):
+class RemoteWriter(closing.Aborts):
     """A `port.Writer`: a file without a name, sent at `commit`."""
 
     def __init__(self, store: RemoteStore, key: str, *, create: bool) -> None:
@@ -288,7 +290,7 @@ class RemoteWriter(ending.Aborts):
         with self._explained():
             self.bytes += self._file.write(piece)
 
-    def commit(self) -> port.Facts:
+    def commit(self) -> port.ObjectFacts:
         with self._explained():
             self._file.flush()
             path = Path(f"/proc/self/fd/{self._file.fileno()}")
@@ -307,7 +309,7 @@ class RemoteWriter(ending.Aborts):
         try:
             yield
         except OSError as error:
-            kind = errors.StoreFull if error.errno in filling.NO_ROOM else errors.StoreRefused
+            kind = errors.StoreFull if error.errno in file_writing.NO_ROOM else errors.StoreRefused
             raise kind(
                 f"{self._key} cannot be kept in {self._store.spool or 'a temporary file'} until it "
                 f"is whole: {error.strerror or error}. Set the worker's TMPDIR to a directory with "
@@ -318,11 +320,13 @@ class RemoteWriter(ending.Aborts):
         self.abort()
 
 
-def _facts(key: str, head: http1.ResponseHead) -> port.Facts:
+def _facts(key: str, head: http1.ResponseHead) -> port.ObjectFacts:
     headers = head.headers
     size = headers.get("content-range", "").rpartition("/")[2] or headers.get("content-length", "")
     try:
-        return port.Facts(key, int(size), headers["etag"].strip('"'), float(headers[_MODIFIED]))
+        return port.ObjectFacts(
+            key, int(size), headers["etag"].strip('"'), float(headers[_MODIFIED])
+        )
     except (KeyError, ValueError) as error:
         raise http1.BadResponse(f"a response about {key} without its size, ETag or time") from error
 

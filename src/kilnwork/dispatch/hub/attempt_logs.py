@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kilnwork.api import attempts
-from kilnwork.data import disks
+from kilnwork.data import disk_checks
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -227,7 +227,7 @@ class AttemptLogs:
 def _check_room(logs_dir: Path, count: int, *, share: float = 1.0) -> None:
     """Raises OSError when so many bytes would take from the room that is kept for the journal."""
     with contextlib.suppress(FileNotFoundError):  # it is made with the first output
-        if disks.usable_bytes(logs_dir, share=share) < count:
+        if disk_checks.usable_bytes(logs_dir, share=share) < count:
             raise OSError(errno.ENOSPC, "what is left on the disk is kept for the journal")
 
 

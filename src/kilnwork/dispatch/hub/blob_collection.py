@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kilnwork.data import blobs, holding
+from kilnwork.data import blob_renewal, blobs
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 KEEP_S = 3600.0
 """Longer than anything waits between the writing of a blob and of the row that refers to it."""
 
-RELEASED_KEEP_S = 2.0 * holding.RENEW_S
+RELEASED_KEEP_S = 2.0 * blob_renewal.RENEW_S
 """For a blob that a row has referred to: its writer is done with it; its holders, and who submits
 the same value again, renew it every `RENEW_S`."""
 
-MIN_STEADY_S = 1.5 * holding.RENEW_S
+MIN_STEADY_S = 1.5 * blob_renewal.RENEW_S
 """How long the wall clock must not have jumped: in this time every holder has had its turn."""
 
 JUMP_S = 5.0

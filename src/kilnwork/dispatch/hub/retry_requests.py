@@ -19,6 +19,15 @@ _OF_OBJECTS = "task {0} is an object: `kiln retry {0} --failed` raises its spec.
 _OF_JOB = "task {0} works for a job: `kiln retry JOB --failed` runs again what failed of that"
 
 
+_OF_GONE_JOB = (
+    "task {0} was part of a job that is deleted and would run for nothing: `kiln delete task {1}` "
+    "forgets it"
+)
+
+_JOB_ID_VERSION = 8
+"""Ids of tasks of jobs are UUIDv8 (`jobs.task_hub.task_id`), those of no other tasks are."""
+
+
 class RetryRequests:
     """Reads what is to run again from the journal, and has it started."""
 
@@ -32,6 +41,7 @@ class RetryRequests:
         refusal = restore.rerun_refusal(row, force=force)
         if row is None or refusal:
             raise errors.RunRefused(refusal)
+        self._check_job(row)
         values = self._core.reader.values(row.namespace, row.needed)
         self._core.apply(restore.rerun(row, values))
         await self._core.flush()
@@ -66,6 +76,7 @@ class RetryRequests:
         for source, row in sources.items():
             if self._is_of_job(source):
                 raise errors.RunRefused(_OF_JOB.format(row.shown_name))
+            self._check_job(row)
         if plan.declared and not objects:
             raise errors.RunRefused(_OF_OBJECTS.format(plan.declared[0].shown_name))
         self._core.apply(inputs.RetryFailed(failed_graph.reruns(plan, self._core.reader)))
@@ -80,6 +91,13 @@ class RetryRequests:
         """The children of the newest run of a task that has failed, None if it has not."""
         row = self._core.reader.task_row(task)
         return None if row is None else self._core.reader.earlier(row)
+
+    def _check_job(self, row: task_rows.TaskRow) -> None:
+        """Raises `RunRefused` for a task whose job is gone."""
+        of_job = row.task[6] >> 4 == _JOB_ID_VERSION and row.parent is None and not row.declared
+        if of_job and self._core.participants and not self._is_of_job(row.source or b""):
+            short = ids.task_text(row.task)[-8:]
+            raise errors.RunRefused(_OF_GONE_JOB.format(row.shown_name, short))
 
     def _is_of_job(self, source: bytes) -> bool:
         """Tasks of a job take their turns as one source. Which run of them counts says the job."""

@@ -218,6 +218,8 @@ def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
     if row is None:
         return "the journal does not know this task: it was never accepted, or is forgotten"
     if not api_task.State(row.state).final:
+        if row.run > 1:
+            return f"task {row.shown_name} is running again already, as run {row.run}"
         return f"task {row.shown_name} is {row.state}, not over: cancel it first"
     if row.state == api_task.State.SUCCESS and not force:
         return f"task {row.shown_name} has succeeded: `kiln retry --force` runs it again"

@@ -2,7 +2,7 @@
 
 What it leaves is a commit record; whether the task succeeded says nothing. The output has a name of
 this attempt alone, so that an attempt that was abandoned and goes on does no harm: its commit comes
-second and loses (`kilnwork.data.commits`). It can be repeated at any time.
+second and loses (`kilnwork.data.commit_records`). It can be repeated at any time.
 """
 
 import contextlib
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
-from kilnwork.data.records import reading
-from kilnwork.data.stores import opening, port
+from kilnwork.data.records import part_reader
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs.work import commands, errors, mappers, mapping, outputs, watch
 from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context
@@ -53,8 +53,8 @@ def mapped(
     work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
 ) -> filejobs.Commit:
     """Map a part, as `run`. `passed`: as of `mapping.MapperSettings`."""
-    store = opening.open_store(work.store)
-    known = commits.find(store, work.part.number, work.run)
+    store = store_urls.open_store(work.store)
+    known = commit_records.find(store, work.part.number, work.run)
     if known is not None:
         return known
     started = clock.wall()
@@ -101,9 +101,9 @@ class _Input:
 
     def __call__(self) -> Generator[list[bytes], None, None]:
         work = self._work
-        store = opening.open_store(work.input_store or work.store)
+        store = store_urls.open_store(work.input_store or work.store)
         with store.read(work.input, start=work.part.start, end=work.part.end) as pieces:
-            yield from reading.batches(_cut(pieces), work.part, work.format)
+            yield from part_reader.batches(_cut(pieces), work.part, work.format)
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -167,7 +167,7 @@ def unused(store: port.Store, name: str) -> str:
 
 def settled(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
     """Publish the commit. If there is another one, what ours names is removed."""
-    winner = commits.publish(store, ours)
+    winner = commit_records.publish(store, ours)
     if winner != ours:
         named = {file.key for file in (winner.output, winner.errors) if file is not None}
         mine = {file.key for file in (ours.output, ours.errors) if file is not None}

@@ -10,7 +10,7 @@ from concurrent import futures
 from typing import NamedTuple
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits, errors
+from kilnwork.data import commit_records, errors
 from kilnwork.data.stores import port
 from kilnwork.jobs.work import read_ahead
 
@@ -43,7 +43,7 @@ def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[Pa
     found = []
     for number, run in parts:
         try:
-            commit = commits.find(store, number, run)
+            commit = commit_records.find(store, number, run)
         except errors.ObjectDamaged as error:
             message = f"part {number}, run {run}: {error}"
             raise OutputDamaged(filejobs.Damaged(part=number, run=run, message=message)) from error

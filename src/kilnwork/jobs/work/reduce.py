@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data.records import lines, values
-from kilnwork.data.stores import opening, port
+from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs.work import (
     commands,
     encoding,
@@ -81,8 +81,8 @@ def reduced(
     work: filejobs.ReduceWork, *, attempt: int, watched: Watched, clock: clocks.Clock
 ) -> filejobs.Reduced:
     """Merge or reduce the results, as `run`."""
-    store = opening.open_store(work.store)
-    if commits.find(store, PART, work.run) is not None:
+    store = store_urls.open_store(work.store)
+    if commit_records.find(store, PART, work.run) is not None:
         return filejobs.Reduced()
     try:
         found = part_outputs.outputs_of(store, work.parts)

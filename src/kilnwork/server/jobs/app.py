@@ -22,11 +22,11 @@ from kilnwork.server.jobs import (
     downloads,
     files,
     intake,
+    job_views,
     limits,
     openapi,
     requests,
     settings,
-    shown,
     submit,
     watch,
 )
@@ -125,7 +125,7 @@ def often(path: str) -> dict[str, str] | None:
 
 def table(shared: context.Context, uploaded: files.Files) -> dict[str, requests.Resource]:
     """First match wins: what is asked most often first."""
-    show, download = shown.Shown(shared), downloads.Downloads(shared)
+    show, download = job_views.JobViews(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)
     page = openapi.Page(shared)
     handlers: dict[str, dict[str, requests.Handler]] = {

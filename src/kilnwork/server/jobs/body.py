@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any, Protocol, TypeVar
 
-from kilnwork.data.records import kinds
+from kilnwork.data.records import foreign_formats
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import requests
@@ -117,7 +117,7 @@ def _has_gzip(data: bytes) -> bool:
     One byte is searched for first: that is memchr, some thirty times as fast as Python's search for
     two bytes, and text has none of them.
     """
-    return kinds.GZIP[:1] in data and kinds.GZIP in data
+    return foreign_formats.GZIP[:1] in data and foreign_formats.GZIP in data
 
 
 async def run(pool: futures.Executor | None, work: Callable[[], _T]) -> _T:

@@ -11,7 +11,7 @@ from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import body, context, numbers, ranges, requests
+from kilnwork.server.jobs import body, context, ranges, requests, strict_json
 
 MERGE_PATCH = "application/merge-patch+json"
 PATCH_BYTES = 64 << 10
@@ -113,7 +113,7 @@ class Control:
 
 def _change(data: bytes) -> model.Adjustment:
     try:
-        given = numbers.whole(numbers.decoded(data))
+        given = strict_json.whole(strict_json.decoded(data))
         if "spec" in given:
             patch = msgspec.convert(given, Whole).spec
         else:

@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import clock
-from kilnwork.server.jobs import notices, source
+from kilnwork.server.jobs import ignored_fields, source_sizing
 
 _SUCCEEDED = filejobs.FileJobPhase.SUCCEEDED
 
@@ -159,7 +159,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     progress: Progress | None = None
 
 
-def job(view: model.JobView, *, now: float, compat: source.Source | None) -> JobDocument:
+def job(view: model.JobView, *, now: float, compat: source_sizing.Source | None) -> JobDocument:
     """The document of a job. `now`: wall clock, for its rate."""
     published = view.phase is _SUCCEEDED
     parts = view.parts
@@ -198,7 +198,7 @@ def job(view: model.JobView, *, now: float, compat: source.Source | None) -> Job
         failures=view.failures,
         losses=view.losses,
         deleting=view.deleting,
-        warnings=notices.of_spec(view.spec),
+        warnings=ignored_fields.of_spec(view.spec),
         spec=view.spec,
     )
 

@@ -12,7 +12,7 @@ from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import context, pieces, requests
+from kilnwork.server.jobs import context, file_bodies, requests
 
 NDJSON = "application/x-ndjson"
 
@@ -41,7 +41,7 @@ class Downloads:
             found = await self._committed(view, errors_too=False)
             whole = view.progress.output.sha256
         else:
-            found = [pieces.of_file(view, view.progress.output)]
+            found = [file_bodies.of_file(view, view.progress.output)]
         await self._send(request, response, found, whole=whole)
 
     async def bad_records(self, request: requests.Request, response: asgi.Response) -> None:
@@ -63,10 +63,12 @@ class Downloads:
         small = self._shared.jobs.small_input(view.namespace, view.id)
         key = f"{view.directory}/{model.DIRECTORY_INPUT}"
         await self._send(
-            request, response, [pieces.Piece(key, view.progress.bytes, view.progress.sha256, small)]
+            request,
+            response,
+            [file_bodies.Piece(key, view.progress.bytes, view.progress.sha256, small)],
         )
 
-    async def _part(self, view: model.JobView, number: int) -> pieces.Piece:
+    async def _part(self, view: model.JobView, number: int) -> file_bodies.Piece:
         part = await self._shared.jobs.part(view.namespace, view.id, number)
         if part is None:
             text = f"part={number}: the parts of job {view.id} are 1 to {view.parts.total}"
@@ -74,20 +76,20 @@ class Downloads:
                 raise errors.BadRequest(text)
             raise errors.NotFound(text)
         if part.commit is not None and part.commit.output is not None:
-            return pieces.of_file(view, part.commit.output)
+            return file_bodies.of_file(view, part.commit.output)
         raise errors.Conflict(
             f"part {number} is {part.state}: {part.message or 'it has no result yet'}",
             members=self._shared.progress(view),
         )
 
-    async def _committed(self, view: model.JobView, *, errors_too: bool) -> list[pieces.Piece]:
+    async def _committed(self, view: model.JobView, *, errors_too: bool) -> list[file_bodies.Piece]:
         commits = await self._shared.jobs.commits(view.namespace, view.id)
         if errors_too:
             found = [one.errors for one in commits]
         else:
             good = filejobs.PartOutcome.SUCCEEDED
             found = [one.output if one.outcome == good else None for one in commits]
-        return [pieces.of_file(view, one) for one in found if one is not None]
+        return [file_bodies.of_file(view, one) for one in found if one is not None]
 
     def _incomplete(self, view: model.JobView) -> errors.Conflict:
         if view.phase.final:
@@ -104,15 +106,15 @@ class Downloads:
         self,
         request: requests.Request,
         response: asgi.Response,
-        found: Sequence[pieces.Piece],
+        found: Sequence[file_bodies.Piece],
         *,
         whole: str = "",
     ) -> None:
         """`whole`: SHA-256 of all of them together, if that is known."""
-        await pieces.send(
+        await file_bodies.send(
             request,
             response,
-            pieces.Body(found, NDJSON, whole),
+            file_bodies.Body(found, NDJSON, whole),
             store=self._shared.store,
             pool=self._shared.pool,
             slot=self._shared.limits.download(request.user_name),
@@ -122,7 +124,7 @@ class Downloads:
 async def taken(request: requests.Request) -> None:
     """Wait until the client has read a response, and cut it off if it does not."""
     try:
-        async with asyncio.timeout(pieces.STALL_S):
+        async with asyncio.timeout(file_bodies.STALL_S):
             await request.drained()
     except TimeoutError as error:
         await request.cut()

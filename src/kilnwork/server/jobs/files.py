@@ -16,11 +16,11 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
-from kilnwork.data.records import kinds, stored
-from kilnwork.data.stores import growing, local_growing
+from kilnwork.data.records import foreign_formats, stored_index
+from kilnwork.data.stores import local_resumable, resumable
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors
-from kilnwork.server.jobs import body, context, intake, quotas, referring, requests, uploads
+from kilnwork.server.jobs import body, context, intake, quotas, referenced_input, requests, uploads
 
 PARTIAL = "application/partial-upload"
 
@@ -155,7 +155,7 @@ class Files:
 
     async def give(
         self, request: requests.Request, ref: str, target: intake.Input, *, place: str | None
-    ) -> intake.Input | referring.Referred:
+    ) -> intake.Input | referenced_input.Referred:
         """All of a file for a job's input: taken by `target`, or where it lies, if it can have
         `place` (a key; None: it is only measured) for another name.
 
@@ -179,7 +179,7 @@ class Files:
         target: intake.Input,
         *,
         place: str | None,
-    ) -> intake.Input | referring.Referred:
+    ) -> intake.Input | referenced_input.Referred:
         most = self._shared.settings.most_stored_bytes
         if upload.offset > body.INLINE_BYTES and (most is None or upload.offset <= most):
             found = await self._referred(request, upload, target.spec, place=place)
@@ -200,23 +200,25 @@ class Files:
         spec: filejobs.FileJobSpec,
         *,
         place: str | None,
-    ) -> referring.Referred | None:
+    ) -> referenced_input.Referred | None:
         """Indexed where it lies; None if it must be taken as it would come."""
         kept = upload.bytes
-        if not isinstance(kept, local_growing.LocalGrowing):
+        if not isinstance(kept, local_resumable.LocalGrowing):
             return None
         with contextlib.ExitStack() as opened:
             descriptor = await self._shared.run(kept.open)
             opened.callback(os.close, descriptor)
-            if not referring.as_it_is(os.pread(descriptor, kinds.HEAD_BYTES, 0), spec.input):
+            if not referenced_input.as_it_is(
+                os.pread(descriptor, foreign_formats.HEAD_BYTES, 0), spec.input
+            ):
                 return None
-            indexing = opened.enter_context(stored.Indexing(descriptor, spec))
+            indexing = opened.enter_context(stored_index.Indexing(descriptor, spec))
             while await self._shared.in_turn(lambda: indexing.go(_STEP_BYTES)):
                 await _still_there(request)
             manifest = await self._shared.in_turn(indexing.finish)
         if not upload.whole or manifest.bytes != upload.offset:
             raise uploads.lacking(upload)
-        return referring.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
+        return referenced_input.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
 
     def forget(self) -> int:
         """Remove what nothing has come for in a day; returns how many. Blocks."""
@@ -228,7 +230,7 @@ class Files:
         self, upload: uploads.Kept, incoming: asgi.Body, asked: _Asked
     ) -> uploads.Kept:
         """Add the body; what has come of one that breaks off is kept."""
-        appender = await self._shared.run(lambda: growing.append(upload.bytes, upload.offset))
+        appender = await self._shared.run(lambda: resumable.append(upload.bytes, upload.offset))
         sink = _Appending(appender)
         try:
             await body.pour(incoming, sink, self._shared.pool, inline=False)
@@ -304,7 +306,7 @@ class _Appending:
 
     slow = False
 
-    def __init__(self, appender: growing.Appender) -> None:
+    def __init__(self, appender: resumable.Appender) -> None:
         self._appender = appender
 
     def take(self, piece: bytes) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import disks
-from kilnwork.data.records import gzips, intake, kinds, plain
+from kilnwork.data import disk_checks
+from kilnwork.data.records import foreign_formats, gzip_unpacker, intake, small_files
 from kilnwork.data.stores import local, port
 from kilnwork.server import errors
 from kilnwork.server.jobs import body, settings
@@ -32,7 +32,7 @@ class Room:
     def free(self) -> int | None:
         """Bytes that may still be stored; None: unknown."""
         try:
-            return None if self._directory is None else disks.usable_bytes(self._directory)
+            return None if self._directory is None else disk_checks.usable_bytes(self._directory)
         except FileNotFoundError:  # it is made with the first object
             return None
 
@@ -64,14 +64,14 @@ class Input:
     ) -> None:
         self.spec = spec
         self._most_bytes = chosen.most_stored_bytes
-        self._unpacking = gzips.Limits(chosen.unpacked_bytes, chosen.unpack_ratio)
+        self._unpacking = gzip_unpacker.Limits(chosen.unpacked_bytes, chosen.unpack_ratio)
         self._opened = opened
         self._writer: port.Writer | None = None
         self._small: bytearray | None = bytearray()
         self._only: bytes | None = None
         """All that has come, while that may be a whole file that is plain."""
         self._intake: intake.Intake | None = None
-        if not plain.likely(spec):
+        if not small_files.likely(spec):
             self._begin()
 
     @property
@@ -93,7 +93,7 @@ class Input:
         """The next bytes. Raises `InputRefused`, `StoreError`."""
         taker = self._intake
         if taker is None:
-            fits = len(piece) <= body.INLINE_BYTES and kinds.GZIP not in piece
+            fits = len(piece) <= body.INLINE_BYTES and foreign_formats.GZIP not in piece
             if fits and self._only is None:
                 self._only = piece
                 return
@@ -118,7 +118,7 @@ class Input:
         Raises as `take`, and BadRequest for an empty file.
         """
         if self._only is not None and len(self._only) <= (self._most_bytes or body.INLINE_BYTES):
-            found = plain.manifest(self._only, self.spec)
+            found = small_files.manifest(self._only, self.spec)
             if found is not None:
                 return found, self._only
         taker = self._intake or self._begin()

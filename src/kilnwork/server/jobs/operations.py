@@ -9,7 +9,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
-from kilnwork.server.jobs import parameters, source
+from kilnwork.server.jobs import parameters, source_sizing
 
 _Object = dict[str, Any]
 
@@ -159,7 +159,9 @@ def _submit() -> _Object:
     }
     known = [_query(name, one) for name, one in _fields().items() if name not in _BY_HAND]
     known.append({"name": "spec", "in": "query", "content": {"application/json": _SPEC}})
-    compat = [_query(name, {"type": "string"}) for name in source.PARAMETERS if name != "batch"]
+    compat = [
+        _query(name, {"type": "string"}) for name in source_sizing.PARAMETERS if name != "batch"
+    ]
     by_file = _query(
         "file", {"type": "string", "format": "uuid"}, "A file of /files, instead of a body"
     )

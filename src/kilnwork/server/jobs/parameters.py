@@ -15,7 +15,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import numbers, source
+from kilnwork.server.jobs import source_sizing, strict_json
 
 SPEC = "spec"
 CALCULATOR, IDENTITY = "calculator", "identity"
@@ -48,7 +48,7 @@ FLAT: dict[str, tuple[str, ...]] = {
 """Parameter → its place in the spec."""
 
 MAPPERS = ("mapper", "command", "batchRecords", "reducer")
-KNOWN = (SPEC, *FLAT, *MAPPERS, *source.PARAMETERS)
+KNOWN = (SPEC, *FLAT, *MAPPERS, *source_sizing.PARAMETERS)
 
 _MAX_REMEMBERED = 2000
 """Characters of parameters whose spec is remembered."""
@@ -67,7 +67,7 @@ WORD = r"^[^\x00]*$"
 _Object = dict[str, Any]
 
 
-def read(given: Mapping[str, str], *, compat: source.Source | None) -> filejobs.FileJobSpec:
+def read(given: Mapping[str, str], *, compat: source_sizing.Source | None) -> filejobs.FileJobSpec:
     """The spec. Raises BadRequest that names the parameter, what was seen, and what is expected."""
     items = tuple(given.items())
     if len("".join(given.values())) <= _MAX_REMEMBERED:
@@ -77,13 +77,13 @@ def read(given: Mapping[str, str], *, compat: source.Source | None) -> filejobs.
 
 @functools.lru_cache(maxsize=256)
 def _remembered(
-    items: tuple[tuple[str, str], ...], compat: source.Source | None
+    items: tuple[tuple[str, str], ...], compat: source_sizing.Source | None
 ) -> filejobs.FileJobSpec:
     """Those who send many jobs send the same parameters each time."""
     return _read(dict(items), compat)
 
 
-def _read(given: Mapping[str, str], compat: source.Source | None) -> filejobs.FileJobSpec:
+def _read(given: Mapping[str, str], compat: source_sizing.Source | None) -> filejobs.FileJobSpec:
     document = _whole(given.get(SPEC))
     if compat is not None:
         document.setdefault("itemsPerPart", compat.items_per_part)
@@ -114,7 +114,7 @@ def _whole(text: str | None) -> _Object:
     if not text:
         return {}
     try:
-        found: _Object = numbers.whole(numbers.decoded(text))
+        found: _Object = strict_json.whole(strict_json.decoded(text))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise errors.BadRequest(f"spec: not a JSON object: {error}") from error
     spec = _converted(found)  # also of what a parameter wins over

@@ -13,7 +13,7 @@ from urllib import parse
 from kilnwork.api import names
 from kilnwork.kit import asgi
 from kilnwork.server import errors, problems
-from kilnwork.server.jobs import notices
+from kilnwork.server.jobs import ignored_fields
 
 DEFAULT_NAMESPACE = "default"
 RESOURCE = "jobs"
@@ -36,7 +36,7 @@ class Request(asgi.Request):
 
     def warning_headers(self) -> asgi.Headers:
         """The warnings as headers."""
-        return [notices.header(text) for text in self.warnings]
+        return [ignored_fields.header(text) for text in self.warnings]
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -136,7 +136,7 @@ class Resource:
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers.setdefault("HEAD", handlers["GET"])
-        self._unheeded = {name: notices.unheeded(name, path) for name in self._handlers}
+        self._unheeded = {name: ignored_fields.unheeded(name, path) for name in self._handlers}
         self._allow = ", ".join(sorted({*self._handlers, "OPTIONS"})).encode()
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
@@ -148,7 +148,7 @@ class Resource:
             handler = self._other
         elif not self._unheeded[request.method].isdisjoint(request.first_headers):
             unheeded = self._unheeded[request.method]
-            request.warnings += notices.of_headers(scope["headers"], unheeded)
+            request.warnings += ignored_fields.of_headers(scope["headers"], unheeded)
         await problems.respond(handler(request, response), request, response)
 
     async def _other(self, request: Request, response: asgi.Response) -> None:

@@ -5,7 +5,7 @@ Made by the composition root; read by every module of this package.
 
 from dataclasses import dataclass
 
-from kilnwork.server.jobs import source as sources
+from kilnwork.server.jobs import source_sizing as sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +19,13 @@ class Settings:
     that 100 refuses what was made to be large; 64 GiB keep a core busy for ten minutes; None: no
     limit. `uploads`: at the same time, others are refused (429).
     `downloads`: the same of results, errors, inputs and manifests, each of which holds some
-    `pieces.PIECE_BYTES` twice at the most, and a file open for each of up to 32 parts.
+    `file_bodies.PIECE_BYTES` twice at the most, and a file open for each of up to 32 parts.
     `most_line_bytes`: of a record, whatever a job asks for: that much of it may be in memory, of
     the server and of slots, several times over. `files_per_user`: uploads to `/files` that are not
     complete. `files_bytes_per_user`: of all uploads to `/files` that are there; None: three
     quarters of the disk's room.
     `posts_per_second`: of one user, None: any number; `burst`: as many at once.
-    `source`: the environment of the source system, under
+    `source_sizing`: the environment of the source system, under
     `kiln up --source-compat`, else None.
     """
 

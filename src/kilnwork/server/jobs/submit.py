@@ -24,13 +24,13 @@ from kilnwork.server.jobs import (
     body,
     context,
     files,
+    ignored_fields,
     intake,
     multipart,
-    notices,
     parameters,
-    referring,
+    referenced_input,
     requests,
-    source,
+    source_sizing,
 )
 
 FILE = "file"
@@ -61,7 +61,7 @@ class _Coming:
     user: str
     text: str
     encoded: bool = False
-    target: intake.Input | referring.Referred | None = field(default=None)
+    target: intake.Input | referenced_input.Referred | None = field(default=None)
 
     @property
     def place(self) -> str:
@@ -176,7 +176,7 @@ class Submit:
         return await self._create(coming, coming.target)
 
     async def _create(
-        self, coming: _Coming, target: intake.Input | referring.Referred
+        self, coming: _Coming, target: intake.Input | referenced_input.Referred
     ) -> tuple[model.JobView, bool]:
         """A small input is finished at once; a large one, and its way to the disk, in a thread."""
         small = target.small
@@ -249,7 +249,7 @@ class Submit:
         if coming.request.user is None:
             _check_guest(fields, coming.request)
         else:
-            coming.request.warnings += notices.of_parameters(fields)
+            coming.request.warnings += ignored_fields.of_parameters(fields)
             unknown = [name for name in fields if name not in parameters.KNOWN]
             if unknown:
                 raise errors.BadRequest(
@@ -286,7 +286,7 @@ class Submit:
         more = [(b"location", context.location(view)), (b"etag", context.tag(view).encode())]
         if replayed:
             more.append((b"idempotency-replayed", b"true"))
-        found = notices.of_parameters(request.query) + notices.of_spec(view.spec)
+        found = ignored_fields.of_parameters(request.query) + ignored_fields.of_spec(view.spec)
         if found or request.warnings:
             request.warnings = list(dict.fromkeys((*request.warnings, *found)))
         if self._plain(request):
@@ -347,10 +347,10 @@ def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
     """What is ours needs a token; what neither we nor the source know was ignored there, too: here
     with a warning."""
     for name in given:
-        if name in (*parameters.KNOWN, FILE) and name not in source.PARAMETERS:
+        if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
             raise context.unauthorized(name)
-    known = (*source.PARAMETERS, multipart.FILE, "namespace")
-    request.warnings += notices.of_unknown(name for name in given if name not in known)
+    known = (*source_sizing.PARAMETERS, multipart.FILE, "namespace")
+    request.warnings += ignored_fields.of_unknown(name for name in given if name not in known)
 
 
 async def _spec_body(request: requests.Request) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.data import errors as data_errors
-from kilnwork.data.stores import growing, port
+from kilnwork.data.stores import port, resumable
 from kilnwork.server import errors
 
 DIRECTORY = "_uploads"
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
     id: str
     namespace: str
     state: State
-    bytes: growing.Growing
+    bytes: resumable.Growing
     offset: int
     touched: float
     etag: str = ""
@@ -130,7 +130,7 @@ class Uploads:
 
     def _upload(self, namespace: str, name: str, state: State) -> Kept:
         place = f"{_directory(namespace, name)}/data"
-        return Kept(name, namespace, state, growing.opened(self._store, place), 0, state.created)
+        return Kept(name, namespace, state, resumable.opened(self._store, place), 0, state.created)
 
 
 def no_file(ref: str, namespace: str) -> errors.NotFound:

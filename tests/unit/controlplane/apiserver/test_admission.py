@@ -39,8 +39,8 @@ async def create(
     *,
     user: authn.User = authn.ADMIN,
     field_validation: str = "Warn",
-) -> admission.Admitted:
-    asked = admission.Question(
+) -> admission.AdmissionResult:
+    asked = admission.AdmissionRequest(
         operation="create",
         kind=kind,
         new=obj,
@@ -57,8 +57,8 @@ async def update(
     new: Json,
     *,
     subresource: str = "",
-) -> admission.Admitted:
-    asked = admission.Question(
+) -> admission.AdmissionResult:
+    asked = admission.AdmissionRequest(
         operation="update",
         kind=kind,
         old=old,

@@ -108,7 +108,7 @@ OBJECTS = st.dictionaries(KEYS, JSON, max_size=6)
 KINDS = st.sampled_from([served.resource for served in our_kinds.SERVED])
 
 
-def admitted(asked: admission.Question, *, user: authn.User = authn.ADMIN) -> Any:
+def admitted(asked: admission.AdmissionRequest, *, user: authn.User = authn.ADMIN) -> Any:
     """The object, or None when it was refused in good order."""
     try:
         return asyncio.run(admission.admit(asked, user=user, reader=STORED)).obj
@@ -128,14 +128,16 @@ def test_anything_is_admitted_or_refused(
     for new in (obj, {**obj, "metadata": metadata}):
         before = msgspec.json.encode(new)
         made = admitted(
-            admission.Question(operation="create", kind=kind, served=our_kinds.of(kind), new=new)
+            admission.AdmissionRequest(
+                operation="create", kind=kind, served=our_kinds.of(kind), new=new
+            )
         )
         assert msgspec.json.encode(new) == before
         if made is None:
             continue
         table = tables.render(our_kinds.of(kind), [made], now=0.0)
         assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
-        again = admission.Question(
+        again = admission.AdmissionRequest(
             operation="update",
             kind=kind,
             served=our_kinds.of(kind),
@@ -154,11 +156,13 @@ def test_admitting_what_was_admitted_changes_nothing(
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     new = {**obj, "metadata": metadata}
     made = admitted(
-        admission.Question(operation="create", kind=kind, served=our_kinds.of(kind), new=new)
+        admission.AdmissionRequest(
+            operation="create", kind=kind, served=our_kinds.of(kind), new=new
+        )
     )
     if made is None:
         return
-    same = admission.Question(
+    same = admission.AdmissionRequest(
         operation="update", kind=kind, served=our_kinds.of(kind), new=made, old=made
     )
     assert admitted(same) == made

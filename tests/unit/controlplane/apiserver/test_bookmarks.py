@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import objects as stored
-from kilnwork.controlplane.apiserver import crud, lists, watch_stream, watching
+from kilnwork.controlplane.apiserver import crud, lists, watch_stream, watches
 from kilnwork.kit import asgi, clock
 from support import objects, our_kinds
 
@@ -30,16 +30,16 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
 
 
 @pytest.fixture
-async def hub(world: objects.World) -> AsyncIterator[watching.Hub]:
-    found = watching.Hub(world.store, clock=clock.SystemClock())
+async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
+    found = watches.WatchHub(world.store, clock=clock.SystemClock())
     found.start()
     yield found
     await found.stop()
 
 
-def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.Asked:
+def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.WatchRequest:
     chosen = lists.Selection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
-    return watch_stream.Asked(
+    return watch_stream.WatchRequest(
         served=our_kinds.of(CM),
         chosen=chosen,
         start=start,
@@ -62,7 +62,7 @@ class Follower:
     """A client that opens one short watch after another, each where the last one ended."""
 
     def __init__(
-        self, hub: watching.Hub, start: int, seed: int, *, labels: str = "", slow: bool = False
+        self, hub: watches.WatchHub, start: int, seed: int, *, labels: str = "", slow: bool = False
     ) -> None:
         self.seen: Seen = []
         self.version = start
@@ -114,7 +114,7 @@ async def write(world: objects.World, name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_watches_that_resume_from_bookmarks_see_every_change_once(
-    world: objects.World, hub: watching.Hub, seed: int
+    world: objects.World, hub: watches.WatchHub, seed: int
 ) -> None:
     start = world.store.sequence
     kinds: list[dict[str, Any]] = [{}, {"labels": "x=a"}, {"slow": True}]
@@ -136,7 +136,7 @@ async def test_watches_that_resume_from_bookmarks_see_every_change_once(
         assert follower.seen == await expected(world, start, hub, labels=kind.get("labels", ""))
 
 
-async def expected(world: objects.World, start: int, hub: watching.Hub, *, labels: str) -> Seen:
+async def expected(world: objects.World, start: int, hub: watches.WatchHub, *, labels: str) -> Seen:
     """What one watch from `start` is sent."""
     watch = hub.open(wants(start, 1.0, labels=labels))
     watch.end()
@@ -156,7 +156,7 @@ def changed(world: objects.World, name: str) -> watch_stream.SharedChange:
 
 
 async def test_a_line_that_comes_as_the_time_ends_is_taken(
-    world: objects.World, hub: watching.Hub
+    world: objects.World, hub: watches.WatchHub
 ) -> None:
     watch = hub.open(wants(world.store.sequence, 60.0))
     taking = asyncio.create_task(watch.take(0.01))
@@ -169,7 +169,7 @@ async def test_a_line_that_comes_as_the_time_ends_is_taken(
 
 
 async def test_a_change_that_cannot_be_shown_ends_its_watch_only(
-    world: objects.World, hub: watching.Hub
+    world: objects.World, hub: watches.WatchHub
 ) -> None:
     def broken(_: bytes) -> bytes:
         raise ValueError("cannot be shown")

@@ -16,14 +16,14 @@ def token(document: str) -> str:
 def test_a_token_names_moment_and_place(namespace: str, name: str) -> None:
     made = continue_tokens.encode(17, objects.Key("pods", namespace, name))
     assert "=" not in made
-    assert continue_tokens.decode(made) == continue_tokens.Place(17, (namespace, name))
+    assert continue_tokens.decode(made) == continue_tokens.ListPosition(17, (namespace, name))
 
 
 def test_an_expired_token_brings_one_that_goes_on() -> None:
     error = continue_tokens.expired(("ns", "a"))
     assert (error.code, error.reason) == (410, "Expired")
     fresh = error.document()["metadata"]["continue"]
-    assert continue_tokens.decode(fresh) == continue_tokens.Place(None, ("ns", "a"))
+    assert continue_tokens.decode(fresh) == continue_tokens.ListPosition(None, ("ns", "a"))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.Jso
     }
 
 
-def decide(place: crud.Where, obj: meta.JsonObject, **asked: Any) -> deletion.Verdict:
+def decide(place: crud.Where, obj: meta.JsonObject, **asked: Any) -> deletion.DeletionDecision:
     return deletion.decide(place, obj, deletion.DeleteOptions(**asked), NOW)
 
 
@@ -54,7 +54,7 @@ def test_grace_only_ever_shrinks() -> None:
         "deletionTimestamp": "2023-11-14T22:13:50Z",
         "deletionGracePeriodSeconds": 30,
     }
-    assert decide(POD, pod(**being_deleted), grace_s=60) == deletion.Verdict()
+    assert decide(POD, pod(**being_deleted), grace_s=60) == deletion.DeletionDecision()
     verdict = decide(POD, pod(**being_deleted), grace_s=5)
     assert verdict.marked is not None
     assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == 5
@@ -82,7 +82,7 @@ def test_propagation_becomes_a_finalizer(
 
 def test_background_lifts_the_wait_for_dependents() -> None:
     obj = {"metadata": {"name": "t", "uid": "u", "finalizers": ["foregroundDeletion"]}}
-    assert decide(TASK, obj, propagation="Background") == deletion.Verdict(remove=True)
+    assert decide(TASK, obj, propagation="Background") == deletion.DeletionDecision(remove=True)
 
 
 def test_options_come_from_the_body_or_the_query() -> None:

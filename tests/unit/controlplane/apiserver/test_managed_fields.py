@@ -5,28 +5,28 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import fieldsets, fieldtypes, managed_fields, typed
+from kilnwork.controlplane.apiserver import field_sets, field_types, managed_fields, typed_objects
 from support import our_kinds
 
-CM = fieldtypes.of(our_kinds.of(resource.CONFIG_MAPS))
-POD = fieldtypes.of(our_kinds.of(resource.PODS))
-A: fieldsets.Set = {"f:data": {"f:a": {}}}
-AB: fieldsets.Set = {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
+CM = field_types.of(our_kinds.of(resource.CONFIG_MAPS))
+POD = field_types.of(our_kinds.of(resource.PODS))
+A: field_sets.Set = {"f:data": {"f:a": {}}}
+AB: field_sets.Set = {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
 
 
 def test_sets() -> None:
-    assert fieldsets.union(A, {"f:data": {".": {}, "f:b": {}}}) == AB
-    assert fieldsets.difference(AB, A) == {"f:data": {".": {}, "f:b": {}}}
-    assert fieldsets.difference(A, AB) == {}
-    assert fieldsets.difference(AB, {"f:data": {}}) == {"f:data": {"f:a": {}, "f:b": {}}}
-    assert fieldsets.intersection(AB, A) == A
-    assert fieldsets.intersection(AB, {"f:data": {}}) == {"f:data": {}}
-    assert list(fieldsets.paths(AB)) == [".data", ".data.a", ".data.b"]
+    assert field_sets.union(A, {"f:data": {".": {}, "f:b": {}}}) == AB
+    assert field_sets.difference(AB, A) == {"f:data": {".": {}, "f:b": {}}}
+    assert field_sets.difference(A, AB) == {}
+    assert field_sets.difference(AB, {"f:data": {}}) == {"f:data": {"f:a": {}, "f:b": {}}}
+    assert field_sets.intersection(AB, A) == A
+    assert field_sets.intersection(AB, {"f:data": {}}) == {"f:data": {}}
+    assert list(field_sets.paths(AB)) == [".data", ".data.a", ".data.b"]
 
 
 def test_paths_of_items() -> None:
     fields = {"f:ports": {'k:{"port":80,"name":"a"}': {"f:x": {}}}, "f:set": {'v:"q"': {}}}
-    assert list(fieldsets.paths(fields)) == ['.ports[name="a",port=80].x', '.set[="q"]']
+    assert list(field_sets.paths(fields)) == ['.ports[name="a",port=80].x', '.set[="q"]']
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_lists_merge_in_order(old: list[str], new: list[str], expected: list[str
     def pod(names: list[str]) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": name} for name in names]}}
 
-    merged = typed.merge(POD, pod(old), pod(new))
+    merged = typed_objects.merge(POD, pod(old), pod(new))
     assert sorted(c["name"] for c in merged["spec"]["containers"]) == sorted(expected)
     found = [c["name"] for c in merged["spec"]["containers"] if c["name"] in new]
     assert found == new
@@ -71,7 +71,7 @@ def test_managers_that_cannot_be_read_are_passed_over(given: Any) -> None:
     }
     old = {"metadata": {"name": "a", "managedFields": [entry]}, "data": {"a": "1"}}
     new: dict[str, Any] = {"metadata": {"name": "a"}, "data": {"a": "1", "b": "2"}}
-    two = managed_fields.Manager("two", "v1")
+    two = managed_fields.FieldManager("two", "v1")
     managed_fields.updated(CM, old, new, two, given=given, now="u")
     found = {e["manager"]: e["fieldsV1"] for e in new["metadata"]["managedFields"]}
     assert found == {"one": A, "two": {"f:data": {"f:b": {}}}}
@@ -80,10 +80,12 @@ def test_managers_that_cannot_be_read_are_passed_over(given: Any) -> None:
 def test_old_updaters_are_joined() -> None:
     old: dict[str, Any] = {"metadata": {"name": "a"}, "data": {}}
     new = {**old, "metadata": {"name": "a"}, "data": {"k0": "x"}}
-    managed_fields.created(CM, new, managed_fields.Manager("m0", "v1"), now="t00", custom=False)
+    managed_fields.created(
+        CM, new, managed_fields.FieldManager("m0", "v1"), now="t00", custom=False
+    )
     for number in range(1, 15):
         old, new = new, {"metadata": {"name": "a"}, "data": {**new["data"], f"k{number}": "x"}}
-        manager = managed_fields.Manager(f"m{number}", "v1")
+        manager = managed_fields.FieldManager(f"m{number}", "v1")
         given = old["metadata"]["managedFields"]
         managed_fields.updated(CM, old, new, manager, given=given, now=f"t{number:02}")
     entries = new["metadata"]["managedFields"]

@@ -14,13 +14,13 @@ KIND = resource.Resource(
 )
 
 
-def served(**spec: Any) -> builtin.Served:
+def served(**spec: Any) -> builtin.ServedResource:
     """A kind whose `spec` is that."""
     schema = {"type": "object", "properties": {"spec": {"type": "object", **spec}}}
     return builtin.custom(KIND, {"schema": {"openAPIV3Schema": schema}})
 
 
-def judged(kind: builtin.Served, spec: Any, old: Any = None) -> list[str]:
+def judged(kind: builtin.ServedResource, spec: Any, old: Any = None) -> list[str]:
     before = None if old is None else {"spec": old}
     return [str(cause) for cause in rules_cel.validate(kind, {"spec": spec}, old=before)]
 
@@ -147,8 +147,8 @@ def test_what_is_as_it_was_is_not_judged_again() -> None:
     ],
 )
 def test_rules_that_are_not_held_are_told(rule: dict[str, Any], why: str) -> None:
-    assert rules_cel.unheld(rule).startswith(why)
-    assert bool(rules_cel.unheld(rule)) is bool(why)
+    assert rules_cel.unenforced(rule).startswith(why)
+    assert bool(rules_cel.unenforced(rule)) is bool(why)
     if why:
         kind = served(**{"x-kubernetes-validations": [rule]})
         assert judged(kind, {"a": "x"}) == []
@@ -166,7 +166,7 @@ def without_the_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_without_the_extra_nothing_is_held_and_that_is_said() -> None:
     kind = served(**COUNT, **{"x-kubernetes-validations": ruled("self.count < 100")})
     assert judged(kind, {"count": 200}) == []
-    assert "common-expression-language" in rules_cel.unheld({"rule": "self.count < 100"})
+    assert "common-expression-language" in rules_cel.unenforced({"rule": "self.count < 100"})
 
 
 @pytest.mark.parametrize(

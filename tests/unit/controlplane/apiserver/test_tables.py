@@ -31,13 +31,14 @@ def cells(kind: resource.Resource, obj: Json) -> dict[str, Any]:
 def test_task_shows_state_and_hides_reason() -> None:
     obj = {
         "metadata": metadata(),
-        "spec": {"clusterName": "counter"},
+        "spec": {"clusterName": "counter", "suspend": True},
         "status": {"state": "Running", "attempts": 2, "reason": "Started", "podName": "w-0"},
     }
     assert cells(kinds.TASKS, obj) == {
         "Name": "x",
         "State": "Running",
         "Attempts": 2,
+        "Suspend": True,
         "Reason": "Started",
         "Cluster": "counter",
         "Worker": "w-0",

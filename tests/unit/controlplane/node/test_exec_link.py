@@ -25,8 +25,8 @@ class Bench:
     def __init__(self) -> None:
         self.base = short.directory()
         self.id = f"{ids.new_uid()}/main/0"
-        self.ended: list[container.Record] = []
-        self.link: shim_link.Link
+        self.ended: list[container.ContainerRecord] = []
+        self.link: shim_link.ShimLink
         self.pids: list[int] = []
 
     async def open(self) -> None:
@@ -42,7 +42,7 @@ class Bench:
 
     async def container(self) -> None:
         env = {"PATH": os.environ["PATH"], "COLOUR": "blue green"}
-        order = container.Order(
+        order = container.StartOrder(
             self.id, ["sleep", "300"], env, str(self.base), str(self.base / "logs")
         )
         await self.link.start(order)
@@ -241,7 +241,7 @@ class Attached:
         """Run a shell script in a container of its own."""
         env = {"PATH": os.environ["PATH"]}
         base = self._bench.base
-        order = container.Order(
+        order = container.StartOrder(
             self.id, ["sh", "-c", script], env, str(base), str(base / "more"), **more
         )
         await self._bench.link.start(order)

@@ -16,18 +16,20 @@ SPDY = [
 ]
 
 
-def find(namespace: str, pod: str, name: str) -> exec_paths.Found | asgi.Refusal:
+def find(namespace: str, pod: str, name: str) -> exec_paths.FoundContainer | asgi.Refusal:
     if (namespace, pod) != ("ns", "p"):
         return asgi.Refusal(404, "pod does not exist")
     if name not in ("main", ""):
         return asgi.Refusal(500, f'container not found ("{name}")')
-    return exec_paths.Found(container.Record(f"{UID}/main/0", "/nowhere"), "127.0.0.1")
+    return exec_paths.FoundContainer(
+        container.ContainerRecord(f"{UID}/main/0", "/nowhere"), "127.0.0.1"
+    )
 
 
 async def answer(
     path: str, query: str = "", *, method: str = "POST", headers: Any = ()
 ) -> tuple[int, str]:
-    paths = exec_paths.Paths(find, shim=Path("/nowhere/s"))
+    paths = exec_paths.ExecPaths(find, shim=Path("/nowhere/s"))
     scope = {
         "type": "http",
         "method": method,
@@ -100,7 +102,7 @@ async def test_a_client_that_has_left_gets_no_session(path: str, query: str) -> 
     def gone() -> asgi.Hijacked:
         raise asgi.Disconnected
 
-    paths = exec_paths.Paths(find, shim=Path("/nowhere/s"))
+    paths = exec_paths.ExecPaths(find, shim=Path("/nowhere/s"))
     scope = {
         "type": "http",
         "method": "POST",

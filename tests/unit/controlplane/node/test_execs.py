@@ -44,8 +44,8 @@ async def test_a_client_that_leaves_is_not_answered_for_a_silent_shim(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # for a short path
     shim = Path("s")
-    connection = streams_io.Connection(streams_spdy.Session(), on_open=lambda _: True)
-    session = execs.Session(connection=connection, streams={}, tty=False)
+    connection = streams_io.Connection(streams_spdy.SpdySession(), on_open=lambda _: True)
+    session = execs.ExecSession(connection=connection, streams={}, tty=False)
     if what == "exec":
         command = exec_link.Command("c", ["true"])
         running = execs.execute(session, shim=shim, command=command)

@@ -36,8 +36,10 @@ class World:
         self.runs = True
         pair = self.certificates.node("n1")
         mine = kubelet.Certificates(pair.certificate, pair.key, self.certificates.ca_certificate)
-        app = kubelet.App(self.find, allowed=access.Access(Nobody()), now=clock.SystemClock())
-        self.server = kubelet.Server(app, address="127.0.0.1", certificates=mine)
+        app = kubelet.KubeletApp(
+            self.find, allowed=access.Access(Nobody()), now=clock.SystemClock()
+        )
+        self.server = kubelet.KubeletServer(app, address="127.0.0.1", certificates=mine)
 
     def find(
         self,

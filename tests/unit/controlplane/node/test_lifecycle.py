@@ -9,7 +9,7 @@ import pytest
 from kilnwork.controlplane.node import container, lifecycle, pods
 
 NOW = lifecycle.Moment(10.0, 1_700_000_000.0)
-RUNNING = container.Record("u/main/0", "/f", pid=5, started_at=100.0)
+RUNNING = container.ContainerRecord("u/main/0", "/f", pid=5, started_at=100.0)
 OK = RUNNING._replace(exit_code=0, finished_at=101.0)
 BAD = RUNNING._replace(exit_code=1, finished_at=101.0)
 REST = None
@@ -45,8 +45,8 @@ def stop(grace_s: float) -> lifecycle.Stop:
     return lifecycle.Stop("main", grace_s)
 
 
-def view(last: container.Record | None = None, **more: Any) -> lifecycle.View:
-    return lifecycle.View(last=last, **more)
+def view(last: container.ContainerRecord | None = None, **more: Any) -> lifecycle.ContainerView:
+    return lifecycle.ContainerView(last=last, **more)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def view(last: container.Record | None = None, **more: Any) -> lifecycle.View:
         (pod(deleted_grace_s=0), view(OK), REST),
     ],
 )
-def test_decisions(of: pods.Pod, known: lifecycle.View, decision: object) -> None:
+def test_decisions(of: pods.Pod, known: lifecycle.ContainerView, decision: object) -> None:
     expected = [] if decision is REST else [decision]
     assert lifecycle.decide(of, {"main": known}, NOW) == expected
 
@@ -84,7 +84,9 @@ def test_decisions(of: pods.Pod, known: lifecycle.View, decision: object) -> Non
         (view(BAD), REST),
     ],
 )
-def test_a_leaving_node_stops_and_starts_nothing(known: lifecycle.View, decision: object) -> None:
+def test_a_leaving_node_stops_and_starts_nothing(
+    known: lifecycle.ContainerView, decision: object
+) -> None:
     leaving = NOW._replace(leaving_s=3.0)
     expected = [] if decision is REST else [decision]
     assert lifecycle.decide(pod("Always"), {"main": known}, leaving) == expected
@@ -138,7 +140,7 @@ def several(policy: str = "Never", *, deleted_grace_s: int | None = None) -> pod
     return msgspec.structs.replace(made, spec=msgspec.convert(spec, pods.PodSpec))
 
 
-def decided(of: pods.Pod, **views: lifecycle.View) -> list[lifecycle.Decision]:
+def decided(of: pods.Pod, **views: lifecycle.ContainerView) -> list[lifecycle.Decision]:
     return lifecycle.decide(of, views, NOW)
 
 
@@ -208,8 +210,8 @@ def growing(*names: str, **more: Any) -> pods.Pod:
     return msgspec.structs.replace(of, spec=spec)
 
 
-def started(name: str, *, exit_code: int | None = None) -> lifecycle.View:
-    return lifecycle.View(last=RUNNING._replace(id=f"u/{name}/0", exit_code=exit_code))
+def started(name: str, *, exit_code: int | None = None) -> lifecycle.ContainerView:
+    return lifecycle.ContainerView(last=RUNNING._replace(id=f"u/{name}/0", exit_code=exit_code))
 
 
 def test_an_ephemeral_container_is_started_once() -> None:
@@ -218,7 +220,7 @@ def test_an_ephemeral_container_is_started_once() -> None:
     for code in (None, 0, 1):
         views = main | {"e": started("e", exit_code=code)}
         assert lifecycle.decide(growing("e"), views, NOW) == []
-    never = lifecycle.View(start_at=math.inf, reason="r", message="it cannot run here")
+    never = lifecycle.ContainerView(start_at=math.inf, reason="r", message="it cannot run here")
     assert lifecycle.decide(growing("e", "f"), main | {"e": never}, NOW) == [
         lifecycle.Start("f", 0)
     ]
@@ -233,7 +235,7 @@ def test_hundreds_of_ephemeral_containers_are_started_by_and_by() -> None:
 
 def test_ephemeral_containers_that_wait_hold_up_no_others() -> None:
     names = [f"e{number}" for number in range(20)]
-    waits = lifecycle.View(reason="r", message="a ConfigMap is missing")
+    waits = lifecycle.ContainerView(reason="r", message="a ConfigMap is missing")
     views = {"main": view(RUNNING), **dict.fromkeys(names[:-1], waits)}
     decided = lifecycle.decide(growing(*names), views, NOW)
     assert decided[0] == lifecycle.Start("e19", 0)
@@ -251,7 +253,7 @@ def test_ephemeral_containers_that_wait_hold_up_no_others() -> None:
     ids=["over", "final", "deleted"],
 )
 def test_no_ephemeral_container_starts_in_a_pod_that_is_over(
-    of: pods.Pod, main: lifecycle.View
+    of: pods.Pod, main: lifecycle.ContainerView
 ) -> None:
     assert lifecycle.decide(of, {"main": main}, NOW) == []
 

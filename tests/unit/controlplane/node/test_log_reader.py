@@ -18,10 +18,10 @@ def write(path: Path, *lines: str, limit: int = 1 << 20, now: clock.Clock | None
     log.close()
 
 
-ALL = log_reader.Options()
+ALL = log_reader.LogOptions()
 
 
-async def read(path: Path, options: log_reader.Options = ALL) -> str:
+async def read(path: Path, options: log_reader.LogOptions = ALL) -> str:
     return b"".join([piece async for piece in log_reader.read(path, options)]).decode()
 
 
@@ -37,7 +37,7 @@ async def test_long_lines_come_back_whole(tmp_path: Path) -> None:
 
 async def test_times_stand_before_whole_lines(tmp_path: Path) -> None:
     write(tmp_path / "0.log", "a" * 20_000)
-    text = await read(tmp_path / "0.log", log_reader.Options(timestamps=True))
+    text = await read(tmp_path / "0.log", log_reader.LogOptions(timestamps=True))
     assert text == "2023-11-14T22:13:20.000000Z " + "a" * 20_000 + "\n"
 
 
@@ -47,7 +47,7 @@ async def test_the_last_lines(tmp_path: Path, count: int, limit: int) -> None:
     path = tmp_path / "0.log"
     write(path, *(f"line {n}" for n in range(100)), limit=limit)
     everything = (await read(path)).splitlines()
-    got = (await read(path, log_reader.Options(tail_lines=count))).splitlines()
+    got = (await read(path, log_reader.LogOptions(tail_lines=count))).splitlines()
     assert got == everything[max(0, len(everything) - count) :]
     assert count == 0 or got[-1] == "line 99"
 
@@ -55,7 +55,7 @@ async def test_the_last_lines(tmp_path: Path, count: int, limit: int) -> None:
 async def test_the_last_lines_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     write(path, *("z" * 1000 + str(n) for n in range(400)))
-    got = (await read(path, log_reader.Options(tail_lines=200))).splitlines()
+    got = (await read(path, log_reader.LogOptions(tail_lines=200))).splitlines()
     assert [line[1000:] for line in got] == [str(n) for n in range(200, 400)]
 
 
@@ -65,12 +65,12 @@ async def test_lines_since_a_moment(tmp_path: Path) -> None:
     now.advance(10)
     since = clock.rfc3339_micro(now.wall())
     write(path, "new", now=now)
-    assert await read(path, log_reader.Options(since=since)) == "new\n"
+    assert await read(path, log_reader.LogOptions(since=since)) == "new\n"
 
 
 async def test_a_limit_of_bytes(tmp_path: Path) -> None:
     write(tmp_path / "0.log", "12345", "67890")
-    assert await read(tmp_path / "0.log", log_reader.Options(limit_bytes=8)) == "12345\n67"
+    assert await read(tmp_path / "0.log", log_reader.LogOptions(limit_bytes=8)) == "12345\n67"
 
 
 async def test_following_sees_everything_through_rotation(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_following_sees_everything_through_rotation(tmp_path: Path) -> Non
     got: list[bytes] = []
 
     async def follow() -> None:
-        options = log_reader.Options(follow=True)
+        options = log_reader.LogOptions(follow=True)
         async for piece in log_reader.read(path, options, more=lambda: more):
             got.append(piece)  # noqa: PERF401 - it is looked at meanwhile
 

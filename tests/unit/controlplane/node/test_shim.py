@@ -41,11 +41,11 @@ class Bench:
     def __init__(self) -> None:
         self.base = short.directory()
         self.uid = ids.new_uid()
-        self.ended: dict[str, container.Record] = {}
-        self.link: shim_link.Link | None = None
+        self.ended: dict[str, container.ContainerRecord] = {}
+        self.link: shim_link.ShimLink | None = None
         self.pids: list[int] = []
 
-    async def open(self, *, patience_s: float = 30.0) -> list[container.Record]:
+    async def open(self, *, patience_s: float = 30.0) -> list[container.ContainerRecord]:
         opened = await shim_link.open_or_launch(
             self.base / "shim", self.base / "s", patience_s=patience_s, on_ended=self._on_ended
         )
@@ -53,13 +53,13 @@ class Bench:
         self.pids += [opened.pid] if opened.pid else []
         return opened.known
 
-    def _on_ended(self, record: container.Record) -> None:
+    def _on_ended(self, record: container.ContainerRecord) -> None:
         self.ended[record.id] = record
 
-    async def start(self, *argv: str, number: int = 0, **env: str) -> container.Record:
+    async def start(self, *argv: str, number: int = 0, **env: str) -> container.ContainerRecord:
         assert self.link is not None
         return await self.link.start(
-            container.Order(
+            container.StartOrder(
                 id=f"{self.uid}/main/{number}",
                 argv=list(argv),
                 env={"PATH": os.environ["PATH"], **env},
@@ -68,10 +68,12 @@ class Bench:
             )
         )
 
-    async def shell(self, script: str, *, number: int = 0) -> container.Record:
+    async def shell(self, script: str, *, number: int = 0) -> container.ContainerRecord:
         return await self.start("sh", "-c", script, number=number)
 
-    async def end(self, record: container.Record, *, timeout_s: float = 30.0) -> container.Record:
+    async def end(
+        self, record: container.ContainerRecord, *, timeout_s: float = 30.0
+    ) -> container.ContainerRecord:
         await waiting.wait_until_async(
             lambda: record.id in self.ended, what="the container ended", timeout_s=timeout_s
         )
@@ -154,7 +156,7 @@ async def test_a_file_that_is_no_program_is_explained(bench: Bench) -> None:
 
 async def test_a_missing_working_directory_is_explained(bench: Bench) -> None:
     assert bench.link is not None
-    order = container.Order(
+    order = container.StartOrder(
         f"{bench.uid}/main/0", ["true"], {"PATH": "/bin"}, "/no/such", str(bench.base / "logs")
     )
     record = await bench.link.start(order)
@@ -168,7 +170,7 @@ async def test_the_same_container_is_not_started_twice(bench: Bench) -> None:
 
 async def test_an_id_with_a_path_in_it_is_refused(bench: Bench) -> None:
     assert bench.link is not None
-    order = container.Order("../../x/main/0", ["true"], {}, "/", str(bench.base / "logs"))
+    order = container.StartOrder("../../x/main/0", ["true"], {}, "/", str(bench.base / "logs"))
     with pytest.raises(errors.ShimRefused, match="not a container id"):
         await bench.link.start(order)
 
@@ -332,7 +334,7 @@ async def test_a_full_disk_ends_neither_it_nor_what_runs() -> None:
 def test_one_whose_process_ends_as_it_leaves_is_let_go_once(tmp_path: Path) -> None:
     made = shim.Shim(tmp_path, tmp_path / "s", patience_s=1, now=clock.SystemClock())
     ours, theirs = socket.socketpair()
-    guest = exec_shim.Guest(ours)
+    guest = exec_shim.ExecConnection(ours)
     made._selector.register(ours, selectors.EVENT_READ, guest)
     theirs.close()
     [(key, _)] = made._selector.select(1)

@@ -7,7 +7,7 @@ import msgspec
 from kilnwork.controlplane.node import container, lifecycle, pods, statuses
 
 NOW = 1_700_000_000.0
-RUNNING = container.Record("u/main/0", "/f", pid=5, started_at=NOW)
+RUNNING = container.ContainerRecord("u/main/0", "/f", pid=5, started_at=NOW)
 BAD = RUNNING._replace(exit_code=137, signal=9, finished_at=NOW + 1)
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "t"}
 
@@ -22,8 +22,8 @@ def pod(policy: str = "Never", *, deleted: bool = False, **status: Any) -> pods.
 
 
 def status(of: pods.Pod, now: float = NOW, **view: Any) -> dict[str, Any]:
-    facts = statuses.Facts("127.0.0.1", now)
-    return statuses.status(of, {"main": lifecycle.View(**view)}, facts)
+    facts = statuses.PodFacts("127.0.0.1", now)
+    return statuses.status(of, {"main": lifecycle.ContainerView(**view)}, facts)
 
 
 def state(found: dict[str, Any]) -> dict[str, Any]:
@@ -103,12 +103,12 @@ def test_a_pod_that_is_deleted_while_a_container_waits_has_failed() -> None:
     )
     of = msgspec.structs.replace(of, spec=two)
     views = {
-        "main": lifecycle.View(last=BAD._replace(exit_code=0, signal=0)),
-        "beside": lifecycle.View(reason="CreateContainerError", message="no command"),
+        "main": lifecycle.ContainerView(last=BAD._replace(exit_code=0, signal=0)),
+        "beside": lifecycle.ContainerView(reason="CreateContainerError", message="no command"),
     }
-    facts = statuses.Facts("127.0.0.1", NOW)
+    facts = statuses.PodFacts("127.0.0.1", NOW)
     assert statuses.status(of, views, facts)["phase"] == "Failed"
-    running = views | {"main": lifecycle.View(last=RUNNING)}
+    running = views | {"main": lifecycle.ContainerView(last=RUNNING)}
     assert statuses.status(of, running, facts)["phase"] == "Pending"
 
 
@@ -135,9 +135,9 @@ def several(policy: str = "Never", **status: Any) -> pods.Pod:
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, pods.Pod)
 
 
-def of_all(of: pods.Pod, **records: container.Record) -> dict[str, Any]:
-    views = {name: lifecycle.View(last=record) for name, record in records.items()}
-    return statuses.status(of, views, statuses.Facts("127.0.0.1", NOW))
+def of_all(of: pods.Pod, **records: container.ContainerRecord) -> dict[str, Any]:
+    views = {name: lifecycle.ContainerView(last=record) for name, record in records.items()}
+    return statuses.status(of, views, statuses.PodFacts("127.0.0.1", NOW))
 
 
 OK = RUNNING._replace(exit_code=0, finished_at=NOW + 1)
@@ -180,12 +180,12 @@ def test_the_last_status_of_a_sidecar_is_its_end() -> None:
 
 
 def test_readiness_is_what_probes_say() -> None:
-    views = {"main": lifecycle.View(last=RUNNING, ready=False)}
-    found = statuses.status(pod(), views, statuses.Facts("127.0.0.1", NOW))
+    views = {"main": lifecycle.ContainerView(last=RUNNING, ready=False)}
+    found = statuses.status(pod(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert conditions(found)["Ready"] == "False"
     assert found["containerStatuses"][0]["started"]
-    views = {"main": lifecycle.View(last=RUNNING, started=False)}
-    found = statuses.status(pod(), views, statuses.Facts("127.0.0.1", NOW))
+    views = {"main": lifecycle.ContainerView(last=RUNNING, started=False)}
+    found = statuses.status(pod(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert not found["containerStatuses"][0]["started"]
 
 
@@ -194,11 +194,12 @@ def test_a_deadline_that_is_over_fails_the_pod_once_nothing_runs() -> None:
     late = msgspec.structs.replace(
         of, spec=msgspec.structs.replace(of.spec, active_deadline_seconds=10)
     )
-    facts = statuses.Facts("127.0.0.1", NOW)
+    facts = statuses.PodFacts("127.0.0.1", NOW)
     assert (
-        statuses.status(late, {"main": lifecycle.View(last=RUNNING)}, facts)["phase"] == "Running"
+        statuses.status(late, {"main": lifecycle.ContainerView(last=RUNNING)}, facts)["phase"]
+        == "Running"
     )
-    found = statuses.status(late, {"main": lifecycle.View(last=BAD)}, facts)
+    found = statuses.status(late, {"main": lifecycle.ContainerView(last=BAD)}, facts)
     assert (found["phase"], found["reason"]) == ("Failed", "DeadlineExceeded")
 
 
@@ -210,11 +211,13 @@ def growing(count: int = 2) -> pods.Pod:
     return msgspec.structs.replace(of, spec=spec)
 
 
-def ephemeral(of: pods.Pod, *, before: Any = None, **records: container.Record) -> dict[str, Any]:
+def ephemeral(
+    of: pods.Pod, *, before: Any = None, **records: container.ContainerRecord
+) -> dict[str, Any]:
     """The status while the main container runs."""
-    views = {name: lifecycle.View(last=record) for name, record in records.items()}
-    facts = statuses.Facts("127.0.0.1", NOW, before)
-    return statuses.status(of, {"main": lifecycle.View(last=RUNNING), **views}, facts)
+    views = {name: lifecycle.ContainerView(last=record) for name, record in records.items()}
+    facts = statuses.PodFacts("127.0.0.1", NOW, before)
+    return statuses.status(of, {"main": lifecycle.ContainerView(last=RUNNING), **views}, facts)
 
 
 def test_ephemeral_containers_count_for_nothing_and_their_ends_are_told() -> None:
@@ -232,10 +235,10 @@ def test_ephemeral_containers_count_for_nothing_and_their_ends_are_told() -> Non
 
 def test_a_pod_is_running_until_its_ephemeral_containers_have_ended() -> None:
     of = growing(1)
-    views = {"main": lifecycle.View(last=BAD), "e0": lifecycle.View(last=RUNNING)}
-    facts = statuses.Facts("127.0.0.1", NOW)
+    views = {"main": lifecycle.ContainerView(last=BAD), "e0": lifecycle.ContainerView(last=RUNNING)}
+    facts = statuses.PodFacts("127.0.0.1", NOW)
     assert statuses.status(of, views, facts)["phase"] == "Running"
-    views["e0"] = lifecycle.View(last=BAD)
+    views["e0"] = lifecycle.ContainerView(last=BAD)
     assert statuses.status(of, views, facts)["phase"] == "Failed"
 
 
@@ -252,8 +255,8 @@ def test_starts_may_wait_to_be_told_and_ends_may_not() -> None:
     assert statuses.only_started(before, started)
     ended = ephemeral(growing(3), before=started, e1=BAD._replace(id="u/e1/0"))
     assert not statuses.only_started(started, ended)
-    views = {"e0": lifecycle.View(reason="r", message="it cannot run here")}
-    waits = statuses.status(growing(), views, statuses.Facts("127.0.0.1", NOW))
+    views = {"e0": lifecycle.ContainerView(reason="r", message="it cannot run here")}
+    waits = statuses.status(growing(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert not statuses.only_started({}, waits)
 
 

@@ -18,7 +18,7 @@ def _websocket_ping() -> bytes:
 @pytest.mark.parametrize(
     ("codec", "asking"),
     [
-        (streams_spdy.Session(), spdy.ping(1)),
+        (streams_spdy.SpdySession(), spdy.ping(1)),
         (streams_websocket.Channels("v5.channel.k8s.io", [{}]), _websocket_ping()),
     ],
     ids=["spdy", "websocket"],

@@ -25,7 +25,7 @@ def test_words_of_a_container_whose_end_was_not_seen_count(
     file.parent.mkdir(parents=True)
     file.write_text(said)
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": SPEC}, pods.Pod)
-    ended = container.Record(
+    ended = container.ContainerRecord(
         "u/a/0", str(tmp_path), exit_code=container.UNKNOWN, reason=reason, message="of the shim"
     )
     assert termination.with_message(pod, "a", ended).message == message

@@ -23,13 +23,13 @@ def raw(headers: dict[str, str], *more: tuple[str, str]) -> list[tuple[bytes, by
     return [(name.lower().encode(), value.encode()) for name, value in pairs]
 
 
-def agreed(found: upgrades.Agreed | asgi.Refusal) -> tuple[list[str], type, str]:
-    assert isinstance(found, upgrades.Agreed), found
+def agreed(found: upgrades.UpgradeAgreement | asgi.Refusal) -> tuple[list[str], type, str]:
+    assert isinstance(found, upgrades.UpgradeAgreement), found
     assert found.head.endswith(b"\r\n\r\n")
     return found.head.decode().split("\r\n")[:-2], type(found.codec), found.version
 
 
-def refused(found: upgrades.Agreed | asgi.Refusal) -> tuple[int, str]:
+def refused(found: upgrades.UpgradeAgreement | asgi.Refusal) -> tuple[int, str]:
     assert isinstance(found, asgi.Refusal), found
     return found.status, found.message
 
@@ -37,7 +37,7 @@ def refused(found: upgrades.Agreed | asgi.Refusal) -> tuple[int, str]:
 def test_spdy_takes_the_first_version_of_the_client_that_it_knows() -> None:
     versions = [("X-Stream-Protocol-Version", f"v{n}.channel.k8s.io") for n in (5, 4, 3)]
     lines, codec, version = agreed(upgrades.remote_command(raw(SPDY, *versions), COMMAND))
-    assert (codec, version) == (streams_spdy.Session, "v4.channel.k8s.io")
+    assert (codec, version) == (streams_spdy.SpdySession, "v4.channel.k8s.io")
     assert lines == [
         "HTTP/1.1 101 Switching Protocols",
         "Connection: Upgrade",
@@ -56,7 +56,7 @@ def test_versions_may_be_in_one_header() -> None:
     ("version", "has_status"), [("v2", False), ("v3", False), ("v4", True), ("v5", True)]
 )
 def test_errors_are_a_status_from_version_4_on(version: str, has_status: bool) -> None:  # noqa: FBT001
-    found = upgrades.Agreed(b"", streams_spdy.Session(), f"{version}.channel.k8s.io")
+    found = upgrades.UpgradeAgreement(b"", streams_spdy.SpdySession(), f"{version}.channel.k8s.io")
     assert found.has_status is has_status
 
 
@@ -77,7 +77,7 @@ def test_no_subprotocol_is_the_oldest() -> None:
 def test_port_forward_by_spdy_tunnel_and_channels() -> None:
     spdy = raw(SPDY, ("X-Stream-Protocol-Version", "portforward.k8s.io"))
     assert agreed(upgrades.port_forward(spdy, []))[1:] == (
-        streams_spdy.Session,
+        streams_spdy.SpdySession,
         "portforward.k8s.io",
     )
     tunnel = raw(WEBSOCKET, ("Sec-WebSocket-Protocol", upgrades.TUNNEL))

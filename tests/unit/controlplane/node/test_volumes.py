@@ -4,18 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane.node import errors, pods, recipe, sources, volumes
+from kilnwork.controlplane.node import container_plan, errors, pods, volume_sources, volumes
 
 
 def prepare(
-    directory: volumes.PodDirectory, *links: recipe.Link, files: tuple[sources.File, ...] = ()
+    directory: volumes.PodDirectory,
+    *links: container_plan.MountLink,
+    files: tuple[volume_sources.File, ...] = (),
 ) -> None:
-    directory.fill((sources.Volume("conf", files), sources.Volume("data", None)))
+    directory.fill((volume_sources.Volume("conf", files), volume_sources.Volume("data", None)))
     directory.link("main", links)
 
 
-def data(path: str, sub: str = "") -> recipe.Link:
-    return recipe.Link(path, "data", sub, makes=True)
+def data(path: str, sub: str = "") -> container_plan.MountLink:
+    return container_plan.MountLink(path, "data", sub, makes=True)
 
 
 @pytest.fixture
@@ -24,8 +26,8 @@ def directory(tmp_path: Path) -> volumes.PodDirectory:
 
 
 def test_files_have_their_modes_in_a_private_directory(directory: volumes.PodDirectory) -> None:
-    files = (sources.File("a", b"1", 0o644), sources.File("x/b", b"2", 0o600))
-    prepare(directory, recipe.Link("etc/conf", "conf"), files=files)
+    files = (volume_sources.File("a", b"1", 0o644), volume_sources.File("x/b", b"2", 0o600))
+    prepare(directory, container_plan.MountLink("etc/conf", "conf"), files=files)
     mounted = directory.root("main") / "etc/conf"
     assert (mounted / "a").read_bytes() == b"1"
     assert (mounted / "a").stat().st_mode & 0o777 == 0o644
@@ -49,10 +51,10 @@ def test_a_container_knows_its_mounts_by_a_short_path(
 
 
 def test_a_second_start_renews_files_and_keeps_empty_dirs(directory: volumes.PodDirectory) -> None:
-    link = (recipe.Link("conf", "conf"), data("data"))
-    prepare(directory, *link, files=(sources.File("old", b"1", 0o644),))
+    link = (container_plan.MountLink("conf", "conf"), data("data"))
+    prepare(directory, *link, files=(volume_sources.File("old", b"1", 0o644),))
     (directory.root("main") / "data" / "kept").write_text("x")
-    prepare(directory, *link, files=(sources.File("new", b"2", 0o644),))
+    prepare(directory, *link, files=(volume_sources.File("new", b"2", 0o644),))
     assert [p.name for p in (directory.root("main") / "conf").iterdir()] == ["new"]
     assert (directory.root("main") / "data" / "kept").read_text() == "x"
 
@@ -65,7 +67,7 @@ def test_a_sub_path_of_an_empty_dir_is_made(directory: volumes.PodDirectory) -> 
 
 def test_a_sub_path_that_is_not_there_waits(directory: volumes.PodDirectory) -> None:
     with pytest.raises(errors.NotYet, match='subPath "nope" is not in volume "conf"'):
-        prepare(directory, recipe.Link("a", "conf", "nope"))
+        prepare(directory, container_plan.MountLink("a", "conf", "nope"))
 
 
 def test_a_sub_path_through_a_link_out_of_the_volume_is_refused(
@@ -79,7 +81,7 @@ def test_a_sub_path_through_a_link_out_of_the_volume_is_refused(
 
 
 def test_mounts_nest(directory: volumes.PodDirectory) -> None:
-    prepare(directory, data("a"), recipe.Link("a/b", "conf"))
+    prepare(directory, data("a"), container_plan.MountLink("a/b", "conf"))
     assert (directory.root("main") / "a/b").resolve() == directory.path / "volumes/conf"
 
 
@@ -102,7 +104,7 @@ def test_removing_leaves_nothing(directory: volumes.PodDirectory) -> None:
 def test_a_host_path_is_the_machines_own(directory: volumes.PodDirectory, tmp_path: Path) -> None:
     host = tmp_path / "host"
     volumes.check_host("h", pods.HostPath(str(host), "DirectoryOrCreate"))
-    directory.link("main", [recipe.Link("a", "h", makes=True, host=str(host))])
+    directory.link("main", [container_plan.MountLink("a", "h", makes=True, host=str(host))])
     (directory.root("main") / "a" / "f").write_text("1")
     assert (host / "f").read_text() == "1"
     directory.remove()

@@ -9,7 +9,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from kilnwork.data import blobs, holding
+from kilnwork.data import blob_renewal, blobs
 from kilnwork.dispatch.hub import blob_collection
 from kilnwork.kit import clock as clocks
 
@@ -124,9 +124,9 @@ def test_what_a_forgotten_task_had_stays_while_something_uses_it(world: World) -
     world.used.add(used)
     world.collector.release([("default", used), ("default", renewed)])
     for _ in range(5):
-        world.put(2, age=holding.RENEW_S + blobs.FRESH_S)
+        world.put(2, age=blob_renewal.RENEW_S + blobs.FRESH_S)
         world.collector.collect_released()
-        world.clock.advance(holding.RENEW_S)
+        world.clock.advance(blob_renewal.RENEW_S)
     assert world.there() == {used, renewed}
     world.clock.advance(HOUR / 2)
     world.collector.collect_released()

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.jobs.work import errors
 from support import mapper_functions, part_works
@@ -235,7 +235,7 @@ def test_a_bad_input_fails_its_part_for_good_if_the_job_says_so(tmp_path: Path) 
     assert (commit.outcome, commit.attempt, commit.output) == (FAILED, 2, None)
     assert commit.message.startswith("line 2: ")
     assert [each["line"] for each in world.reports(commit)] == [2]
-    assert commit == commits.find(world.store, 1, 1) == world.map(attempt=3)
+    assert commit == commit_records.find(world.store, 1, 1) == world.map(attempt=3)
 
 
 def test_a_mapper_that_raises_may_be_tried_again(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_cancelled_part_commits_nothing_more(tmp_path: Path) -> None:
     world = part_works.World(tmp_path, numbers(1))
-    cancelled = commits.fail_part(
+    cancelled = commit_records.fail_part(
         world.store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="by you", at=1.0
     )
     assert world.map() == cancelled

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data.stores import local
 from kilnwork.jobs.work import part_outputs
 
@@ -22,7 +22,7 @@ def commit(store: local.LocalStore, part: int, data: bytes) -> None:
         key=key, bytes=len(data), lines=data.count(b"\n"), sha256=hashlib.sha256(data).hexdigest()
     )
     outcome = filejobs.PartOutcome.SUCCEEDED
-    commits.publish(
+    commit_records.publish(
         store, filejobs.Commit(part=part, run=1, attempt=1, outcome=outcome, output=file)
     )
 
@@ -55,7 +55,7 @@ def test_a_part_without_a_commit_or_success_is_named(store: local.LocalStore) ->
     with pytest.raises(part_outputs.OutputDamaged, match="part 3, run 1, has no commit"):
         part_outputs.outputs_of(store, (*TWO, (3, 1)))
     failed = filejobs.Commit(part=3, run=1, attempt=1, outcome=filejobs.PartOutcome.FAILED)
-    commits.publish(store, failed)
+    commit_records.publish(store, failed)
     with pytest.raises(part_outputs.OutputDamaged, match="has ended as Failed"):
         part_outputs.outputs_of(store, ((3, 1),))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commits
+from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.jobs.work import errors, reduce
 from kilnwork.kit import clock
@@ -54,7 +54,7 @@ def reduced(
 
 
 def result(here: part_works.World, *, run: int = 1) -> tuple[bytes, filejobs.Commit]:
-    commit = commits.find(here.store, reduce.PART, run)
+    commit = commit_records.find(here.store, reduce.PART, run)
     assert commit is not None
     content = here.content(commit.output)
     assert commit.output is not None
@@ -84,7 +84,7 @@ def test_large_outputs_are_the_result_where_they_are(tmp_path: Path, reducer: An
         tmp_path, LARGE, itemsPerPart=2, mapper={"function": f"{HERE}:same"}, reducer=reducer
     )
     assert reduced(here) == filejobs.Reduced()
-    commit = commits.find(here.store, reduce.PART, 1)
+    commit = commit_records.find(here.store, reduce.PART, 1)
     assert commit is not None
     assert not any(key.startswith("result/") for key in here.stored())
     expected = b"".join(line for line in LARGE.splitlines(keepends=True) if line != b"oops\n")
@@ -114,7 +114,7 @@ def test_who_loses_leaves_large_outputs_alone(tmp_path: Path) -> None:
     before = here.stored()
 
     def passed(_: int) -> None:
-        commits.fail_part(
+        commit_records.fail_part(
             here.store, reduce.PART, 1, outcome=filejobs.PartOutcome.CANCELLED, message="no", at=1.0
         )
 
@@ -151,12 +151,12 @@ def damaged(here: part_works.World, *parts: int) -> None:
     found = reduced(here).damaged
     assert [(each.part, each.run) for each in found] == [(part, 1) for part in parts]
     assert all(f"part {each.part}, run 1" in each.message for each in found)
-    assert commits.find(here.store, reduce.PART, 1) is None
+    assert commit_records.find(here.store, reduce.PART, 1) is None
     assert not any(key.startswith("result/") for key in here.stored())
 
 
 def output_key(here: part_works.World, part: int, *, of_errors: bool = False) -> str:
-    commit = commits.find(here.store, part, 1)
+    commit = commit_records.find(here.store, part, 1)
     assert commit is not None
     file = commit.errors if of_errors else commit.output
     assert file is not None
@@ -194,7 +194,9 @@ def test_all_missing_parts_are_told_at_once(tmp_path: Path) -> None:
 def test_a_commit_that_is_no_success_is_refused(tmp_path: Path) -> None:
     here = part_works.World(tmp_path / "job", CONTENT, itemsPerPart=60)
     here.map(1)
-    commits.fail_part(here.store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="no", at=1.0)
+    commit_records.fail_part(
+        here.store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="no", at=1.0
+    )
     damaged(here, 2)
     (here.store.directory / "commits/2-1").write_bytes(b"{")
     damaged(here, 2)

@@ -1,0 +1,247 @@
+"""Serves what CustomResourceDefinitions say: follows them, names them, empties them when they go.
+
+Used by `cluster`. Does what the controllers of k8s.io/apiextensions-apiserver do: accepted names,
+`Established`, and the clean-up of a kind's objects before its definition goes. Definitions
+that come with the control plane are made or renewed at its start; why one of them is not served is
+logged, and said by `trouble`.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane import objects, store_controller
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    crud,
+    definitions,
+    deletion,
+    statuses,
+)
+
+log = logging.getLogger(__name__)
+
+_DEFINITIONS = resource.CUSTOM_RESOURCE_DEFINITIONS
+_NOT_TO_BE_HAD = {served.resource.qualified for served in builtin.BUILT_IN}
+"""Built-in kinds: a definition of such a name is kept and nothing more, nor does it take their
+objects with it when it goes."""
+
+_AGAIN = "then start the server again"
+
+
+class DefinitionController(store_controller.StoreController[str]):
+    """Keeps a catalog equal to the definitions in the store."""
+
+    def __init__(
+        self,
+        writer: crud.ObjectWriter,
+        deleter: deletion.Deleter,
+        *,
+        installed: Sequence[meta.JsonObject] = (),
+    ) -> None:
+        self._installed = {str(one["metadata"]["name"]): one for one in installed}
+        self._foreign: dict[str, str] = {}
+        """Definitions of others in the places of those that are to be installed, and why they
+        cannot be changed into these."""
+        self._troubles: dict[str, str] = {}
+        self._accepted: dict[str, tuple[str, meta.JsonObject]] = {}
+        """Group and accepted names of each definition."""
+        super().__init__("definitions", writer)
+        self._deleter = deleter
+        self._kinds = writer.kinds
+        self._ending: set[str] = set()
+
+    async def start(self) -> None:
+        """Install what comes with the control plane, serve what is established, then follow."""
+        self._follow()
+        for name, definition in self._installed.items():
+            await self._install(name, definition)
+        for stored in tuple(self._store.select(_DEFINITIONS.qualified)):
+            definition = stored.decode()
+            self._note_names(definition)
+            if definitions.is_established(definition):
+                self._serve(definition)
+            self._add(stored.key.name)
+        for name in self._installed:  # before the first request
+            await self._look(name)
+        self._begin()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why kinds that come with the control plane are not served; None when all are."""
+        return "; ".join(self._troubles.values()) or None
+
+    @property
+    def serves_installed(self) -> bool:
+        """True when every kind that comes with the control plane is served as it should be, also
+        while its definition is being deleted."""
+        return not self._foreign and all(map(self._kinds.stored, self._installed))
+
+    async def _install(self, name: str, wanted: meta.JsonObject) -> None:
+        place = crud.where(_DEFINITIONS, None, name)
+        try:
+            if self._store.head(place.key) is None:
+                above = crud.where(_DEFINITIONS, None, "")
+                await self._writer.create(above, wanted, crud.Options())
+                return
+            spec = wanted["spec"]
+            await self._writer.change(
+                place, lambda obj: obj | {"spec": {**obj["spec"], **spec}}, crud.Options()
+            )
+        except statuses.StatusError as error:
+            if error.code != 422:
+                raise
+            self._foreign[name] = error.message
+
+    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+        for change in changes:
+            key = change.key
+            if key.resource == _DEFINITIONS.qualified:
+                if change.action == objects.Action.DELETED:
+                    self._forget(key.name)
+                self._add(key.name)
+            elif change.action == objects.Action.DELETED and key.resource in self._ending:
+                self._add(key.resource)
+
+    def _forget(self, name: str) -> None:
+        """Free the names of a definition that is gone: others may wait for them."""
+        self._kinds.forget(name)
+        self._ending.discard(name)
+        self._foreign.pop(name, None)
+        group, _ = self._accepted.pop(name, ("", {}))
+        self._look_at_others(name, group)
+        self._report(name, f"{name} was deleted: start the server again to install it")
+
+    def _look_at_others(self, name: str, group: str) -> None:
+        for other, (its_group, _) in self._accepted.items():
+            if other != name and its_group == group:
+                self._add(other)
+
+    def _report(self, name: str, trouble: str | None) -> None:
+        """Remember and log why an installed definition is not served, or that it is."""
+        if name not in self._installed or trouble == self._troubles.get(name):
+            return
+        if trouble is None:
+            del self._troubles[name]
+            log.info("installed definition is served again", extra={"definition": name})
+        else:
+            self._troubles[name] = trouble
+            log.warning("installed definition fails", extra={"definition": name, "why": trouble})
+
+    async def _look(self, name: str) -> None:
+        stored = self._store.get(crud.where(_DEFINITIONS, None, name).key)
+        if stored is None:
+            return
+        definition = stored.decode()
+        try:
+            if definition["metadata"].get("deletionTimestamp"):
+                await self._empty(name, definition)
+            else:
+                await self._establish(name, definition)
+        except statuses.StatusError as error:
+            if error.code == 409:
+                self._add(name)
+            elif error.code != 404:
+                raise
+
+    async def _establish(self, name: str, definition: meta.JsonObject) -> None:
+        place = crud.where(_DEFINITIONS, None, name)
+        names, conflict = definitions.accept_names(definition, self._others(definition))
+        status = definitions.status(definition, names, conflict, now=self._writer.now())
+        known = definition | {"status": status}
+        if self._note_names(known):
+            self._look_at_others(name, definition["spec"]["group"])
+        established = definitions.is_established(known)
+        if established:
+            self._serve(known)
+        else:
+            self._kinds.forget(name)
+        self._report(name, self._trouble_of(name, None if established else conflict))
+        if status != definition.get("status"):
+            await self._writer.change(
+                place, lambda obj: obj | {"status": status}, crud.Options(), subresource="status"
+            )
+
+    def _others(self, definition: meta.JsonObject) -> dict[str, list[meta.JsonObject]]:
+        """Names of the same group that others have, by definition; built-in kinds have theirs."""
+        group, name = definition["spec"]["group"], definition["metadata"]["name"]
+        built_in = [
+            {
+                "plural": kind.plural,
+                "singular": kind.singular,
+                "shortNames": list(kind.short_names),
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+            }
+            for kind in (served.resource for served in builtin.BUILT_IN)
+            if kind.group == group
+        ]
+        defined = {
+            other: [names]
+            for other, (its_group, names) in self._accepted.items()
+            if its_group == group and other != name
+        }
+        return {"": built_in, **defined}
+
+    def _note_names(self, definition: meta.JsonObject) -> bool:
+        """Remember the names that a definition has; True when they are not what they were."""
+        name = definition["metadata"]["name"]
+        names = (definition.get("status") or {}).get("acceptedNames") or {}
+        noted, before = (definition["spec"]["group"], names), self._accepted.get(name)
+        self._accepted[name] = noted
+        return before != noted
+
+    def _trouble_of(self, name: str, conflict: definitions.NameConflict | None) -> str | None:
+        if name in self._foreign:
+            return (
+                f"{name} is another definition than that of this server and cannot be changed into "
+                f"it ({self._foreign[name]}): `kubectl delete crd {name}`, {_AGAIN}"
+            )
+        if conflict is None:
+            return None
+        return (
+            f"{conflict.holder} has names of {name} ({conflict.reason}: {conflict.message}): "
+            f"`kubectl delete crd {conflict.holder}`"
+        )
+
+    def _serve(self, definition: meta.JsonObject) -> None:
+        name = definition["metadata"]["name"]
+        if name not in _NOT_TO_BE_HAD:
+            self._kinds.define(name, definitions.served_by(definition))
+
+    async def _empty(self, name: str, definition: meta.JsonObject) -> None:
+        """Delete the objects of the kind; when none is left, let the definition go."""
+        self._ending.add(name)
+        if definitions.is_established(definition):
+            self._serve(definition)
+        self._report(name, f"{name} is being deleted: wait until it is gone, {_AGAIN}")
+        place = crud.where(_DEFINITIONS, None, name)
+        status = definitions.terminating(definition, now=self._writer.now())
+        if status != definition.get("status"):
+            await self._writer.change(
+                place, lambda obj: obj | {"status": status}, crud.Options(), subresource="status"
+            )
+        served = None if name in _NOT_TO_BE_HAD else self._kinds.stored(name)
+        left = 0
+        if served is not None:
+            await self._store.settle_all()
+            left = await self._delete_all(served)
+        if left:
+            return
+
+        def freed(obj: meta.JsonObject) -> meta.JsonObject:
+            finalizers = obj["metadata"].get("finalizers") or ()
+            kept = [f for f in finalizers if f != definitions.CLEANUP]
+            return obj | {"metadata": {**obj["metadata"], "finalizers": kept}}
+
+        self._kinds.forget(name)
+        await self._writer.change(place, freed, crud.Options())
+
+    async def _delete_all(self, served: builtin.ServedResource) -> int:
+        qualified = served.resource.qualified
+        places = [
+            crud.Where(served, s.key.namespace, s.key.name)
+            for s in tuple(self._store.select(qualified))
+        ]
+        outcomes = await self._deleter.delete_all(places, deletion.DeleteOptions())
+        return sum(not outcome.gone for outcome in outcomes)

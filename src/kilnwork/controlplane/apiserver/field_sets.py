@@ -1,0 +1,143 @@
+"""Sets of fields, as `metadata.managedFields[*].fieldsV1` writes them (KEP-555). Pure.
+
+Used by `typed_objects` and `managed_fields`. A set is a tree of dicts, in the form of the wire, so
+that what is stored needs no translation: keys are path elements (`f:data`, `k:{"name":"a"}`,
+`v:"x"`); an empty dict is a place in the set, and the key `.` says the same of a place with others
+below it. Sets are not changed by what is done with them.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+Set = dict[str, Any]
+
+HERE = "."
+
+
+def is_set(value: Any) -> bool:
+    """True for a tree of dicts whose keys are path elements."""
+    return isinstance(value, dict) and all(
+        (key == HERE or _is_element(key)) and is_set(below) for key, below in value.items()
+    )
+
+
+def _is_element(key: str) -> bool:
+    kind, mark, value = key.partition(":")
+    if kind not in ("f", "k", "v", "i") or not mark:
+        return False
+    if kind not in ("k", "v"):
+        return True
+    try:
+        return kind == "v" or isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
+
+
+def union(left: Set, right: Set) -> Set:
+    if not left or not right:
+        return left or right
+    made = dict(left)
+    for key, below in right.items():
+        known = made.get(key)
+        if known is None or key == HERE or known == below:
+            made[key] = below
+        else:
+            made[key] = _node(
+                union(_inner(known), _inner(below)), member=_is_in(known) or _is_in(below)
+            )
+    return made
+
+
+def difference(left: Set, right: Set) -> Set:
+    if not right:
+        return left
+    made = {}
+    for key, below in left.items():
+        other = right.get(key)
+        if other is None:
+            made[key] = below
+        elif key != HERE and below != other:
+            rest = difference(_inner(below), _inner(other))
+            member = _is_in(below) and not _is_in(other)
+            if rest or member:
+                made[key] = _node(rest, member=member)
+    return made
+
+
+def intersection(left: Set, right: Set) -> Set:
+    made = {}
+    for key, below in left.items():
+        other = right.get(key)
+        if other is None or key == HERE:
+            continue
+        both = intersection(_inner(below), _inner(other))
+        member = _is_in(below) and _is_in(other)
+        if both or member:
+            made[key] = _node(both, member=member)
+    return made
+
+
+def has(fields: Set, element: str) -> bool:
+    """Return whether a place is in the set, and not only others below it."""
+    node = fields.get(element)
+    return node is not None and _is_in(node)
+
+
+def _is_in(node: Set) -> bool:
+    return not node or HERE in node
+
+
+def _inner(node: Set) -> Set:
+    return {k: v for k, v in node.items() if k != HERE} if HERE in node else node
+
+
+def _node(below: Set, *, member: bool) -> Set:
+    return {HERE: {}, **below} if member and below else below
+
+
+def paths(fields: Set, above: str = "") -> Iterator[str]:
+    """Every place in the set as errors name it: `.data.a`, `.spec.containers[name="a"].image`.
+
+    At each level those that end there come first.
+    """
+    inside = sorted((key, below) for key, below in fields.items() if key != HERE)
+    yield from (above + _shown(key) for key, below in inside if _is_in(below))
+    for key, below in inside:
+        yield from paths(below, above + _shown(key))
+
+
+def _shown(element: str) -> str:
+    kind, _, value = element.partition(":")
+    if kind == "f":
+        return f".{value}"
+    if kind == "k":
+        keys = json.loads(value)
+        listed = ",".join(f"{name}={_json(keys[name])}" for name in sorted(keys))
+        return f"[{listed}]"
+    return f"[={value}]" if kind == "v" else f"[{value}]"
+
+
+def by_keys(keys: Mapping[str, Any]) -> str:
+    """The element of a list's item that is known by its keys."""
+    if len(keys) > 1:
+        keys = {name: keys[name] for name in sorted(keys)}
+    return f"k:{_json(keys)}"
+
+
+@functools.lru_cache(maxsize=4096)
+def by_name(key: str, name: str) -> str:
+    """The same for the one key that most lists have: the same names come again and again."""
+    return f"k:{_json({key: name})}"
+
+
+def by_value(value: Any) -> str:
+    """The element of a set's item."""
+    return f"v:{_json(value)}"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

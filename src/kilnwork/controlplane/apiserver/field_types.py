@@ -1,0 +1,226 @@
+"""Types of fields: one model over OpenAPI (built-in kinds) and structural schemas (custom kinds).
+
+Used where an object is read (`decoding`) and applied (`typed_objects`). It knows what those need:
+which fields there are, how lists and maps merge, and what Go calls a type in its errors.
+(`strategic` merges lists by the tags of Go's structs, which are others.) Limits, formats and
+defaults are in `structural` and `rules_*`.
+"""
+
+import functools
+from enum import Enum, IntEnum, auto
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import resource
+from kilnwork.api import schema as schemas
+from kilnwork.controlplane.apiserver import builtin, builtin_types
+
+Schema = dict[str, Any]
+
+
+class ValueForm(IntEnum):
+    """What a value of a type looks like. Numbers, since these are keys on the way of each write."""
+
+    STRUCT = auto()
+    MAP = auto()
+    LIST = auto()
+    TEXT = auto()
+    INTEGER = auto()
+    NUMBER = auto()
+    BOOLEAN = auto()
+    QUANTITY = auto()
+    ANY = auto()
+
+
+class Merging(Enum):
+    """How a list or map merges (x-kubernetes-list-type, x-kubernetes-map-type)."""
+
+    ATOMIC = "atomic"
+    SET = "set"
+    KEYED = "map"
+    GRANULAR = "granular"
+
+
+class FieldType(msgspec.Struct, eq=False):
+    """One type. `go`: its name in errors (`v1.PodSpec`); `struct`: that without package.
+
+    `item`: of a list or map. `open_`: a struct that keeps fields which it does not name. `keys`: of
+    a KEYED list, with `defaults` for those that an item may leave out.
+    """
+
+    form: ValueForm
+    go: str = "interface {}"
+    fields: dict[str, "FieldType"] = msgspec.field(default_factory=dict)
+    item: "FieldType | None" = None
+    merging: Merging = Merging.GRANULAR
+    keys: tuple[str, ...] = ()
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    open_: bool = False
+
+    @property
+    def struct(self) -> str:
+        """`PodSpec` of `v1.PodSpec`."""
+        return self.go.rpartition(".")[2]
+
+    def below(self, name: str) -> "FieldType | None":
+        """The type of a field or of a map's values; None when there is no such field."""
+        found = self.fields.get(name)
+        if found is not None:
+            return found
+        if self.form is ValueForm.MAP:
+            return self.item
+        return ANY if self.open_ or self.form is ValueForm.ANY else None
+
+
+ANY = FieldType(ValueForm.ANY)
+"""Anything: maps merge field by field, lists are atomic."""
+
+_TEXT = FieldType(ValueForm.TEXT, go="string")
+_NUMBERS = {
+    "int32": "int32",
+    "int64": "int64",
+    "": "int64",
+}
+
+
+def of(served: builtin.ServedResource) -> FieldType:
+    """The type of a kind's objects."""
+    if served.schema is None:
+        return _built_in(served.resource)
+    return of_custom(served)
+
+
+@functools.cache
+def _built_in(kind: resource.Resource) -> FieldType:
+    name = builtin_types.name_of(kind.group, kind.version, kind.kind)
+    if name is None:
+        return FieldType(ValueForm.STRUCT, open_=True, fields={"metadata": metadata()})
+    return named(name)
+
+
+_CUSTOM: dict[int, tuple[Schema, FieldType]] = {}
+_MAX_CUSTOM = 256
+
+
+def of_custom(served: builtin.ServedResource) -> FieldType:
+    """The type behind a structural schema; kept as long as the schema is in use."""
+    schema = served.schema or {}
+    known = _CUSTOM.get(id(schema))
+    if known is not None and known[0] is schema:
+        return known[1]
+    made = _structural(schema)
+    made.go = f"{served.resource.version}.{served.resource.kind}"
+    made.form = ValueForm.STRUCT
+    made.fields = {
+        **made.fields,
+        "apiVersion": _TEXT,
+        "kind": _TEXT,
+        "metadata": metadata(),
+    }
+    if len(_CUSTOM) >= _MAX_CUSTOM:
+        _CUSTOM.clear()
+    _CUSTOM[id(schema)] = (schema, made)
+    return made
+
+
+def metadata() -> FieldType:
+    """metav1.ObjectMeta."""
+    return named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+
+
+_NAMED: dict[str, FieldType] = {}
+
+
+def named(name: str) -> FieldType:
+    """The built-in type with this full name; itself may be in its fields."""
+    known = _NAMED.get(name)
+    if known is None:
+        known = _NAMED[name] = FieldType(ValueForm.ANY)
+        _fill(known, builtin_types.definitions().get(name, {}))
+        known.go = ".".join(name.split(".")[-2:])
+    return known
+
+
+def _fill(made: FieldType, schema: Schema) -> None:
+    if schema.get("format") == "int-or-string":
+        return
+    if "oneOf" in schema:
+        made.form = ValueForm.QUANTITY  # no other built-in type has it
+        return
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            made.form = ValueForm.STRUCT
+            made.fields = {k: _referred(v) for k, v in schema["properties"].items()}
+        case "object" if "additionalProperties" in schema:
+            made.form, made.item = ValueForm.MAP, _referred(schema["additionalProperties"])
+            made.go = f"map[string]{made.item.go}"
+        case "array":
+            made.form, made.item = ValueForm.LIST, _referred(schema["items"])
+            made.go = f"[]{made.item.go}"
+        case "string":
+            made.form, made.go = ValueForm.TEXT, "string"
+        case "integer":
+            made.form, made.go = ValueForm.INTEGER, _NUMBERS.get(schema.get("format", ""), "int64")
+        case "number":
+            made.form, made.go = ValueForm.NUMBER, "float64"
+        case "boolean":
+            made.form, made.go = ValueForm.BOOLEAN, "bool"
+    _say_merging(made, schema)
+
+
+def _referred(schema: Schema) -> FieldType:
+    """The type of a field: what it refers to, with what the field itself says about merging."""
+    reference = schema.get("$ref") or (schema.get("allOf") or [{}])[0].get("$ref")
+    if reference is None:
+        made = FieldType(ValueForm.ANY)
+        _fill(made, schema)
+        return made
+    return named(reference.removeprefix(builtin_types.REFERENCE))
+
+
+def _say_merging(made: FieldType, schema: Schema) -> None:
+    if made.form is ValueForm.LIST:
+        said = schema.get("x-kubernetes-list-type", "atomic")
+        made.merging = {"map": Merging.KEYED, "set": Merging.SET}.get(said, Merging.ATOMIC)
+        made.keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        items = schema.get("items", {})
+        described = builtin_types.resolved(items) if items else {}
+        for key in made.keys:
+            default = described.get("properties", {}).get(key, {}).get("default")
+            if default is not None:
+                made.defaults[key] = default
+    elif schema.get("x-kubernetes-map-type") == "atomic":
+        made.merging = Merging.ATOMIC
+
+
+def _structural(schema: Schema) -> FieldType:
+    made = FieldType(ValueForm.ANY)
+    if schema.get("x-kubernetes-int-or-string"):
+        return made
+    if schema.get("x-kubernetes-embedded-resource"):
+        made.fields = {"metadata": metadata()}
+    match schema.get("type"):
+        case "object":
+            others = schema.get("additionalProperties")
+            properties = schema.get("properties", {})
+            made.form = ValueForm.STRUCT
+            made.fields |= {k: _structural(v) for k, v in properties.items()}
+            if others:
+                made.form, made.item = (
+                    ValueForm.MAP,
+                    _structural(others) if others is not True else ANY,
+                )
+            made.open_ = bool(schema.get(schemas.PRESERVE))
+        case "array":
+            made.form, made.item = ValueForm.LIST, _structural(schema.get("items", {}))
+        case "string":
+            made.form, made.go = ValueForm.TEXT, "string"
+        case "integer":
+            made.form, made.go = ValueForm.INTEGER, "int64"
+        case "number":
+            made.form, made.go = ValueForm.NUMBER, "float64"
+        case "boolean":
+            made.form, made.go = ValueForm.BOOLEAN, "bool"
+    _say_merging(made, schema)
+    return made

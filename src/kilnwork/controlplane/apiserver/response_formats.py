@@ -1,0 +1,107 @@
+"""The form of response that a client accepts: JSON or YAML; objects, metadata only, or a table.
+
+Used by `resources`, `responses` and `encoding`. Clients list what they take
+(`application/json;as=Table;v=v1;g=meta.k8s.io,…`) and how gladly (RFC 9110 §12.5.1). Protobuf is
+not spoken here: clients that offer only that are refused.
+"""
+
+import functools
+
+import msgspec
+
+from kilnwork.api import meta
+from kilnwork.controlplane.apiserver import statuses
+
+JSON, YAML = "application/json", "application/yaml"
+_MEDIA = {JSON: JSON, YAML: YAML, "*/*": JSON, "application/*": JSON}
+_SHAPES = {
+    "": "object",
+    "Table": "table",
+    "PartialObjectMetadata": "partial",
+    "PartialObjectMetadataList": "partial-list",
+}
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """`media`: JSON or YAML. `shape`: `object`, `table`, `partial` or `partial-list`."""
+
+    media: str
+    shape: str
+
+
+@functools.lru_cache(maxsize=512)
+def asked(accept: str) -> ResponseFormat | None:
+    """What the client likes most of what there is; None when it takes nothing of that."""
+    for media, facts in _options(accept):
+        found = _MEDIA.get(media)
+        shape = _SHAPES.get(facts.get("as", ""))
+        if found is None or shape is None:
+            continue
+        if shape != "object" and (facts.get("g") != "meta.k8s.io" or facts.get("v") != "v1"):
+            continue
+        return ResponseFormat(found, shape)
+    return None
+
+
+@functools.lru_cache(maxsize=512)
+def media(accept: str) -> str:
+    """JSON or YAML, whatever the shape: what a refusal is written in."""
+    return next((_MEDIA[media] for media, _ in _options(accept) if media in _MEDIA), JSON)
+
+
+def media_ranges(accept: str) -> list[str]:
+    """The media types and ranges of an Accept header, most wanted first; all without one."""
+    return [name for name, _ in _options(accept)]
+
+
+def accepted(accept: str, *, custom: bool) -> str:
+    """Return the form of the response; raises 406 when none fits.
+
+    The real server refuses media types of built-in kinds before it looks at anything else, and in
+    words of its router.
+    """
+    found = asked(accept)
+    if found is not None:
+        return found.shape
+    if custom or any(media in _MEDIA for media, _ in _options(accept)):
+        raise statuses.not_acceptable(
+            f"only the following media types are accepted: {JSON}, {YAML}"
+        )
+    message = f"406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}"
+    raise statuses.StatusError(406, "NotAcceptable", message, details={})
+
+
+def streamed(accept: str, *, custom: bool) -> str:
+    """The shape of a watch's objects, which are always JSON; 406 when the client takes none."""
+    shape = accepted(accept, custom=custom)
+    if media(accept) != JSON:
+        raise statuses.not_acceptable(
+            f"only the following media types are accepted: {JSON};stream=watch"
+        )
+    return shape
+
+
+def partial(obj: meta.JsonObject) -> meta.JsonObject:
+    """metav1.PartialObjectMetadata of an object."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": obj["metadata"],
+    }
+
+
+def _options(accept: str) -> list[tuple[str, dict[str, str]]]:
+    """(media type, parameters), most wanted first; those wanted equally stay in order."""
+    found = []
+    for part in accept.split(","):
+        name, *parameters = (p.strip() for p in part.split(";"))
+        facts = {k: v for k, _, v in (p.partition("=") for p in parameters)}
+        found.append((name.lower() or "*/*", facts))
+    return sorted(found, key=lambda option: -_quality(option[1]))
+
+
+def _quality(facts: dict[str, str]) -> float:
+    try:
+        return float(facts.get("q", "1"))
+    except ValueError:
+        return 1.0

@@ -1,0 +1,115 @@
+"""The `scale` subresource of custom kinds: an object seen as autoscaling/v1 Scale.
+
+Used by `resources` for `kubectl scale` and for autoscalers. Where the numbers stand is said by the
+definition (`spec.versions[*].subresources.scale`). Reads and writes through `crud`, as any update.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import (
+    bodies,
+    builtin,
+    causes,
+    crud,
+    decoding,
+    patches,
+    statuses,
+    write_rules,
+)
+
+SCALE = builtin.ServedResource(
+    resource=resource.Resource(
+        group="autoscaling", version="v1", kind="Scale", plural="scales", singular="scale"
+    )
+)
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def of(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObject:
+    """The Scale of an object; 500 when the object has no number of replicas."""
+    paths = _paths(served)
+    replicas = _at(obj, paths.spec)
+    if replicas is None:
+        raise statuses.internal(f'the spec replicas field "{paths.spec}" does not exist')
+    return _scale(served, obj)
+
+
+def _scale(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObject:
+    paths = _paths(served)
+    status: meta.JsonObject = {"replicas": _at(obj, paths.status) or 0}
+    selector = _at(obj, paths.selector) if paths.selector else None
+    if selector:
+        status["selector"] = selector
+    return {
+        "kind": SCALE.resource.kind,
+        "apiVersion": SCALE.resource.api_version,
+        "metadata": {k: v for k, v in obj["metadata"].items() if k in _METADATA},
+        "spec": {"replicas": _at(obj, paths.spec) or 0},
+        "status": status,
+    }
+
+
+def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.Patch:
+    """An apply patch of a Scale. Who manages which field is not followed here."""
+    scale = bodies.decode_applied(raw)
+
+    def change(base: meta.JsonObject) -> meta.JsonObject:
+        write_rules.check_applied(crud.Where(SCALE), scale)
+        return {**base, "spec": {**base["spec"], **(scale.get("spec") or {})}}
+
+    return patches.Patch(change)
+
+
+async def change(
+    writer: crud.ObjectWriter, place: crud.Where, wanted: crud.Change, options: crud.Options
+) -> bytes:
+    """Set the number of replicas as `wanted` changes the Scale; the new Scale."""
+
+    def scaled(obj: meta.JsonObject) -> meta.JsonObject:
+        scale = _read(wanted(_scale(place.served, obj)))
+        replicas = (scale.get("spec") or {}).get("replicas", 0)
+        path = _paths(place.served).spec
+        if not replicas and _at(obj, path) is None:
+            raise statuses.bad_request(f'the spec replicas field "{path}" cannot be empty')
+        version = (scale.get("metadata") or {}).get("resourceVersion")
+        if version and version != obj["metadata"]["resourceVersion"]:
+            raise statuses.conflict(place.kind, place.name)
+        if replicas < 0:
+            cause = causes.invalid(path, replicas, "should be a non-negative integer")
+            raise statuses.invalid(place.kind, place.name, [cause])
+        return _with(obj, path.strip(".").split("."), replicas)
+
+    outcome = await writer.change(place, scaled, options)
+    return msgspec.json.encode(of(place.served, msgspec.json.decode(outcome.raw)))
+
+
+def _read(given: meta.JsonObject) -> meta.JsonObject:
+    if (given.get("apiVersion"), given.get("kind")) != (SCALE.resource.api_version, "Scale"):
+        raise statuses.bad_request(
+            'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:110"'
+        )
+    try:
+        return decoding.read(SCALE, given).obj
+    except decoding.Unreadable as error:
+        raise decoding.cannot_be_handled(SCALE.resource, given, error) from error
+
+
+def _paths(served: builtin.ServedResource) -> builtin.ScalePaths:
+    if served.scale is None:
+        raise statuses.unknown_path()
+    return served.scale
+
+
+def _at(obj: Any, path: str) -> Any:
+    for name in path.strip(".").split("."):
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj
+
+
+def _with(obj: Any, path: list[str], value: int) -> meta.JsonObject:
+    made: meta.JsonObject = dict(obj) if isinstance(obj, dict) else {}
+    made[path[0]] = value if len(path) == 1 else _with(made.get(path[0]), path[1:], value)
+    return made

@@ -1,0 +1,228 @@
+"""Watches: each client that asked gets a stream of changes once they are committed.
+
+Used by `resources`; the queue of each is a `watch_stream`. A watch begins at a resourceVersion of
+the log, or with everything there is. One that is too slow is ended: its client watches again from
+where it was.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import resource
+from kilnwork.controlplane import errors, objects, store
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    lists,
+    options,
+    requests,
+    response_formats,
+    statuses,
+    watch_stream,
+)
+from kilnwork.kit import asgi, coroutines, ids, memory
+from kilnwork.kit import clock as clocks
+
+BOOKMARK_EVERY_S = 60.0
+RELEASE_AFTER = 100
+"""Watches that end before memory is given back: a megabyte or more of buffers."""
+RELEASE_S = 1.0
+MIN_TIMEOUT_S = 1800
+"""Without timeoutSeconds a watch lasts this long to twice as long, as the real server's."""
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
+"""An empty list of the kind, by which clients make a list of the initial events (KEP-3157)."""
+
+
+def asked(
+    request: requests.ApiRequest,
+    served: builtin.ServedResource,
+    *,
+    form: watch_stream.Form | None,
+    entropy: ids.Entropy,
+    metadata_only: bool = False,
+) -> watch_stream.WatchRequest:
+    """Read a watch request; 400 or 422 for what makes no sense."""
+    found = options.ListOptions.parse(request.query, watch=True)
+    version = lists.sequence_number(found.version)
+    everything = found.initial_events or (found.initial_events is None and not version)
+    return watch_stream.WatchRequest(
+        served=served,
+        chosen=lists.selection(request, served),
+        start=None if everything else version,
+        timeout_s=float(found.timeout_s or MIN_TIMEOUT_S * (1 + entropy.random())),
+        bookmarks=found.bookmarks,
+        initial_events=bool(found.initial_events),
+        from_now=found.initial_events is False and not version,
+        not_older=found.version if found.initial_events else "",
+        form=form,
+        metadata_only=metadata_only,
+    )
+
+
+class WatchHub:
+    """All open watches. Follows the store."""
+
+    def __init__(self, held: store.Store, *, clock: clocks.Clock) -> None:
+        self._store = held
+        self._clock = clock
+        self._watches: dict[str, dict[watch_stream.Watch, None]] = {}
+        self._background = coroutines.BackgroundWork("watches")
+        self._unfollow: Callable[[], None] | None = None
+        self._closed = False
+        self._offered = 0
+        self._ended = 0
+
+    def start(self) -> None:
+        self._offered = self._store.sequence
+        self._unfollow = self._store.follow(self._tell)
+
+    async def stop(self) -> None:
+        self._closed = True
+        if self._unfollow is not None:
+            self._unfollow()
+            self._unfollow = None
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.end()
+        await self._background.stop()
+
+    def __len__(self) -> int:
+        return sum(len(watches) for watches in self._watches.values())
+
+    def open(self, wants: watch_stream.WatchRequest) -> watch_stream.Watch:
+        """Begin a watch: what was comes first, what will be follows without a gap."""
+        watch = watch_stream.Watch(wants)
+        try:
+            watch.begin_with(self._first_lines(watch))
+        except errors.TooOld as error:
+            _refuse(watch, statuses.expired(str(error)))
+        except statuses.StatusError as error:
+            _refuse(watch, error)
+        if self._closed:
+            watch.end()
+        self._watches.setdefault(wants.served.resource.qualified, {})[watch] = None
+        return watch
+
+    def close(self, watch: watch_stream.Watch) -> None:
+        watches = self._watches.get(watch.wants.served.resource.qualified, {})
+        if watch in watches:
+            del watches[watch]
+            self._release_memory()
+
+    async def run(
+        self, watch: watch_stream.Watch, request: asgi.Request, response: asgi.Response
+    ) -> None:
+        """Send the stream until its time is over, the client leaves or the server stops.
+
+        What it begins with is sent in full: who has a part of it could not go on from there.
+        """
+        leaving = self._background.start("client", _abandon(watch, request))
+        deadline = self._clock.monotonic() + watch.wants.timeout_s
+        try:
+            while (left := deadline - self._clock.monotonic()) > 0 or watch.beginning:
+                lines = await watch.take(min(left, BOOKMARK_EVERY_S))
+                if lines is None:
+                    break
+                if not lines and watch.wants.bookmarks:
+                    lines = _bookmark(watch.wants, self._offered)
+                if lines:
+                    await response.write(lines)
+                if watch.waits:
+                    await asyncio.sleep(0)  # a client that reads at once must not hold up others
+            await response.end()
+        finally:
+            leaving.cancel()
+            self.close(watch)
+
+    def _first_lines(self, watch: watch_stream.Watch) -> Iterator[bytes]:
+        """The lines between the start of a watch and now: found now, made one by one."""
+        wants = watch.wants
+        qualified = wants.served.resource.qualified
+        if wants.from_now:
+            return iter(())
+        if wants.start is None:
+            lists.reached(self._store, wants.not_older)
+            there = list(self._store.select(qualified, wants.chosen.namespace))
+            return _initial_events(watch, there, self._store.sequence)
+        if wants.start > self._store.sequence:
+            raise errors.TooOld(
+                f"resource version {wants.start} is newer than the newest one, "
+                f"{self._store.sequence}: it comes from another data directory"
+            )
+        since = self._store.changes_since(wants.start)
+        return _past_changes(
+            watch, [change for change in since if change.key.resource == qualified]
+        )
+
+    def _release_memory(self) -> None:
+        """After many watches have ended: each had buffers, between which little is still used."""
+        self._ended += 1
+        if self._ended >= RELEASE_AFTER and not self._closed:
+            self._ended = 0
+            self._background.start("memory", _release_memory())
+
+    def _tell(self, changes: Sequence[objects.Change]) -> None:
+        for change in changes:
+            watches = self._watches.get(change.key.resource)
+            if watches:
+                shared = watch_stream.SharedChange(change)
+                for watch in watches:
+                    watch.offer(shared)
+        self._offered = changes[-1].sequence
+
+
+def _refuse(watch: watch_stream.Watch, error: statuses.StatusError) -> None:
+    """End a watch with what is wrong: the head of its response says 200, as the real server's."""
+    watch.begin_with(iter((watch_stream.line("ERROR", error.body()),)))
+    watch.end()
+
+
+def _initial_events(
+    watch: watch_stream.Watch, there: Sequence[objects.Stored], sequence: int
+) -> Iterator[bytes]:
+    wants = watch.wants
+    for stored in there:
+        if wants.chosen.matches(stored.key, stored.decode):
+            yield watch.shown(objects.Action.ADDED, stored.raw)
+    if wants.initial_events and wants.bookmarks:
+        yield _bookmark(wants, sequence, initial=True)
+
+
+def _past_changes(watch: watch_stream.Watch, changes: Sequence[objects.Change]) -> Iterator[bytes]:
+    for change in changes:
+        seen = watch.as_seen(watch_stream.SharedChange(change))
+        if seen is not None:
+            yield watch.shown(*seen)
+
+
+async def _release_memory() -> None:
+    await asyncio.sleep(RELEASE_S)  # connections end a little later than their watches
+    await asyncio.to_thread(memory.release_free)
+
+
+def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool = False) -> bytes:
+    """The line that says: you have been told everything up to `sequence`."""
+    kind = wants.served.resource
+    metadata: dict[str, Any] = {"resourceVersion": str(sequence)}
+    if initial:
+        metadata["annotations"] = {_INITIAL_EVENTS_END: "true", _BLUEPRINT: _blueprint(kind)}
+    marker = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    if wants.metadata_only:
+        marker = response_formats.partial(marker)
+    return watch_stream.line("BOOKMARK", msgspec.json.encode(marker))
+
+
+def _blueprint(kind: resource.Resource) -> str:
+    empty = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}}
+    return base64.b64encode(msgspec.json.encode({**empty, "items": []}) + b"\n").decode()
+
+
+async def _abandon(watch: watch_stream.Watch, request: asgi.Request) -> None:
+    """End the watch when its client has disconnected."""
+    await request.wait_disconnected()
+    watch.abandon()

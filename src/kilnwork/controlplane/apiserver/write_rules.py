@@ -1,0 +1,317 @@
+"""What a write makes of an object, apart from the writing: pure parts of `crud`.
+
+Which fields a path may change, what is refused before admission is asked, when an object has come
+to its end. Follows k8s.io/apiserver/pkg/registry/rest and the strategies of k8s.io/kubernetes.
+"""
+
+from typing import Any
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    causes,
+    managed_fields,
+    metadata,
+    statuses,
+    write_targets,
+)
+
+MADE_BY_UPDATE = (
+    resource.LEASES,
+    resource.EVENTS,
+    resource.ROLES,
+    resource.ROLE_BINDINGS,
+    resource.CLUSTER_ROLES,
+    resource.CLUSTER_ROLE_BINDINGS,
+)
+"""AllowCreateOnUpdate of k8s.io/kubernetes/pkg/registry."""
+
+
+def manager(
+    place: write_targets.WriteTarget,
+    options: write_targets.WriteContext,
+    subresource: str = "",
+    *,
+    operation: str = managed_fields.UPDATE,
+) -> managed_fields.FieldManager:
+    below = subresource if subresource in ("status", "scale", "ephemeralcontainers") else ""
+    return managed_fields.FieldManager(options.manager, place.kind.api_version, below, operation)
+
+
+def type_of(place: write_targets.WriteTarget) -> meta.JsonObject:
+    """apiVersion and kind, as a client writes them."""
+    return {"apiVersion": place.kind.api_version, "kind": place.kind.kind}
+
+
+def check_applied(place: write_targets.WriteTarget, config: meta.JsonObject) -> None:
+    """An applied object says what it is, what it is called, and not who manages it."""
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if (version, kind) != (place.kind.api_version, place.kind.kind):
+        group, _, plain = str(version).rpartition("/")
+        raise statuses.bad_request(f"invalid object type: {group}/{plain}, Kind={kind}")
+    given = metadata.of(config)
+    if given.get("managedFields"):
+        raise statuses.bad_request("metadata.managedFields must be nil")
+    check_names(config, place)
+
+
+def undeterminable(place: write_targets.WriteTarget) -> statuses.StatusError:
+    """400: the object has no name."""
+    return statuses.bad_request(
+        f"the name of the object ({place.name} based on URL) was undeterminable: name must be "
+        "provided"
+    )
+
+
+def owned_part(
+    place: write_targets.WriteTarget, config: meta.JsonObject, subresource: str
+) -> meta.JsonObject:
+    """What of an applied object belongs to this path: the status, all but that, one list."""
+    if subresource:
+        given = metadata.of(config)
+        named = {k: given[k] for k in ("name", "namespace", "resourceVersion") if given.get(k)}
+        own = {"status": config["status"]} if "status" in config else {}
+        if subresource == "ephemeralcontainers":
+            spec = config.get("spec") or {}
+            own = {"spec": {k: spec[k] for k in ("ephemeralContainers",) if k in spec}}
+        return {**type_of(place), "metadata": named, **own}
+    if place.served.status_subresource:
+        return {k: v for k, v in config.items() if k != "status"}
+    return config
+
+
+def no_patch_object(
+    place: write_targets.WriteTarget, config: meta.JsonObject, why: Exception
+) -> statuses.StatusError:
+    """500 without a reason, as the real server has it for what does not fit the type."""
+    given, kind = metadata.of(config), place.kind
+    which = f"{given.get('namespace', '')}/{given.get('name', '')}; {kind.group}/{kind.version}"
+    return statuses.plain_internal(
+        f"failed to create typed patch object ({which}, Kind={kind.kind}): {why}"
+    )
+
+
+def immutable(place: write_targets.WriteTarget, field: str, value: str) -> statuses.StatusError:
+    """422 as two rules of the real server say it, each with a cause of its own."""
+    text = f"Invalid value: {value}: field is immutable"
+    cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
+    return statuses.invalid(place.kind, place.name, [cause, cause])
+
+
+def go_time(text: str) -> str:
+    """A timestamp as Go prints it."""
+    return text.replace("T", " ").replace("Z", " +0000 UTC")
+
+
+def wants_version(served: builtin.ServedResource) -> bool:
+    """Kinds whose updates must name the version that they are of (AllowUnconditionalUpdate)."""
+    return served.custom or served.resource == resource.LEASES
+
+
+_OPEN_STATUS = (resource.PODS, resource.NODES, resource.NAMESPACES)
+"""Kinds whose metadata may be changed through `status` too, as their strategies have it."""
+
+
+def is_over(kind: resource.Resource, obj: meta.JsonObject) -> bool:
+    """True when an object being deleted waits for nothing any more."""
+    if kind == resource.NAMESPACES and (obj.get("spec") or {}).get("finalizers"):
+        return False
+    found = obj["metadata"]
+    return (
+        "deletionTimestamp" in found
+        and not found.get("finalizers")
+        and not found.get("deletionGracePeriodSeconds")
+    )
+
+
+def is_counted(served: builtin.ServedResource) -> bool:
+    """Kinds with an object generation: custom ones, definitions, and Pods since 1.33."""
+    counted = (resource.PODS, resource.CUSTOM_RESOURCE_DEFINITIONS)
+    return served.custom or served.resource in counted
+
+
+def check_names(obj: meta.JsonObject, place: write_targets.WriteTarget) -> None:
+    """400 when namespace or name are others than those of the path."""
+    given = metadata.of(obj)
+    namespace, name = given.get("namespace") or "", given.get("name") or ""
+    if namespace and place.kind.namespaced and namespace != place.namespace:
+        raise statuses.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if place.name and name and name != place.name:
+        raise statuses.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({place.name})"
+        )
+
+
+def check_readable(given: meta.JsonObject) -> None:
+    """500 for a resourceVersion that is none, as the real server."""
+    version = given.get("resourceVersion")
+    if version and not version.isdecimal():
+        raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+
+
+def check_preconditions(
+    place: write_targets.WriteTarget,
+    wanted: meta.JsonObject,
+    old: meta.JsonObject,
+    *,
+    patched: bool,
+) -> None:
+    """409 when the client means another object or version, 422 when it deletes by the way."""
+    if not metadata.of(wanted).get("name"):
+        raise undeterminable(place)
+    check_names(wanted, place)
+    given, stored = metadata.of(wanted), old["metadata"]
+    uid = given.get("uid")
+    if uid and uid != stored["uid"]:
+        if patched:
+            raise immutable(place, "uid", causes.quoted(uid))
+        raise statuses.conflict(
+            place.kind,
+            place.name,
+            f"StorageError: invalid object, Code: 4, Key: /registry/{place.kind.plural}/"
+            f"{place.namespace}/{place.name}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            f"{stored['uid']}",
+        )
+    check_readable(given)
+    version = given.get("resourceVersion")
+    if version and version != stored["resourceVersion"]:
+        raise statuses.conflict(place.kind, place.name)
+    deleted = given.get("deletionTimestamp")
+    if deleted and deleted != stored.get("deletionTimestamp"):
+        raise immutable(place, "deletionTimestamp", go_time(deleted))
+
+
+def assembled(
+    kind: resource.Resource, meta_: dict[str, Any], obj: meta.JsonObject
+) -> meta.JsonObject:
+    """An object with its fields in the usual order."""
+    first = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta_}
+    return first | {k: v for k, v in obj.items() if k not in first}
+
+
+def initial(place: write_targets.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
+    """Status belongs to its subresource, except that a Node brings its own at the beginning."""
+    if place.kind == resource.NODES:
+        return new
+    if place.served.status_subresource:
+        new.pop("status", None)
+    if place.kind == resource.PODS:
+        new["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+    if place.kind == resource.NAMESPACES:
+        given = (new.get("spec") or {}).get("finalizers") or []
+        new["spec"] = {"finalizers": [*given, *{"kubernetes"}.difference(given)]}
+        new["status"] = {"phase": "Active"}
+    return new
+
+
+def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]:
+    """Fields of a Pod's spec that are its sender's."""
+    names = frozenset((sent.get("spec") or {}) if kind == resource.PODS else ())
+    return names | {"serviceAccount"} if "serviceAccountName" in names else names
+
+
+def filled_in(
+    kind: resource.Resource, sent: frozenset[str], admitted: meta.JsonObject
+) -> meta.JsonObject:
+    """What the server has put into a new object by itself: no manager owns that."""
+    if kind == resource.NAMESPACES:
+        return {part: admitted.get(part) or {} for part in ("spec", "status")}
+    if kind != resource.PODS:
+        return {}
+    spec = admitted["spec"]
+    added = {name: spec[name] for name in _BY_ADMISSION if name in spec and name not in sent}
+    return {"spec": {"containers": [], **added}, "status": admitted.get("status") or {}}
+
+
+_BY_ADMISSION = (
+    *("serviceAccountName", "serviceAccount", "automountServiceAccountToken"),
+    *("priority", "preemptionPolicy", "tolerations"),
+)
+"""Fields of a Pod's spec; by the plugins ServiceAccount, Priority and DefaultTolerationSeconds."""
+
+
+def updated(
+    place: write_targets.WriteTarget,
+    wanted: meta.JsonObject,
+    old: meta.JsonObject,
+    *,
+    subresource: str,
+) -> meta.JsonObject:
+    """Main path: everything but status. `status`: only that. `binding`: all but metadata.
+    `ephemeralcontainers`: that list of a Pod.
+
+    The finalizers of a Namespace are written by `finalize` alone.
+    """
+    if subresource == "binding":
+        return wanted | {"metadata": old["metadata"]}
+    if subresource == "ephemeralcontainers":
+        more = (wanted.get("spec") or {}).get("ephemeralContainers")
+        spec = {k: v for k, v in old["spec"].items() if k != "ephemeralContainers"}
+        return old | {"spec": spec | ({"ephemeralContainers": more} if more else {})}
+    if subresource == "status":
+        new = dict(old)
+        if place.kind in _OPEN_STATUS:
+            new["metadata"] = metadata.for_update(metadata.of(wanted), old["metadata"])
+            if "deletionTimestamp" in old["metadata"]:
+                check_no_new_finalizers(place, new["metadata"], old["metadata"])
+        new.pop("status", None)
+        status = wanted.get("status")
+        if place.kind == resource.PODS:
+            status = _of_same_quality(place, status or {}, old.get("status") or {})
+        return new | ({} if status is None else {"status": status})
+    meta_ = metadata.for_update(metadata.of(wanted), old["metadata"])
+    if "deletionTimestamp" in old["metadata"]:
+        check_no_new_finalizers(place, meta_, old["metadata"])
+    new = assembled(place.kind, meta_, wanted)
+    if place.served.status_subresource:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    if place.kind == resource.NAMESPACES:
+        source = wanted if subresource == "finalize" else old
+        finalizers = (source.get("spec") or {}).get("finalizers")
+        new["spec"] = {"finalizers": finalizers} if finalizers else {}
+    return new
+
+
+def _of_same_quality(
+    place: write_targets.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
+) -> meta.JsonObject:
+    """The status of a Pod, whose class of service is immutable."""
+    before = old.get("qosClass")
+    given = new.get("qosClass") or before
+    if before and given != before:
+        text = f'Invalid value: "{given}": field is immutable'
+        cause = statuses.Cause("status.qosClass", "FieldValueInvalid", text)
+        raise statuses.invalid(place.kind, place.name, [cause])
+    return {**new, "qosClass": given} if given else new
+
+
+def check_no_new_finalizers(
+    place: write_targets.WriteTarget, new: dict[str, Any], old: dict[str, Any]
+) -> None:
+    added = metadata.new_finalizers(new, old)
+    if added:
+        listed = ", ".join(f'"{f}"' for f in added)
+        text = (
+            "Forbidden: no new finalizers can be added if the object is being deleted, "
+            f"found new finalizers []string{{{listed}}}"
+        )
+        cause = statuses.Cause("metadata.finalizers", "FieldValueForbidden", text)
+        raise statuses.invalid(place.kind, place.name, [cause])
+
+
+def count_generation(
+    place: write_targets.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
+) -> None:
+    """Object generation rises with every change outside metadata and status."""
+    if not is_counted(place.served):
+        return
+    apart = ("metadata", "status") if place.served.status_subresource else ("metadata",)
+    before = {k: v for k, v in old.items() if k not in apart}
+    after = {k: v for k, v in new.items() if k not in apart}
+    generation = old["metadata"].get("generation", 1)
+    new["metadata"]["generation"] = generation if before == after else generation + 1

@@ -1,0 +1,50 @@
+"""Service-account tokens of Pods: asked for by TokenRequest, bound to the Pod, renewed in time.
+
+Used by the reconciler before the first start of a container and then at 80 % of each token's life.
+A token goes to a file in the private directory of its Pod and nowhere else.
+"""
+
+from kilnwork.api import resource
+from kilnwork.controlplane.node import container_inputs, errors, pods, volumes
+from kilnwork.kube import client
+from kilnwork.kube import errors as kube_errors
+
+LIFE_S = 3600
+RENEW_AT = 0.8
+
+
+class AccountTokens:
+    """Gets tokens from the API server; `ca` is the PEM of its CA, for Pods without a volume."""
+
+    def __init__(self, kube: client.Client, *, ca: bytes) -> None:
+        self._client = kube
+        self._ca = ca
+
+    async def write(self, pod: pods.Pod, directory: volumes.PodDirectory) -> float:
+        """Write fresh files for the Pod; gives the seconds until they should be renewed.
+
+        Raises `NotYet` if there is no such account.
+        """
+        token, renew_s = await self.token(pod, container_inputs.TokenWant("", LIFE_S))
+        directory.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
+        return renew_s
+
+    async def token(self, pod: pods.Pod, want: container_inputs.TokenWant) -> tuple[str, float]:
+        """A token bound to the Pod, and the seconds until it should be renewed. Raises `NotYet`."""
+        bound = {"apiVersion": "v1", "kind": "Pod"}
+        bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}
+        spec = {"expirationSeconds": want.seconds, "boundObjectRef": bound}
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {**spec, "audiences": [want.audience]} if want.audience else spec,
+        }
+        name, namespace = pod.spec.service_account_name or "default", pod.metadata.namespace
+        try:
+            response = await self._client.create_sub(
+                resource.SERVICE_ACCOUNTS, name, "token", request, namespace
+            )
+        except (kube_errors.NotFound, kube_errors.Forbidden) as error:
+            raise errors.NotYet(f"failed to fetch token: {error}") from error
+        life_s = response.get("spec", {}).get("expirationSeconds") or want.seconds
+        return response["status"]["token"], float(life_s) * RENEW_AT

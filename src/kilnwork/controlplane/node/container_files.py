@@ -1,0 +1,126 @@
+"""Everything that a container needs on disk before it starts, and its renewal while it runs.
+
+Used by `reconciler`. Fetches what `container_plan` and `volume_sources` want (objects, tokens of
+the Pod's service account), has `volumes` write it, and gives the order for the shim. Files of
+Secrets, ConfigMaps and tokens are made anew once a minute, or when a token is to be renewed, as the
+kubelet does; they are the same for all containers of a Pod.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.node import (
+    account_tokens,
+    container,
+    container_inputs,
+    container_plan,
+    errors,
+    pod_state,
+    pods,
+    termination,
+    volume_sources,
+    volumes,
+)
+from kilnwork.kit import clock
+from kilnwork.kube import client
+from kilnwork.kube import errors as kube_errors
+
+REFRESH_S = 60.0
+"""How old the files of a Secret or ConfigMap may get (the kubelet's sync period)."""
+
+AGAIN_S = 30.0
+"""How soon to try again when files could not be written again."""
+
+_ROOT_CA = "kube-root-ca.crt"
+"""The ConfigMap in every Pod's account volume; it never changes while a cluster lives."""
+
+_NEVER_S = 365 * 86_400.0
+_RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
+
+
+class FilePreparer(NamedTuple):
+    """What is needed to prepare."""
+
+    kube: client.Client
+    accounts: account_tokens.AccountTokens
+    facts: container_inputs.NodeFacts
+    now: clock.Clock
+
+    async def order(
+        self, pod: pods.Pod, of: pods.Container, known: pod_state.PodState, *, number: int
+    ) -> container.StartOrder:
+        """Make everything that the container needs, and the order to start it.
+
+        Raises `NotYet`, `Unsupported`, OSError, KubeError.
+        """
+        if known.renew_at is None or self.now.monotonic() >= known.renew_at:
+            await self.fill(pod, known)
+        found = await self._find(container_plan.wanted(of), pod.metadata.namespace)
+        root = known.directory.mount_point(of.name)
+        if isinstance(of, pods.EphemeralContainer):
+            container_plan.check_ephemeral(pod, of)
+        done = container_plan.make(pod, of, found=found, facts=self.facts, root=root)
+        known.directory.link(of.name, done.links)
+        termination.make_file(known.directory.root(of.name), of)
+        return container.StartOrder(
+            id=f"{known.uid}/{of.name}/{number}",
+            argv=done.argv,
+            env=done.env,
+            cwd=done.cwd,
+            directory=str(known.directory.container(of.name)),
+            stdin=of.stdin,
+            stdin_once=of.stdin_once,
+            tty=of.tty,
+            no_new_privileges=done.dropped_privileges.no_new_privileges,
+            dropped=done.dropped_privileges.dropped,
+        )
+
+    async def fill(self, pod: pods.Pod, known: pod_state.PodState) -> None:
+        """Make the files of all volumes as they are to be now. Raises as `order`."""
+        found = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
+        tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S
+        for want in dict.fromkeys(volume_sources.tokens(pod)):
+            tokens[want], renew_s = await self.accounts.token(pod, want)
+            soonest_s = min(soonest_s, renew_s)
+        if self._gives_account(pod):
+            soonest_s = min(soonest_s, await self.accounts.write(pod, known.directory))
+        context = volume_sources.Context(pod, found, tokens, self.facts)
+        known.directory.fill(volume_sources.volume(v, context) for v in pod.spec.volumes or ())
+        for volume in pod.spec.volumes or ():
+            if (host := volume_sources.host_path(volume)) is not None:
+                volumes.check_host(str(volume["name"]), host)
+        known.renew_at = self.now.monotonic() + soonest_s
+
+    def renews(self, pod: pods.Pod) -> bool:
+        """True if files of its volumes are to be written again while it runs."""
+        return (
+            _changes(pod)
+            or self._gives_account(pod)
+            or next(volume_sources.tokens(pod), None) is not None
+        )
+
+    def _gives_account(self, pod: pods.Pod) -> bool:
+        return container_plan.uses_account(pod, mounts_accounts=self.facts.mounts_accounts)
+
+    async def _find(
+        self, wants: Iterable[container_inputs.ObjectWant], namespace: str
+    ) -> container_inputs.Found:
+        keys = list(dict.fromkeys((want.kind, want.name) for want in wants))
+        got = await asyncio.gather(*(self._get(kind, name, namespace) for kind, name in keys))
+        return dict(zip(keys, got, strict=True))
+
+    async def _get(
+        self, kind: container_inputs.Kind, name: str, namespace: str
+    ) -> meta.JsonObject | None:
+        try:
+            return await self.kube.get(_RESOURCES[kind], name, namespace)
+        except (kube_errors.NotFound, kube_errors.Invalid):
+            return None
+        except kube_errors.Forbidden as error:  # the Node authorizer learns of a Pod a moment later
+            raise errors.NotYet(str(error)) from error
+
+
+def _changes(pod: pods.Pod) -> bool:
+    return any(want.name != _ROOT_CA for want in volume_sources.wanted(pod))

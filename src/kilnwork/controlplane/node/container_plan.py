@@ -1,0 +1,309 @@
+"""From a Pod to what must be done to start one of its containers: program, environment, mounts.
+
+Pure: the objects and tokens that the Pod names are looked up by the caller (`wanted`, `tokens`) and
+handed in. Used by the reconciler before each start; `volume_sources` makes the files of volumes,
+`volumes` carries them out. What users name (keys, paths, volumes) is data: a path that would leave
+its directory makes the Pod fail, it is never followed.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kilnwork.api import field_effects
+from kilnwork.api.field_effects import Effect, Side
+from kilnwork.controlplane.node import (
+    container_inputs,
+    downward_fields,
+    errors,
+    pod_fields,
+    pods,
+    privileges,
+    volume_sources,
+)
+from kilnwork.kit import container_mounts
+
+ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where Kubernetes mounts a service account's files; below the container's root here."""
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_UID = re.compile(r"[a-z0-9-]{1,64}")
+
+
+class MountLink(NamedTuple):
+    """A mount: what is found at `path` (relative to the container's root).
+
+    `sub` is relative to the volume, and made if `makes`. An empty `volume` means the service
+    account's files. `host`: the directory or file of the machine that the volume is, if it is one.
+    """
+
+    path: str
+    volume: str
+    sub: str = ""
+    makes: bool = False
+    host: str = ""
+
+
+class ContainerPlan(NamedTuple):
+    """Everything to start one container."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    links: tuple[MountLink, ...]
+    dropped_privileges: privileges.Privileges = privileges.Privileges()
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Replace every `$(NAME)` of `values`, as Kubernetes does in commands and environment values.
+
+    `$$` is a literal `$`; a reference to an unknown name stays as it is; nothing is expanded twice.
+    Source of the rules: k8s.io/kubernetes third_party/forked/golang/expansion.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name is None:
+            return "$"
+        return values.get(name, match.group(0))
+
+    return _REFERENCE.sub(replacement, text)
+
+
+def refusal(pod: pods.Pod) -> str:
+    """Why this node cannot run the Pod whatever happens; empty if it can."""
+    if not _UID.fullmatch(pod.metadata.uid):
+        return f'"{pod.metadata.uid}" is not a valid uid'
+    refused = [found for found in ignored(pod) if found.effect == Effect.REFUSED]
+    if refused:
+        return field_effects.sentence(refused[0])
+    try:
+        volume_sources.check(pod)
+        for container in pod.all_containers:
+            if not _LABEL.fullmatch(container.name):
+                return f'"{container.name}" is not a valid container name'
+            tuple(_links(pod, container, {}, implicit=False))
+    except errors.Unsupported as error:
+        return str(error)
+    return ""
+
+
+def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
+    """Fields of the Pod that this node refuses or that have no effect on it.
+
+    Not those of ephemeral containers, which have no part in what becomes of the Pod.
+    """
+    spec = msgspec.structs.replace(pod.spec, ephemeral_containers=None)
+    return list(_ignored(msgspec.json.encode(spec)))
+
+
+@functools.lru_cache(maxsize=256)
+def _ignored(spec: bytes) -> tuple[field_effects.Finding, ...]:
+    """Several are asked for in every pass over a Pod, whose spec hardly ever changes."""
+    return tuple(pod_fields.findings(msgspec.json.decode(spec), Side.CLUSTER))
+
+
+def ignored_of(pod: pods.Pod, container: pods.EphemeralContainer) -> list[field_effects.Finding]:
+    """The same of an ephemeral container."""
+    volumes, position = pod.spec.volumes, pod.ephemeral_containers.index(container)
+    given = msgspec.to_builtins(container)
+    return list(pod_fields.ephemeral_findings(given, position, volumes, Side.CLUSTER))
+
+
+def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+    """Raise `Unsupported` for one that this node cannot run whatever happens."""
+    for found in ignored_of(pod, container):
+        if found.effect == Effect.REFUSED:
+            raise errors.Unsupported(field_effects.sentence(found))
+
+
+def wanted(container: pods.Container) -> list[container_inputs.ObjectWant]:
+    """The Secrets and ConfigMaps that the container's environment names."""
+    found: list[container_inputs.ObjectWant] = []
+    for source in container.env_from or ():
+        if source.secret_ref is not None:
+            name, optional = source.secret_ref.name, bool(source.secret_ref.optional)
+            found.append(container_inputs.ObjectWant("Secret", name, optional))
+        if source.config_map_ref is not None:
+            name, optional = source.config_map_ref.name, bool(source.config_map_ref.optional)
+            found.append(container_inputs.ObjectWant("ConfigMap", name, optional))
+    keys = (_key_reference(variable) for variable in container.env or ())
+    found += [
+        container_inputs.ObjectWant(k[0], k[1].name, bool(k[1].optional))
+        for k in keys
+        if k is not None
+    ]
+    return found
+
+
+def make(
+    pod: pods.Pod,
+    container: pods.Container,
+    *,
+    found: container_inputs.Found,
+    facts: container_inputs.NodeFacts,
+    root: Path,
+) -> ContainerPlan:
+    """The recipe of a container whose mounts are under `root`.
+
+    Raises `NotYet` for what is missing and may come, `Unsupported` for what never can work.
+    """
+    env = _environment(pod, container, found, facts=facts, root=root)
+    command = [*(container.command or ()), *(container.args or ())]
+    # args alone are a program where an image has no entrypoint; options are for one that has.
+    if not command or (not container.command and command[0].startswith("-")):
+        raise errors.NotYet(
+            "no command specified: images are labels on this node, so the container must "
+            "name its program in command or args",
+            reason="CreateContainerError",
+        )
+    dropped_privileges = _privileges(pod, container, facts)
+    # With Kubernetes too an ephemeral container has only the mounts that it names.
+    implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
+    return ContainerPlan(
+        argv=[expand(word, env) for word in command],
+        env=env,
+        cwd=container.working_dir or facts.workdir,
+        links=tuple(_links(pod, container, env, implicit=implicit)),
+        dropped_privileges=dropped_privileges,
+    )
+
+
+def _privileges(
+    pod: pods.Pod, container: pods.Container, facts: container_inputs.NodeFacts
+) -> privileges.Privileges:
+    of_pod, own = pod.spec.security_context or {}, container.security_context or {}
+    at = pod.path(container)
+    try:
+        return privileges.of(of_pod, own, uid=facts.uid, gid=facts.gid, at=at)
+    except privileges.PrivilegeRefused as error:
+        raise errors.NotYet(str(error)) from error
+
+
+def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
+    """True if the node itself must give the Pod the files of its service account."""
+    return mounts_accounts and pod.uses_account and not pod.mounts(ACCOUNT_PATH)
+
+
+# Environment
+
+
+class _Context(NamedTuple):
+    """What the variables of one container are made of."""
+
+    pod: pods.Pod
+    container: pods.Container
+    found: container_inputs.Found
+    facts: container_inputs.NodeFacts
+
+
+def _environment(
+    pod: pods.Pod,
+    container: pods.Container,
+    found: container_inputs.Found,
+    *,
+    facts: container_inputs.NodeFacts,
+    root: Path,
+) -> dict[str, str]:
+    """Its variables; that of the mounts is known to all of them, and set nowhere else."""
+    env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
+    if pod.uses_account:
+        env.update(facts.service_env)
+    for source in container.env_from or ():
+        env.update(_whole_object(source, found))
+    context = _Context(pod, container, found, facts)
+    for variable in container.env or ():
+        value = _value(variable, context, env)
+        if value is not None and _usable(variable.name):
+            env[variable.name] = value
+    return env
+
+
+def _usable(name: str) -> bool:
+    return bool(name) and "=" not in name and "\0" not in name and name != container_mounts.VARIABLE
+
+
+def _whole_object(source: pods.EnvFrom, found: container_inputs.Found) -> dict[str, str]:
+    kind: container_inputs.Kind = "Secret" if source.secret_ref is not None else "ConfigMap"
+    reference = source.secret_ref or source.config_map_ref
+    if reference is None:
+        return {}
+    data = volume_sources.read(kind, reference.name, found, optional=bool(reference.optional))
+    values = {source.prefix + key: _text(value) for key, value in (data or {}).items()}
+    return {name: value for name, value in values.items() if _usable(name)}
+
+
+def _key_reference(variable: pods.EnvVar) -> tuple[container_inputs.Kind, pods.KeyReference] | None:
+    source = variable.value_from
+    if source is None:
+        return None
+    if source.secret_key_ref is not None:
+        return "Secret", source.secret_key_ref
+    if source.config_map_key_ref is not None:
+        return "ConfigMap", source.config_map_key_ref
+    return None
+
+
+def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> str | None:
+    """The value of a variable; None for an optional one whose source is not there."""
+    source = variable.value_from
+    if source is None:
+        return expand(variable.value or "", env)
+    if source.field_ref is not None:
+        return downward_fields.field(source.field_ref.field_path, context.pod, context.facts)
+    if source.resource_field_ref is not None:
+        return downward_fields.resource(source.resource_field_ref, context.container, context.facts)
+    named = _key_reference(variable)
+    if named is None:
+        raise errors.NotYet(f"the source of variable {variable.name} is not supported here")
+    kind, reference = named
+    data = volume_sources.read(
+        kind, reference.name, context.found, optional=bool(reference.optional)
+    )
+    if data is not None and reference.key in data:
+        return _text(data[reference.key])
+    if reference.optional:
+        return None
+    where = f"{kind} {context.pod.metadata.namespace}/{reference.name}"
+    raise errors.NotYet(f"couldn't find key {reference.key} in {where}")
+
+
+def _text(value: bytes) -> str:
+    """Bytes as a value of the environment; what is not UTF-8 passes through unchanged."""
+    return value.decode("utf-8", "surrogateescape")
+
+
+# Mounts
+
+
+def _links(
+    pod: pods.Pod, container: pods.Container, env: Mapping[str, str], *, implicit: bool
+) -> Iterator[MountLink]:
+    """All mounts, outer ones first. `implicit`: see
+    `container_inputs.NodeFacts.mounts_accounts`."""
+    known = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
+    mounts: dict[str, MountLink] = {}
+    for mount in container.volume_mounts or ():
+        if mount.name not in known:
+            raise errors.Unsupported(f'volumeMounts: there is no volume "{mount.name}"')
+        sub = mount.sub_path or expand(mount.sub_path_expr, env)
+        path = volume_sources.inside(mount.mount_path.lstrip("/"))
+        if path in mounts:
+            raise errors.Unsupported(f'mountPath "{mount.mount_path}" is used twice')
+        host = volume_sources.host_path(known[mount.name])
+        mounts[path] = MountLink(
+            path,
+            mount.name,
+            volume_sources.inside(sub) if sub else "",
+            makes=volume_sources.keeps(known[mount.name]),
+            host=host.path if host is not None else "",
+        )
+    account = ACCOUNT_PATH.lstrip("/")
+    if account not in mounts and uses_account(pod, mounts_accounts=implicit):
+        mounts[account] = MountLink(account, "")
+    yield from (mounts[path] for path in sorted(mounts))

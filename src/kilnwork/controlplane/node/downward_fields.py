@@ -1,0 +1,71 @@
+"""The downward API: fields of a Pod and resources of a container as text. Pure.
+
+Used by `container_plan` (variables) and `volume_sources` (files). Names, formats and texts of
+refusals are those of k8s.io/kubernetes pkg/fieldpath and pkg/api/v1/resource.
+"""
+
+import decimal
+import json
+import math
+import re
+from collections.abc import Mapping
+
+from kilnwork.api import quantities
+from kilnwork.controlplane.node import container_inputs, errors, pods
+
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+
+
+def field(path: str, pod: pods.Pod, facts: container_inputs.NodeFacts) -> str:
+    """The value of a field, as far as a process on this machine has it. Raises `NotYet`."""
+    match = _SUBSCRIPT.fullmatch(path)
+    if match:
+        values = getattr(pod.metadata, match.group(1))
+        return str(values.get(match.group(2), ""))
+    simple = {
+        "metadata.name": pod.metadata.name,
+        "metadata.namespace": pod.metadata.namespace,
+        "metadata.uid": pod.metadata.uid,
+        "spec.nodeName": facts.node,
+        "spec.serviceAccountName": pod.spec.service_account_name,
+        "status.hostIP": facts.address,
+        "status.hostIPs": facts.address,
+        "status.podIP": facts.address,
+        "status.podIPs": facts.address,
+    }
+    if path not in simple:
+        raise errors.NotYet(f"unsupported fieldPath: {path}")
+    return simple[path]
+
+
+def file_content(path: str, pod: pods.Pod, facts: container_inputs.NodeFacts) -> str:
+    """As `field`; in a volume all labels or annotations may be asked for at once."""
+    if path in ("metadata.labels", "metadata.annotations"):
+        return _table(getattr(pod.metadata, path.partition(".")[2]))
+    return field(path, pod, facts)
+
+
+def _table(values: Mapping[str, str]) -> str:
+    """`key="value"` a line, sorted (fieldpath.FormatMap)."""
+    lines = (f"{key}={json.dumps(values[key], ensure_ascii=False)}" for key in sorted(values))
+    return "\n".join(lines)
+
+
+def resource(
+    reference: pods.ResourceReference, container: pods.Container, facts: container_inputs.NodeFacts
+) -> str:
+    """Limit or request of a container in units of the divisor, rounded up.
+
+    A limit that is not set is what the node has; a request that is not set is the limit, else 0.
+    Raises `NotYet` for what is no resource.
+    """
+    which, _, name = reference.resource.partition(".")
+    if which not in ("limits", "requests") or not name:
+        raise errors.NotYet(f"unsupported container resource: {reference.resource}")
+    limits, requests = container.limits, container.requests
+    if which == "limits":
+        amount = limits.get(name) or facts.capacity.get(name, "0")
+    else:
+        amount = requests.get(name) or limits.get(name) or "0"
+    divisor = quantities.amount(reference.divisor) or decimal.Decimal(1)
+    return str(math.ceil(quantities.amount(amount) / divisor))

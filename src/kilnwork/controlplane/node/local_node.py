@@ -1,0 +1,357 @@
+"""The local node as a whole: shim, kubelet paths, Node and Lease, and the loop over its Pods.
+
+Started by `controlplane.cluster` (or by any caller with a client and certificates): the API server
+is reached over HTTP only. Containers outlive a SIGKILL of the process that this runs in; the next
+`LocalNode` on the same directory takes them over. Linux only.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import shutil
+import sys
+import types
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib import parse
+
+from kilnwork.api import resource
+from kilnwork.controlplane.node import (
+    access,
+    account_tokens,
+    container,
+    container_files,
+    container_inputs,
+    exec_link,
+    exec_paths,
+    kubelet,
+    log_reader,
+    node_drain,
+    node_lease,
+    pod_reports,
+    pods,
+    reconciler,
+    registration,
+    shim,
+    supervisor,
+    volumes,
+)
+from kilnwork.kit import asgi, clock, coroutines
+from kilnwork.kube import cache, client, controller, events, manager, objects, queue, reflector
+from kilnwork.kube import errors as kube_errors
+
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+"""Pods looked at in parallel; each waits mostly for the API server."""
+
+STATUS_S = 1.0
+"""How long a stopping node tries to write the last statuses."""
+
+AWAY_S = 4.0
+"""How long it then tries to say that it is away and to give its name back: in three requests, to an
+API server that may be busy. A process that wants the name waits much longer if it fails."""
+
+_LOOK_S = 0.01
+
+
+class LocalNodeSettings(NamedTuple):
+    """Where and as whom the node runs.
+
+    `directory` (DIR) gets `pods` and `shim`; `run_dir` is the short private directory for
+    `shim.sock`. `workdir` is where containers run that name no directory. `path`: PATH of
+    containers, None for the bin directory of this Python before our own PATH. `patience_s`: how
+    long containers go on without a server. `labels` and `taints`: of the Node. `mounts_accounts`:
+    see `container_inputs.NodeFacts`. `on_remove` is called when the Node is marked with
+    `registration.REMOVE`, `on_taken` when another process runs it: call `end_untold` then.
+    `seizes`: take the name from whoever has it.
+    """
+
+    name: str
+    directory: Path
+    run_dir: Path
+    workdir: Path
+    certificates: kubelet.Certificates
+    address: str = "127.0.0.1"
+    path: str | None = None
+    home: str | None = None
+    patience_s: float = shim.PATIENCE_S
+    labels: Mapping[str, str] = types.MappingProxyType({})
+    taints: tuple[registration.Taint, ...] = ()
+    mounts_accounts: bool = True
+    port: int = 0
+    on_remove: Callable[[], None] = lambda: None
+    on_taken: Callable[[], None] = lambda: None
+    seizes: bool = False
+
+
+class LocalNode:
+    """One node. `kube` is its client, with the rights of `system:nodes`."""
+
+    def __init__(
+        self, kube: client.Client, settings: LocalNodeSettings, *, time: clock.Clock | None = None
+    ) -> None:
+        self._kube = kube
+        self._settings = settings
+        self._removed = False
+        self._now = time or clock.SystemClock()
+        self._pods = settings.directory / "pods"
+        self._links = volumes.links_directory(settings.run_dir, self._pods)
+        self._cache: cache.Cache[pods.Pod] = cache.Cache()
+        self._queue = queue.WorkQueue(time=self._now)
+        self._recorder = events.Recorder(
+            kube, component="kiln-node", host=settings.name, time=self._now
+        )
+        self._reconciler = reconciler.Reconciler(self._tools(kube))
+        self._shim = supervisor.Supervisor(
+            settings.directory / "shim",
+            settings.run_dir / "shim.sock",
+            on_ended=self._reconciler.on_ended,
+            on_opened=self._reconciler.on_opened,
+            patience_s=settings.patience_s,
+        )
+        self._streaming = exec_paths.ExecPaths(
+            self._find_running, shim=settings.run_dir / "shim.sock"
+        )
+        self._server = self._build_server(kube)
+        identity = registration.Identity(
+            settings.name,
+            settings.address,
+            self._server.port,
+            labels=settings.labels,
+            taints=settings.taints,
+            holder=node_lease.holder(settings.directory, platform.node()),
+        )
+        self._registration = registration.Registration(
+            kube,
+            identity,
+            now=self._now,
+            on_remove=settings.on_remove,
+            on_back=self._reconciler.look_at_all,
+            on_taken=settings.on_taken,
+        )
+        self._manager = self._build_manager(kube)
+        self._background = coroutines.BackgroundWork("local node")
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    @property
+    def port(self) -> int:
+        """Where the kubelet paths are served."""
+        return self._server.port
+
+    def _tools(self, kube: client.Client) -> reconciler.ReconcilerParts:
+        known = node_facts(self._settings, kube.config.server)
+        shim_socket = self._settings.run_dir / "shim.sock"
+
+        async def run_inside(
+            container_id: str, argv: Sequence[str], timeout_s: float
+        ) -> tuple[int, bytes]:
+            return await exec_link.run(shim_socket, container_id, argv, timeout_s=timeout_s)
+
+        accounts = account_tokens.AccountTokens(
+            kube, ca=self._settings.certificates.ca.read_bytes()
+        )
+        return reconciler.ReconcilerParts(
+            cache=self._cache,
+            queue=self._queue,
+            link=lambda: self._shim.link,
+            run_inside=run_inside,
+            preparer=container_files.FilePreparer(kube, accounts, known, self._now),
+            teller=pod_reports.PodReporter(kube, self._recorder, known.address, self._now),
+            directory=self._pods,
+            links=self._links,
+            now=self._now,
+        )
+
+    def _build_server(self, kube: client.Client) -> kubelet.KubeletServer:
+        settings = self._settings
+        reviews = access.Reviews(kube, settings.name, now=self._now)
+        app = kubelet.KubeletApp(
+            self._find_log,
+            allowed=access.Access(reviews),
+            streaming=self._streaming,
+            now=self._now,
+        )
+        return kubelet.KubeletServer(
+            app,
+            address=settings.address,
+            port=settings.port,
+            certificates=settings.certificates,
+        )
+
+    def _build_manager(self, kube: client.Client) -> manager.Manager:
+        built = manager.Manager("local node")
+        built.add_service(self._recorder)
+        scope = reflector.Scope(field_selector=f"spec.nodeName={self.name}")
+        built.add_reflector(
+            reflector.Reflector(
+                kube,
+                resource.PODS,
+                pods.Pod,
+                self._cache,
+                self._reconciler.on_change,
+                scope=scope,
+            )
+        )
+        built.add_controller(
+            controller.Controller("pods", self._reconciler.reconcile, self._queue, workers=WORKERS)
+        )
+        return built
+
+    def reload_certificate(self) -> None:
+        """Show the serving certificate that is in the files now."""
+        self._server.reload()
+
+    async def start(self) -> None:
+        """Be Ready when this returns: containers of an earlier server are adopted or ended.
+
+        After a failure nothing runs on but the shim with what it has.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.abandon()
+            raise
+
+    async def _start(self) -> None:
+        await self._registration.claim(seize=self._settings.seizes)
+        self._pods.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._shim.start()
+        await self._server.start()
+        await self._registration.register()
+        self._background.start("lease", self._registration.keep())
+        await self._manager.start()
+        uids = {pod.metadata.uid for pod in self._cache.list()}
+        self._reconciler.look_at_all()
+        self._background.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
+        log.info("node is ready", extra={"node": self.name, "port": self.port})
+
+    async def stop(self, *, grace_s: float = 10.0) -> None:
+        """End every container, write what became of them, end the shim. At most `grace_s` + 10 s.
+
+        The API server must still be there for the statuses; without it they are left out.
+        """
+        self._reconciler.leave(grace_s)
+        await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
+        await self._wait(lambda: not len(self._queue), STATUS_S)
+        await self._background.stop()
+        if not self._removed:
+            await self._say_away()
+        await self._manager.stop()
+        await self._reconciler.stop()
+        await self._streaming.stop()
+        await self._shim.stop(grace_s=0)
+        shutil.rmtree(
+            self._links, ignore_errors=True
+        )  # the start of a container creates them again
+        await self._server.stop()
+
+    async def abandon(self) -> None:
+        """Stop at once and leave the containers to the shim, as if the process had been killed."""
+        await self._background.stop()
+        await self._manager.stop()
+        await self._reconciler.stop()
+        await self._streaming.stop()
+        await self._shim.detach()
+        await self._server.stop()
+
+    async def end_untold(self, *, grace_s: float) -> None:
+        """End every container and the shim; what became of them is not ours to write any more."""
+        await self._background.stop()
+        await self._manager.stop()
+        await self._reconciler.stop()
+        await self._streaming.stop()
+        await self._shim.stop(grace_s=grace_s)
+        await self._server.stop()
+
+    async def remove(self, say: node_drain.Say) -> None:
+        """Take no more Pods, end those that are here, delete the Node; `stop` it afterwards.
+
+        Raises KubeError when the API server is away: call it again then.
+        """
+        await self._registration.cordon()
+        await node_drain.drain(self._kube, self._cache.list, say)
+        await self._background.stop()
+        await self._registration.remove()
+        self._removed = True
+
+    async def _say_away(self) -> None:
+        with contextlib.suppress(kube_errors.KubeError, TimeoutError):
+            async with asyncio.timeout(AWAY_S):
+                await self._registration.leave()
+
+    async def _wait(self, done: Callable[[], bool], seconds: float) -> None:
+        deadline = self._now.monotonic() + seconds
+        while not done() and self._now.monotonic() < deadline:  # noqa: ASYNC110  no one event
+            await asyncio.sleep(_LOOK_S)
+
+    def read_log(
+        self, namespace: str, pod: str, container: str, *, limit_bytes: int | None
+    ) -> AsyncGenerator[bytes, None] | None:
+        """What a container has printed until now, for readers in this process; None if there is
+        no log of it here."""
+        found = self._find_log(namespace, pod, container, False)
+        if isinstance(found, asgi.Refusal):
+            return None
+        return log_reader.read(found.path, log_reader.LogOptions(limit_bytes=limit_bytes))
+
+    def _find_log(
+        self,
+        namespace: str,
+        pod: str,
+        name: str,
+        previous: bool,  # noqa: FBT001 - a callback
+    ) -> kubelet.Log | asgi.Refusal:
+        key: objects.Key = (namespace, pod)
+        found = self._reconciler.container_log(key, name, previous=previous)
+        if found is None:
+            return asgi.Refusal(404, f'pod "{pod}" or its container "{name}" is not here')
+        record, more = found
+        if isinstance(record, str):
+            what = f'container "{name}" in pod "{pod}"'
+            if previous:
+                return asgi.Refusal(400, f"previous terminated {what} not found")
+            return asgi.Refusal(400, f"{what} is waiting to start: {record}")
+        return kubelet.Log(container.log_path(record), more)
+
+    def _find_running(
+        self, namespace: str, pod: str, name: str
+    ) -> exec_paths.FoundContainer | asgi.Refusal:
+        """Where exec goes; without a `name`, any container of the Pod: all are at one address."""
+        found = self._cache.get((namespace, pod))
+        if found is None:
+            return asgi.Refusal(404, "pod does not exist")
+        names = [name] if name else [c.name for c in found.spec.containers]
+        for wanted in names:
+            start = self._reconciler.container_log((namespace, pod), wanted, previous=False)
+            if start is not None and isinstance(start[0], container.ContainerRecord) and start[1]():
+                return exec_paths.FoundContainer(start[0], self._settings.address)
+        return asgi.Refusal(500, f'container not found ("{name or names[0]}")')
+
+
+def node_facts(settings: LocalNodeSettings, server: str) -> container_inputs.NodeFacts:
+    """What is the same for all containers of the node; nothing else is inherited from us."""
+    own = os.environ.get("PATH", os.defpath)
+    path = settings.path or f"{Path(sys.executable).parent}{os.pathsep}{own}"
+    url = parse.urlsplit(server)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    return container_inputs.NodeFacts(
+        node=settings.name,
+        address=settings.address,
+        workdir=str(settings.workdir),
+        env={"PATH": path, "HOME": settings.home or str(Path.home())},
+        service_env={
+            "KUBERNETES_SERVICE_HOST": url.hostname or settings.address,
+            "KUBERNETES_SERVICE_PORT": str(port),
+        },
+        capacity=registration.capacity(),
+        mounts_accounts=settings.mounts_accounts,
+        uid=os.geteuid(),
+        gid=os.getegid(),
+    )

@@ -1,0 +1,59 @@
+"""Ends every Pod of a node that is to be removed, as `kubectl drain` does.
+
+Used by `local_node`. Evicts (policy/v1), so that disruption budgets are kept: a Pod that may not go
+yet is asked for again. Pods of DaemonSets would come back at once; they end with the node.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from kilnwork.api import resource
+from kilnwork.controlplane.node import pods
+from kilnwork.kube import client, errors
+
+LOOK_S = 0.25
+AGAIN_LOOKS = 20
+"""Looks between two requests for the same Pod: five seconds, as kubectl."""
+
+Say = Callable[[str], None]
+
+
+async def drain(kube: client.Client, known: Callable[[], Sequence[pods.Pod]], say: Say) -> None:
+    """Until none is left of the Pods that `known` gives. Raises KubeError."""
+    looks: dict[str, int] = {}
+    while left := [pod for pod in known() if not _is_daemon(pod)]:
+        say(f"ending {len(left)} Pods, {_name(left[0])} among them")
+        for pod in left:
+            turn = looks.get(pod.metadata.uid, 0)
+            looks[pod.metadata.uid] = turn + 1
+            if turn % AGAIN_LOOKS == 0 and pod.metadata.deletion_timestamp is None:
+                await _evict(kube, pod, say)
+        await asyncio.sleep(LOOK_S)
+
+
+async def _evict(kube: client.Client, pod: pods.Pod, say: Say) -> None:
+    name, namespace = pod.metadata.name, pod.metadata.namespace
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+    try:
+        await kube.create_sub(resource.PODS, name, "eviction", eviction, namespace)
+    except errors.TooManyRequests as error:
+        say(f"{_name(pod)} may not be evicted yet: {error}")
+    except errors.Conflict:
+        return  # it has changed: asked for again at the next turn
+    except errors.ApiError:
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await kube.delete(resource.PODS, name, namespace, uid=pod.metadata.uid)
+
+
+def _is_daemon(pod: pods.Pod) -> bool:
+    owner = pod.metadata.controller()
+    return owner is not None and owner.kind == "DaemonSet"
+
+
+def _name(pod: pods.Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -1,0 +1,182 @@
+"""What the node says of its Pods: kube events, and the status when it is not as it should be.
+
+Used by `reconciler`. What is to be said is decided by `statuses` and `lifecycle`.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kilnwork.api import resource
+from kilnwork.controlplane.node import container_plan, errors, lifecycle, pod_state, pods, statuses
+from kilnwork.kit import clock, http_types
+from kilnwork.kube import client, events
+from kilnwork.kube import errors as kube_errors
+
+STARTED_S = 0.05
+"""How long the start of an ephemeral container may wait to be written: of one that ends by then
+only the end is written. A kubelet looks at its containers once a second."""
+
+SIDECAR_S = 0.2
+"""The same of a Pod with sidecars, which has more steps (those start before the others, and end
+after them): of one that has ended by then only the end is written."""
+
+
+class PodReporter(NamedTuple):
+    """Writes for one node, whose address all its Pods have."""
+
+    kube: client.Client
+    recorder: events.Recorder
+    address: str
+    now: clock.Clock
+
+    def normal(self, pod: pods.Pod, reason: str, message: str) -> None:
+        """A kube event of type Normal."""
+        reference = events.reference(resource.PODS, pod)
+        self.recorder.emit(reference, events.NORMAL, reason, message)
+
+    def warn(self, pod: pods.Pod, reason: str, message: str) -> None:
+        """A kube event of type Warning."""
+        reference = events.reference(resource.PODS, pod)
+        self.recorder.emit(reference, events.WARNING, reason, message)
+
+    def not_yet(
+        self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
+    ) -> None:
+        """A container waits for something; told once."""
+        message = str(error)
+        if message != of.view(name).message:
+            self.warn(pod, "Failed", f"Error: {message}")
+        of.change(name, reason=error.reason, message=message)
+
+    def refuse(self, pod: pods.Pod, of: pod_state.PodState, message: str) -> None:
+        """The Pod can never run here; told once."""
+        if message != of.refusal:
+            self.warn(pod, statuses.UNSUPPORTED, message)
+        of.refusal = message
+
+    def cannot_start(
+        self,
+        pod: pods.Pod,
+        of: pod_state.PodState,
+        wanted: pods.Container,
+        error: errors.Unsupported,
+    ) -> None:
+        """A container can never run here, and so its Pod; an ephemeral one only waits."""
+        if isinstance(wanted, pods.EphemeralContainer):
+            self.not_yet(pod, of, wanted.name, errors.NotYet(str(error)))
+            of.change(wanted.name, start_at=math.inf)
+        else:
+            self.refuse(pod, of, str(error))
+
+    def ignored(self, pod: pods.Pod, of: pod_state.PodState) -> None:
+        """Fields of the Pod have no effect here; told once."""
+        if not of.reported_ignored and (message := statuses.ignored_message(pod)):
+            self.warn(pod, "FieldsIgnored", message)
+        of.reported_ignored = True
+
+    def ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+        """Fields of an ephemeral container that is started have no effect here."""
+        if message := statuses.sentences(container_plan.ignored_of(pod, container)):
+            self.warn(pod, "FieldsIgnored", message)
+
+    async def write_status(
+        self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool
+    ) -> float | None:
+        """Patch the status if it is not as it should be; gives when to look again.
+
+        A list in a merge patch replaces the whole: the version makes sure that no condition is lost
+        which another client has written meanwhile: the watch reports that, and we write again.
+        """
+        wanted = self._status(pod, of, leaving=leaving)
+        if wanted is None:
+            return None
+        known = pod.status if of.written is None else of.written
+        changed = {f: value for f, value in wanted.items() if known.get(f) != value}
+        if not changed:
+            return None
+        now = self.now.monotonic()
+        hold_s = _hold_s(pod, known, changed)
+        if hold_s and (of.write_at is None or now < of.write_at):
+            of.write_at = now + hold_s if of.write_at is None else of.write_at
+            return of.write_at - now
+        of.write_at = None
+        try:
+            if changed.keys() == {statuses.EPHEMERAL}:
+                await self._write_ephemeral(pod, known, changed)
+            else:
+                await self._write_all(pod, of, wanted)
+        except (kube_errors.NotFound, kube_errors.Conflict):
+            return None  # it is gone, has changed, or another has its name: the watch will tell
+        of.written = wanted
+        return None
+
+    async def _write_all(
+        self, pod: pods.Pod, of: pod_state.PodState, wanted: dict[str, Any]
+    ) -> None:
+        m = pod.metadata
+        version = of.version if of.seen == m.resource_version else m.resource_version
+        patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
+        written = await self.kube.merge_patch(
+            resource.PODS, m.name, patch, m.namespace, subresource="status"
+        )
+        of.seen, of.version = m.resource_version, str(written["metadata"]["resourceVersion"])
+
+    async def _write_ephemeral(
+        self, pod: pods.Pod, known: Mapping[str, Any], changed: dict[str, Any]
+    ) -> None:
+        """No other client writes this list, so no version is demanded: each container that is added
+        would make it an old one. A Pod may have hundreds, so only those that changed are sent.
+        """
+        m = pod.metadata
+        path = f"{resource.PODS.base(m.namespace)}/{m.name}/status"
+        body = msgspec.json.encode(statuses.ephemeral_patch(m.uid, known, changed))
+        try:  # the response is the whole Pod: not decoded
+            await self.kube.raw("PATCH", path, body=body, content_type=http_types.JSON_PATCH)
+        except kube_errors.Invalid:  # another client has written it after all, or it is another Pod
+            patch = {"metadata": {"uid": m.uid}, "status": changed}
+            await self.kube.merge_patch(
+                resource.PODS, m.name, patch, m.namespace, subresource="status"
+            )
+
+    def _status(
+        self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool
+    ) -> dict[str, Any] | None:
+        """What is to be written; None if nothing is to be said now."""
+        begun = any(view.last is not None for view in of.views.values())
+        if pod.final and (not begun or of.refusal):
+            return None
+        if not begun and pod.metadata.deletion_timestamp is not None:
+            # A controller that keeps the object by a finalizer must see that nothing of it will run
+            # (kubelet, getPhase of a terminal Pod).
+            return {"phase": "Failed"} if pod.metadata.finalizers else None
+        facts = statuses.PodFacts(self.address, self.now.wall(), of.written, leaving)
+        if leaving and begun and not lifecycle.over(pod, of.views):
+            # The next process on this directory goes on with it. But a worker ends when it hears
+            # that the ephemeral containers of its attempts have.
+            if not pod.ephemeral_containers:
+                return None
+            ended = statuses.status(pod, of.views, facts)[statuses.EPHEMERAL]
+            known = pod.status if of.written is None else of.written
+            return {**known, statuses.EPHEMERAL: ended}
+        if of.refusal:
+            return statuses.refused(pod, of.refusal)
+        return statuses.status(pod, of.views, facts)
+
+    async def remove(self, pod: pods.Pod) -> None:
+        """Nothing of it is left here: the object may go."""
+        m = pod.metadata
+        try:
+            await self.kube.delete(resource.PODS, m.name, m.namespace, uid=m.uid, grace_s=0)
+        except (kube_errors.NotFound, kube_errors.Conflict):
+            return
+
+
+def _hold_s(pod: pods.Pod, known: Mapping[str, Any], changed: Mapping[str, Any]) -> float:
+    """How long what has changed may wait to be written."""
+    if changed.keys() == {statuses.EPHEMERAL}:
+        return STARTED_S if statuses.only_started(known, changed) else 0.0
+    ends = changed.get("phase") in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp
+    return 0.0 if ends or not any(c.sidecar for c in pod.init_containers) else SIDECAR_S

@@ -1,0 +1,182 @@
+"""Probes of containers: startup, readiness and liveness, by command, HTTP request or connection.
+
+Used by `reconciler`: `watch` a container that runs, `drop` it when it ends. What a probe finds is
+reported through `on_change`. Times, thresholds and texts are the kubelet's (k8s.io/kubernetes
+pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address: the containers of
+this node share the machine's network.
+"""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+import aiohttp
+
+from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import errors, pods
+from kilnwork.kit import clock, coroutines
+from kilnwork.version import __version__
+
+RunInside = Callable[[str, Sequence[str], float], Awaitable[tuple[int, bytes]]]
+"""(container id, command, seconds) → exit code and output. Raises TimeoutError, NodeError."""
+
+_SHOWN = 1024
+_USER_AGENT = f"kube-probe/kiln-{__version__}"
+
+
+class ProbeFinding(NamedTuple):
+    """What has changed. `kind`: Startup, Readiness or Liveness.
+
+    `healthy` None: only a failure that is to be reported, below the threshold. `message`: of a
+    failure.
+    """
+
+    kind: str
+    healthy: bool | None
+    message: str = ""
+
+
+OnChange = Callable[[containers.ContainerRecord, ProbeFinding], None]
+
+
+class Probers:
+    """The probes of all containers of a node."""
+
+    def __init__(
+        self, run_inside: RunInside, on_change: OnChange, *, address: str, now: clock.Clock
+    ) -> None:
+        self._run_inside = run_inside
+        self._on_change = on_change
+        self._address = address
+        self._now = now
+        self._background = coroutines.BackgroundWork("probes")
+        self._watched: dict[str, asyncio.Task[None]] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    def watch(self, container: pods.Container, record: containers.ContainerRecord) -> None:
+        """Probe a container that runs; one that is watched already stays so."""
+        probes = (container.startup_probe, container.readiness_probe, container.liveness_probe)
+        if record.id not in self._watched and any(probes):
+            self._watched[record.id] = self._background.start(
+                f"container {record.id}", self._probe(container, record)
+            )
+
+    def drop(self, container_id: str) -> None:
+        watched = self._watched.pop(container_id, None)
+        if watched is not None:
+            watched.cancel()
+
+    async def stop(self) -> None:
+        """Probe nothing any more."""
+        await self._background.stop()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _probe(self, container: pods.Container, record: containers.ContainerRecord) -> None:
+        if container.startup_probe is not None:
+            works = await self._loop("Startup", container, container.startup_probe, record)
+            if not works:
+                return
+        kinds = {"Readiness": container.readiness_probe, "Liveness": container.liveness_probe}
+        async with asyncio.TaskGroup() as group:
+            for kind, probe in kinds.items():
+                if probe is not None:
+                    group.create_task(self._loop(kind, container, probe, record))
+
+    async def _loop(
+        self,
+        kind: str,
+        container: pods.Container,
+        probe: pods.Probe,
+        record: containers.ContainerRecord,
+    ) -> bool:
+        """Probe until the end of it; a startup or liveness probe ends at its verdict."""
+        check = functools.partial(self._check, container, probe, record)
+        verdict = ProbeResult(probe, healthy=kind == "Liveness")
+        begins_at = record.started_at + probe.initial_delay_seconds
+        await asyncio.sleep(max(0.0, begins_at - self._now.wall()))
+        while True:
+            passed, message = await check()
+            changed = verdict.take(passed=passed)
+            if changed is not None or not passed:
+                text = "" if passed else f"{kind} probe failed: {message}"
+                self._on_change(record, ProbeFinding(kind, changed, text))
+            if (kind, changed) in (("Startup", True), ("Startup", False), ("Liveness", False)):
+                return bool(changed)
+            await asyncio.sleep(max(1, probe.period_seconds))
+
+    async def _check(
+        self, container: pods.Container, probe: pods.Probe, record: containers.ContainerRecord
+    ) -> tuple[bool, str]:
+        limit_s = float(max(1, probe.timeout_seconds))
+        try:
+            async with asyncio.timeout(limit_s):
+                if probe.exec is not None:
+                    return await self._exec(probe.exec, record, limit_s)
+                if probe.http_get is not None:
+                    return await self.http(container, probe.http_get)
+                if probe.tcp_socket is not None:
+                    return await self._tcp(container, probe.tcp_socket)
+        except TimeoutError:
+            return False, f"command timed out after {limit_s:g}s" if probe.exec else "timeout"
+        except (OSError, aiohttp.ClientError, ValueError, errors.NodeError) as error:
+            return False, str(error) or type(error).__name__
+        return True, ""
+
+    async def _exec(
+        self, action: pods.ExecAction, record: containers.ContainerRecord, limit_s: float
+    ) -> tuple[bool, str]:
+        code, output = await self._run_inside(record.id, action.command or (), limit_s)
+        return code == 0, output[:_SHOWN].decode(errors="replace").strip()
+
+    async def http(self, container: pods.Container, action: pods.HttpAction) -> tuple[bool, str]:
+        """GET, as probes and hooks do; redirects are followed, certificates are not checked."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
+            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        host, port = action.host or self._address, port_number(container, action.port)
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        path = action.path or "/"
+        url = f"{action.scheme.lower()}://{place}{path if path.startswith('/') else '/' + path}"
+        headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
+        headers |= {header.name: header.value for header in action.http_headers or ()}
+        async with self._session.get(url, headers=headers) as response:
+            good = 200 <= response.status < 400
+            return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
+
+    async def _tcp(self, container: pods.Container, action: pods.TcpAction) -> tuple[bool, str]:
+        host = action.host or self._address
+        _, writer = await asyncio.open_connection(host, port_number(container, action.port))
+        writer.close()
+        return True, ""
+
+
+class ProbeResult:
+    """Counts results of one probe; pure. `healthy`: what is taken for true before the first."""
+
+    def __init__(self, probe: pods.Probe, *, healthy: bool) -> None:
+        self._success = max(1, probe.success_threshold)
+        self._failure = max(1, probe.failure_threshold)
+        self._healthy: bool | None = healthy or None
+        self._last: bool | None = None
+        self._row = 0
+
+    def take(self, *, passed: bool) -> bool | None:
+        """A result; the new verdict if it changes with this one."""
+        self._row = self._row + 1 if passed == self._last else 1
+        self._last = passed
+        if self._row < (self._success if passed else self._failure) or passed == self._healthy:
+            return None
+        self._healthy = passed
+        return passed
+
+
+def port_number(container: pods.Container, port: int | str) -> int:
+    """The number of a port that may be given by its name; raises ValueError."""
+    if isinstance(port, int) or port.isdigit():
+        return int(port)
+    for known in container.ports or ():
+        if known.name == port:
+            return known.container_port
+    raise ValueError(f"invalid port number: couldn't find port: {port}")

@@ -1,0 +1,243 @@
+"""Our node attached to another API server: a virtual node, as virtual-kubelet's are.
+
+Used by `kiln node`. Puts a client, a serving certificate and `local_node.LocalNode` together, in a
+directory that only one process has at a time. Images are labels there as everywhere on our nodes,
+so the Node is tainted: only Pods that tolerate it come.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from kilnwork.api import resource
+from kilnwork.controlplane import lock
+from kilnwork.controlplane.node import (
+    kubelet,
+    local_node,
+    node_lease,
+    own_certificate,
+    registration,
+    requested_certificate,
+    shim,
+)
+from kilnwork.kit import clock, coroutines, errors, paths
+from kilnwork.kube import client, config
+from kilnwork.kube import errors as kube_errors
+
+log = logging.getLogger(__name__)
+
+PROVIDER = registration.Taint("virtual-kubelet.io/provider", "kilnwork", "NoSchedule")
+"""The taint of virtual nodes, by the convention of virtual-kubelet."""
+
+_CERTIFICATE, _KEY = "kubelet.crt", "kubelet.key"
+
+GRACE_S = 10.0
+"""Between SIGTERM and SIGKILL for the Pods of a node that stops."""
+
+Say = Callable[[str], None]
+
+
+def _say_nothing(_: str) -> None:
+    pass
+
+
+class VirtualNodeSettings(NamedTuple):
+    """What the user chose.
+
+    `client_ca`: PEM file of the CA whose client certificates may ask for logs; None: as the API
+    server says, else its own. `patience_s`: how long Pods go on without this process. `keeps_pods`:
+    leave them running when it stops, so that the next one takes them over.
+    `asks_certificate`: have the cluster sign the serving certificate. `seizes`: take the name even
+    from a process that has renewed its Lease not long ago.
+    """
+
+    name: str
+    directory: Path
+    workdir: Path
+    address: str
+    port: int = 0
+    taints: tuple[registration.Taint, ...] = (PROVIDER,)
+    labels: dict[str, str] | None = None
+    client_ca: Path | None = None
+    patience_s: float = shim.PATIENCE_S
+    keeps_pods: bool = False
+    asks_certificate: bool = False
+    seizes: bool = False
+
+
+class VirtualNode:
+    """One node of a cluster. `start` it in a running loop, then `stop` it.
+
+    `on_removed` is called when a client has asked by `registration.REMOVE` for its removal, and it
+    is done, or when another process runs the node and nothing runs here any more: then `stop` it.
+    """
+
+    def __init__(
+        self,
+        kube: config.Config,
+        settings: VirtualNodeSettings,
+        *,
+        on_removed: Callable[[], None] = lambda: None,
+        time: clock.Clock | None = None,
+    ) -> None:
+        self._kube = kube
+        self._on_removed = on_removed
+        self._background = coroutines.BackgroundWork("virtual node")
+        self._leaving = False
+        self._taken = False
+        self.settings = settings
+        self._now = time or clock.SystemClock()
+        self._lock = lock.DirectoryLock(settings.directory)
+        self._exits = contextlib.AsyncExitStack()
+        self._started = False
+        self._node: local_node.LocalNode
+
+    @property
+    def port(self) -> int:
+        """Where the kubelet paths are served."""
+        return self._node.port
+
+    async def start(self, *, say: Say = _say_nothing) -> None:
+        """Be Ready when this returns. Raises KilnError; nothing runs on after a failure."""
+        say(f"registering node {self.settings.name}")
+        async with contextlib.AsyncExitStack() as exits:
+            self._open_directory(exits)
+            kube = await exits.enter_async_context(
+                client.Client(self._kube, user_agent="kiln-node", time=self._now)
+            )
+            settings = self._local_settings(await self._client_ca(kube))
+            paths.make_private(settings.run_dir)
+            self._node = local_node.LocalNode(kube, settings, time=self._now)
+            await self._node.start()
+            if self.settings.asks_certificate:
+                self._background.start("certificate", self._requester(kube).keep())
+            self._exits = exits.pop_all()
+            self._started = True
+
+    def _requester(self, kube: client.Client) -> requested_certificate.Requester:
+        return requested_certificate.Requester(
+            kube,
+            self.settings.name,
+            self.settings.address,
+            self.settings.directory / _CERTIFICATE,
+            self.settings.directory / _KEY,
+            self._node.reload_certificate,
+            self._now,
+        )
+
+    async def stop(self, *, say: Say = _say_nothing) -> None:
+        """End every Pod of the node and say so, or leave them to the next process; then leave."""
+        async with self._exits:
+            await self._background.stop()
+            if not self._started or self._taken:
+                return
+            if self.settings.keeps_pods and not self._leaving:
+                await self._node.abandon()
+                return
+            say("ending Pods")
+            await self._node.stop(grace_s=GRACE_S)
+
+    async def remove(self, *, say: Say = _say_nothing) -> None:
+        """End every Pod and delete the Node; `stop` it afterwards. Raises KubeError."""
+        self._leaving = True
+        await self._node.remove(say)
+
+    def _on_remove(self) -> None:
+        if not self._leaving:
+            self._leaving = True
+            self._background.start("remove", self._remove())
+
+    def _on_taken(self) -> None:
+        self._taken = self._leaving = True
+        self._background.start("yield", self._yield())
+
+    async def _yield(self) -> None:
+        await self._node.end_untold(grace_s=GRACE_S)
+        self._on_removed()
+
+    async def _remove(self) -> None:
+        log.info("node is to be removed", extra={"node": self.settings.name})
+        while True:
+            try:
+                await self._node.remove(_say_nothing)
+            except kube_errors.KubeError as error:
+                facts = {"node": self.settings.name, "error": str(error)}
+                log.warning("node not removed yet", extra=facts)
+                await asyncio.sleep(node_lease.RENEW_S)
+            else:
+                self._on_removed()
+                return
+
+    def _open_directory(self, exits: contextlib.AsyncExitStack) -> None:
+        directory = self.settings.directory
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.acquire()
+            exits.callback(self._lock.release)
+            own_certificate.ensure(
+                directory / _CERTIFICATE,
+                directory / _KEY,
+                name=self.settings.name,
+                address=self.settings.address,
+                now=self._now,
+            )
+        except OSError as error:
+            raise errors.ConfigurationError(
+                f"data directory {directory} cannot be used: {error.strerror or error}; "
+                "name a directory that you may write with --data"
+            ) from error
+
+    async def _client_ca(self, kube: client.Client) -> Path:
+        """Whose certificates count: what the user says, else the API server, else its own CA."""
+        if self.settings.client_ca is not None:
+            return self.settings.client_ca
+        text = await _published_ca(kube)
+        if not text:
+            log.warning(
+                "client certificates of the kubeconfig's CA count, since the cluster's client CA "
+                "may not be read: name that with --client-ca-file if it is another"
+            )
+        if not text and self._kube.ca_file is not None:
+            return self._kube.ca_file
+        text = text or self._kube.ca_data or ""
+        if not text:
+            raise errors.ConfigurationError(
+                "who may ask this node for logs is not known, since the kubeconfig names no CA: "
+                "name the CA of client certificates with --client-ca-file"
+            )
+        path = self.settings.directory / "client-ca.crt"
+        paths.write_private(path, text.encode())
+        return path
+
+    def _local_settings(self, client_ca: Path) -> local_node.LocalNodeSettings:
+        chosen = self.settings
+        shown = (chosen.directory / _CERTIFICATE, chosen.directory / _KEY)
+        return local_node.LocalNodeSettings(
+            name=chosen.name,
+            directory=chosen.directory,
+            run_dir=paths.runtime_dir(chosen.directory),
+            workdir=chosen.workdir,
+            certificates=kubelet.Certificates(*shown, client_ca),
+            address=chosen.address,
+            port=chosen.port,
+            patience_s=chosen.patience_s,
+            labels=chosen.labels or {},
+            taints=chosen.taints,
+            mounts_accounts=False,
+            on_remove=self._on_remove,
+            on_taken=self._on_taken,
+            seizes=chosen.seizes,
+        )
+
+
+async def _published_ca(kube: client.Client) -> str:
+    """The CA of client certificates, as kube-apiserver publishes it; empty if we may not know."""
+    name, namespace = "extension-apiserver-authentication", "kube-system"
+    try:
+        found = await kube.get(resource.CONFIG_MAPS, name, namespace)
+    except (kube_errors.NotFound, kube_errors.Forbidden):
+        return ""
+    return str((found.get("data") or {}).get("client-ca-file") or "")

@@ -1,0 +1,266 @@
+"""From the volumes of a Pod to the files in them. Pure: what they name is handed in.
+
+Used by `container_plan` and the reconciler; `volumes` carries it out. Keys and paths are data: what
+would leave its directory makes the Pod fail, it is never followed.
+"""
+
+import base64
+import binascii
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kilnwork.api import meta
+from kilnwork.controlplane.node import container_inputs, downward_fields, errors, pods
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_FILE_MODE = 0o644
+_TOKEN_S = 3600
+"""Life of a projected token that names none (ServiceAccountTokenProjection)."""
+
+
+class File(NamedTuple):
+    """One file of a volume; `path` is relative to the volume's directory and stays inside."""
+
+    path: str
+    content: bytes
+    mode: int
+
+
+class Volume(NamedTuple):
+    """The files of one volume; None for one that keeps what is in it."""
+
+    name: str
+    files: tuple[File, ...] | None
+
+
+class Context(NamedTuple):
+    """Everything that the files of a Pod's volumes are made of."""
+
+    pod: pods.Pod
+    found: container_inputs.Found
+    tokens: container_inputs.Tokens
+    facts: container_inputs.NodeFacts
+
+
+def check(pod: pods.Pod) -> None:
+    """Raises `Unsupported` for a volume that this node does not offer."""
+    for volume in pod.spec.volumes or ():
+        if not _LABEL.fullmatch(str(volume.get("name"))):
+            raise errors.Unsupported(f'"{volume.get("name")}" is not a valid volume name')
+        for kind, source in _parts(volume):
+            if kind not in _WRITERS and kind not in ("emptyDir", "hostPath"):
+                raise errors.Unsupported(
+                    f'volume "{volume["name"]}" is of type {kind}; this node offers emptyDir, '
+                    "hostPath, secret, configMap, downwardAPI and projected"
+                )
+            _read(volume, kind, source)
+
+
+def wanted(pod: pods.Pod) -> Iterator[container_inputs.ObjectWant]:
+    """The Secrets and ConfigMaps that the volumes name."""
+    for volume in pod.spec.volumes or ():
+        for kind, raw in _parts(volume):
+            source = _read(volume, kind, raw)
+            if isinstance(source, pods.ObjectVolume):
+                object_kind: container_inputs.Kind = "Secret" if kind == "secret" else "ConfigMap"
+                yield container_inputs.ObjectWant(
+                    object_kind, source.secret_name or source.name, source.optional or False
+                )
+
+
+def tokens(pod: pods.Pod) -> Iterator[container_inputs.TokenWant]:
+    for volume in pod.spec.volumes or ():
+        for kind, raw in _parts(volume):
+            source = _read(volume, kind, raw)
+            if isinstance(source, pods.TokenVolume):
+                yield _token_want(source)
+
+
+def volume(volume: dict[str, Any], context: Context) -> Volume:
+    """What is to be in a volume. Raises `NotYet` naming the volume and what it waits for."""
+    name = str(volume["name"])
+    if keeps(volume):
+        return Volume(name, None)
+    found: dict[str, File] = {}
+    try:
+        for kind, raw in _parts(volume):
+            source = _read(volume, kind, raw)
+            mode = _default_mode(volume)
+            for file in _WRITERS[kind](source, context, mode):
+                found[file.path] = file
+    except errors.NotYet as error:
+        text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
+        raise errors.NotYet(text) from error
+    return Volume(name, tuple(found.values()))
+
+
+def keeps(volume: dict[str, Any]) -> bool:
+    """True for a volume whose content is the containers' own."""
+    return [kind for kind, _ in _parts(volume)] in (["emptyDir"], ["hostPath"])
+
+
+def host_path(volume: dict[str, Any]) -> pods.HostPath | None:
+    """The place on this machine that the volume is; None for one of the Pod's own."""
+    for kind, raw in _parts(volume):
+        source = _read(volume, kind, raw)
+        if isinstance(source, pods.HostPath):
+            return source
+    return None
+
+
+# The sources of a volume
+
+
+def _parts(volume: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(kind, source) for each source; those of a projected volume one by one."""
+    given = [key for key in volume if key != "name" and volume[key] is not None]
+    if not given:
+        yield "emptyDir", {}
+    for kind in given:
+        if kind != "projected":
+            yield kind, volume[kind]
+            continue
+        for projection in volume[kind].get("sources") or ():
+            yield from ((k, s) for k, s in projection.items() if s is not None)
+
+
+def _read(volume: dict[str, Any], kind: str, source: Any) -> msgspec.Struct | None:
+    shape = _SHAPES.get(kind)
+    if shape is None:
+        return None
+    try:
+        return msgspec.convert(source, shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise errors.Unsupported(f'volume "{volume.get("name")}": {error}') from error
+
+
+def _default_mode(volume: dict[str, Any]) -> int:
+    for kind in ("secret", "configMap", "downwardAPI", "projected"):
+        mode = (volume.get(kind) or {}).get("defaultMode")
+        if isinstance(mode, int):
+            return mode & 0o777
+    return _FILE_MODE
+
+
+def _secret(source: Any, context: Context, mode: int) -> Iterator[File]:
+    return _object("Secret", source, context, mode=mode)
+
+
+def _config_map(source: Any, context: Context, mode: int) -> Iterator[File]:
+    return _object("ConfigMap", source, context, mode=mode)
+
+
+def _object(
+    kind: container_inputs.Kind, source: pods.ObjectVolume, context: Context, *, mode: int
+) -> Iterator[File]:
+    name, optional = source.secret_name or source.name, bool(source.optional)
+    data = read(kind, name, context.found, optional=optional) or {}
+    if source.items is None:
+        for key, content in data.items():
+            if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
+                raise errors.Unsupported(f'key "{key}" cannot be the name of a file')
+            yield File(key, content, mode)
+        return
+    for item in source.items:
+        if item.key in data:
+            own = mode if item.mode is None else item.mode & 0o777
+            yield File(inside(item.path), data[item.key], own)
+        elif not optional:
+            raise errors.NotYet(f"references non-existent key: {item.key}")
+
+
+def _downward(source: Any, context: Context, mode: int) -> Iterator[File]:
+    downward: pods.DownwardVolume = source
+    for item in downward.items or ():
+        own = mode if item.mode is None else item.mode & 0o777
+        if item.field_ref is not None:
+            text = downward_fields.file_content(
+                item.field_ref.field_path, context.pod, context.facts
+            )
+        elif item.resource_field_ref is not None:
+            text = _resource(item.resource_field_ref, context)
+        else:
+            continue
+        yield File(inside(item.path), text.encode("utf-8", "surrogatepass"), own)
+
+
+def _resource(reference: pods.ResourceReference, context: Context) -> str:
+    named = (c for c in context.pod.all_containers if c.name == reference.container_name)
+    container = next(named, None)
+    if container is None:
+        raise errors.NotYet(f"container {reference.container_name} not found")
+    return downward_fields.resource(reference, container, context.facts)
+
+
+def _token(source: Any, context: Context, mode: int) -> Iterator[File]:
+    want = _token_want(source)
+    if want not in context.tokens:
+        raise errors.NotYet("the token of the service account was not issued yet")
+    yield File(inside(source.path), context.tokens[want].encode(), mode)
+
+
+def _token_want(source: pods.TokenVolume) -> container_inputs.TokenWant:
+    return container_inputs.TokenWant(source.audience, source.expiration_seconds or _TOKEN_S)
+
+
+_SHAPES: dict[str, type[msgspec.Struct]] = {
+    "secret": pods.ObjectVolume,
+    "configMap": pods.ObjectVolume,
+    "downwardAPI": pods.DownwardVolume,
+    "serviceAccountToken": pods.TokenVolume,
+    "hostPath": pods.HostPath,
+}
+
+_WRITERS: dict[str, Callable[[Any, Context, int], Iterator[File]]] = {
+    "secret": _secret,
+    "configMap": _config_map,
+    "downwardAPI": _downward,
+    "serviceAccountToken": _token,
+}
+
+
+# What objects hold
+
+
+def read(
+    kind: container_inputs.Kind, name: str, found: container_inputs.Found, *, optional: bool
+) -> dict[str, bytes] | None:
+    """All keys of an object; None for an optional one that is not there. Raises `NotYet`."""
+    obj = found.get((kind, name))
+    if obj is None:
+        if optional:
+            return None
+        raise errors.NotYet(f'{kind.lower()} "{name}" not found')
+    encoded = obj.get("data" if kind == "Secret" else "binaryData") or {}
+    data = {key: _decoded(str(value)) for key, value in encoded.items()}
+    if kind == "ConfigMap":
+        plain = _plain(obj).items()
+        data |= {k: str(v).encode("utf-8", "surrogatepass") for k, v in plain}
+    return data
+
+
+def _plain(obj: meta.JsonObject) -> Mapping[str, Any]:
+    return obj.get("data") or {}
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def inside(path: str) -> str:
+    """`path` in its shortest form; `Unsupported` if it is empty, absolute or climbs with `..`."""
+    parts = path.split("/")
+    if path.startswith("/") or ".." in parts or "\0" in path:
+        raise errors.Unsupported(f'path "{path}" leaves its directory')
+    normal = posixpath.normpath(path) if path else "."
+    if normal == ".":
+        raise errors.Unsupported(f'path "{path}" names no file or directory')
+    return normal

@@ -1,0 +1,175 @@
+"""Blobs of a manager that shares no directory with us: a local directory in front of its `/blobs`.
+
+Used by sessions and slots whose link goes over the network. What is read comes from the local
+directory, and is fetched into it at first; what is put is on the manager's disk before `put`
+returns. Many processes may use one directory: of those that miss the same blob one fetches it. The
+manager's blobs are what counts; the directory may lose anything at any time.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kilnwork.data import blobs, errors, remote_blobs
+from kilnwork.kit import clock as clocks
+
+CACHE_BYTES = 2 << 30
+"""What a directory may hold; beyond, what was not used for longest goes."""
+
+ASK_FIRST_BYTES = 1 << 20
+"""From this size on it is asked whether the manager has a blob, before it is sent."""
+
+
+class CachedBlobs(blobs.Blobs):
+    """See the module. `directory`: local; `store`: what counts."""
+
+    def __init__(
+        self,
+        directory: Path,
+        store: remote_blobs.Store,
+        *,
+        time: clocks.Clock | None = None,
+        most_bytes: int = CACHE_BYTES,
+    ) -> None:
+        super().__init__(directory, durable=False, time=time)
+        self._store = store
+        self._most_bytes = most_bytes
+        self._new_bytes = 0
+        self._given: dict[bytes, float] = {}
+        """When the manager last said that it has a blob."""
+
+    def put(self, parts: Sequence[blobs.Part]) -> tuple[bytes, int]:
+        """As `Blobs.put`: on the manager's disk when it returns."""
+        digest, size = super().put(parts)
+        self._give(digest, size)
+        return digest, size
+
+    def writer(self) -> blobs.Writer:
+        return _Writer(self)
+
+    def get(self, digest: bytes, *, private: bool = False) -> memoryview:
+        """As `Blobs.get`; raises also `BlobsUnreachable`, `BlobsRefused`."""
+        with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
+            return super().get(digest, private=private)
+        self._fetch(digest)
+        return super().get(digest, private=private)
+
+    def open(self, digest: bytes) -> int:
+        try:
+            return super().open(digest)
+        except errors.BlobMissing:  # room was made between two looks
+            return super().open(digest)
+
+    def touch(self, digest: bytes) -> bool:
+        """As `Blobs.touch`, there and here."""
+        here = self.touch_here(digest)
+        if self._is_fresh(digest):
+            return True
+        if self._store.touch(digest):
+            self._note(digest)
+            return True
+        if here:  # the manager has lost it, but we have not
+            with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
+                self._give(digest, super().get(digest).nbytes)
+                return True
+        return False
+
+    def touch_all(self, digests: Sequence[bytes]) -> None:
+        """As `Blobs.touch_all`: from the thread of a link, so with little patience."""
+        for digest in digests:
+            self.touch_here(digest)
+        stale = [digest for digest in digests if not self._is_fresh(digest)]
+        if stale:
+            self._store.touch_all(stale)
+
+    def give(self, digest: bytes, size: int) -> None:
+        """For `_Writer`: what is in the directory goes to the manager."""
+        self._give(digest, size)
+
+    def _give(self, digest: bytes, size: int) -> None:
+        if self._is_fresh(digest):
+            return
+        if size < ASK_FIRST_BYTES or not self._store.touch(digest):
+            self._store.put(digest, self.path(digest))
+        self._note(digest)
+        self._grew(size)
+
+    def _fetch(self, digest: bytes) -> None:
+        """Raises `BlobMissing` when the manager has none either."""
+        blobs.make_directory(self.directory)
+        with _locked(self.directory / f".get-{digest[:1].hex()}"):
+            with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
+                super().get(digest)
+                return  # another thread has fetched it meanwhile
+
+            def take(pieces: Iterator[bytes]) -> None:
+                with blobs.Writer(self) as new:
+                    for piece in pieces:
+                        new.write(piece)
+                    if new.digest != digest:
+                        raise errors.BlobDamaged(
+                            f"blob {blobs.text(digest)} is damaged at the manager: it sent "
+                            f"{new.size} bytes that are something else. Make the value again"
+                        )
+                    new.commit()
+                    self._grew(new.size)
+
+            if not self._store.fetch(digest, take):
+                raise errors.BlobMissing(
+                    f"the manager has no blob {blobs.text(digest)}: nothing referred to it for an "
+                    "hour, or another process removed it. Make the value again, and keep its "
+                    "Ref, or a task that uses it, for as long as it is needed"
+                )
+            self._note(digest)
+
+    def _is_fresh(self, digest: bytes) -> bool:
+        return 0 <= self._time.wall() - self._given.get(digest, float("-inf")) < blobs.FRESH_S
+
+    def _note(self, digest: bytes) -> None:
+        if len(self._given) >= 1 << 14:
+            self._given.clear()
+        self._given[digest] = self._time.wall()
+
+    def _grew(self, size: int) -> None:
+        """Make room now and then: others fill the same directory, and do the same."""
+        self._new_bytes += size
+        if self._new_bytes > self._most_bytes // 8:
+            self._new_bytes = 0
+            self._make_room()
+
+    def _make_room(self) -> None:
+        found = []
+        for entry in self.entries():
+            with contextlib.suppress(FileNotFoundError):
+                size = self.path(entry.digest).stat().st_size
+                found.append((entry.modified, size, entry.digest))
+        held = sum(size for _, size, _ in found)
+        for _, size, digest in sorted(found):
+            if held <= self._most_bytes:
+                return
+            self.path(digest).unlink(missing_ok=True)
+            held -= size
+
+
+class _Writer(blobs.Writer):
+    """Whose blob is at the manager after `commit`."""
+
+    def __init__(self, kept: CachedBlobs) -> None:
+        super().__init__(kept)
+        self._kept = kept
+
+    def commit_as(self, digest: bytes) -> None:
+        super().commit_as(digest)
+        self._kept.give(digest, self.size)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

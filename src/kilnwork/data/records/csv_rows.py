@@ -1,0 +1,99 @@
+"""Rows of CSV (RFC 4180), as bytes: where they end, and their cells. Used by index and readers.
+
+A quote opens a quoted cell only at the cell's beginning; elsewhere it is a character as any other,
+as in Python's csv. In a quoted cell two quotes are one, and delimiters and line ends are
+characters; what comes after the closing quote up to the delimiter is appended. A row's own line end
+is a line's.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from kilnwork.data import errors
+from kilnwork.data.records import byte_buffer, lines
+
+_NO_DELIMITERS = '"\r\n'
+
+
+class Rows:
+    """The rows of one dialect. `delimiter`: an ASCII character but quote and line ends."""
+
+    def __init__(self, delimiter: str) -> None:
+        if not delimiter.isascii() or delimiter in _NO_DELIMITERS:
+            raise errors.InputRefused(
+                f"input.delimiter is {delimiter!r}: give one ASCII character that is neither a "
+                "quote nor a line end, such as , or ; or \\t"
+            )
+        self._delimiter = delimiter.encode()
+        mark = re.escape(self._delimiter)
+        quoted = rb'"(?:[^"]++|"")*+"[^%b\n]*+' % mark
+        plain = rb'[^"%b\n][^%b\n]*+' % (mark, mark)
+        cell = rb"(?:%b|%b|)" % (quoted, plain)
+        row = rb"%b(?:%b%b)*+" % (cell, mark, cell)
+        self._row = re.compile(row)
+        # the second way always matches, so that what follows an open row is not looked at
+        self._ended = re.compile(rb"(%b\n)|[\s\S]" % row)
+        self._cell = re.compile(
+            rb'(?:\A|%b)(?:"((?:[^"]++|"")*+)"([^%b]*+)|([^%b]*+))' % ((mark,) * 3)
+        )
+
+    def ends(self, content: bytes) -> list[int]:
+        """Where each row that is complete in `content` ends (exclusive); a row begins at 0."""
+        found: list[int] = []
+        for match in self._ended.finditer(content):
+            if match.lastindex is None:
+                break
+            found.append(match.end())
+        return found
+
+    def first(self, content: bytes) -> int | None:
+        """Where the first row ends (exclusive); None: it is not complete in `content`."""
+        match = self._ended.match(content)
+        return match.end() if match and match.lastindex else None
+
+    def closed(self, row: bytes) -> bool:
+        """True if a row without line end has no quoted cell that is still open."""
+        return self._row.fullmatch(row) is not None
+
+    def cells(self, row: bytes) -> list[bytes]:
+        """Of a row without its line end; there is at least one."""
+        if b'"' not in row:
+            return row.split(self._delimiter)
+        return [
+            quoted.replace(b'""', b'"') + after if quoted or after else plain
+            for quoted, after, plain in self._cell.findall(row)
+        ]
+
+    def of(self, content: bytes) -> list[bytes]:
+        """The rows of whole rows, without their line ends; of no bytes: none."""
+        if b'"' not in content:
+            return lines.of(content)
+        ends = self.ends(content)
+        found = [content[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+        if (done := ends[-1] if ends else 0) < len(content):
+            found.append(content[done:])
+        return [row.removesuffix(lines.END).removesuffix(b"\r") for row in found]
+
+    def whole(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The same bytes in blocks of whole rows; only the last one may lack its LF."""
+        waiting, needed = byte_buffer.Held(), 0
+        for piece in pieces:
+            waiting.add(piece)
+            if waiting.bytes < needed:
+                continue
+            begun = waiting.take()
+            end = self.end_of_last(begun)
+            if end:
+                yield begun[:end]
+            # a long row is not looked at again before it is twice as long
+            needed = 0 if end else 2 * len(begun)
+            waiting.add(begun[end:])
+        if waiting.bytes:
+            yield waiting.take()
+
+    def end_of_last(self, content: bytes) -> int:
+        """Where the last row that is complete in `content` ends (exclusive); 0: none is."""
+        if b'"' not in content:
+            return content.rfind(lines.END) + 1
+        ends = self.ends(content)
+        return ends[-1] if ends else 0

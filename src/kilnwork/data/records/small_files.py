@@ -1,0 +1,36 @@
+"""A small file of lines that is here as a whole, measured at once.
+
+Used by uploads, of which thousands may come a second. Says what an `Intake` says, and leaves to it
+whatever is not plain: archives, arrays, tables, marks, long lines, more than one part.
+"""
+
+import hashlib
+import zlib
+
+from kilnwork.api import filejobs
+from kilnwork.data.records import foreign_formats, lines
+
+_FORMATS = (filejobs.Format.JSONL, filejobs.Format.TEXT)
+_ODD = foreign_formats.FIRST_BYTES | {lines.BOM[0]}
+
+
+def likely(spec: filejobs.FileJobSpec) -> bool:
+    """Whether a file of such a job may be plain."""
+    return spec.input.format in _FORMATS and not spec.input.gzip
+
+
+def manifest(data: bytes, spec: filejobs.FileJobSpec) -> filejobs.Manifest | None:
+    """Of `data`, which is stored as it is; None: only an `Intake` can tell."""
+    size = len(data)
+    if not data or data[0] in _ODD or not likely(spec) or size > spec.input.max_line_bytes:
+        return None
+    count = data.count(lines.END) + (not data.endswith(lines.END))
+    if count > spec.items_per_part or size > (spec.bytes_per_part or size):
+        return None
+    return filejobs.Manifest(
+        format=spec.input.format,
+        bytes=size,
+        lines=count,
+        sha256=hashlib.sha256(data).hexdigest(),
+        parts=(filejobs.Part(1, 0, size, 1, count, zlib.crc32(data)),),
+    )

@@ -1,0 +1,149 @@
+"""Indexes a file that is there already, as it is. Used for input by reference and by `files.map`.
+
+Reading and counting go on in the caller's thread while another one adds up what was read before, so
+that two cores take part: zlib and hashlib release Python's lock.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+
+from kilnwork.api import filejobs
+from kilnwork.data import closing, errors
+from kilnwork.data.records import checksums, foreign_formats, indexes, lines, rereader
+
+BLOCK_BYTES = 256 << 10
+"""Counted at once: fits into a core's own cache."""
+
+
+def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
+    """True for a file that begins with `head` and is to go through an `Intake` into the store."""
+    gzip = head.startswith(foreign_formats.GZIP) if spec.gzip is None else spec.gzip
+    return gzip or spec.format == filejobs.Format.JSON
+
+
+def manifest(
+    descriptor: int, spec: filejobs.FileJobSpec, *, digest: bool = True
+) -> filejobs.Manifest:
+    """Of a regular file that is open, all at once; as with `Indexing`."""
+    with Indexing(descriptor, spec, digest=digest) as indexing:
+        while indexing.go(sys.maxsize):
+            pass
+        return indexing.finish()
+
+
+class Indexing(closing.Closes):
+    """Of a regular file that is open, from its first byte. Use it in a `with` block, `go` until
+    there is no more, then `finish`. A byte order mark is left out of the parts.
+
+    `digest`: hash all of it, which takes most of the time; without, `sha256` is "", and only the
+    parts' crc32 tell whether the file was changed since. All raise `InputRefused`, also for a file
+    that needs rewriting, `FileChanged`, and OSError.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        spec: filejobs.FileJobSpec,
+        *,
+        digest: bool = True,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self._descriptor, self._spec, self._digest = descriptor, spec, digest
+        self._thread = rereader.Thread()
+        # the thread gets the heavier half: one more than two cores would only switch
+        self._whole = _Hash(self._thread, rereader.Rereader(descriptor, 0)) if digest else None
+        self._blocks = _blocks(descriptor, block_bytes)
+        self._index: indexes.Index | None = None
+        self.bytes = 0
+        """So many were gone through."""
+
+    def go(self, count: int) -> int:
+        """Go through `count` bytes or a block more; returns how many, 0 at the end."""
+        before = self.bytes
+        while self.bytes - before < count and (block := next(self._blocks, None)) is not None:
+            self._add(block)
+        return self.bytes - before
+
+    def finish(self) -> filejobs.Manifest:
+        index = self._index or indexes.index_of(self._spec)
+        parts, count = index.finish()
+        return filejobs.Manifest(
+            format=self._spec.input.format,
+            bytes=self.bytes,
+            lines=count,
+            sha256=self._whole.hex() if self._whole else "",
+            parts=parts,
+            header=index.header,
+        )
+
+    def _add(self, block: bytes | bytearray) -> None:
+        self.bytes += len(block)
+        if self._whole is not None:
+            self._whole.add(len(block))
+        if self._index is None:
+            block = _checked(bytes(block), self._spec.input)
+            start = self.bytes - len(block)
+            again = rereader.Rereader(self._descriptor, start)
+            sums = None if self._digest else checksums.SumsBehind(self._thread, again)
+            self._index = indexes.index_of(self._spec, start=start, sums=sums)
+        self._index.add(block)
+
+    def close(self) -> None:
+        self._thread.close()
+
+
+class _Hash:
+    """sha256 in `thread`."""
+
+    def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
+        self._thread, self._again = thread, again
+        self._sha256 = hashlib.sha256()
+        self._bytes = 0
+
+    def add(self, count: int) -> None:
+        """So many bytes follow."""
+        self._bytes += count
+        if self._bytes >= rereader.TOGETHER_BYTES:
+            self._send()
+
+    def hex(self) -> str:
+        self._send()
+        self._thread.settle()
+        return self._sha256.hexdigest()
+
+    def _send(self) -> None:
+        count, self._bytes = self._bytes, 0
+        self._thread.give(lambda: self._hash(count))
+
+    def _hash(self, count: int) -> None:
+        for piece in self._again.next(count):
+            self._sha256.update(piece)
+
+
+def _blocks(descriptor: int, block_bytes: int) -> Iterator[bytes | bytearray]:
+    """All of it; a block is good until the next one, and whole unless it is the last."""
+    buffer = bytearray(block_bytes)
+    view, at, filled = memoryview(buffer), 0, 0
+    while count := os.preadv(descriptor, [view[filled:]], at):
+        at += count
+        filled += count
+        if filled == block_bytes:
+            yield buffer
+            filled = 0
+    if filled:
+        yield bytes(view[:filled])
+
+
+def _checked(head: bytes, spec: filejobs.InputSpec) -> bytes:
+    """`head` without a byte order mark."""
+    if spec.format == filejobs.Format.JSON:
+        raise errors.InputRefused(
+            "a JSON array cannot be mapped where it is: upload it, or rewrite it to one value on "
+            "each line (jq -c '.[]')"
+        )
+    found = foreign_formats.foreign(head, gzip=spec.gzip is False)
+    if found is not None:
+        raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
+    return head.removeprefix(lines.BOM)

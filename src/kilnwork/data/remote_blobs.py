@@ -1,0 +1,104 @@
+"""The blobs of a manager that shares no directory with us, over HTTP.
+
+Used by `cached_blobs`, which puts a local directory in front; `server.blobs` is the other end.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.data import blobs, errors
+from kilnwork.endpoints import client
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import http_types, ids
+
+RENEW_S = 2.0
+"""How long the manager may be silent when blobs are renewed in passing, by threads that have other
+things to do."""
+
+_OK, _CREATED, _DONE, _NONE = 200, 201, 204, 404
+_FAILURES = client.Failures(
+    unreachable=errors.BlobsUnreachable, refused=errors.BlobsRefused, full=errors.BlobNotWritten
+)
+
+
+class Store:
+    """The manager's blobs of one namespace, over HTTP.
+
+    `path`: of `/blobs/NAMESPACE`. `patience_s`: how long the manager may be away. Safe to use from
+    several threads.
+    """
+
+    def __init__(
+        self,
+        connector: client.Connector,
+        *,
+        path: str,
+        patience_s: float = 60.0,
+        clock: clocks.Clock | None = None,
+        entropy: ids.Entropy | None = None,
+    ) -> None:
+        self._path = path
+        self._client = client.Client(
+            connector,
+            _FAILURES,
+            what=path,
+            patience_s=patience_s,
+            clock=clock,
+            entropy=entropy,
+        )
+
+    def fetch(self, digest: bytes, take: Callable[[Iterator[bytes]], None]) -> bool:
+        """Give the content to `take`, which may be called again; False when there is none.
+
+        Raises `BlobsUnreachable`, `BlobsRefused`.
+        """
+
+        def read(response: client.OpenResponse) -> bool:
+            if response.head.status == _NONE:
+                client.drop(response)
+                return False
+            take(response.connection.pieces())
+            return True
+
+        return self._client.send(self._about("GET", digest), (_OK, _NONE), read)
+
+    def put(self, digest: bytes, file: Path) -> None:
+        """Have the manager keep the content of a file. Raises also `BlobNotWritten`."""
+        request = self._about("PUT", digest, body=file)
+        self._client.send(request, (_OK, _CREATED), client.drop)
+
+    def touch(self, digest: bytes) -> bool:
+        """Renew it; False if there is none."""
+
+        def read(response: client.OpenResponse) -> bool:
+            client.drop(response)
+            return response.head.status != _NONE
+
+        return self._client.send(self._about("POST", digest), (_OK, _DONE, _NONE), read)
+
+    def touch_all(self, digests: Sequence[bytes]) -> None:
+        """Renew them, or not: once, in a moment, without a word."""
+        body = msgspec.json.encode([blobs.text(digest) for digest in digests])
+        request = http_types.ClientRequest(
+            method="POST", path=self._path, body=body, timeout_s=RENEW_S
+        )
+        with contextlib.suppress(client.TryAgain, OSError, errors.DataError):
+            self._client.send_once(request, (_OK, _DONE), client.drop)
+
+    def close(self) -> None:
+        """Close the connections; new requests open new ones."""
+        self._client.close()
+
+    def _about(
+        self, method: str, digest: bytes, *, body: Path | None = None
+    ) -> http_types.ClientRequest:
+        return http_types.ClientRequest(
+            method=method,
+            path=f"{self._path}/{blobs.text(digest)}",
+            body=body,
+            content_type="",
+            accept="",
+        )

@@ -1,0 +1,203 @@
+"""An upload that goes on where it stopped, in a local store: one file that is written on.
+
+Used by `resumable`. `DIRECTORY/bytes` is the file, `DIRECTORY/kept` says how many of its bytes are
+on disk and confirmed; what is behind them belongs to no client, and cut off before more is written.
+A client that begins to append writes `kept` again, by which it has another etag: who appended
+before can write no more, since each write looks at that etag under the directory's lock. Once all
+is there, `link` gives the file a second name, so that a job has it for an input without a copy;
+nothing is appended then.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kilnwork.data import closing, errors
+from kilnwork.data.stores import directories, file_writing, local, port
+
+_BYTES, _KEPT = "bytes", "kept"
+_SEALED = "sealed"
+
+
+class Kept(NamedTuple):
+    """What `DIRECTORY/kept` says: so many bytes, and whether they are all. `etag`: "" without
+    it."""
+
+    bytes: int = 0
+    sealed: bool = False
+    etag: str = ""
+
+
+class LocalGrowing:
+    """A `resumable.Growing`."""
+
+    def __init__(self, store: local.LocalStore, directory: str) -> None:
+        self.store = store
+        self.directory = directory
+        self._last = ""
+        """Etag of `kept` as the last stretch left it, for the next one; "" when that has it."""
+
+    def size(self) -> int:
+        """How many bytes are there."""
+        return self._kept().bytes
+
+    def modified(self) -> float:
+        """When the last of it came (wall clock, seconds); 0 if nothing has."""
+        try:
+            return self.store.head(self._key(_KEPT)).modified
+        except errors.ObjectMissing:
+            return 0.0
+
+    def read(self) -> Iterator[bytes]:
+        """All of it, in pieces of at most 1 MiB."""
+        size = self.size()
+        if size:
+            with self.store.read(self._key(_BYTES), end=size) as reading:
+                yield from reading
+
+    def clear(self) -> None:
+        port.clear(self.store, self.directory + "/")
+
+    def stretch(self, offset: int) -> "Stretch":
+        """The next bytes, from `offset` on. Raises `ObjectChanged` unless so many are there."""
+        kept, last = self._kept(), self._last
+        self._last = ""
+        if kept.sealed or kept.bytes != offset:
+            raise self.changed()
+        mine = last if last and last == kept.etag else self._say(offset, last=kept.etag)
+        return Stretch(self, offset, mine)
+
+    def open(self) -> int:
+        """A descriptor of the file, to read all of it. Raises `StoreError`."""
+        with file_writing.explained(self.store.directory, self._key(_BYTES)):
+            return os.open(self.store.path(self._key(_BYTES)), os.O_RDONLY | os.O_CLOEXEC)
+
+    def link(self, key: str) -> bool:
+        """Let all that is there be the object `key` as well, which there must not be; False if
+        this file system gives no file two names. Nothing can be appended any more.
+
+        Removing either leaves the other. Raises `ObjectExists`, `ObjectChanged`, `ObjectMissing`.
+        """
+        kept = self._kept()
+        if not kept.etag:
+            raise errors.ObjectMissing(f"there is no {self.directory} in {self.store.directory}")
+        if not kept.sealed:
+            self._say(kept.bytes, last=kept.etag, sealed=True)
+        source = self.store.path(self._key(_BYTES))
+        with file_writing.explained(self.store.directory, key):
+            if source.stat().st_size != kept.bytes:
+                with self._locked():
+                    os.truncate(source, kept.bytes)  # of a process that was killed; it was not read
+            return directories.link(source, self.store.path(key), above=self.store.directory)
+
+    def keep(self, size: int, *, mine: str) -> None:
+        """So many bytes are on disk; `mine`: as with `writing`. Raises `ObjectChanged`."""
+        self._last = self._say(size, last=mine)
+
+    def _say(self, size: int, *, last: str, sealed: bool = False) -> str:
+        """Write `kept`, if its etag is still `last` ("": there is none); returns the new one."""
+        text = f"{size} {_SEALED}" if sealed else str(size)
+        try:
+            facts = self.store.put(
+                self._key(_KEPT), text.encode(), create=not last, if_match=last or None
+            )
+        except (errors.ObjectExists, errors.ObjectChanged, errors.ObjectMissing) as error:
+            raise self.changed() from error
+        return facts.etag
+
+    @contextlib.contextmanager
+    def writing(self, mine: str) -> Iterator[None]:
+        """No other client begins to append meanwhile. Raises `ObjectChanged` if one has since
+        `mine`, an etag of `kept`."""
+        with self._locked():
+            if self._kept_etag() != mine:
+                raise self.changed()
+            yield
+
+    def open_to_write(self) -> int:
+        """A descriptor of the file, made if there is none."""
+        path = self.store.path(self._key(_BYTES))
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def changed(self) -> errors.ObjectChanged:
+        """What is raised when others append, too."""
+        return errors.ObjectChanged(
+            f"another client has written to {self.directory} meanwhile: ask how much is there, and "
+            "send from there"
+        )
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            with directories.locked(self.store.path(self.directory)):
+                yield
+        except FileNotFoundError as error:  # it was removed
+            raise self.changed() from error
+
+    def _kept(self) -> Kept:
+        try:
+            with self.store.read(self._key(_KEPT)) as reading:
+                size, _, rest = b"".join(reading).decode().partition(" ")
+                return Kept(int(size), rest == _SEALED, reading.facts.etag)
+        except errors.ObjectMissing:
+            return Kept()
+        except ValueError as error:
+            raise errors.ObjectDamaged(
+                f"{self._key(_KEPT)} in {self.store.directory} is no number: delete the upload, "
+                "and send it again"
+            ) from error
+
+    def _kept_etag(self) -> str:
+        try:
+            return self.store.head(self._key(_KEPT)).etag
+        except errors.ObjectMissing:
+            return ""
+
+    def _key(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+
+class Stretch(closing.Aborts):
+    """A `port.Writer` of some bytes behind those that are there."""
+
+    def __init__(self, growing: LocalGrowing, offset: int, mine: str) -> None:
+        self._descriptor = -1
+        self._growing, self._offset, self._mine = growing, offset, mine
+        store, key = growing.store, growing.directory
+        with file_writing.explained(store.directory, key), growing.writing(mine):
+            self._descriptor = growing.open_to_write()
+            os.ftruncate(self._descriptor, offset)  # what another client wrote and never confirmed
+        self._filling = file_writing.Filling(store.directory, key, self._descriptor, at=offset)
+
+    @property
+    def bytes(self) -> int:
+        return self._filling.at - self._offset
+
+    def write(self, piece: port.Data) -> None:
+        with self._growing.writing(self._mine):
+            self._filling.write(piece)
+
+    def commit(self) -> port.ObjectFacts:
+        """As `Writer.commit`: it is on disk, and confirmed."""
+        key, size = self._growing.directory, self._filling.at
+        with file_writing.explained(self._growing.store.directory, key):
+            os.fsync(self._descriptor)
+        self._growing.keep(size, mine=self._mine)
+        self._close()
+        return port.ObjectFacts(key, self.bytes, "", 0.0)
+
+    def abort(self) -> None:
+        if self._descriptor >= 0:
+            mine = self._growing.writing(self._mine)
+            with contextlib.suppress(errors.StoreError, OSError), mine:
+                os.ftruncate(self._descriptor, self._offset)  # room for others, at once
+            self._close()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        self._close()

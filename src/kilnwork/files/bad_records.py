@@ -1,0 +1,78 @@
+"""The bad records of a mapped file, read part by part.
+
+Public as `kilnwork.files.BadRecords`; `Mapped.errors` is one. Keeps nothing: a file all of whose
+records are bad is as large again.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NotRequired, TypedDict, overload
+
+import msgspec
+
+from kilnwork.files import part_work
+
+
+class BadRecord(TypedDict):
+    """A record without a result.
+
+    `line`: its number in the file, from 1. `reason`: one line, up to 1000 characters. `raw`: the
+    record as text; `base64`: its bytes, only where they are no UTF-8.
+    """
+
+    line: int
+    reason: str
+    raw: str
+    base64: NotRequired[str]
+
+
+class BadRecords(Sequence[BadRecord]):
+    """The bad records in the order of the file.
+
+    Iterate it, as often as you like: only those of one part are in memory at a time. `len` counts
+    them without reading. All of it waits for the parts and raises what they have failed with.
+    """
+
+    def __init__(self, done: Callable[[], Iterator[part_work.Done]]) -> None:
+        self._done = done
+
+    def __iter__(self) -> Iterator[BadRecord]:
+        for done in self._done():
+            if done.records.failed:
+                yield from _decoder.decode_lines(done.errors.value())
+
+    def __len__(self) -> int:
+        return sum(done.records.failed for done in self._done())
+
+    @overload
+    def __getitem__(self, index: int) -> BadRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[BadRecord]: ...
+    def __getitem__(self, index: int | slice) -> BadRecord | list[BadRecord]:
+        """One of them or some, by reading those before it."""
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step > 0:
+                return list(itertools.islice(self, start, stop, step))
+            return list(self)[index]
+        at = index if index >= 0 else len(self) + index
+        for found in itertools.islice(self, at, None) if at >= 0 else ():
+            return found
+        raise IndexError(f"there are {len(self):,} bad records, no number {index}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        count = len(self)
+        if not count:
+            return "<BadRecords: none>"
+        first = self[0]
+        return f"<BadRecords: {count:,}, the first in line {first['line']}: {first['reason']}>"
+
+
+_decoder = msgspec.json.Decoder(BadRecord)

@@ -1,0 +1,187 @@
+"""What `files.map` gives back: results in the order of the file, bad records, counts.
+
+Public as `kilnwork.files.Mapped`. Holds futures of the parts, and of results only where they are.
+"""
+
+import functools
+import io
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kilnwork.api import filejobs
+from kilnwork.files import bad_records, part_work
+from kilnwork.sdk import errors, futures, waiting
+
+_SHOWN_BY = "iterate it, .write(path), .errors, .records"
+
+
+class Limit(NamedTuple):
+    """How many bad records there may be: so many, or so many of a hundred; None: any number."""
+
+    records: int | None = None
+    percent: float | None = None
+
+    def exceeded(self, bad: int, *, of: int) -> bool:
+        """True when there are too many."""
+        if self.records is not None and bad > self.records:
+            return True
+        return self.percent is not None and bad * 100 > self.percent * of
+
+
+class Mapped:
+    """The results of a file that is being mapped.
+
+    Iterate for the results, in the order of the records; waits for each part in turn, and raises
+    what a part has failed with. May be iterated again. Results of one part are in memory at a time:
+    1 M records of 50 bytes took 40 MiB more, in parts of 100,000. `write(path)` puts them into a
+    file, a line each, byte for byte what `kiln upload` would have made.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[futures.Future[part_work.Done]],
+        *,
+        path: str,
+        lines: int,
+        limit: Limit,
+    ) -> None:
+        self._parts = list(parts)
+        self._path = path
+        self._lines = lines
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._stopped: errors.TooManyFailed | None = None
+        self._counts = filejobs.Records()
+        self._counted: set[int] = set()
+        for index, part in enumerate(self._parts):
+            part.add_done_callback(functools.partial(self._over, index))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The results: dicts, lists, str… as JSON knows them; lines that the function made itself
+        as the str or bytes that they were."""
+        for done in self._done():
+            yield from part_work.values_of(done)
+
+    def lines(self) -> Iterator[bytes]:
+        """The results as they are written, each with its line end."""
+        for done in self._done():
+            yield from io.BytesIO(done.lines.value())
+
+    def write(self, path: str | os.PathLike[str]) -> int:
+        """Put all results into a file: how many bytes. It is there when all of it is there.
+
+        Raises what a part has failed with, TooManyFailed, OSError.
+        """
+        target = Path(path).resolve()  # a link stays one
+        if target.exists() and not target.is_file():  # a device or a pipe
+            return self._write(target)
+        made = target.with_name(f"{target.name}.part")
+        try:
+            size = self._write(made)
+            made.replace(target)
+        finally:
+            made.unlink(missing_ok=True)
+        return size
+
+    def _write(self, path: Path) -> int:
+        with path.open("wb") as file:
+            return sum(file.write(done.lines.value()) for done in self._done())
+
+    @property
+    def errors(self) -> bad_records.BadRecords:
+        """The bad records, in order: `line` (from 1), `reason`, `raw`. Waits for parts when it is
+        read, and raises what they have failed with; after TooManyFailed those that are known."""
+        return bad_records.BadRecords(self._mapped)
+
+    @property
+    def records(self) -> filejobs.Records:
+        """`total`, `succeeded`, `failed`, `skipped`: counts of the parts that are over by now."""
+        for index, part in enumerate(self._parts):
+            if part.done():
+                self._count(index)
+        return self._counts
+
+    @property
+    def parts(self) -> "futures.Futures[part_work.Done]":
+        """The futures of the parts: to wait for, to look at, to cancel."""
+        return futures.Futures(self._parts)
+
+    def done(self) -> bool:
+        """True when all parts are over."""
+        return all(part.done() for part in self._parts)
+
+    def wait(self, timeout: float | None = None) -> "Mapped":
+        """Wait until all parts are over; itself. Raises TimeoutError."""
+        _, left = waiting.wait(self._parts, timeout)
+        if left:
+            raise TimeoutError(f"{len(left)} of {len(self._parts)} parts are not done")
+        return self
+
+    def cancel(self) -> None:
+        """Stop the parts that are not over."""
+        for part in self._parts:
+            part.cancel()
+
+    def __repr__(self) -> str:
+        counts = self.records
+        over = sum(part.done() for part in self._parts)
+        failed = sum(part.failed() for part in self._parts)
+        text = f"{counts.total:,} of {self._lines:,} records, {counts.failed:,} of them bad"
+        text += f"; {over:,} of {len(self._parts):,} parts are over"
+        if failed:
+            text += f", {failed:,} of those failed"
+        return f"<Mapped {self._path}: {text}; {_SHOWN_BY}>"
+
+    def _done(self) -> Iterator[part_work.Done]:
+        for part in self._parts:
+            try:
+                done = part.result()
+            except errors.Cancelled:
+                if self._stopped is not None:
+                    raise self._stopped from None
+                raise
+            yield done
+        if self._stopped is not None:
+            raise self._stopped
+
+    def _mapped(self) -> Iterator[part_work.Done]:
+        """As `_done`; of what was stopped the parts that were over by then."""
+        for part in self._parts:
+            try:
+                done = part.result()
+            except errors.Cancelled:
+                if self._stopped is None:
+                    raise
+            else:
+                yield done
+
+    def _over(self, index: int, _: futures.Future[part_work.Done]) -> None:
+        self._count(index)
+
+    def _count(self, index: int) -> None:
+        """A part is over: count it, once, in any thread."""
+        part = self._parts[index]
+        if part.failed():
+            return
+        found = part.result().records
+        with self._lock:
+            if index in self._counted:
+                return
+            self._counted.add(index)
+            self._counts += found
+            failed = self._counts.failed
+            if self._stopped is not None or not self._limit.exceeded(failed, of=self._lines):
+                return
+            self._stopped = errors.TooManyFailed(
+                f"{self._path}: {failed:,} of {self._lines:,} records are bad, more than "
+                f"max_failed={self._said()} allows; the rest was not mapped"
+            )
+        self.cancel()
+
+    def _said(self) -> str:
+        return (
+            f"{self._limit.percent:g}%" if self._limit.records is None else str(self._limit.records)
+        )

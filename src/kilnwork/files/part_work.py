@@ -1,0 +1,185 @@
+"""What a slot does for `files.map`: one part of the file, with the engine of file jobs.
+
+Found by name in the slot. The results are put away as a blob, so that neither journal nor program
+holds them until they are read.
+"""
+
+import contextlib
+import io
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data import closing, parts
+from kilnwork.data.records import part_reader
+from kilnwork.data.stores import port
+from kilnwork.jobs.work import commands, encoding, mappers, mapping, outputs, watch
+from kilnwork.kit import clock as clocks
+from kilnwork.sdk import context, decorator, values
+
+_PIECE_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How to read and map a part; as in `filejobs.PartWork`."""
+
+    part: filejobs.Part
+    spec: filejobs.InputSpec
+    header: tuple[str, ...] | None
+    batch: int | None
+    refuse: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What became of a part.
+
+    `lines`: the results, each with LF. `own`: for each of them 1 if the function returned the line
+    itself as str, 2 if as bytes, else 0: JSON; empty if all are JSON. `errors`: of bad records.
+    """
+
+    records: filejobs.Records
+    lines: values.Ref[bytes]
+    own: bytes
+    errors: values.Ref[bytes]
+
+
+@decorator.task
+def run(mapper: "Function | tuple[str, ...]", lines: parts.Part, work: Work) -> Done:
+    """Map one part, with a function or a command."""
+    out, bad = _Kept(), _Kept()
+    found = _Outputs(
+        outputs.Sink(out, "results"), lambda: outputs.Sink(bad, "errors"), refuse=work.refuse
+    )
+    place = _place(lines, work)
+    with found, contextlib.closing(_opened(mapper, found, place, batch=work.batch)) as opened:
+        number = work.part.first_line
+        for batch in place.reread():
+            opened.take(number, batch)
+            number += len(batch)
+        opened.finish()
+        found.finish()
+    return Done(
+        records=found.records,
+        lines=values.put(out.content),
+        own=bytes(found.own) if any(found.own) else b"",
+        errors=values.put(bad.content),
+    )
+
+
+Function = Callable[..., Any]
+
+
+def _place(lines: parts.Part, work: Work) -> mappers.MapperContext:
+    here, clock = context.context(), clocks.SystemClock()
+    first, count = work.part.first_line, work.part.lines
+
+    def read() -> Generator[list[bytes], None, None]:
+        with lines.open() as file:
+            pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
+            yield from part_reader.batches(pieces, work.part, work.spec)
+
+    passed = watch.Watch(here, first=first, count=count, clock=clock)
+    return mappers.MapperContext(
+        setting=mapping.MapperSettings(work.spec, first_line=first, passed=passed, tracebacks=0),
+        header=work.header,
+        reread=read,
+        variables=commands.environment(
+            here.task_id, part=work.part.number, run=1, attempt=here.attempt
+        ),
+        clock=clock,
+    )
+
+
+def _opened(
+    mapper: "Function | tuple[str, ...]",
+    found: "_Outputs",
+    place: mappers.MapperContext,
+    *,
+    batch: int | None,
+) -> mapping.Mapper:
+    if isinstance(mapper, tuple):
+        return mappers.open_mapper(filejobs.Mapper(command=mapper), found, place)
+    text = place.setting.spec.format is filejobs.Format.TEXT
+    encode = _marking(encoding.encoder(text=text), text=text)
+    return mappers.function_mapper(mapper, found, place, batch_records=batch, encode=encode)
+
+
+class _Str(bytes):
+    """A line that the function returned as str."""
+
+
+class _Bytes(bytes):
+    """A line that the function returned as bytes."""
+
+
+_OWN = {_Str: 1, _Bytes: 2}
+
+
+def _marking(encode: encoding.Encode, *, text: bool) -> encoding.Encode:
+    def marked(value: Any) -> bytes:
+        line = encode(value)
+        if isinstance(value, bytes | bytearray):
+            return _Bytes(line)
+        return _Str(line) if text and isinstance(value, str) else line
+
+    return marked
+
+
+class _Outputs(outputs.Outputs):
+    """Outputs that remember which lines are no JSON of ours."""
+
+    def __init__(
+        self, out: outputs.Sink, open_errors: Callable[[], outputs.Sink], *, refuse: bool
+    ) -> None:
+        super().__init__(out, open_errors, refuse=refuse)
+        self.own = bytearray()
+
+    def results(self, lines: Sequence[bytes]) -> None:
+        self.own += bytes(_OWN.get(type(line), 0) for line in lines)
+        super().results(lines)
+
+    def printed(self, data: bytes) -> None:
+        """As `Outputs.printed`: what a command prints is its own."""
+        self.own += b"\1" * data.count(b"\n")
+        super().printed(data)
+
+
+class _Kept(closing.Aborts):
+    """A `port.Writer` whose object stays here."""
+
+    def __init__(self) -> None:
+        self._buffer = io.BytesIO()
+        self.bytes = 0
+
+    @property
+    def content(self) -> bytes:
+        return self._buffer.getvalue()
+
+    def write(self, piece: port.Data) -> None:
+        self.bytes += self._buffer.write(piece)
+
+    def commit(self) -> port.ObjectFacts:
+        return port.ObjectFacts("", self.bytes, "", 0.0)
+
+    def abort(self) -> None:
+        """Never shown."""
+
+
+def values_of(done: Done) -> Iterator[Any]:
+    """The results of a part: str and bytes lines as the function returned them, others as JSON."""
+    content = done.lines.value()
+    if not done.own:
+        yield from _json.decode_lines(content)
+        return
+    for line, own in zip(content.split(b"\n"), done.own, strict=False):
+        yield _DECODERS[own](line)
+
+
+_json = msgspec.json.Decoder()
+_DECODERS: tuple[Callable[[bytes], Any], ...] = (_json.decode, bytes.decode, bytes)
+"""By what `Done.own` says of a line."""

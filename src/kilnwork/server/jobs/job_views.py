@@ -1,0 +1,115 @@
+"""Documents: jobs one by one and in pages, parts, the manifest.
+
+Used by `app`. Reads memory or does one indexed read; nothing here waits, but for `?wait=`.
+"""
+
+from urllib import parse
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.jobs import model
+from kilnwork.kit import asgi
+from kilnwork.server import errors
+from kilnwork.server.jobs import context, documents, downloads, requests
+
+PAGE = 100
+MAX_LIMIT = 1000
+MAX_WAIT_S = 60
+
+Links = tuple[tuple[bytes, bytes], ...]
+
+
+class JobViews:
+    """The handlers."""
+
+    def __init__(self, shared: context.Context) -> None:
+        self._shared = shared
+
+    async def one(self, request: requests.Request, response: asgi.Response) -> None:
+        """GET /jobs/ID; `wait=SECONDS` responds when it is over, or after that."""
+        request.only("wait")
+        view = await self._shared.job(request, "get")
+        wait_s = 0
+        if request.scope["query_string"]:
+            wait_s = request.number("wait", least=0, most=MAX_WAIT_S) or 0
+        if wait_s and not view.phase.final:
+            view = await self._waited(view, wait_s)
+        await self._shared.send(request, response, view)
+
+    async def _waited(self, view: model.JobView, wait_s: float) -> model.JobView:
+        time = self._shared.clock
+        deadline = time.monotonic() + wait_s
+        while not view.phase.final and (left := deadline - time.monotonic()) > 0:
+            newer = await self._shared.jobs.changed(
+                view.namespace, view.id, version=view.version, timeout_s=left
+            )
+            if newer is None:
+                raise errors.NotFound(f'job "{view.id}" has been deleted')
+            view = newer
+        return view
+
+    async def many(self, request: requests.Request, response: asgi.Response) -> None:
+        """GET /jobs: an array, newest first, in pages (RFC 8288: `Link: …; rel="next"`)."""
+        request.only("phase", "name", "limit", "after", "allNamespaces")
+        namespace = None
+        if request.flag("allNamespaces"):
+            await self._shared.check_everywhere(request, "list")
+            if "namespace" in request.query:
+                request.warnings.append(
+                    "namespace is ignored: allNamespaces=true lists all of them"
+                )
+        else:
+            namespace = await self._shared.check(request, "list")
+        limit = request.number("limit", least=1, most=MAX_LIMIT) or PAGE
+        wanted = model.JobQuery(
+            phase=request.word("phase", filejobs.FileJobPhase), name=request.text("name")
+        )
+        after = request.text("after")
+        try:
+            views, more = self._shared.jobs.jobs(namespace, wanted=wanted, limit=limit, below=after)
+        except (ValueError, OverflowError) as error:
+            raise errors.BadRequest(
+                f"after={str(after)[:100]}: take the address of the next page from Link"
+            ) from error
+        data = b",".join(self._shared.document(view).rstrip() for view in views)
+        link = () if more is None else _link(request, "/jobs", more)
+        await response.send(200, asgi.JSON, b"[" + data + b"]\n", headers=link)
+
+    async def parts(self, request: requests.Request, response: asgi.Response) -> None:
+        """GET /jobs/ID/parts: an array in order, in pages."""
+        self._shared.only_token(request)
+        request.only("state", "limit", "after")
+        view = await self._shared.job(request, "get")
+        limit = request.number("limit", least=1, most=MAX_LIMIT) or PAGE
+        found = await self._shared.jobs.parts(
+            view.namespace,
+            view.id,
+            after=request.number("after", least=0, most=filejobs.MAX_PARTS) or 0,
+            limit=limit,
+            state=request.word("state", model.PartState),
+        )
+        data = msgspec.json.encode([documents.part(one) for one in found]) + b"\n"
+        link: Links = ()
+        if len(found) == limit and found[-1].part.number < view.parts.total:
+            link = _link(request, f"/jobs/{parse.quote(view.id)}/parts", str(found[-1].part.number))
+        await response.send(200, asgi.JSON, data, headers=link)
+
+    async def manifest(self, request: requests.Request, response: asgi.Response) -> None:
+        """GET /jobs/ID/manifest: what its input consists of, and its result so far."""
+        self._shared.only_token(request)
+        request.only()
+        view = await self._shared.job(request, "get")
+        found = self._shared.jobs.manifest(view.namespace, view.id)
+        commits = await self._shared.jobs.commits(view.namespace, view.id)
+        shown = documents.manifest(found, commits)
+        with self._shared.limits.download(request.user_name):
+            data = await self._shared.run(lambda: msgspec.json.encode(shown) + b"\n")
+            await response.send(200, asgi.JSON, data)
+            del data
+            await downloads.taken(request)
+
+
+def _link(request: requests.Request, path: str, after: str) -> Links:
+    query = {**request.query, "after": after}
+    return ((b"link", f'<{path}?{parse.urlencode(query)}>; rel="next"'.encode("ascii")),)

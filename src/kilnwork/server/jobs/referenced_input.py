@@ -1,0 +1,63 @@
+"""An upload that becomes a job's input where it lies: indexed there, and given a second name.
+
+Used by `files` and `submit`. No second copy is made; whichever of the two is deleted, the other
+stays whole.
+"""
+
+from kilnwork.api import filejobs
+from kilnwork.data import errors as data_errors
+from kilnwork.data.records import foreign_formats, lines, stored_index
+from kilnwork.data.stores import local_resumable
+from kilnwork.server import errors
+from kilnwork.server.jobs import uploads
+
+
+class Referred:
+    """In place of an `intake.Input` that has taken all of an upload, whose bytes are `kept`.
+
+    `place`: its key as an input; None: it is only measured.
+    """
+
+    small = False
+    stored = True
+
+    def __init__(
+        self,
+        upload: uploads.Kept,
+        kept: local_resumable.LocalGrowing,
+        *,
+        spec: filejobs.FileJobSpec,
+        manifest: filejobs.Manifest,
+        place: str | None,
+    ) -> None:
+        self.spec = spec
+        self._upload, self._kept, self._manifest, self._place = upload, kept, manifest, place
+
+    def finish(self) -> tuple[filejobs.Manifest, bytes | None]:
+        """As `Input.finish`: it is at its place, where this file system gives no file two names as
+        a copy. Raises BadRequest, `StoreError`."""
+        if not self._manifest.lines:
+            raise errors.BadRequest("the file is empty: there is nothing to do")
+        if self._place is not None:
+            try:
+                self._have(self._place)
+            except data_errors.ObjectMissing as error:
+                raise uploads.lacking(self._upload) from error
+        return self._manifest, None
+
+    def _have(self, place: str) -> None:
+        if not self._kept.link(place):
+            with self._kept.store.writer(place) as new:
+                for piece in self._kept.read():
+                    new.write(piece)
+                new.commit()
+
+    def abort(self) -> None:
+        """As `Input.abort`: there is nothing but what `finish` has made."""
+
+
+def as_it_is(head: bytes, spec: filejobs.InputSpec) -> bool:
+    """True if a file that begins with `head` is stored as it is sent."""
+    return not stored_index.needs_rewriting(
+        head[: foreign_formats.HEAD_BYTES], spec
+    ) and not head.startswith(lines.BOM)

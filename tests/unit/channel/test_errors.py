@@ -1,0 +1,26 @@
+"""Errors of a link: what a caller may do is in the class."""
+
+import pytest
+
+from kilnwork.channel import errors
+
+
+def test_a_refusal_says_why_and_whether_to_try_again() -> None:
+    error = errors.LinkRefused("version", "speak 1", retry=False)
+    assert str(error) == "version: speak 1"
+    assert (error.reason, error.message, error.retry) == ("version", "speak 1", False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "base"),
+    [
+        (errors.FrameTooLarge, errors.MalformedFrame),
+        (errors.LinkForked, errors.LinkClosed),
+        (errors.LinkRefused, errors.ChannelError),
+    ],
+)
+def test_each_is_handled_as_a_failure_of_the_link(
+    kind: type[errors.ChannelError], base: type[errors.ChannelError]
+) -> None:
+    assert issubclass(kind, base)
+    assert not issubclass(errors.LinkRefused, errors.LinkClosed), "connecting again does not help"

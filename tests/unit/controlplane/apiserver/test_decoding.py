@@ -1,0 +1,66 @@
+"""Reading: what the server makes of what was sent, and what it need not look at again."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import kinds, resource
+from kilnwork.controlplane.apiserver import decoding
+from support import our_kinds
+
+PODS, TASKS = our_kinds.of(resource.PODS), our_kinds.of(kinds.TASKS)
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "x", "labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "main", "image": "i", "tty": True}], "priority": 7},
+}
+
+
+def test_what_fits_its_type_is_kept_and_given_anew() -> None:
+    made, unknown = decoding.read(PODS, POD)
+    assert (made, unknown) == (POD, [])
+    assert made["spec"]["containers"] is not POD["spec"]["containers"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"hostNetwork": 1}, "cannot unmarshal number into .* of type bool"),
+        ({"hostNetwork": "true"}, "cannot unmarshal string into .* of type bool"),
+        ({"priority": True}, "cannot unmarshal bool into .* of type int32"),
+        ({"nodeName": {}}, "cannot unmarshal object into .* of type string"),
+        ({"nodeSelector": {"a": 1}}, "cannot unmarshal number into .* of type string"),
+        ({"containers": [{"command": ["a", 1]}]}, "cannot unmarshal number into .* of type string"),
+    ],
+)
+def test_what_does_not_is_refused(spec: dict[str, Any], why: str) -> None:
+    with pytest.raises(decoding.WrongType, match=why):
+        decoding.read(PODS, {**POD, "spec": spec})
+
+
+def test_null_in_a_list_or_map_is_nothing_of_its_type() -> None:
+    spec = {"nodeSelector": {"a": None}, "containers": [{"command": ["a", None]}]}
+    made, _ = decoding.read(PODS, {**POD, "spec": spec})
+    assert made["spec"] == {"nodeSelector": {"a": ""}, "containers": [{"command": ["a", ""]}]}
+
+
+def test_parts_that_were_read_before_are_taken_as_they_are() -> None:
+    odd = {**POD, "spec": {"unknown": 1, "priority": "odd"}}
+    changed = {**odd, "status": {"phase": "Running", "new": 1}}
+    made, unknown = decoding.read(PODS, changed, known=odd)
+    assert list(made) == list(changed)
+    assert made["spec"] is odd["spec"]
+    assert (made["status"], unknown) == ({"phase": "Running"}, ["status.new"])
+
+
+def test_parts_that_only_look_the_same_are_read() -> None:
+    old = {**POD, "spec": {"hostNetwork": True}}
+    with pytest.raises(decoding.WrongType):
+        decoding.read(PODS, {**POD, "spec": {"hostNetwork": 1}}, known=old)
+
+
+def test_defaults_do_not_take_the_place_of_what_was_read_before() -> None:
+    old: dict[str, Any] = {"metadata": {"name": "x"}, "spec": {"run": 3}}
+    made, _ = decoding.read(TASKS, {**old, "status": {"state": "Running"}}, known=old)
+    assert made == {**old, "status": {"state": "Running"}}

@@ -1,0 +1,183 @@
+"""Watches without a network: what is told to whom, when a stream ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import resource, selectors
+from kilnwork.controlplane.apiserver import lists, watch_stream, watches
+from kilnwork.kit import asgi
+from support import objects, our_kinds
+
+CM = resource.CONFIG_MAPS
+EVERYTHING = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
+    async with objects.world(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
+    found = watches.WatchHub(world.store, clock=world.clock)
+    found.start()
+    yield found
+    await found.stop()
+
+
+def wants(**more: Any) -> watch_stream.WatchRequest:
+    settings: dict[str, Any] = {
+        "served": our_kinds.of(CM),
+        "chosen": EVERYTHING,
+        "start": None,
+        "timeout_s": 3600.0,
+        "bookmarks": False,
+        "initial_events": False,
+    }
+    return watch_stream.WatchRequest(**(settings | more))
+
+
+async def told(watch: watch_stream.Watch) -> list[tuple[str, str]]:
+    lines = await watch.take(1.0)
+    decoded = [msgspec.json.decode(line) for line in (lines or b"").splitlines()]
+    return [(d["type"], d["object"]["metadata"].get("name", "")) for d in decoded]
+
+
+class Client:
+    """The ASGI side of a watch."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self._left = asyncio.Event()
+
+    def leave(self) -> None:
+        self._left.set()
+
+    @property
+    def request(self) -> asgi.Request:
+        return asgi.Request({"method": "GET", "path": "/"}, self.receive)
+
+    async def receive(self) -> dict[str, Any]:
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+
+async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watches.WatchHub) -> None:
+    start = world.store.sequence
+    one, two = hub.open(wants(start=start)), hub.open(wants(start=start))
+    await world.create(CM, "a")
+    first, second = await one.take(1.0), await two.take(1.0)
+    assert first is not None
+    assert first == second
+    assert len(hub) == 2
+
+
+async def test_other_namespaces_are_not_told(world: objects.World, hub: watches.WatchHub) -> None:
+    watch = hub.open(wants(start=world.store.sequence))
+    await world.create(CM, "elsewhere", namespace="kube-system")
+    await world.create(CM, "here")
+    assert await told(watch) == [("ADDED", "here")]
+
+
+async def test_a_client_that_leaves_is_forgotten(
+    world: objects.World, hub: watches.WatchHub
+) -> None:
+    client = Client()
+    watch = hub.open(wants(start=world.store.sequence))
+    running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
+    await asyncio.sleep(0)
+    client.leave()
+    async with asyncio.timeout(30):
+        await running
+    assert len(hub) == 0
+
+
+async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.WatchHub) -> None:
+    client = Client()
+    watch = hub.open(wants(start=world.store.sequence))
+    running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
+    await asyncio.sleep(0)
+    await hub.stop()
+    async with asyncio.timeout(30):
+        await running
+    assert client.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def test_a_slow_client_is_cut_off_once(
+    world: objects.World,
+    hub: watches.WatchHub,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
+    watch = hub.open(wants(start=world.store.sequence))
+    for i in range(9):
+        await world.create(CM, f"c{i}", data={"x": "y" * 300})
+    assert await watch.take(1.0) is None
+    assert caplog.messages == ["watch ended, its client is too slow"]
+
+
+async def test_what_a_watch_begins_with_may_be_large(
+    world: objects.World, hub: watches.WatchHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
+    for i in range(5):
+        await world.create(CM, f"c{i}", data={"x": "y" * 300})
+    watch = hub.open(wants())
+    assert len(await told(watch)) == 6
+
+
+async def test_nothing_in_time_is_no_end(hub: watches.WatchHub, world: objects.World) -> None:
+    watch = hub.open(wants(start=world.store.sequence))
+    assert await watch.take(0.001) == b""
+
+
+async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
+    world: objects.World, hub: watches.WatchHub
+) -> None:
+    for i in range(30):
+        await world.create(CM, f"c{i}", data={"x": "y" * 10_000})
+    watch = hub.open(wants(bookmarks=True, initial_events=True, timeout_s=0.0))
+    await world.delete(CM, "c7")
+    client = Client()
+    await hub.run(watch, client.request, asgi.Response(client.send))
+    pieces = [message["body"] for message in client.sent]
+    largest = max(len(piece) for piece in pieces)
+    assert largest < watch_stream.PIECE_BYTES + 11_000
+    items = [msgspec.json.decode(line) for line in b"".join(pieces).splitlines()]
+    named = [(item["type"], item["object"]["metadata"].get("name")) for item in items]
+    first = [("ADDED", stored.key.name) for stored in world.store.select(CM.qualified, "default")]
+    first.append(("ADDED", "c7"))
+    assert sorted(named[:31]) == sorted(first)
+    assert named[31] == ("BOOKMARK", None)
+    end = int(items[31]["object"]["metadata"]["resourceVersion"])
+    assert end == world.store.sequence - 1
+    assert named[32:] in ([], [("DELETED", "c7")])
+
+
+async def test_the_first_row_of_tables_is_the_first_that_is_sent(
+    world: objects.World, hub: watches.WatchHub
+) -> None:
+    numbers = iter(range(100))
+    watch = hub.open(wants(form=lambda _: str(next(numbers)).encode()))
+    await world.create(CM, "a")
+    lines = (await watch.take(1.0) or b"").splitlines()
+    assert [msgspec.json.decode(line)["object"] for line in lines] == list(range(len(lines)))
+
+
+async def test_the_stream_of_a_client_that_left_holds_nothing(
+    world: objects.World, hub: watches.WatchHub
+) -> None:
+    watch = hub.open(wants())
+    watch.abandon()
+    await world.create(CM, "a")
+    assert await watch.take(1.0) is None

@@ -1,0 +1,55 @@
+"""When a probe changes its mind, and how ports are named."""
+
+import msgspec
+import pytest
+
+from kilnwork.controlplane.node import pods, probes
+
+
+def verdicts(probe: pods.Probe, results: str, *, healthy: bool = False) -> list[bool | None]:
+    """What each result changes; `+` passes, `-` fails."""
+    verdict = probes.ProbeResult(probe, healthy=healthy)
+    return [verdict.take(passed=result == "+") for result in results]
+
+
+def test_the_first_success_counts() -> None:
+    assert verdicts(pods.Probe(), "-+") == [None, True]
+
+
+def test_failures_count_in_a_row() -> None:
+    assert verdicts(pods.Probe(), "+--+---") == [True, None, None, None, None, None, False]
+
+
+def test_what_is_alive_needs_no_first_success() -> None:
+    assert verdicts(pods.Probe(), "+---", healthy=True) == [None, None, None, False]
+
+
+def test_readiness_may_ask_for_several_successes() -> None:
+    probe = pods.Probe(success_threshold=2, failure_threshold=1)
+    assert verdicts(probe, "++-+-++") == [None, True, False, None, None, None, True]
+
+
+def test_a_threshold_of_zero_is_one() -> None:
+    assert verdicts(pods.Probe(failure_threshold=0), "-") == [False]
+
+
+def test_ports_have_numbers_or_names() -> None:
+    container = pods.Container(name="c", ports=(pods.Port(container_port=8080, name="web"),))
+    assert probes.port_number(container, 80) == 80
+    assert probes.port_number(container, "81") == 81
+    assert probes.port_number(container, "web") == 8080
+    with pytest.raises(ValueError, match="couldn't find port: db"):
+        probes.port_number(container, "db")
+
+
+def test_a_probe_as_the_api_server_sends_it() -> None:
+    sent = {
+        "httpGet": {"path": "/healthz", "port": "web", "scheme": "HTTPS"},
+        "timeoutSeconds": 1,
+        "periodSeconds": 10,
+        "successThreshold": 1,
+        "failureThreshold": 3,
+    }
+    probe = msgspec.convert(sent, pods.Probe)
+    assert probe.http_get is not None
+    assert (probe.http_get.port, probe.http_get.scheme) == ("web", "HTTPS")

@@ -1,0 +1,49 @@
+"""What makes a process fit for calls.
+
+In a process of its own, whose logging and limits are changed.
+"""
+
+from support import other_process
+
+
+def test_what_we_log_goes_where_the_agents_does_and_user_code_finds_no_handlers() -> None:
+    program = """
+import logging, os
+from kilnwork.worker import slot
+reading, writing = os.pipe()
+os.dup2(writing, 2)
+logging.basicConfig(format="%(name)s %(message)s")
+slot.quieten_logs()
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from now on the slot's own output
+logging.getLogger("kilnwork.channel.client").warning("of ours")
+logging.getLogger("kilnwork.channel.client").info("not that loud")
+logging.getLogger("user").error("of a task")
+print(os.read(reading, 4096).decode().splitlines(), logging.getLogger().handlers)
+"""
+    assert other_process.run(program) == "['kilnwork.channel.client of ours'] []"
+
+
+def test_the_stack_may_grow_but_not_beyond_the_hard_limit() -> None:
+    program = """
+import resource
+from kilnwork.worker import slot
+resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, resource.RLIM_INFINITY))
+slot._widen_stack()
+first, _ = resource.getrlimit(resource.RLIMIT_STACK)
+resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 2 << 20))
+slot._widen_stack()
+print(first == slot.STACK_BYTES, resource.getrlimit(resource.RLIMIT_STACK)[0])
+"""
+    assert other_process.run(program) == f"True {2 << 20}"
+
+
+def test_a_stack_that_is_larger_stays() -> None:
+    program = """
+import resource
+from kilnwork.worker import slot
+wide = 2 * slot.STACK_BYTES
+resource.setrlimit(resource.RLIMIT_STACK, (wide, resource.RLIM_INFINITY))
+slot._widen_stack()
+print(resource.getrlimit(resource.RLIMIT_STACK)[0] == wide)
+"""
+    assert other_process.run(program) == "True"
