@@ -65,7 +65,7 @@ async def _document(s: session.Session, word: str) -> dict[str, Any]:
         s, word, task=lambda name: _of_object(s, name), file_job=_of_file_job, job=_of_job
     )
     # A task that cannot be stored waits without a word of its own: that is the server's matter.
-    if "state" in document and not waiting.is_final(document["state"]):
+    if "state" in document and not object_waits.is_final(document["state"]):
         with contextlib.suppress(*errors.SERVER_ERRORS):
             if waits_for := await readiness.waits_for(s):
                 document["why"] += f" The server is not ready: {_full_stop(waits_for)}"
