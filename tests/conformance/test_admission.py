@@ -69,11 +69,11 @@ def test_the_class_of_a_pod(admin: Http, pods: str, resources: Any, class_: str)
 
 
 def test_an_account_must_be_there(admin: Http, pods: str, namespace: str) -> None:
-    done = admin.post(pods, pod(serviceAccountName="nobody"))
+    done = admin.post(pods, pod(serviceAccountName="unknown"))
     assert done.status == 403
     assert done.message == (
         'pods "p" is forbidden: error looking up service account '
-        f'{namespace}/nobody: serviceaccount "nobody" not found'
+        f'{namespace}/unknown: serviceaccount "unknown" not found'
     )
 
 

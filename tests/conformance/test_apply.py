@@ -1,4 +1,4 @@
-"""Server-side apply: who owns which field, conflicts, what goes when nobody wants it any more."""
+"""Server-side apply: who owns which field, conflicts, and removal of what has no manager."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ def config_map(data: dict[str, Any] | None = None, **metadata: Any) -> dict[str,
 
 def apply(
     admin: kube_servers.Http, path: str, body: Any, manager: str = "one", **query: str
-) -> kube_servers.Answer:
+) -> kube_servers.Response:
     return admin.patch(path, body, form=APPLY, fieldManager=manager, **query)
 
 
 def owners(obj: Any) -> dict[tuple[str, str], Any]:
-    """(manager, operation) → fields, of an answer's object."""
+    """(manager, operation) → fields, of an response's object."""
     entries = obj["metadata"].get("managedFields") or ()
     return {(e["manager"], e["operation"]): e["fieldsV1"] for e in entries}
 
@@ -147,9 +147,9 @@ def test_an_object_without_owners_gets_one_at_the_first_apply(
 
 def test_options_of_apply(admin: kube_servers.Http, path: str) -> None:
     """A manager is needed; force is for apply only."""
-    nobody = admin.patch(path, config_map(), form=APPLY)
-    assert nobody.status == 422
-    assert nobody.message == (
+    nameless = admin.patch(path, config_map(), form=APPLY)
+    assert nameless.status == 422
+    assert nameless.message == (
         'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for '
         "apply patch"
     )

@@ -1,5 +1,5 @@
-"""Server-side apply, what goes with something that its owner names no more: defaults that nobody
-owns go with what they are in, what others own stays, and keeps that around it."""
+"""Server-side apply, what goes with something that its owner names no more: defaults that no
+manager owns go with what they are in, what others own stays, and keeps that around it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -198,13 +198,13 @@ EXPECTED: dict[str, Any] = {
 
 def _step(
     admin: kube_servers.Http, path: str, who: str, spec: dict[str, Any] | None
-) -> kube_servers.Answer:
+) -> kube_servers.Response:
     if who == "up":
         return admin.patch(path, {"spec": spec}, fieldManager=who)
     return admin.patch(path, _kit(spec), form=APPLY, fieldManager=who)
 
 
-def _play(admin: kube_servers.Http, namespace: str, story: str) -> kube_servers.Answer:
+def _play(admin: kube_servers.Http, namespace: str, story: str) -> kube_servers.Response:
     path = f"/apis/{GROUP}/v1/namespaces/{namespace}/kits/k"
     *before, last = STORIES[story]
     for who, spec in before:

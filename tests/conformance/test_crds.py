@@ -107,8 +107,8 @@ def discovered(admin: kube_servers.Http, group: str, versions: set[str]) -> bool
     if any(admin.get(f"/apis/{group}/{name}").status != 200 for name in versions):
         return False
     found = admin.get("/apis", headers={"Accept": AGGREGATED}).ok()["items"]
-    told = [item["versions"] for item in found if item["metadata"]["name"] == group]
-    return [{one["version"] for one in listed} for listed in told] == [versions]
+    shown = [item["versions"] for item in found if item["metadata"]["name"] == group]
+    return [{one["version"] for one in listed} for listed in shown] == [versions]
 
 
 Define = Callable[..., str]
@@ -212,7 +212,7 @@ def test_taken_names_are_not_accepted(admin: kube_servers.Http, group: str) -> N
     admin.delete(f"{CRDS}/{name}").ok()
 
 
-def test_names_stay_with_whoever_had_them_first(admin: kube_servers.Http, group: str) -> None:
+def test_names_stay_with_the_first_definition(admin: kube_servers.Http, group: str) -> None:
     """The others get the rest of theirs, and all as soon as the first goes."""
     body = definition(group, names={"kind": "Gadget", "plural": "gadgets", "shortNames": ["wd"]})
     name = body["metadata"]["name"]
@@ -384,7 +384,7 @@ def test_kinds_of_the_cluster(admin: kube_servers.Http, define: Define) -> None:
 def test_a_definition_takes_its_objects_with_it(
     admin: kube_servers.Http, group: str, widgets: str
 ) -> None:
-    """The answer shows the clean-up's finalizer; the objects go first; then there is no path."""
+    """The response shows the clean-up's finalizer; the objects go first; then there is no path."""
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     held = widget(widgets, "b", size=1)
     held["metadata"]["finalizers"] = ["a.b/c"]
@@ -629,7 +629,7 @@ def test_namespaces_and_owners_hold_for_users_kinds(
 def test_a_dependent_waits_for_the_kind_of_its_owner(
     admin: kube_servers.Http, namespace: str
 ) -> None:
-    """Nobody can tell whether the owner is there until its kind is served; then it is not."""
+    """It is unknown whether the owner is there until its kind is served; then it is not."""
     group = f"{kube_servers.fresh_name('g')}.test"
     owner = {"apiVersion": f"{group}/v1", "kind": "Widget", "name": "a", "uid": "11"}
     maps = f"/api/v1/namespaces/{namespace}/configmaps"

@@ -300,7 +300,7 @@ def test_a_namespace_that_is_not_there(admin: kube_servers.Http) -> None:
 
 
 def test_yaml_is_taken(admin: kube_servers.Http, namespace: str) -> None:
-    """application/yaml, answered in JSON."""
+    """application/yaml, with a response in JSON."""
     headers = {"Content-Type": "application/yaml"}
     made = admin.post(config_maps(namespace), "metadata: {name: from-yaml}\n", headers=headers)
     assert made.ok()["metadata"]["name"] == "from-yaml"

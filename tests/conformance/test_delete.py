@@ -1,4 +1,4 @@
-"""Deleting: the answer, preconditions, options, finalizers, grace of Pods, whole collections."""
+"""Deleting: the response, preconditions, options, finalizers, grace of Pods, whole collections."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def make(admin: kube_servers.Http, maps: str) -> Make:
     return made
 
 
-def test_the_answer_is_a_status_with_the_uid(
+def test_the_response_is_a_status_with_the_uid(
     admin: kube_servers.Http, maps: str, make: Make
 ) -> None:
     """Of an object that is gone; then 404."""
@@ -139,7 +139,7 @@ def test_options_that_cannot_be_read(
 
 
 def test_finalizers_hold_an_object(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """The answer is the object as marked; a second delete changes nothing."""
+    """The response is the object as marked; a second delete changes nothing."""
     make("a", finalizers=["a.b/c"])
     marked = admin.delete(f"{maps}/a").ok()
     assert marked["kind"] == "ConfigMap"
@@ -185,7 +185,7 @@ def test_without_finalizers_it_goes(admin: kube_servers.Http, maps: str, make: M
 
 
 def test_a_collection_is_deleted_by_labels(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """The answer lists what was deleted."""
+    """The response lists what was deleted."""
     for name in ("a", "b"):
         make(name, labels={"c": "1"})
     make("z")
@@ -218,7 +218,7 @@ def pods(namespace: str) -> str:
 
 
 def test_a_pod_without_a_node_goes_at_once(admin: kube_servers.Http, pods: str) -> None:
-    """The answer is the Pod, with no grace left."""
+    """The response is the Pod, with no grace left."""
     admin.post(pods, pod("p", nodeSelector={"no": "where"})).ok()
     gone = admin.delete(f"{pods}/p").ok()
     assert gone["kind"] == "Pod"
@@ -256,7 +256,7 @@ def test_an_eviction_deletes(admin: kube_servers.Http, pods: str) -> None:
     """201 Success; another name in the body is refused, a Pod that is not there is 404."""
     admin.post(pods, pod("p", nodeSelector={"no": "where"})).ok()
 
-    def evict(name: str, said: str) -> kube_servers.Answer:
+    def evict(name: str, said: str) -> kube_servers.Response:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": said}}
         return admin.post(f"{pods}/{name}/eviction", body)
 
@@ -268,9 +268,9 @@ def test_an_eviction_deletes(admin: kube_servers.Http, pods: str) -> None:
 
 
 def test_a_binding_puts_a_pod_on_a_node(admin: kube_servers.Http, pods: str) -> None:
-    admin.post(pods, pod("p", schedulerName="nobody")).ok()
+    admin.post(pods, pod("p", schedulerName="unknown")).ok()
 
-    def bind(name: str) -> kube_servers.Answer:
+    def bind(name: str) -> kube_servers.Response:
         body = {"metadata": {"name": name}, "target": {"name": "n1"}}
         return admin.post(f"{pods}/p/binding", body)
 

@@ -21,8 +21,8 @@ def resources(http: kube_servers.Http, path: str) -> dict[str, Any]:
     return by_name(http.get(path), path)
 
 
-def by_name(answer: kube_servers.Answer, path: str) -> dict[str, Any]:
-    found = answer.ok()
+def by_name(response: kube_servers.Response, path: str) -> dict[str, Any]:
+    found = response.ok()
     assert (found["kind"], found["groupVersion"]) == (
         "APIResourceList",
         path.removeprefix("/apis/").removeprefix("/api/"),
@@ -153,9 +153,9 @@ def test_versions_of_the_core(admin: kube_servers.Http) -> None:
 def test_aggregated(admin: kube_servers.Http) -> None:
     """All of it in two documents (KEP-3352), for who accepts that."""
     for path, group in (("/api", None), ("/apis", "kilnwork.dev")):
-        answer = admin.get(path, headers={"Accept": KUBECTL})
-        assert answer.headers["Content-Type"] == AGGREGATED
-        found = answer.ok()
+        response = admin.get(path, headers={"Accept": KUBECTL})
+        assert response.headers["Content-Type"] == AGGREGATED
+        found = response.ok()
         assert (found["kind"], found["apiVersion"]) == (
             "APIGroupDiscoveryList",
             "apidiscovery.k8s.io/v2",
@@ -191,10 +191,10 @@ def test_aggregated_and_plain_say_the_same(admin: kube_servers.Http) -> None:
             for version in item["versions"]:
                 path = f"/apis/{item['metadata']['name']}/{version['version']}"
                 names = {r["resource"] for r in version["resources"]}
-                answer = admin.get(path)
-                if answer.status == 404:
+                response = admin.get(path)
+                if response.status == 404:
                     return False
-                if names != {name.partition("/")[0] for name in by_name(answer, path)}:
+                if names != {name.partition("/")[0] for name in by_name(response, path)}:
                     return False
         return True
 
@@ -211,9 +211,9 @@ def is_kept(http: kube_servers.Http, path: str) -> bool:
 def test_clients_keep_aggregated_discovery(admin: kube_servers.Http) -> None:
     """By an ETag: 304 for who has it already."""
     for path in ("/api", "/apis"):
-        answer = admin.get(path, headers={"Accept": AGGREGATED})
-        assert answer.headers["ETag"].startswith('"')
-        assert answer.headers["Vary"] == "Accept"
+        response = admin.get(path, headers={"Accept": AGGREGATED})
+        assert response.headers["ETag"].startswith('"')
+        assert response.headers["Vary"] == "Accept"
         waiting.wait_until(partial(is_kept, admin, path), what=f"{path} is kept")
         other = admin.get(path, headers={"Accept": AGGREGATED, "If-None-Match": '"else"'})
         assert other.status == 200

@@ -49,8 +49,8 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 @pytest.fixture(scope="module")
 def definition(admin: kube_servers.Http) -> None:
     """Custom objects whose spec and status may hold anything."""
-    answer = admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", DEFINITION)
-    assert answer.status in (201, 409)
+    response = admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", DEFINITION)
+    assert response.status in (201, 409)
     path = "/apis/duplicates.example.com/v1/numbers"
     waiting.wait_until(lambda: admin.get(path).status == 200, what="it is served")
 
@@ -65,10 +65,10 @@ def numbers(definition: None, namespace: str) -> str:
     return f"/apis/duplicates.example.com/v1/namespaces/{namespace}/numbers"
 
 
-def warned(answer: kube_servers.Answer) -> list[str]:
+def warned(response: kube_servers.Response) -> list[str]:
     """The texts of its warnings; it must be a success."""
-    answer.ok()
-    return [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in answer.warnings]
+    response.ok()
+    return [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in response.warnings]
 
 
 def number(name: str, spec: str, **metadata: Any) -> str:

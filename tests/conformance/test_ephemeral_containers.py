@@ -32,7 +32,7 @@ def path(admin: kube_servers.Http, namespace: str) -> str:
         "containers": [{"name": "main", "image": "label", "command": ["true"]}],
         "initContainers": [{"name": "init", "image": "label", "command": ["true"]}],
         "volumes": [{"name": "shared", "emptyDir": {}}],
-        "schedulerName": "example.com-never",  # so that nobody else writes it meanwhile
+        "schedulerName": "example.com-never",  # so that no other client writes it meanwhile
     }
     admin.post(collection, {"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": spec}).ok()
     return f"{collection}/p"
@@ -48,7 +48,7 @@ def names(pod: dict[str, Any]) -> list[str]:
     return [container["name"] for container in pod["spec"].get("ephemeralContainers") or ()]
 
 
-def causes(refused: kube_servers.Answer) -> list[tuple[str, str]]:
+def causes(refused: kube_servers.Response) -> list[tuple[str, str]]:
     """(field, message) of a 422, sorted."""
     assert refused.status == 422, refused.body
     return sorted((c["field"], c["message"]) for c in refused.json["details"]["causes"])

@@ -61,7 +61,7 @@ def test_dependents_of_dependents_go(admin: kube_servers.Http, maps: str, make: 
 
 
 def test_orphans_stay(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """The owner waits with the finalizer `orphan` until nobody refers to it."""
+    """The owner waits with the finalizer `orphan` until no object refers to it."""
     make("d", make("o"))
     marked = admin.delete(f"{maps}/o", {"propagationPolicy": "Orphan"}).ok()
     assert marked["metadata"]["finalizers"] == ["orphan"]
@@ -122,8 +122,8 @@ def test_one_living_owner_is_enough(admin: kube_servers.Http, maps: str, make: M
 
 def test_an_owner_that_never_was(admin: kube_servers.Http, maps: str, make: Make) -> None:
     """The dependent goes, whether name or uid do not fit."""
-    nobody = {"metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111111"}}
-    make("d", nobody)
+    absent = {"metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111111"}}
+    make("d", absent)
     gone(admin, f"{maps}/d")
     other = make("o")
     other["metadata"]["uid"] = "11111111-1111-1111-1111-111111111112"
@@ -153,7 +153,7 @@ def test_an_orphan_that_blocks_stays(admin: kube_servers.Http, maps: str, make: 
 def test_dependents_go_though_the_owner_is_held(
     admin: kube_servers.Http, maps: str, make: Make
 ) -> None:
-    """Those too that do not block: they do not wait for the finalizer of somebody else."""
+    """Those too that do not block: they do not wait for the finalizer of another."""
     owner = make("o", finalizers=["a.b/c"])
     make("d", owner)
     make("e", owner, reference={"blockOwnerDeletion": True})
@@ -218,8 +218,8 @@ def test_what_is_in_no_namespace_has_no_owner_in_one(
     }
     name = kube_servers.fresh_name("owned")
     path = f"{collections[kind]}/{name}"
-    nobody = {"metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111113"}}
-    references = [reference(owner), reference(nobody)]
+    absent = {"metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111113"}}
+    references = [reference(owner), reference(absent)]
     admin.post(collections[kind], {"metadata": {"name": name, "ownerReferences": references}}).ok()
     try:
         make("d", owner)
@@ -236,7 +236,7 @@ def test_an_owner_of_an_unknown_kind_stops_all(
     admin: kube_servers.Http, maps: str, make: Make
 ) -> None:
     """Neither the dependent goes, nor its reference to an owner that is gone."""
-    unknown = {"apiVersion": "nobody.kiln.test/v1", "kind": "N", "name": "n", "uid": "1"}
+    unknown = {"apiVersion": "absent.kiln.test/v1", "kind": "N", "name": "n", "uid": "1"}
     make("d", ownerReferences=[reference(make("o")), reference(make("p")), unknown])
     make("e", make("q"))
     for owner in ("o", "p", "q"):

@@ -38,9 +38,7 @@ def test_a_dependent_that_was_in_foreground_deletion(
 
 
 @pytest.mark.timeout(600)
-def test_a_graph_that_nobody_has_seen(
-    admin: kube_servers.Http, namespace: str, second_namespace: str
-) -> None:
+def test_a_new_graph(admin: kube_servers.Http, namespace: str, second_namespace: str) -> None:
     """Its seed is in the failure."""
     print(f"seed {_FRESH}")
     played = gc_graphs.play(admin, _FRESH, (namespace, second_namespace))

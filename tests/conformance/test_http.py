@@ -1,4 +1,4 @@
-"""The HTTP around the objects: methods, media types, forms of answers, paths that lead nowhere."""
+"""The HTTP around the objects: methods, media types, forms of responses, unknown paths."""
 
 import gzip
 import json
@@ -23,8 +23,8 @@ def status(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:
 
 def test_an_object_that_is_not_there(admin: kube_servers.Http, namespace: str) -> None:
     """The Status in its order of fields, with a line end."""
-    answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/x")
-    assert answer.body == (
+    response = admin.get(f"{CONFIG_MAPS.format(namespace)}/x")
+    assert response.body == (
         b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
         b'"message":"configmaps \\"x\\" not found","reason":"NotFound",'
         b'"details":{"name":"x","kind":"configmaps"},"code":404}\n'
@@ -55,15 +55,15 @@ def test_methods_that_a_path_does_not_have(
     target = path.format(CONFIG_MAPS.format(namespace)).replace(f"{ROOT_CA}/../../", "../")
     target = target.replace("configmaps/../", "")
     body: Any = None if method in ("DELETE", "OPTIONS") else {}
-    answer = admin.send(method, target, body)
-    assert answer.json == status(405, "MethodNotAllowed", NOT_ALLOWED, details={})
+    response = admin.send(method, target, body)
+    assert response.json == status(405, "MethodNotAllowed", NOT_ALLOWED, details={})
 
 
 def test_head_is_no_way_to_read_objects(admin: kube_servers.Http, namespace: str) -> None:
     """405 without a body, for lists, objects and what is not there."""
     for path in ("", f"/{ROOT_CA}", "/x"):
-        answer = admin.send("HEAD", CONFIG_MAPS.format(namespace) + path)
-        assert (answer.status, answer.body) == (405, b"")
+        response = admin.send("HEAD", CONFIG_MAPS.format(namespace) + path)
+        assert (response.status, response.body) == (405, b"")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_head_is_no_way_to_read_objects(admin: kube_servers.Http, namespace: str
 )
 def test_paths_of_no_resource(admin: kube_servers.Http, namespace: str, path: str) -> None:
     """404 with empty details in groups that are built in."""
-    answer = admin.get(path.format(namespace))
-    assert answer.json == status(404, "NotFound", NOT_FOUND, details={})
+    response = admin.get(path.format(namespace))
+    assert response.json == status(404, "NotFound", NOT_FOUND, details={})
 
 
 @pytest.mark.parametrize(
@@ -99,36 +99,36 @@ def test_paths_of_no_resource(admin: kube_servers.Http, namespace: str, path: st
 )
 def test_paths_of_no_api(admin: kube_servers.Http, path: str) -> None:
     """Plain text from the router, where no group claims the path."""
-    answer = admin.get(path)
-    assert (answer.status, answer.body) == (404, b"404 page not found\n")
-    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    response = admin.get(path)
+    assert (response.status, response.body) == (404, b"404 page not found\n")
+    assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
 @pytest.mark.parametrize("path", [CONFIG_MAPS, f"{CONFIG_MAPS}/{ROOT_CA}", f"{CONFIG_MAPS}/none"])
 def test_media_types_of_built_in_kinds(admin: kube_servers.Http, namespace: str, path: str) -> None:
     """406 before anything else is looked at, in words of the router."""
-    answer = admin.get(path.format(namespace), headers={"Accept": "text/html"})
-    assert (answer.status, answer.reason) == (406, "NotAcceptable")
+    response = admin.get(path.format(namespace), headers={"Accept": "text/html"})
+    assert (response.status, response.reason) == (406, "NotAcceptable")
     begin = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml"
-    assert answer.message.startswith(begin)
-    assert answer.json["details"] == {}
+    assert response.message.startswith(begin)
+    assert response.json["details"] == {}
 
 
 def test_media_types_of_custom_kinds(admin: kube_servers.Http, namespace: str) -> None:
-    answer = admin.get(TASKS.format(namespace), headers={"Accept": "text/html"})
-    assert (answer.status, answer.reason) == (406, "NotAcceptable")
-    assert answer.message.startswith(
+    response = admin.get(TASKS.format(namespace), headers={"Accept": "text/html"})
+    assert (response.status, response.reason) == (406, "NotAcceptable")
+    assert response.message.startswith(
         "only the following media types are accepted: application/json, application/yaml"
     )
 
 
 @pytest.mark.parametrize("form", ["as=Table;v=v9;g=meta.k8s.io", "as=Nothing;v=v1;g=meta.k8s.io"])
-def test_forms_that_nobody_knows(admin: kube_servers.Http, namespace: str, form: str) -> None:
+def test_unknown_forms(admin: kube_servers.Http, namespace: str, form: str) -> None:
     """406, unless something else is taken too."""
     path = CONFIG_MAPS.format(namespace)
-    answer = admin.get(path, headers={"Accept": f"application/json;{form}"})
-    assert answer.status == 406
-    assert answer.message.startswith("only the following media types are accepted: ")
+    response = admin.get(path, headers={"Accept": f"application/json;{form}"})
+    assert response.status == 406
+    assert response.message.startswith("only the following media types are accepted: ")
     both = admin.get(path, headers={"Accept": f"application/json;{form},application/json"})
     assert both.ok()["kind"] == "ConfigMapList"
 
@@ -149,10 +149,10 @@ def test_json_or_yaml(
     admin: kube_servers.Http, namespace: str, path: str, accept: str, media: str
 ) -> None:
     """As the client likes, for objects, lists and refusals; the same document in both."""
-    answer = admin.get(path.format(namespace), headers={"Accept": accept})
-    assert answer.headers["Content-Type"] == media
+    response = admin.get(path.format(namespace), headers={"Accept": accept})
+    assert response.headers["Content-Type"] == media
     expected = admin.get(path.format(namespace)).json
-    decoded = answer.json if media.endswith("json") else msgspec.yaml.decode(answer.body)
+    decoded = response.json if media.endswith("json") else msgspec.yaml.decode(response.body)
     if "items" in expected:  # others write elsewhere meanwhile
         assert decoded["metadata"].pop("resourceVersion")
         assert expected["metadata"].pop("resourceVersion")
@@ -177,11 +177,11 @@ def test_people_get_indented_json(
     """By `pretty`, else by the user agent; refusals too."""
     for name in (ROOT_CA, "none"):
         path = f"{CONFIG_MAPS.format(namespace)}/{name}"
-        answer = admin.get(path, headers={"User-Agent": agent}, **query)
-        assert answer.body.startswith(b'{\n  "' if indented else b'{"')
+        response = admin.get(path, headers={"User-Agent": agent}, **query)
+        assert response.body.startswith(b'{\n  "' if indented else b'{"')
 
 
-def test_large_answers_are_compressed_for_who_takes_it(
+def test_large_responses_are_compressed_for_who_takes_it(
     admin: kube_servers.Http, namespace: str
 ) -> None:
     path = CONFIG_MAPS.format(namespace)
@@ -189,27 +189,27 @@ def test_large_answers_are_compressed_for_who_takes_it(
     admin.post(path, big).ok()
     taken = {"Accept-Encoding": "gzip"}
     for target, named in ((path, {"labelSelector": "only=this"}), (f"{path}/big", {})):
-        answer = admin.get(target, headers=taken, **named)
-        assert answer.headers["Content-Encoding"] == "gzip"
-        assert answer.headers["Vary"] == "Accept-Encoding"
+        response = admin.get(target, headers=taken, **named)
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert response.headers["Vary"] == "Accept-Encoding"
         # A list also has the version of the whole store, in which others write meanwhile.
-        found, plain = json.loads(gzip.decompress(answer.body)), admin.get(target, **named).ok()
+        found, plain = json.loads(gzip.decompress(response.body)), admin.get(target, **named).ok()
         assert {**found, "metadata": 0} == {**plain, "metadata": 0}
     assert admin.get(f"{path}/{ROOT_CA}", headers=taken).headers["Content-Encoding"] is None
 
 
-def test_answers_are_not_to_be_cached(admin: kube_servers.Http, namespace: str) -> None:
+def test_responses_are_not_to_be_cached(admin: kube_servers.Http, namespace: str) -> None:
     for name in (ROOT_CA, "none"):
-        answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/{name}")
-        assert answer.headers["Cache-Control"] == "no-cache, private"
+        response = admin.get(f"{CONFIG_MAPS.format(namespace)}/{name}")
+        assert response.headers["Cache-Control"] == "no-cache, private"
 
 
 def test_bodies_have_a_limit(admin: kube_servers.Http, namespace: str) -> None:
     """3 MiB of request; what a kind allows is less."""
     body = {"metadata": {"name": "big"}, "data": {"a": "x" * (4 << 20)}}
-    answer = admin.post(CONFIG_MAPS.format(namespace), body)
+    response = admin.post(CONFIG_MAPS.format(namespace), body)
     message = "Request entity too large: limit is 3145728"
-    assert answer.json == status(413, "RequestEntityTooLarge", message)
+    assert response.json == status(413, "RequestEntityTooLarge", message)
 
 
 @pytest.mark.parametrize(
@@ -221,10 +221,10 @@ def test_options_of_writes(admin: kube_servers.Http, namespace: str, verb: str, 
     path = CONFIG_MAPS.format(namespace) + ("" if verb == "POST" else f"/{ROOT_CA}")
     headers = {"Content-Type": kube_servers.MERGE} if verb == "PATCH" else None
     body = None if verb == "DELETE" else {"metadata": {"name": ROOT_CA}}
-    answer = admin.send(verb, path, body, headers=headers, dryRun="Some")
+    response = admin.send(verb, path, body, headers=headers, dryRun="Some")
     message = 'Unsupported value: []string{"Some"}: supported values: "All"'
     cause = {"reason": "FieldValueNotSupported", "message": message, "field": "dryRun"}
-    assert answer.json == status(
+    assert response.json == status(
         422,
         "Invalid",
         f'{kind}Options.meta.k8s.io "" is invalid: dryRun: {message}',
@@ -235,8 +235,8 @@ def test_options_of_writes(admin: kube_servers.Http, namespace: str, verb: str, 
 def test_all_that_is_wrong_with_options(admin: kube_servers.Http, namespace: str) -> None:
     known = '"", "Ignore", "Strict", "Warn"'
     query = {"dryRun": "Some", "fieldManager": "x" * 129, "fieldValidation": "Maybe"}
-    answer = admin.post(CONFIG_MAPS.format(namespace), {"metadata": {"name": "x"}}, **query)
-    assert [f"{c['field']}: {c['message']}" for c in answer.json["details"]["causes"]] == [
+    response = admin.post(CONFIG_MAPS.format(namespace), {"metadata": {"name": "x"}}, **query)
+    assert [f"{c['field']}: {c['message']}" for c in response.json["details"]["causes"]] == [
         "fieldManager: Too long: may not be more than 128 bytes",
         'dryRun: Unsupported value: []string{"Some"}: supported values: "All"',
         f'fieldValidation: Unsupported value: "Maybe": supported values: {known}',
@@ -244,26 +244,26 @@ def test_all_that_is_wrong_with_options(admin: kube_servers.Http, namespace: str
 
 
 def test_health(server: kube_servers.Server) -> None:
-    """Anybody may ask how the server is."""
-    with server.bearer(None) as nobody:
+    """Any client may ask how the server is."""
+    with server.bearer(None) as anonymous:
         for path in ("/healthz", "/readyz", "/livez"):
-            answer = nobody.get(path)
-            assert (answer.status, answer.body) == (200, b"ok")
-            assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
-        assert nobody.get("/version").ok()["major"] == "1"
+            response = anonymous.get(path)
+            assert (response.status, response.body) == (200, b"ok")
+            assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert anonymous.get("/version").ok()["major"] == "1"
 
 
 def test_an_unknown_token(server: kube_servers.Server) -> None:
     """401, and nothing is said about why."""
-    with server.bearer("nonsense") as nobody:
-        answer = nobody.get("/api/v1/pods")
-        assert answer.json == status(401, "Unauthorized", "Unauthorized")
+    with server.bearer("nonsense") as anonymous:
+        response = anonymous.get("/api/v1/pods")
+        assert response.json == status(401, "Unauthorized", "Unauthorized")
 
 
-def test_nobody(server: kube_servers.Server) -> None:
+def test_an_anonymous_user(server: kube_servers.Server) -> None:
     """Who shows nothing is `system:anonymous`, and may do nothing."""
-    with server.bearer(None) as nobody:
-        listed = nobody.get("/api/v1/namespaces/default/pods")
+    with server.bearer(None) as anonymous:
+        listed = anonymous.get("/api/v1/namespaces/default/pods")
         assert listed.json == status(
             403,
             "Forbidden",
@@ -271,7 +271,7 @@ def test_nobody(server: kube_servers.Server) -> None:
             '"" in the namespace "default"',
             details={"kind": "pods"},
         )
-        assert nobody.get("/api").json == status(
+        assert anonymous.get("/api").json == status(
             403,
             "Forbidden",
             'forbidden: User "system:anonymous" cannot get path "/api"',
@@ -310,13 +310,13 @@ def test_broken_pairs_of_a_query_are_passed_over(
 
 def test_names_that_cannot_be(admin: kube_servers.Http, namespace: str) -> None:
     """What leads elsewhere in a path is refused; what is only no name is not found."""
-    answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/..")
-    assert (answer.status, answer.message) == (
+    response = admin.get(f"{CONFIG_MAPS.format(namespace)}/..")
+    assert (response.status, response.message) == (
         400,
         "Name parameter invalid: \"..\": may not be '..'",
     )
-    answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/UPPER_x")
-    assert answer.message == 'configmaps "UPPER_x" not found'
+    response = admin.get(f"{CONFIG_MAPS.format(namespace)}/UPPER_x")
+    assert response.message == 'configmaps "UPPER_x" not found'
 
 
 def test_namespaces_that_are_not_there(admin: kube_servers.Http) -> None:
@@ -324,10 +324,10 @@ def test_namespaces_that_are_not_there(admin: kube_servers.Http) -> None:
     path = CONFIG_MAPS.format("nope")
     assert admin.get(path).ok()["items"] == []
     assert admin.get(f"{path}/x").message == 'configmaps "x" not found'
-    answer = admin.post(path, {"metadata": {"name": "x"}})
+    response = admin.post(path, {"metadata": {"name": "x"}})
     details = {"name": "nope", "kind": "namespaces"}
     message = 'namespaces "nope" not found'
-    assert answer.json == status(404, "NotFound", message, details=details)
+    assert response.json == status(404, "NotFound", message, details=details)
 
 
 def test_bodies_in_pieces(admin: kube_servers.Http, namespace: str) -> None:

@@ -41,8 +41,8 @@ def test_manifests_are_accepted_by_kubectl(
 ) -> None:
     """With every field kept: `--validate=strict` refuses those that are unknown."""
     text = json.dumps(manifest)
-    told = kubectl("create", "--validate=strict", "-o", "json", "-f", "-", stdin=text)
-    kept = json.loads(told)["spec"]
+    shown = kubectl("create", "--validate=strict", "-o", "json", "-f", "-", stdin=text)
+    kept = json.loads(shown)["spec"]
     assert contains(kept, manifest["spec"])
 
 
@@ -213,9 +213,9 @@ def test_a_job_gets_the_template_of_its_config_once(
 
 
 def test_kubectl_explains_down_to_a_field(kubectl: kube_servers.Kubectl) -> None:
-    told = kubectl("explain", "kjob.spec.template")
+    shown = kubectl("explain", "kjob.spec.template")
     for field in ("taskTemplate", "parallelism", "hooks", "finalizer", "timeouts"):
-        assert f"{field}\t<" in told
+        assert f"{field}\t<" in shown
     assert "JSONPath (RFC 9535)" in kubectl(
         "explain", "jobs.spec.template.parallelism.withResultOf.path", "--api-version", VERSION
     )

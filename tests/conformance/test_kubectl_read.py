@@ -1,4 +1,4 @@
-"""kubectl, reading: what it prints, which is what it was answered."""
+"""kubectl, reading: what it prints, which is what the server sent."""
 
 import json
 import re
@@ -32,14 +32,14 @@ apiVersion: v1
 kind: Pod
 metadata: {name: p}
 spec:
-  schedulerName: nobody
+  schedulerName: unknown
   containers: [{name: main, image: "localhost/none:1"}]
 """
 
 
 @pytest.fixture
 def filled(kubectl: kube_servers.Kubectl) -> kube_servers.Kubectl:
-    """kubectl in a namespace with two ConfigMaps, a Task and a Pod that nobody binds."""
+    """kubectl in a namespace with two ConfigMaps, a Task and a Pod that is never bound."""
     kubectl("create", "-f", "-", stdin=THINGS)
     return kubectl
 

@@ -54,7 +54,7 @@ def test_apply_keeps_what_others_have_set(kubectl: Kubectl, admin: Http, namespa
     """A three-way merge against the last applied."""
     manifest = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: '1'}}\nspec:\n"
-        "  schedulerName: nobody\n  containers:\n  - {name: c, image: 'x:1'}\n"
+        "  schedulerName: unknown\n  containers:\n  - {name: c, image: 'x:1'}\n"
     )
     assert kubectl("apply", "-f", "-", stdin=manifest) == "pod/p created\n"
     path = f"/api/v1/namespaces/{namespace}/pods/p"
@@ -80,7 +80,7 @@ def test_apply_of_several_objects(kubectl: Kubectl) -> None:
     assert gone.count("deleted") == 2
 
 
-def test_fields_that_nobody_knows(kubectl: Kubectl) -> None:
+def test_unknown_fields(kubectl: Kubectl) -> None:
     """kubectl asks the server for strict reading."""
     manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndat: {a: b}\n"
     refused = kubectl.refused("apply", "-f", "-", stdin=manifest)
@@ -196,14 +196,14 @@ NO_MATCHES = 'no matches for kind "Nope" in version "example.com/v1"'
         ("delete", "-f", "-"),
     ],
 )
-def test_a_kind_that_nobody_serves(kubectl: kube_servers.Kubectl, command: tuple[str, ...]) -> None:
+def test_a_kind_that_is_not_served(kubectl: kube_servers.Kubectl, command: tuple[str, ...]) -> None:
     """kubectl says so, and not that the server's documents cannot be read."""
     said = kubectl.refused(*command, stdin=UNKNOWN)
     assert NO_MATCHES in said
     assert "openapi" not in said
 
 
-def test_kinds_that_nobody_serves_beside_others(kubectl: kube_servers.Kubectl) -> None:
+def test_kinds_that_are_not_served_beside_others(kubectl: kube_servers.Kubectl) -> None:
     known = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: known}\ndata: {a: '1'}\n"
     done = kubectl.run("apply", "-f", "-", stdin=UNKNOWN + known)
     assert done.returncode == 1

@@ -38,15 +38,15 @@ def names(listed: Any) -> list[str]:
     return [i["metadata"]["name"] for i in listed["items"] if i["metadata"]["name"][0] == "c"]
 
 
-def refused(answer: kube_servers.Answer) -> list[str]:
-    found = answer.json
-    assert (answer.status, found["reason"]) == (422, "Invalid")
+def refused(response: kube_servers.Response) -> list[str]:
+    found = response.json
+    assert (response.status, found["reason"]) == (422, "Invalid")
     assert {k: found["details"].get(k) for k in ("name", "group", "kind")} == {
         "name": None,
         "group": "meta.k8s.io",
         "kind": "ListOptions",
     }
-    assert answer.message.startswith('ListOptions.meta.k8s.io "" is invalid: ')
+    assert response.message.startswith('ListOptions.meta.k8s.io "" is invalid: ')
     return [f"{cause['field']}: {cause['message']}" for cause in found["details"]["causes"]]
 
 
@@ -88,7 +88,7 @@ def test_pages_of_a_selector_hold_what_matches(admin: kube_servers.Http, path: s
     assert names(rest) == ["c4"]
 
 
-def test_version_0_is_answered_from_memory(admin: kube_servers.Http, path: str) -> None:
+def test_version_0_is_listed_from_memory(admin: kube_servers.Http, path: str) -> None:
     """With all there is, whatever the limit: what client-go lists first."""
     for match in ({}, {"resourceVersionMatch": "NotOlderThan"}):
         listed = admin.get(path, limit=1, resourceVersion="0", **match).ok()
@@ -100,8 +100,8 @@ def test_version_0_is_answered_from_memory(admin: kube_servers.Http, path: str) 
 def test_one_object_of_the_future(admin: kube_servers.Http, path: str) -> None:
     """A GET may name a version too, and is 504 until that is reached."""
     assert admin.get(f"{path}/c0", resourceVersion="0").ok()["metadata"]["name"] == "c0"
-    answer = admin.get(f"{path}/c0", resourceVersion=TOO_NEW)
-    assert (answer.status, answer.reason) == (504, "Timeout")
+    response = admin.get(f"{path}/c0", resourceVersion=TOO_NEW)
+    assert (response.status, response.reason) == (504, "Timeout")
 
 
 def test_a_negative_limit_is_none(admin: kube_servers.Http, path: str) -> None:
@@ -123,21 +123,21 @@ def test_a_negative_limit_is_none(admin: kube_servers.Http, path: str) -> None:
 def test_a_corrupt_token_is_a_bad_request(
     admin: kube_servers.Http, namespace: str, token: str, why: str
 ) -> None:
-    answer = admin.get(CONFIG_MAPS.format(namespace), **{"continue": token})
-    assert (answer.status, answer.reason) == (400, "BadRequest")
-    assert answer.message == f"invalid continue token: continue key is not valid: {why}"
+    response = admin.get(CONFIG_MAPS.format(namespace), **{"continue": token})
+    assert (response.status, response.reason) == (400, "BadRequest")
+    assert response.message == f"invalid continue token: continue key is not valid: {why}"
 
 
 def test_continue_brings_its_own_version(admin: kube_servers.Http, path: str) -> None:
     first = admin.get(path, limit=1).ok()["metadata"]
     both = {"continue": first["continue"], "resourceVersion": first["resourceVersion"]}
-    answer = admin.get(path, **both)
-    assert answer.status == 400
-    assert answer.message == "specifying resource version is not allowed when using continue"
+    response = admin.get(path, **both)
+    assert response.status == 400
+    assert response.message == "specifying resource version is not allowed when using continue"
 
 
 def test_an_exact_version_shows_the_past(admin: kube_servers.Http, path: str) -> None:
-    """So does any version with a limit; without both the answer is at least that new."""
+    """So does any version with a limit; without both the response is at least that new."""
     then = admin.get(path).ok()["metadata"]["resourceVersion"]
     admin.delete(f"{path}/c0").ok()
     exact = admin.get(path, resourceVersion=then, resourceVersionMatch="Exact").ok()
@@ -156,10 +156,10 @@ def test_a_version_of_the_future_times_out(
     admin: kube_servers.Http, namespace: str, match: dict[str, str]
 ) -> None:
     """504 with a cause that clients look for; they ask again."""
-    answer = admin.get(CONFIG_MAPS.format(namespace), resourceVersion=TOO_NEW, **match)
-    assert (answer.status, answer.reason) == (504, "Timeout")
-    assert answer.message.startswith(f"Timeout: Too large resource version: {TOO_NEW}, current: ")
-    assert answer.json["details"] == {
+    response = admin.get(CONFIG_MAPS.format(namespace), resourceVersion=TOO_NEW, **match)
+    assert (response.status, response.reason) == (504, "Timeout")
+    assert response.message.startswith(f"Timeout: Too large resource version: {TOO_NEW}, current: ")
+    assert response.json["details"] == {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
@@ -170,9 +170,9 @@ def test_a_version_that_is_no_number_is_a_bad_request(
     admin: kube_servers.Http, path: str, version: str
 ) -> None:
     """In the words of Go's parser."""
-    answer = admin.get(path, resourceVersion=version)
-    assert (answer.status, answer.reason) == (400, "BadRequest")
-    assert answer.message == (
+    response = admin.get(path, resourceVersion=version)
+    assert (response.status, response.reason) == (400, "BadRequest")
+    assert response.message == (
         f'invalid resource version: resourceVersion: Invalid value: "{version}": '
         f'strconv.ParseUint: parsing "{version}": invalid syntax'
     )
@@ -206,8 +206,8 @@ def test_a_version_that_is_no_number_is_a_bad_request(
 def test_options_that_exclude_each_other(
     admin: kube_servers.Http, path: str, query: dict[str, str], causes: list[str]
 ) -> None:
-    told = refused(admin.get(path, **query))
-    assert told == [f"resourceVersionMatch: {cause}" for cause in causes]
+    shown = refused(admin.get(path, **query))
+    assert shown == [f"resourceVersionMatch: {cause}" for cause in causes]
 
 
 def test_initial_events_are_for_watches(admin: kube_servers.Http, path: str) -> None:
@@ -222,9 +222,9 @@ def test_options_that_are_no_number(
     admin: kube_servers.Http, namespace: str, name: str, value: str
 ) -> None:
     """400 in the words of Go's parser."""
-    answer = admin.get(CONFIG_MAPS.format(namespace), **{name: value})
-    assert answer.status == 400
-    assert answer.message == f'strconv.ParseInt: parsing "{value}": invalid syntax'
+    response = admin.get(CONFIG_MAPS.format(namespace), **{name: value})
+    assert response.status == 400
+    assert response.message == f'strconv.ParseInt: parsing "{value}": invalid syntax'
 
 
 def test_items_of_built_in_kinds_come_without_their_type(
@@ -277,18 +277,16 @@ def test_metadata_of_one_is_no_list_of_metadata(admin: kube_servers.Http, namesp
         (f"{path}/kube-root-ca.crt", kube_servers.PARTIAL_LIST, "List", "not a list"),
         (path, kube_servers.PARTIAL, "", "a list"),
     ):
-        answer = admin.get(target, headers={"Accept": form})
-        assert (answer.status, answer.reason) == (406, "NotAcceptable")
+        response = admin.get(target, headers={"Accept": form})
+        assert (response.status, response.reason) == (406, "NotAcceptable")
         type_ = "*core.ConfigMap" if name else "*core.ConfigMapList"
-        assert answer.message == (
+        assert response.message == (
             f"you requested PartialObjectMetadata{name}, but the requested object is {why} "
             f"({type_})"
         )
 
 
-def test_deleting_a_collection_answers_with_what_it_deleted(
-    admin: kube_servers.Http, path: str
-) -> None:
+def test_deleting_a_collection_returns_what_it_deleted(admin: kube_servers.Http, path: str) -> None:
     """Selectors hold; the others stay."""
     gone = admin.delete(path, labelSelector="n in (1,2)").ok()
     assert names(gone) == ["c1", "c2"]

@@ -242,9 +242,9 @@ def test_finalize_does_not_wait_for_content(
     """The namespace goes at once; what is left in it is found again in the next of its name."""
     root = f"{NAMESPACES}/{ending}"
     body = {"metadata": {"name": ending}, **({} if spec is None else {"spec": spec})}
-    answer = admin.put(f"{root}/finalize", body).ok()
-    assert answer["metadata"]["name"] == ending
-    assert not answer["spec"].get("finalizers")
+    response = admin.put(f"{root}/finalize", body).ok()
+    assert response["metadata"]["name"] == ending
+    assert not response["spec"].get("finalizers")
     assert admin.get(root).status == 404
     assert admin.get(f"{root}/configmaps/held").status == 200
 

@@ -30,23 +30,23 @@ def test_every_group_has_a_document(admin: kube_servers.Http, name: str) -> None
     """Named in the index with a hash; each reference in it leads somewhere."""
     url = admin.get("/openapi/v3").json["paths"][name]["serverRelativeURL"]
     assert re.fullmatch(rf"/openapi/v3/{re.escape(name)}\?hash=[0-9A-F]+", url)
-    answer = admin.get(url)
-    found = answer.ok()
+    response = admin.get(url)
+    found = response.ok()
     assert found["openapi"].startswith("3.0")
     known = found["components"]["schemas"]
-    for target in re.findall(r'"#/components/schemas/([^"]+)"', answer.body.decode()):
+    for target in re.findall(r'"#/components/schemas/([^"]+)"', response.body.decode()):
         assert target in known
 
 
 def test_documents_are_kept_by_their_hash(admin: kube_servers.Http) -> None:
     """For ever; another hash leads to the right one; without one there is an ETag."""
     url = admin.get("/openapi/v3").json["paths"][KILN]["serverRelativeURL"]
-    answer = admin.get(url)
-    assert answer.headers["Cache-Control"] == "public, immutable"
-    assert answer.headers["Vary"] == "Accept"
+    response = admin.get(url)
+    assert response.headers["Cache-Control"] == "public, immutable"
+    assert response.headers["Vary"] == "Accept"
     wrong = admin.get(f"/openapi/v3/{KILN}", hash="ABC")
     assert (wrong.status, wrong.headers["Location"]) == (301, url)
-    tag = answer.headers["ETag"]
+    tag = response.headers["ETag"]
     assert tag == f'"{url.partition("=")[2]}"'
     again = admin.get(f"/openapi/v3/{KILN}", headers={"If-None-Match": tag})
     assert (again.status, again.body) == (304, b"")
@@ -124,10 +124,10 @@ def test_what_a_patch_takes(admin: kube_servers.Http, name: str, path: str) -> N
 
 def test_v2(admin: kube_servers.Http) -> None:
     """Still there, for old clients, with the same types in its own words."""
-    answer = admin.get("/openapi/v2")
-    found = answer.ok()
+    response = admin.get("/openapi/v2")
+    found = response.ok()
     assert found["swagger"] == "2.0"
-    for target in re.findall(r'"#/definitions/([^"]+)"', answer.body.decode()):
+    for target in re.findall(r'"#/definitions/([^"]+)"', response.body.decode()):
         assert target in found["definitions"]
     config_map = found["definitions"]["io.k8s.api.core.v1.ConfigMap"]
     assert config_map["properties"]["metadata"]["$ref"] == f"#/definitions/{META}.ObjectMeta"
@@ -165,12 +165,12 @@ def test_v2_in_the_form_that_is_asked_for(
     """kubectl takes protobuf only. The ETag is the same in all forms."""
 
     def same() -> bool:
-        answer = admin.get("/openapi/v2", headers={"Accept": accept})
-        assert (answer.status, answer.headers["Content-Type"]) == (200, media_type)
-        assert answer.headers["Vary"].startswith("Accept")
+        response = admin.get("/openapi/v2", headers={"Accept": accept})
+        assert (response.status, response.headers["Content-Type"]) == (200, media_type)
+        assert response.headers["Vary"].startswith("Accept")
         tag = admin.get("/openapi/v2").headers["ETag"]
         again = admin.get("/openapi/v2", headers={"Accept": accept, "If-None-Match": tag})
-        return answer.headers["ETag"] == tag and (again.status, again.body) == (304, b"")
+        return response.headers["ETag"] == tag and (again.status, again.body) == (304, b"")
 
     waiting.wait_until(same, what="no other test defines a kind meanwhile")
 

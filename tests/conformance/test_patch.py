@@ -13,7 +13,7 @@ REJECTED = "the server rejected our request due to an error in our request"
 
 @pytest.fixture
 def path(admin: kube_servers.Http, namespace: str) -> str:
-    """Of a ConfigMap with `data: {n: "2"}`, a label and two finalizers nobody removes."""
+    """Of a ConfigMap with `data: {n: "2"}`, a label and two finalizers that are never removed."""
     collection = f"/api/v1/namespaces/{namespace}/configmaps"
     metadata = {"name": "a", "labels": {"x": "y"}}
     admin.post(collection, {"metadata": metadata, "data": {"n": "2"}}).ok()
@@ -301,7 +301,7 @@ def test_json_patch_has_10000_operations_at_most(admin: kube_servers.Http, path:
 
 @pytest.fixture
 def pod(admin: kube_servers.Http, namespace: str) -> str:
-    """Path of a Pod with two containers that nobody runs."""
+    """Path of a Pod with two containers that no node runs."""
     collection = f"/api/v1/namespaces/{namespace}/pods"
     containers = [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]
     body = {

@@ -1,4 +1,4 @@
-"""Rights: refusals to the letter, Roles and ClusterRoles, nobody gives away what they lack."""
+"""Rights: refusals to the letter, Roles and ClusterRoles, no user gives away what they lack."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ def roles(namespace: str) -> str:
 
 @pytest.fixture
 def joe(admin: kube_servers.Http) -> kube_servers.Http:
-    """Somebody with no rights of his own."""
+    """A user with no rights of their own."""
     return admin.impersonating("joe", EVERYBODY)
 
 
@@ -154,7 +154,7 @@ def test_a_role_gives_what_it_says(
 def test_a_name_in_a_selector_counts(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
-    """So that one object may be watched by whoever may see only that."""
+    """So that one object may be watched by a user who may see only that."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     admin.post(path, {"metadata": {"name": "a"}}).ok()
     grant(admin, roles, rule("configmaps", "list", "watch", resourceNames=["a"]))
@@ -251,7 +251,7 @@ def test_a_cluster_role_bound_in_a_namespace_holds_there(
 def test_roles_are_put_together_by_labels(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
-    """An aggregationRule: the parts hold for whoever is bound to the whole."""
+    """An aggregationRule: the parts hold for every user who is bound to the whole."""
     name = kube_servers.fresh_name("c")
     selectors = [{"matchLabels": {name: "x"}}]
     whole = {**role(name), "aggregationRule": {"clusterRoleSelectors": selectors}}
@@ -282,7 +282,7 @@ def test_the_rules_of_an_aggregated_role_are_written_into_it(admin: kube_servers
 # --- giving rights ------------------------------------------------------------------------------
 
 
-def test_nobody_makes_roles_beyond_their_own(
+def test_no_user_makes_roles_beyond_their_own(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str
 ) -> None:
     """403 lists what is missing, a line for each resource."""
@@ -304,7 +304,7 @@ def test_nobody_makes_roles_beyond_their_own(
     assert changed.message.endswith('\n{APIGroups:["*"], Resources:["*"], Verbs:["*"]}')
 
 
-def test_nobody_binds_roles_beyond_their_own(
+def test_no_user_binds_roles_beyond_their_own(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str
 ) -> None:
     """Unless they may `bind`; 404 for a role that is not there, with the wrong resource."""
@@ -464,7 +464,7 @@ def test_who_acts_as_another_has_the_rights_of_the_other(
 
 
 def test_groups_need_a_user(admin: kube_servers.Http, namespace: str) -> None:
-    """500: nobody to put into the group."""
+    """500: no user to put into the group."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert admin.acting(Impersonate_Group="g").get(path).status == 500
     assert admin.acting(Impersonate_Uid="x").get(path).status == 500

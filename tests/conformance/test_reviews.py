@@ -1,4 +1,4 @@
-"""Reviews: questions about rights and identities, posted and answered, never kept."""
+"""Reviews: questions about rights and identities, posted and evaluated, never kept."""
 
 from typing import Any
 
@@ -15,17 +15,17 @@ SHOWN = 'authorization.NonResourceAttributes{Path:"/api", Verb:"get"}'
 
 
 def review(http: kube_servers.Http, path: str, spec: Any) -> Any:
-    """The answered review; without what servers say about its fields."""
-    answer = http.post(path, {"spec": spec})
-    assert answer.status == 201, answer.body
-    return answer.json
+    """The evaluated review; without what servers say about its fields."""
+    response = http.post(path, {"spec": spec})
+    assert response.status == 201, response.body
+    return response.json
 
 
-def wrong(answer: kube_servers.Answer) -> str:
-    assert (answer.status, answer.reason) == (422, "Invalid")
-    assert answer.json["details"]["group"] == "authorization.k8s.io"
-    [cause] = answer.json["details"]["causes"]
-    assert answer.message == (
+def wrong(response: kube_servers.Response) -> str:
+    assert (response.status, response.reason) == (422, "Invalid")
+    assert response.json["details"]["group"] == "authorization.k8s.io"
+    [cause] = response.json["details"]["causes"]
+    assert response.message == (
         f'.authorization.k8s.io "" is invalid: {cause["field"]}: {cause["message"]}'
     )
     return f"{cause['field']}: {cause['message']}"
@@ -80,7 +80,7 @@ def test_why_i_may(admin: kube_servers.Http, namespace: str) -> None:
 
 
 def test_what_others_may_do(admin: kube_servers.Http, namespace: str) -> None:
-    """By name and groups; only who may ask gets an answer."""
+    """By name and groups; only who may ask gets an response."""
     path = f"{AUTHORIZATION}/subjectaccessreviews"
     asked = {"user": "joe", "groups": ["system:masters"], **pods(namespace)}
     assert review(admin, path, asked)["status"] == {"allowed": True}
@@ -190,15 +190,15 @@ def test_whose_a_token_is(admin: kube_servers.Http, namespace: str) -> None:
     assert "invalid bearer token" in other["error"]
 
 
-def test_tokens_of_nobody(admin: kube_servers.Http) -> None:
+def test_tokens_of_no_account(admin: kube_servers.Http) -> None:
     """An error in the status; no token is a bad request."""
     path = f"{AUTHENTICATION}/tokenreviews"
     assert review(admin, path, {"token": "garbage"})["status"] == {
         "user": {},
         "error": "invalid bearer token",
     }
-    answer = admin.post(path, {"spec": {}})
-    assert (answer.status, answer.message) == (
+    response = admin.post(path, {"spec": {}})
+    assert (response.status, response.message) == (
         400,
         "token is required for TokenReview in authentication",
     )

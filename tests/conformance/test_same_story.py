@@ -1,6 +1,6 @@
-"""Random stories of requests: both servers answer them alike.
+"""Random stories of requests: both servers response them alike.
 
-With `--server real` ours runs beside it, and each answer is compared: status, reason, message,
+With `--server real` ours runs beside it, and each response is compared: status, reason, message,
 causes, warnings, the object with its managedFields. On ours alone nothing may end as an internal
 error. What a story is: `support/stories`; the seed of a failure is in the name of the case, and
 KILN_STORIES=FIRST:LAST plays others.
@@ -58,17 +58,17 @@ def test_a_story(both: list[kube_servers.Http], namespace: str, seed: int) -> No
     players = [story_players.Player(admin, namespace) for admin in both]
     kind = KINDS[seed % len(KINDS)]
     for step in stories.Writer(seed, kind).story(STEPS):
-        answers = [player.play(step) for player in players]
-        assert all(_is_no_fault(answer) for answer in answers), stories.shown(step)
-        if len({answer["status"] < 300 for answer in answers}) > 1 and kind.ours:
+        responses = [player.play(step) for player in players]
+        assert all(_is_no_fault(response) for response in responses), stories.shown(step)
+        if len({response["status"] < 300 for response in responses}) > 1 and kind.ours:
             return  # rules that ours checks by itself, and a cluster by an admission policy
-        told = story_players.compared(answers, kind)
-        assert told[0] == told[-1], stories.shown(step)
+        shown = story_players.compared(responses, kind)
+        assert shown[0] == shown[-1], stories.shown(step)
 
 
 def _is_there(admin: kube_servers.Http, path: str) -> Any:
     return lambda: admin.get(path).status == 200
 
 
-def _is_no_fault(answer: dict[str, Any]) -> bool:
-    return "see the server's log" not in json.dumps(answer["body"])
+def _is_no_fault(response: dict[str, Any]) -> bool:
+    return "see the server's log" not in json.dumps(response["body"])

@@ -95,8 +95,8 @@ def test_label_selectors_that_cannot_be_read(
 ) -> None:
     """400 in the words of the parser, for lists and for watches."""
     for more in ({}, {"watch": "1"}):
-        answer = admin.get(path.format("default"), labelSelector=selector, **more)
-        assert (answer.status, answer.reason, answer.message) == (400, "BadRequest", message)
+        response = admin.get(path.format("default"), labelSelector=selector, **more)
+        assert (response.status, response.reason, response.message) == (400, "BadRequest", message)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_label_selectors_that_cannot_be_read(
 def test_field_selectors_that_cannot_be_read(
     admin: kube_servers.Http, selector: str, message: str
 ) -> None:
-    answer = admin.get(CONFIG_MAPS.format("default"), fieldSelector=selector)
-    assert (answer.status, answer.reason, answer.message) == (400, "BadRequest", message)
+    response = admin.get(CONFIG_MAPS.format("default"), fieldSelector=selector)
+    assert (response.status, response.reason, response.message) == (400, "BadRequest", message)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_fields_that_cannot_be_selected(
     if message is None:
         known = '"metadata.name", "metadata.namespace"'
         message = f'"data.a" is not a known field selector: only {known}'
-    answer = admin.get(path.format("default"), fieldSelector="data.a=b")
-    assert (answer.status, answer.reason, answer.message) == (400, "BadRequest", message)
+    response = admin.get(path.format("default"), fieldSelector="data.a=b")
+    assert (response.status, response.reason, response.message) == (400, "BadRequest", message)
 
 
 def test_fields_of_pods(admin: kube_servers.Http, namespace: str) -> None:
@@ -149,7 +149,7 @@ def test_fields_of_pods(admin: kube_servers.Http, namespace: str) -> None:
     path = PODS.format(namespace)
     for name, policy in (("a", "Never"), ("b", "Always")):
         container = {"name": "main", "image": "localhost/none:1"}
-        spec = {"containers": [container], "restartPolicy": policy, "schedulerName": "nobody"}
+        spec = {"containers": [container], "restartPolicy": policy, "schedulerName": "unknown"}
         admin.post(path, {"metadata": {"name": name}, "spec": spec}).ok()
     for selector, expected in (
         ("spec.restartPolicy=Never", ["a"]),
@@ -158,7 +158,7 @@ def test_fields_of_pods(admin: kube_servers.Http, namespace: str) -> None:
         ("status.phase!=Pending", []),
         ("spec.nodeName=", ["a", "b"]),
         ("spec.nodeName=,metadata.name=b", ["b"]),
-        ("spec.schedulerName==nobody", ["a", "b"]),
+        ("spec.schedulerName==unknown", ["a", "b"]),
         ("spec.serviceAccountName=default", ["a", "b"]),
         ("spec.hostNetwork=false", ["a", "b"]),
         ("spec.hostNetwork=true", []),

@@ -179,7 +179,7 @@ def test_priority_is_frozen_when_the_flow_has_begun(admin: kube_servers.Http, pa
 def test_ponds(admin: kube_servers.Http, namespace: str) -> None:
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{namespace}/dataponds"
 
-    def made(**spec: Any) -> kube_servers.Answer:
+    def made(**spec: Any) -> kube_servers.Response:
         body = {
             "apiVersion": "kilnwork.dev/v1alpha1",
             "kind": "DataPond",

@@ -13,7 +13,7 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
     containers = [{"name": name_, "image": "localhost/none:1"} for name_ in ("main", "side")]
-    kept = {"containers": containers, "schedulerName": "nobody"}
+    kept = {"containers": containers, "schedulerName": "unknown"}
     return {"metadata": {"name": name}, "spec": {**kept, **spec}}
 
 

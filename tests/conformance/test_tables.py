@@ -272,10 +272,8 @@ def test_cells_of_a_custom_kind(admin: kube_servers.Http, namespace: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH"])
-def test_writes_are_answered_with_a_table_too(
-    admin: kube_servers.Http, namespace: str, verb: str
-) -> None:
-    """Whoever accepts one gets one, but not after a DELETE."""
+def test_writes_return_a_table_too(admin: kube_servers.Http, namespace: str, verb: str) -> None:
+    """A client that accepts one gets one, but not after a DELETE."""
     path = CORE.format(namespace) + "configmaps"
     headers = {"Accept": kube_servers.TABLE, "Content-Type": "application/json"}
     body = {"metadata": {"name": "x"}}

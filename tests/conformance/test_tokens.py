@@ -28,7 +28,7 @@ def maps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
-def ask(admin: Http, account: str, **spec: Any) -> kube_servers.Answer:
+def ask(admin: Http, account: str, **spec: Any) -> kube_servers.Response:
     return admin.post(f"{account}/token", {"spec": spec})
 
 
@@ -48,9 +48,9 @@ def test_a_token_says_whose_it_is(
     admin: Http, server: kube_servers.Server, account: str, maps: str, namespace: str
 ) -> None:
     """201 with the token, its end, and the audience that was chosen; its claims are readable."""
-    answer = ask(admin, account, expirationSeconds=600)
-    assert answer.status == 201
-    found = answer.json
+    response = ask(admin, account, expirationSeconds=600)
+    assert response.status == 201
+    found = response.json
     assert found["kind"] == "TokenRequest"
     assert found["spec"]["audiences"] == ["https://kubernetes.default.svc"]
     assert found["spec"]["expirationSeconds"] == 600
@@ -104,7 +104,7 @@ def test_requests_are_judged(admin: Http, account: str, spec: Any, status: int, 
     assert (done.status, done.message) == (status, text)
 
 
-def test_a_token_of_nobody(admin: Http, account: str) -> None:
+def test_a_token_of_no_account(admin: Http, account: str) -> None:
     """404; another name in the body is 422."""
     missing = ask(admin, account.replace("/u", "/none"))
     assert missing.message == 'serviceaccounts "none" not found'

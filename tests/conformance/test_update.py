@@ -62,8 +62,8 @@ def test_of_many_at_once_one_wins(admin: kube_servers.Http, path: str, server: A
 
     def put(number: int) -> int:
         with server.admin() as http:
-            answer: kube_servers.Answer = http.put(path, before | {"data": {"n": str(number)}})
-            return answer.status
+            response: kube_servers.Response = http.put(path, before | {"data": {"n": str(number)}})
+            return response.status
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         found = sorted(pool.map(put, range(8)))
@@ -133,7 +133,7 @@ def test_some_kinds_are_made_by_an_update(admin: kube_servers.Http, namespace: s
     assert admin.put(path, made.json).status == 200
 
 
-def test_an_update_makes_anew_what_was_deleted(admin: kube_servers.Http, namespace: str) -> None:
+def test_an_update_creates_again_what_was_deleted(admin: kube_servers.Http, namespace: str) -> None:
     """The version that the sender knew is no matter then."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
     known = admin.put(path, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}).json
@@ -152,7 +152,7 @@ def test_what_the_server_owns_stays(admin: kube_servers.Http, path: str) -> None
     assert done["creationTimestamp"] == before["creationTimestamp"]
 
 
-def test_nobody_deletes_by_an_update(admin: kube_servers.Http, path: str) -> None:
+def test_an_update_deletes_nothing(admin: kube_servers.Http, path: str) -> None:
     """A deletionTimestamp is refused, by two rules with the same text."""
     given = {"name": "a", "deletionTimestamp": "2020-01-01T00:00:00Z"}
     done = admin.put(path, {"metadata": given})

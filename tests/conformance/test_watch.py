@@ -59,10 +59,10 @@ def things(request: pytest.FixtureRequest, admin: kube_servers.Http, namespace: 
     return Things(admin, path.format(namespace))
 
 
-def causes(answer: kube_servers.Answer) -> list[str]:
-    assert (answer.status, answer.reason) == (422, "Invalid")
-    assert answer.json["details"]["kind"] == "ListOptions"
-    return [f"{cause['field']}: {cause['message']}" for cause in answer.json["details"]["causes"]]
+def causes(response: kube_servers.Response) -> list[str]:
+    assert (response.status, response.reason) == (422, "Invalid")
+    assert response.json["details"]["kind"] == "ListOptions"
+    return [f"{cause['field']}: {cause['message']}" for cause in response.json["details"]["causes"]]
 
 
 def test_changes_follow_a_list(things: Things) -> None:
@@ -103,7 +103,7 @@ def test_a_watch_goes_on_where_another_ended(things: Things) -> None:
         assert watch.take(2) == [("ADDED", "b"), ("DELETED", "a")]
 
 
-def test_selected_changes_are_told_as_the_selector_sees_them(things: Things) -> None:
+def test_selected_changes_are_sent_as_the_selector_sees_them(things: Things) -> None:
     """What begins to match is ADDED, what no longer matches is DELETED, in its last state."""
     things.make("a", x="no")
     with things.watch(resourceVersion=things.version(), labelSelector="x=yes") as watch:
@@ -191,7 +191,7 @@ def test_initial_events_of_the_future(things: Things) -> None:
 
 
 def test_initial_events_without_bookmarks(things: Things) -> None:
-    """Nobody is told where they end."""
+    """No client can see where they end."""
     things.make("a")
     query = {k: v for k, v in INITIAL.items() if k != "allowWatchBookmarks"}
     with things.watch(**query, timeoutSeconds="1") as watch:
@@ -199,7 +199,7 @@ def test_initial_events_without_bookmarks(things: Things) -> None:
 
 
 def test_bookmarks_only_for_who_takes_them(things: Things) -> None:
-    """They may come at any time, or never, and say only up to where all is told."""
+    """They may come at any time, or never, and say only up to where all has been sent."""
     things.make("a")
     version = things.version()
     with things.watch(resourceVersion=version, timeoutSeconds="1") as watch:
@@ -225,24 +225,24 @@ def test_versions_that_are_forgotten(things: Things) -> None:
 
 
 def test_lists_that_are_forgotten(things: Things) -> None:
-    """A list of a moment that nobody keeps is 410; so are pages, which bring a way on."""
+    """A list of a moment that is no longer kept is 410; so are pages, which bring a way on."""
     for name in ("a", "b", "c"):
         things.make(name)
     page = things.http.get(things.path, limit=2, fieldSelector=OURS).ok()["metadata"]
     things.make("d")
     things.http.server.forget()
     exact = {"resourceVersion": page["resourceVersion"], "resourceVersionMatch": "Exact"}
-    answer = things.http.get(things.path, **exact)
-    assert (answer.status, answer.reason) == (410, "Expired")
-    assert answer.message == "The resourceVersion for the provided list is too old."
-    answer = things.http.get(things.path, limit=2, **{"continue": page["continue"]})
-    assert (answer.status, answer.reason) == (410, "Expired")
-    assert answer.message.startswith(
+    response = things.http.get(things.path, **exact)
+    assert (response.status, response.reason) == (410, "Expired")
+    assert response.message == "The resourceVersion for the provided list is too old."
+    response = things.http.get(things.path, limit=2, **{"continue": page["continue"]})
+    assert (response.status, response.reason) == (410, "Expired")
+    assert response.message.startswith(
         "The provided continue parameter is too old to display a consistent list result. You can "
         "start a new list without the continue parameter, or use the continue token in this "
         "response"
     )
-    onward = answer.json["metadata"]["continue"]
+    onward = response.json["metadata"]["continue"]
     rest = things.http.get(things.path, fieldSelector=OURS, **{"continue": onward}).ok()
     assert [item["metadata"]["name"] for item in rest["items"]] == ["c", "d"]
 
@@ -270,16 +270,16 @@ def test_a_version_of_the_future_is_waited_for(things: Things) -> None:
 def test_options_that_exclude_each_other(
     things: Things, query: dict[str, str], expected: list[str]
 ) -> None:
-    told = causes(things.http.get(things.path, watch="1", **query))
-    assert told == [f"resourceVersionMatch: {cause}" for cause in expected]
+    shown = causes(things.http.get(things.path, watch="1", **query))
+    assert shown == [f"resourceVersionMatch: {cause}" for cause in expected]
 
 
 def test_watches_are_json_only(things: Things) -> None:
     headers = {"Accept": "application/yaml"}
-    answer = things.http.get(things.path, watch="1", headers=headers)
-    assert answer.status == 406
+    response = things.http.get(things.path, watch="1", headers=headers)
+    assert response.status == 406
     assert b"only the following media types are accepted: application/json;stream=watch" in (
-        answer.body
+        response.body
     )
 
 

@@ -54,7 +54,7 @@ _CUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What came back. `headers`: names as sent, looked up in any case."""
 
     status: int
@@ -209,7 +209,7 @@ class Http:
         *,
         headers: dict[str, str] | None = None,
         **query: object,
-    ) -> Answer:
+    ) -> Response:
         """One request; a body that is neither bytes nor text is sent as JSON."""
         target, data, sent = self._prepare(path, body, headers, query)
         fresh = self._kept is None
@@ -225,21 +225,21 @@ class Http:
         self._kept = connection
         return answer
 
-    def get(self, path: str, **more: Any) -> Answer:
+    def get(self, path: str, **more: Any) -> Response:
         return self.send("GET", path, **more)
 
-    def post(self, path: str, body: Any, **more: Any) -> Answer:
+    def post(self, path: str, body: Any, **more: Any) -> Response:
         return self.send("POST", path, body, **more)
 
-    def put(self, path: str, body: Any, **more: Any) -> Answer:
+    def put(self, path: str, body: Any, **more: Any) -> Response:
         return self.send("PUT", path, body, **more)
 
-    def patch(self, path: str, body: Any, *, form: str = MERGE, **more: Any) -> Answer:
+    def patch(self, path: str, body: Any, *, form: str = MERGE, **more: Any) -> Response:
         """PATCH; `form` is the media type."""
         headers = {"Content-Type": form, **(more.pop("headers", None) or {})}
         return self.send("PATCH", path, body, headers=headers, **more)
 
-    def delete(self, path: str, body: Any = None, **more: Any) -> Answer:
+    def delete(self, path: str, body: Any = None, **more: Any) -> Response:
         return self.send("DELETE", path, body, **more)
 
     @contextlib.contextmanager
@@ -293,10 +293,10 @@ class Http:
         *,
         data: bytes | None,
         headers: dict[str, str],
-    ) -> Answer:
+    ) -> Response:
         connection.request(method, target, body=data, headers=headers)
         answer = connection.getresponse()
-        return Answer(answer.status, answer.headers, answer.read())
+        return Response(answer.status, answer.headers, answer.read())
 
 
 class Impersonator(Http):
@@ -316,7 +316,7 @@ class Impersonator(Http):
         *,
         data: bytes | None,
         headers: dict[str, str],
-    ) -> Answer:
+    ) -> Response:
         connection.putrequest(method, target)
         for name, value in headers.items():
             connection.putheader(name, value)
@@ -326,7 +326,7 @@ class Impersonator(Http):
             connection.putheader("Content-Length", str(len(data)))
         connection.endheaders(data)
         answer = connection.getresponse()
-        return Answer(answer.status, answer.headers, answer.read())
+        return Response(answer.status, answer.headers, answer.read())
 
 
 class Kubectl:

@@ -17,7 +17,7 @@ def test_a_debug_container_is_attached_and_logged(
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(b"some words\n")
-            # its input is still open: at its end containerd detaches whoever is attached
+            # its input is still open: at its end containerd detaches the clients
             printed = process.stdout.readline()
             rest, said = process.communicate(timeout=60)
         assert printed or b"Unknown stream id" in said, said  # see Kubectl.run

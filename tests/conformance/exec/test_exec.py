@@ -99,8 +99,8 @@ def test_control_c_reaches_what_runs_in_the_terminal(tool: kube_execs.Kubectl, p
 
 
 def test_what_cannot_be_found(tool: kube_execs.Kubectl, pod: str) -> None:
-    gone = tool.run("exec", "nobody", "--", "true")
-    assert gone.stderr == b'Error from server (NotFound): pods "nobody" not found\n'
+    gone = tool.run("exec", "unknown", "--", "true")
+    assert gone.stderr == b'Error from server (NotFound): pods "unknown" not found\n'
     other = tool.run("exec", pod, "-c", "other", "--", "true")
     assert b"container other is not valid for pod p" in other.stderr
 
@@ -169,7 +169,7 @@ def test_a_port_is_forwarded_for_many(tool: kube_execs.Kubectl, pods: kube_execs
             assert list(pool.map(forward.get, paths)) == [p.encode() * 100_000 for p in paths]
 
 
-def test_a_port_where_nobody_listens(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_a_port_without_a_listener(tool: kube_execs.Kubectl, pod: str) -> None:
     with tool.forward(pod, 1) as forward:
         with socket.create_connection(("127.0.0.1", forward.port), timeout=10) as connection:
             connection.settimeout(20)

@@ -78,8 +78,8 @@ def test_what_is_no_upgrade_is_a_bad_request(
 ) -> None:
     caller.allow(exec=["create"], attach=["create"], portforward=["create"])
     with caller.http() as http:
-        answer = http.post(f"{pods.path}/{pod}/{what}?stdout=true&command=true", None)
-    assert (answer.status, answer.message) == (400, "Upgrade request required")
+        response = http.post(f"{pods.path}/{pod}/{what}?stdout=true&command=true", None)
+    assert (response.status, response.message) == (400, "Upgrade request required")
 
 
 def test_rights_are_asked_by_method(
@@ -91,9 +91,9 @@ def test_rights_are_asked_by_method(
         caller.socket(pod, "exec", "stdout=true&command=true", "v5.channel.k8s.io")
     assert refused.value.response.status_code == 403
     with caller.http() as http:
-        answer = http.post(f"{pods.path}/{pod}/attach?stdout=true", None)
-    assert answer.status == 403
-    assert 'cannot create resource "pods/attach" in API group ""' in answer.message
+        response = http.post(f"{pods.path}/{pod}/attach?stdout=true", None)
+    assert response.status == 403
+    assert 'cannot create resource "pods/attach" in API group ""' in response.message
 
 
 def test_a_pod_without_a_node_is_a_bad_request(
@@ -103,8 +103,8 @@ def test_a_pod_without_a_node_is_a_bad_request(
     made["spec"].pop("nodeName")
     made["spec"]["nodeSelector"] = {"no-such": "node"}
     admin.post(pods.path, made).ok()
-    answer = admin.post(f"{pods.path}/waits/exec?stdout=true&command=true", None)
-    assert (answer.status, answer.message) == (400, "pod waits does not have a host assigned")
+    response = admin.post(f"{pods.path}/waits/exec?stdout=true&command=true", None)
+    assert (response.status, response.message) == (400, "pod waits does not have a host assigned")
 
 
 def test_ports_in_channels_of_a_websocket(pods: kube_execs.Pods, caller: kube_execs.Caller) -> None:
@@ -120,8 +120,8 @@ def test_ports_in_channels_of_a_websocket(pods: kube_execs.Pods, caller: kube_ex
         query = f"ports={port}"
         with caller.socket("echo", "portforward", query, "v4.channel.k8s.io") as connection:
             assert {connection.recv(), connection.recv()} == {b"\0" + number, b"\1" + number}
-            with contextlib.suppress(exceptions.InvalidState):  # until somebody listens
+            with contextlib.suppress(exceptions.InvalidState):  # until a program listens
                 connection.send(b"\0hello")
             return messages(connection).get(0, b"")
 
-    waiting.wait_until(lambda: talk() == b"got hello", what="it answers")
+    waiting.wait_until(lambda: talk() == b"got hello", what="it responds")

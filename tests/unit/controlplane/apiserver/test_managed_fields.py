@@ -5,48 +5,13 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import field_sets, field_types, managed_fields, typed_objects
+from kilnwork.controlplane.apiserver import field_sets, field_types, managed_fields
 from support import our_kinds
 
 CM = field_types.of(our_kinds.of(resource.CONFIG_MAPS))
 POD = field_types.of(our_kinds.of(resource.PODS))
 A: field_sets.Set = {"f:data": {"f:a": {}}}
 AB: field_sets.Set = {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
-
-
-def test_sets() -> None:
-    assert field_sets.union(A, {"f:data": {".": {}, "f:b": {}}}) == AB
-    assert field_sets.difference(AB, A) == {"f:data": {".": {}, "f:b": {}}}
-    assert field_sets.difference(A, AB) == {}
-    assert field_sets.difference(AB, {"f:data": {}}) == {"f:data": {"f:a": {}, "f:b": {}}}
-    assert field_sets.intersection(AB, A) == A
-    assert field_sets.intersection(AB, {"f:data": {}}) == {"f:data": {}}
-    assert list(field_sets.paths(AB)) == [".data", ".data.a", ".data.b"]
-
-
-def test_paths_of_items() -> None:
-    fields = {"f:ports": {'k:{"port":80,"name":"a"}': {"f:x": {}}}, "f:set": {'v:"q"': {}}}
-    assert list(field_sets.paths(fields)) == ['.ports[name="a",port=80].x', '.set[="q"]']
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        (["a", "b"], ["b"], ["a", "b"]),
-        (["a", "b"], ["b", "a"], ["b", "a"]),
-        (["a", "b", "c"], ["x", "b"], ["a", "x", "b", "c"]),
-        (["a", "b", "c"], ["c", "x", "a"], ["c", "x", "a", "b"]),
-        ([], ["a"], ["a"]),
-    ],
-)
-def test_lists_merge_in_order(old: list[str], new: list[str], expected: list[str]) -> None:
-    def pod(names: list[str]) -> dict[str, Any]:
-        return {"spec": {"containers": [{"name": name} for name in names]}}
-
-    merged = typed_objects.merge(POD, pod(old), pod(new))
-    assert sorted(c["name"] for c in merged["spec"]["containers"]) == sorted(expected)
-    found = [c["name"] for c in merged["spec"]["containers"] if c["name"] in new]
-    assert found == new
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.controlplane.apiserver import durations, tables
+from kilnwork.controlplane.apiserver import tables
 from kilnwork.kit import clock
 from support import our_kinds
 
@@ -195,35 +195,3 @@ def test_later_items_of_a_watch_have_no_columns() -> None:
     table = tables.render(our_kinds.of(resource.PODS), [], now=NOW, columns=False)
     assert table["columnDefinitions"] == []
     assert table["rows"] == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-2, "<invalid>"),
-        (-0.5, "0s"),
-        (0, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (200, "3m20s"),
-        (600, "10m"),
-        (10_799, "179m"),
-        (10_800, "3h"),
-        (12_000, "3h20m"),
-        (28_800, "8h"),
-        (172_799, "47h"),
-        (172_800, "2d"),
-        (180_000, "2d2h"),
-        (700_000, "8d"),
-        (86_400 * 730, "2y"),
-        (86_400 * 800, "2y70d"),
-        (86_400 * 365 * 9, "9y"),
-    ],
-)
-def test_spans_as_kubectl_writes_them(seconds: float, text: str) -> None:
-    assert durations.human(seconds) == text
-
-
-@pytest.mark.parametrize("value", [None, 3, "yesterday"])
-def test_unreadable_time_is_unknown(value: Any) -> None:
-    assert durations.since(value, NOW) == "<unknown>"

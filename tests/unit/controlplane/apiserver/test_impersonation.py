@@ -1,0 +1,89 @@
+"""Acting as another user: which rights it needs, and whose rights the request has."""
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import authn, authz, impersonation, statuses
+from support import lookups
+
+ADMIN = authn.User("root", groups=("system:masters",))
+USER = authn.User("eve", groups=(authn.AUTHENTICATED,))
+ALL = authn.AUTHENTICATED
+
+
+@pytest.fixture
+def authorizer() -> authz.Authorizer:
+    rules = [{"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"]}]
+    reference = {"kind": "ClusterRole", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}
+    subjects = [{"kind": "User", "name": "eve"}]
+    binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
+    return authz.Authorizer(
+        lookups.MemoryLookup(
+            (resource.CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": rules}),
+            (resource.CLUSTER_ROLE_BINDINGS, binding),
+        )
+    )
+
+
+def test_without_headers_a_user_is_themselves(authorizer: authz.Authorizer) -> None:
+    assert impersonation.acting(USER, {}, authorizer) is USER
+    assert impersonation.acting(USER, {"accept": "x"}, authorizer) is USER
+
+
+def test_the_other_user_has_its_groups_and_every_user_has_one(
+    authorizer: authz.Authorizer,
+) -> None:
+    headers = {
+        "impersonate-user": "amy",
+        "impersonate-group": "a, b,",
+        "impersonate-uid": "7",
+        "impersonate-extra-a%2fb": "x, y",
+    }
+    expected = authn.User("amy", uid="7", groups=("a", "b", ALL), extra={"a/b": ("x", "y")})
+    assert impersonation.acting(ADMIN, headers, authorizer) == expected
+
+
+def test_a_service_account_has_the_groups_of_its_namespace(authorizer: authz.Authorizer) -> None:
+    name = "system:serviceaccount:ns:sa"
+    found = impersonation.acting(ADMIN, {"impersonate-user": name}, authorizer)
+    accounts = authn.SERVICE_ACCOUNTS
+    assert found.groups == (accounts, f"{accounts}:ns", ALL)
+
+
+def test_the_anonymous_user_is_in_no_group_of_users(authorizer: authz.Authorizer) -> None:
+    headers = {"impersonate-user": authn.ANONYMOUS.name}
+    assert impersonation.acting(ADMIN, headers, authorizer) is authn.ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({"impersonate-user": "amy"}, True),
+        ({"impersonate-user": "amy", "impersonate-group": "g"}, False),
+        ({"impersonate-user": "amy", "impersonate-uid": "7"}, False),
+        ({"impersonate-user": "amy", "impersonate-extra-k": "v"}, False),
+        ({"impersonate-user": "system:serviceaccount:ns:sa"}, False),
+        ({"impersonate-user": "system:serviceaccount:NS:sa"}, True),
+    ],
+)
+def test_each_part_needs_its_own_right(
+    headers: dict[str, str], authorizer: authz.Authorizer, *, allowed: bool
+) -> None:
+    if allowed:
+        assert impersonation.acting(USER, headers, authorizer).name != USER.name
+        return
+    with pytest.raises(statuses.StatusError) as refused:
+        impersonation.acting(USER, headers, authorizer)
+    assert refused.value.code == 403
+
+
+@pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-k"])
+def test_groups_without_a_user_are_an_error(header: str, authorizer: authz.Authorizer) -> None:
+    with pytest.raises(statuses.StatusError) as refused:
+        impersonation.acting(ADMIN, {header: "x"}, authorizer)
+    assert refused.value.code == 500
+
+
+def test_requests_with_such_headers_are_recognized() -> None:
+    assert impersonation.asked([b"accept", b"impersonate-user"])
+    assert not impersonation.asked([b"accept", b"impersonate"])

@@ -1,0 +1,85 @@
+"""Rules for the metadata of every object."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import rules_meta
+
+UID = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1"}
+
+
+def fields(kind: resource.Resource, **metadata: Any) -> list[str]:
+    return [cause.field for cause in rules_meta.validate(kind, {"metadata": metadata})]
+
+
+def changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    found = rules_meta.validate_update({"metadata": old}, {"metadata": new})
+    return [cause.field for cause in found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "good"),
+    [
+        (resource.CONFIG_MAPS, "a.b", True),
+        (resource.CONFIG_MAPS, "A", False),
+        (resource.CONFIG_MAPS, "", False),
+        (resource.NAMESPACES, "a", True),
+        (resource.NAMESPACES, "a.b", False),
+        (resource.ROLES, "system:A", True),
+        (resource.ROLES, "a/b", False),
+        (resource.CLUSTER_ROLES, "system:A", True),
+    ],
+)
+def test_names_by_kind(kind: resource.Resource, name: str, *, good: bool) -> None:
+    assert fields(kind, name=name) == ([] if good else ["metadata.name"])
+
+
+def test_a_prefix_may_end_in_a_dash() -> None:
+    assert fields(resource.PODS, name="a", generateName="a-") == []
+    assert fields(resource.PODS, name="a", generateName="A-") == ["metadata.generateName"]
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ({"labels": {"a/b": "c"}}, []),
+        ({"labels": {"a b": "c"}}, ["metadata.labels"]),
+        ({"labels": {"a": "c d"}}, ["metadata.labels"]),
+        ({"annotations": {"a": "any text"}}, []),
+        ({"annotations": {"a b": ""}}, ["metadata.annotations"]),
+        ({"annotations": {"a": "x" * (rules_meta.MAX_ANNOTATION_BYTES - 1)}}, []),
+        (
+            {"annotations": {"a": "x" * rules_meta.MAX_ANNOTATION_BYTES}},
+            ["metadata.annotations"],
+        ),
+        ({"ownerReferences": [UID]}, []),
+        ({"ownerReferences": [UID | {"uid": ""}]}, ["metadata.ownerReferences.uid"]),
+        ({"ownerReferences": [UID | {"controller": True}, UID]}, []),
+        ({"ownerReferences": [UID | {"controller": True}] * 2}, ["metadata.ownerReferences"]),
+        ({"finalizers": ["orphan", "a.b/c"]}, []),
+        ({"finalizers": ["own"]}, ["metadata.finalizers[0]"]),
+    ],
+)
+def test_texts_owners_and_finalizers(more: dict[str, Any], wrong: list[str]) -> None:
+    assert fields(resource.PODS, name="p", **more) == wrong
+
+
+def test_custom_kinds_may_have_short_finalizers() -> None:
+    custom = resource.Resource(group="x.dev", version="v1", kind="X", plural="xs", singular="x")
+    assert fields(custom, name="p", finalizers=["own"]) == []
+
+
+def test_identity_never_changes() -> None:
+    old = {"name": "a", "uid": "1"}
+    assert changed(old, dict(old)) == []
+    assert changed(old, {"name": "b", "uid": "2"}) == ["metadata.name", "metadata.uid"]
+
+
+def test_finalizers_are_only_removed_while_an_object_is_deleted() -> None:
+    old = {"deletionTimestamp": "t", "finalizers": ["a/b"]}
+    assert changed(old, {"deletionTimestamp": "t"}) == []
+    more = {"deletionTimestamp": "t", "finalizers": ["a/b", "c/d"]}
+    assert changed(old, more) == ["metadata.finalizers"]
+    assert changed({}, {"finalizers": ["c/d"]}) == []

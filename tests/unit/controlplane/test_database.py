@@ -1,0 +1,116 @@
+"""The durable copy of the store: what is committed is there after a restart."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+import pytest
+
+from kilnwork.controlplane import database, errors, objects
+
+KEY = objects.Key("configmaps", "ns", "a")
+
+
+class Opened:
+    """A database with what its thread reported."""
+
+    def __init__(self, path: Path) -> None:
+        self.committed: list[int] = []
+        self.failed: list[int] = []
+        self.refused = threading.Event()
+        self.database = database.Database(path, committed=self._note, failed=self._fail)
+
+    def _note(self, rows: Sequence[database.Row]) -> None:
+        self.committed += [row.change.sequence for row in rows]
+
+    def _fail(self, epoch: int, _error: Exception) -> None:
+        self.failed.append(epoch)
+        self.refused.set()
+
+
+def body(sequence: int) -> bytes:
+    return b'{"metadata":{"name":"a","resourceVersion":"%d"}}' % sequence
+
+
+def put(sequence: int, *, previous: bytes | None = None, floor: int = 0) -> database.Row:
+    action = objects.Action.MODIFIED if previous else objects.Action.ADDED
+    change = objects.Change(sequence, action, KEY, body(sequence), previous)
+    return database.Row(change, body(sequence), floor, 0)
+
+
+def remove(sequence: int, previous: bytes) -> database.Row:
+    raw = objects.last_state(previous, sequence)
+    change = objects.Change(sequence, objects.Action.DELETED, KEY, raw, previous)
+    return database.Row(change, None, 0, 0)
+
+
+def written(path: Path, *rows: database.Row) -> Opened:
+    opened = Opened(path)
+    opened.database.start()
+    for row in rows:
+        opened.database.put(row)
+    opened.database.stop()
+    return opened
+
+
+def test_a_new_file_is_empty_and_private(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "c.db")
+    assert opened.database.start() == database.Loaded([], [])
+    opened.database.stop()
+    assert (tmp_path / "c.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_objects_and_their_changes_come_back_in_order(tmp_path: Path) -> None:
+    first, second = put(1), put(2, previous=body(1))
+    opened = written(tmp_path / "c.db", first, second)
+    assert opened.committed == [1, 2]
+    loaded = Opened(tmp_path / "c.db").database.start()
+    assert loaded.stored == [objects.Stored(KEY, 2, body(2))]
+    assert loaded.changes == [first.change, second.change]
+
+
+def test_a_deleted_object_is_in_the_log_only(tmp_path: Path) -> None:
+    gone = remove(2, body(1))
+    written(tmp_path / "c.db", put(1), gone)
+    loaded = Opened(tmp_path / "c.db").database.start()
+    assert loaded.stored == []
+    assert loaded.changes[-1] == gone.change
+
+
+def test_changes_below_the_floor_are_dropped_in_steps(tmp_path: Path) -> None:
+    path, rows = tmp_path / "c.db", [put(1)]
+    rows += [put(n, previous=body(n - 1)) for n in range(2, 1001)]
+    rows.append(put(1001, previous=body(1000), floor=499))
+    written(path, *rows)
+    assert len(Opened(path).database.start().changes) == 1001
+    written(path, put(1002, previous=body(1001), floor=500))
+    assert Opened(path).database.start().changes[0].sequence == 500
+
+
+def test_a_failed_write_refuses_the_rest_of_its_epoch(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "c.db")
+    opened.database.start()
+    opened.database.put(put(1))
+    opened.database.put(put(1))  # the number is taken
+    assert opened.refused.wait(10)
+    opened.database.put(put(2, previous=body(1)))
+    opened.database.put(put(3, previous=body(1))._replace(epoch=1))
+    opened.database.stop()
+    assert opened.failed == [0]
+    assert opened.committed[-1:] == [3]
+    assert 2 not in opened.committed
+
+
+def test_a_newer_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
+    written(tmp_path / "c.db")
+    apsw.Connection(str(tmp_path / "c.db")).execute("PRAGMA user_version=2")
+    with pytest.raises(errors.StoreBroken, match=r"newer kilnwork \(schema 2, this one knows 1\)"):
+        Opened(tmp_path / "c.db").database.start()
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "c.db").write_bytes(b"x" * 8192)
+    with pytest.raises(errors.StoreBroken, match="nothing was deleted"):
+        Opened(tmp_path / "c.db").database.start()
+    assert (tmp_path / "c.db").read_bytes() == b"x" * 8192
