@@ -343,6 +343,14 @@ def test_an_unknown_kind_is_named(kiln: Kiln) -> None:
     assert (done.code, "knows no kind 'tusks'" in done.err) == (exits.Exit.USAGE, True)
 
 
+@pytest.mark.parametrize("verb", ["cancel", "retry", "suspend", "logs"])
+def test_an_unknown_kind_before_the_name_of_a_task_is_named(kiln: Kiln, verb: str) -> None:
+    done = kiln(verb, "foo/x")
+    assert done.code == exits.Exit.NOT_FOUND
+    assert "'foo' is no kind" in done.err
+    assert "task/x, job/x, syncset/x, file/x" in done.err
+
+
 def test_watching_shows_what_comes(kiln: Kiln, data: Path) -> None:
     command = [sys.executable, "-m", "kilnwork", "get", "tasks", "--watch", "-o", "name"]
     environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}

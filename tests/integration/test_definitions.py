@@ -184,8 +184,10 @@ async def test_a_server_without_its_kinds_is_up_and_not_ready(
 ) -> None:
     """So that the definitions can be mended; commands say that a restart does it."""
     await replace_ours(tmp_path / "data", named_as_ours())
-    settings = embedded.Settings(data_dir=tmp_path / "data", port=0, workdir=tmp_path, slots=1)
-    server = embedded.Server(settings, on_failure=print)
+    settings = embedded.EmbeddedSettings(
+        data_dir=tmp_path / "data", port=0, workdir=tmp_path, slots=1
+    )
+    server = embedded.EmbeddedServer(settings, on_failure=print)
     ca = tmp_path / "data" / "pki" / "ca.crt"
     try:
         await server.start(say=lambda _: None)

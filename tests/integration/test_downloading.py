@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from kilnwork.api import manager
-from kilnwork.cli import downloading, errors, options, progress, session, uploading
+from kilnwork.cli import downloads, errors, options, session, uploads, wait_notice
 from kilnwork.kube import config
 from kilnwork.kube import errors as kube_errors
 
@@ -102,7 +102,7 @@ async def test_a_download_goes_on_where_it_broke_off(
     served, opened = flaky
     served.cuts = [100_000, 0, 300_000]
     target = tmp_path / "out"
-    assert await downloading.fetch(opened, JOB, str(target)) == len(CONTENT)
+    assert await downloads.fetch(opened, JOB, str(target)) == len(CONTENT)
     assert target.read_bytes() == CONTENT
     assert served.ranges[0] is None
     assert [each is not None for each in served.ranges[1:]] == [True, True, True]
@@ -125,12 +125,12 @@ async def test_a_result_that_changed_meanwhile_is_not_put_together(
     async with asyncio.TaskGroup() as group:
         group.create_task(change())
         with pytest.raises(errors.CommandError, match="has changed while it was read"):
-            await downloading.fetch(opened, JOB, str(tmp_path / "out"))
+            await downloads.fetch(opened, JOB, str(tmp_path / "out"))
     assert changed.is_set()
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("cuts", [[], [0], [7], [uploading.PIECE_BYTES], [1, 2, 3]])
+@pytest.mark.parametrize("cuts", [[], [0], [7], [uploads.PIECE_BYTES], [1, 2, 3]])
 async def test_an_upload_goes_on_from_what_the_server_has(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, cuts: list[int]
 ) -> None:
@@ -139,8 +139,8 @@ async def test_an_upload_goes_on_from_what_the_server_has(
     file = tmp_path / "in"
     data = CONTENT * 20  # two pieces
     file.write_bytes(data)
-    with contextlib.closing(uploading.Source(str(file))) as source:
-        upload = uploading.Upload(opened, source)
+    with contextlib.closing(uploads.Source(str(file))) as source:
+        upload = uploads.Upload(opened, source)
         assert await upload.run() == "up-1"
     assert bytes(served.kept) == data
     assert served.complete
@@ -153,10 +153,10 @@ async def test_a_full_disk_is_told_at_once(
     served.refusals = [507]
     (tmp_path / "in").write_bytes(CONTENT)
     with (
-        contextlib.closing(uploading.Source(str(tmp_path / "in"))) as source,
+        contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source,
         pytest.raises(kube_errors.Unavailable) as caught,
     ):
-        await uploading.Upload(opened, source).run()
+        await uploads.Upload(opened, source).run()
     assert caught.value.status == 507
 
 
@@ -165,11 +165,11 @@ async def test_while_the_server_is_away_it_says_so(
 ) -> None:
     served, opened = flaky
     said: list[str] = []
-    monkeypatch.setattr(progress.Waiting, "say", lambda _, text: said.append(text))
+    monkeypatch.setattr(wait_notice.Waiting, "say", lambda _, text: said.append(text))
     served.refusals = [503]
     (tmp_path / "in").write_bytes(CONTENT)
-    with contextlib.closing(uploading.Source(str(tmp_path / "in"))) as source:
-        await uploading.Upload(opened, source).run()
+    with contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source:
+        await uploads.Upload(opened, source).run()
     assert bytes(served.kept) == CONTENT
     assert said[0] == "uploading: trying for 120 s: no room"
     assert said[-1].startswith("uploading  [##########] 100%")
@@ -179,15 +179,15 @@ async def test_a_file_that_changes_while_it_is_sent_is_told(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, monkeypatch: Any
 ) -> None:
     _, opened = flaky
-    monkeypatch.setattr(uploading, "PIECE_BYTES", 1024)
+    monkeypatch.setattr(uploads, "PIECE_BYTES", 1024)
     file = tmp_path / "in"
     file.write_bytes(b"x" * 10_000)
-    with contextlib.closing(uploading.Source(str(file))) as source:
+    with contextlib.closing(uploads.Source(str(file))) as source:
         assert source.read(10) == b"x" * 10
         with file.open("ab") as more:
             more.write(b"y")
         with pytest.raises(errors.CommandError, match="has changed while it was uploaded"):
-            await uploading.Upload(opened, source).run()
+            await uploads.Upload(opened, source).run()
 
 
 async def test_an_upload_that_is_complete_needs_nothing(
@@ -197,6 +197,6 @@ async def test_an_upload_that_is_complete_needs_nothing(
     served.kept, served.complete = bytearray(b"abc"), True
     file = tmp_path / "in"
     file.write_bytes(b"abc")
-    with contextlib.closing(uploading.Source(str(file))) as source:
-        assert await uploading.Upload(opened, source, known="up-1").run() == "up-1"
+    with contextlib.closing(uploads.Source(str(file))) as source:
+        assert await uploads.Upload(opened, source, known="up-1").run() == "up-1"
     assert bytes(served.kept) == b"abc"

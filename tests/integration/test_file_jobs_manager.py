@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.cli.installing import rights
+from kilnwork.cli.installation import rights
 from kilnwork.cli.wiring import embedded, in_cluster
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client
@@ -40,10 +40,10 @@ def quiet(_: str) -> None:
 @pytest.fixture
 async def manager(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
-) -> AsyncIterator[in_cluster.Server]:
+) -> AsyncIterator[in_cluster.InClusterServer]:
     """One whose workers come over TLS."""
     port = ports.free()
-    settings = in_cluster.Settings(
+    settings = in_cluster.InClusterSettings(
         data_dir=tmp_path / "manager",
         kube=plane.admin_config(),
         namespace=NS,
@@ -55,7 +55,7 @@ async def manager(
         worker_command=embedded.WORKER_COMMAND,
         machine="here",
     )
-    made = in_cluster.Server(settings, on_failure=print)
+    made = in_cluster.InClusterServer(settings, on_failure=print)
     try:
         await made.start(say=quiet)
         spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
@@ -68,7 +68,7 @@ async def manager(
 class Caller:
     """Somebody with a token, or without."""
 
-    def __init__(self, manager: in_cluster.Server, token: str = "") -> None:
+    def __init__(self, manager: in_cluster.InClusterServer, token: str = "") -> None:
         self._url = f"https://127.0.0.1:{manager.port}"
         self._headers = {"X-Kiln-Token": token} if token else {}
 
@@ -115,7 +115,7 @@ async def over(caller: Caller, job: str) -> Any:
 
 
 async def test_workers_elsewhere_map_a_file(
-    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.Server
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     await plane.start_node()
     caller = Caller(manager, await account(kube, "editor", *rights.EDIT, *rights.VIEW))
@@ -127,7 +127,7 @@ async def test_workers_elsewhere_map_a_file(
 
 
 async def test_only_who_may_do_so_sees_and_makes_jobs(
-    kube: client.Client, manager: in_cluster.Server
+    kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     nobody = Caller(manager)
     stranger = Caller(manager, await account(kube, "stranger"))

@@ -42,7 +42,7 @@ def server(
     *,
     on_failure: Callable[[str], None] = print,
     **more: Any,
-) -> in_cluster.Server:
+) -> in_cluster.InClusterServer:
     """A manager that has not started, for workers on this machine."""
     chosen: dict[str, Any] = {
         "data_dir": directory,
@@ -56,8 +56,8 @@ def server(
         "worker_command": embedded.WORKER_COMMAND,
         "machine": "here",
     }
-    settings = in_cluster.Settings(**(chosen | more))
-    return in_cluster.Server(settings, on_failure=on_failure)
+    settings = in_cluster.InClusterSettings(**(chosen | more))
+    return in_cluster.InClusterServer(settings, on_failure=on_failure)
 
 
 def quiet(_: str) -> None:
@@ -65,7 +65,9 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture
-async def manager(plane: cluster.ControlPlane, tmp_path: Path) -> AsyncIterator[in_cluster.Server]:
+async def manager(
+    plane: cluster.ControlPlane, tmp_path: Path
+) -> AsyncIterator[in_cluster.InClusterServer]:
     made = server(plane, tmp_path / "manager")
     try:
         await made.start(say=quiet)
@@ -75,7 +77,7 @@ async def manager(plane: cluster.ControlPlane, tmp_path: Path) -> AsyncIterator[
 
 
 async def ask(
-    made: in_cluster.Server, path: str, *, method: str = "GET", **headers: str
+    made: in_cluster.InClusterServer, path: str, *, method: str = "GET", **headers: str
 ) -> tuple[int, Any]:
     """Status and document of the manager's own port, whose certificate only workers check."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -108,7 +110,7 @@ async def account(kube: client.Client, name: str, *roles: str) -> str:
 
 
 async def test_a_task_runs_and_is_found_by_its_users(
-    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.Server
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     await plane.start_node()
     spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
@@ -165,7 +167,9 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
         ("GET", f"/objects/{NS}/x"),
     ],
 )
-async def test_a_401_says_what_to_send(manager: in_cluster.Server, method: str, path: str) -> None:
+async def test_a_401_says_what_to_send(
+    manager: in_cluster.InClusterServer, method: str, path: str
+) -> None:
     async with (
         aiohttp.ClientSession(f"https://127.0.0.1:{manager.port}") as http,
         http.request(method, path, ssl=False) as answer,
@@ -174,7 +178,7 @@ async def test_a_401_says_what_to_send(manager: in_cluster.Server, method: str, 
 
 
 async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
-    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.Server
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path))[0] == 401
@@ -204,7 +208,7 @@ async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
 
 
 async def test_one_leads_the_other_waits_and_takes_over_if_it_is_told_to(
-    plane: cluster.ControlPlane, manager: in_cluster.Server, tmp_path: Path
+    plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
 ) -> None:
     second = server(plane, tmp_path / "second", adopt=True)
     starting = asyncio.ensure_future(second.start(say=quiet))
@@ -374,7 +378,7 @@ async def test_terms_do_not_begin_anew_when_the_lease_is_deleted(
 
 
 async def test_a_directory_or_port_in_use_is_refused(
-    plane: cluster.ControlPlane, manager: in_cluster.Server, tmp_path: Path
+    plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
 ) -> None:
     again = server(plane, tmp_path / "manager")
     with pytest.raises(errors.ConfigurationError, match="is in use by"):
@@ -387,7 +391,7 @@ async def test_a_directory_or_port_in_use_is_refused(
 
 
 async def test_an_api_server_that_is_away_is_no_verdict(
-    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.Server
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     token = await account(kube, "reader", "view")
     path = f"/v1/namespaces/{NS}/tasks"

@@ -27,6 +27,7 @@ OF_SUBMITTERS: list[messages.Template | messages.Submit | messages.Watch | messa
 FROM_DRIVER: list[messages.FromDriver] = [
     messages.DriverHello(1, b"s" * 16, "secret", "ns", 0),
     *OF_SUBMITTERS,
+    messages.Prune(8, 3600.0, keep=5, free_bytes=1 << 30, keyed=True, dry_run=True),
 ]
 OF_SLOTS: list[messages.FromSlot] = [
     messages.Started(1, REF, 12.5),
@@ -43,7 +44,14 @@ FROM_SLOT: list[messages.FromSlot] = [
     *OF_SUBMITTERS,
     *OF_SLOTS,
 ]
-TO_DRIVER: list[messages.ToDriver] = [
+TO_SUBMITTERS: list[
+    messages.Attached
+    | messages.Refused
+    | messages.Accepted
+    | messages.FoundCall
+    | messages.Results
+    | messages.Streamed
+] = [
     messages.Attached(1, (), "/blobs/ns", "ns", "default"),
     messages.Refused("Credential", "no", retry=False),
     messages.Accepted(7),
@@ -51,8 +59,9 @@ TO_DRIVER: list[messages.ToDriver] = [
     messages.Results((calls.CallResult(1, task.State.FAILED, "Raised", "no", BLOB),)),
     messages.Streamed(1, 0, PAYLOAD),
 ]
+TO_DRIVER: list[messages.ToDriver] = [*TO_SUBMITTERS, messages.Pruned(8, 3, 1024)]
 TO_SLOT: list[messages.ToSlot] = [
-    *TO_DRIVER,
+    *TO_SUBMITTERS,
     messages.Template(1, SPEC),
     messages.Calls((calls.CallRun(REF, 1, PAYLOAD, "n", (VALUE,), in_place=True),)),
     messages.TakeBack(3),

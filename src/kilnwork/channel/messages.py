@@ -475,6 +475,28 @@ class Retried(_Message, frozen=True, tag="retried"):
     refusal: str = ""
 
 
+class Prune(_Message, frozen=True, tag="prune"):
+    """Forget tasks that are over, in the namespace of the driver; the response is Pruned. The
+    fields are those of `dispatch.model.Pruning`; `dry_run`: only count them."""
+
+    number: attempts.Count
+    older_s: float
+    keep: attempts.Count | None = None
+    free_bytes: attempts.Count | None = None
+    keyed: bool = False
+    dry_run: bool = False
+
+
+class Pruned(_Message, frozen=True, tag="pruned"):
+    """How many tasks the Prune with this `number` has forgotten, once that is on disk; or why it
+    was refused."""
+
+    number: attempts.Count
+    tasks: int = 0
+    size_bytes: int = 0
+    refusal: str = ""
+
+
 # slot and dispatcher
 
 
@@ -547,8 +569,8 @@ ToWorker = (
     Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Response | OpenSlot
     | KillSlot | ContainerSeen | KillContainer | Callback
 )  # fmt: skip
-FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel | Retry
-ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed | Retried
+FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel | Retry | Prune
+ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed | Retried | Pruned
 FromSlot = (
     SlotHello
     | Template

@@ -11,7 +11,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib import parse
 
 import msgspec
@@ -31,16 +31,20 @@ from kilnwork.sdk import driver, local
 from kilnwork.sdk import session as sdk_session
 from kilnwork.server import api, ports
 
+T = TypeVar("T")
+
 NAMESPACE = "default"
 """The only one of such a directory."""
 
-_FORGETS = "a kiln.start() forgets by itself what was over a week ago; or delete the directory"
+_FORGETS = "a kiln.start() forgets no single task: `kiln prune --data` forgets what is over"
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
 JOIN_S = 20.0
 """How long a worker may take to start before the manager stops waiting for it."""
 
 _LOOK_S = 0.05
 _COUNTS = f"/v1/namespaces/{NAMESPACE}/task-counts"
+_PRUNE = f"/v1/namespaces/{NAMESPACE}/prune"
+_SERVED = (_TASKS, _COUNTS, _PRUNE, "/v1/tasks", "/v1/task-counts", "/v1/prune")
 
 
 class DirectoryJournal:
@@ -88,8 +92,22 @@ class DirectoryJournal:
         return model.Retried(tasks=(task,))
 
     async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
-        """A driver cannot: raises `kube.errors.Conflict`."""
-        raise kube_errors.from_status(409, message=_FORGETS)
+        """Forget what is over; raises `kube.errors.Conflict` when the dispatcher refuses."""
+
+        def ask(session: sdk_session.Session) -> model.Pruned:
+            done = session.prune(
+                older_s=asked.older_s,
+                keep=asked.keep,
+                free_bytes=asked.free_bytes,
+                keyed=asked.keyed,
+                dry_run=dry_run,
+            )
+            return model.Pruned(done.tasks, done.size_bytes)
+
+        try:
+            return await asyncio.to_thread(self._as_driver, ask)
+        except kit_errors.KilnError as error:
+            raise kube_errors.from_status(409, message=str(error)) from error
 
     async def forget(self, task: ids.TaskId) -> None:
         """A driver cannot: raises `kube.errors.Conflict`."""
@@ -131,14 +149,14 @@ class DirectoryJournal:
             raise dispatch_errors.RunRefused(str(error)) from error
         self._retried.append(task)
 
-    def _as_driver(self, ask: Callable[[sdk_session.Session], None]) -> None:
+    def _as_driver(self, ask: Callable[[sdk_session.Session], T]) -> T:
         """Workers import from where we are, as those of a program that is run here."""
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.insert(0, here)
         if self._driver is None:
             self._driver = local.start(self._directory)
-        ask(self._driver)
+        return ask(self._driver)
 
     def _at_work(self) -> bool:
         """Something runs, or all that was retried is over already."""
@@ -271,7 +289,7 @@ class DirectorySession(session.Session):
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None
     ) -> AsyncGenerator[asgi.Message, None]:
-        if not path.startswith((_TASKS, _COUNTS, "/v1/tasks", "/v1/task-counts")):
+        if not path.startswith(_SERVED):
             name = parse.unquote(path.rpartition("/")[2])  # of an object: the kind itself is known
             text = f"there is no {name!r} in {self.server}: `kiln tasks --data {self.server}`"
             raise kube_errors.from_status(404, "NotFound", text, details={"name": name})

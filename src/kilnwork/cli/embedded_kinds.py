@@ -1,6 +1,6 @@
 """Our kinds as the embedded Kubernetes of `kiln up` is given them: definitions, rules, rights.
 
-Used by `wiring`. A real Kubernetes gets the same definitions from `installing`.
+Used by `wiring`. A real Kubernetes gets the same definitions from `installation`.
 """
 
 from collections.abc import Iterator

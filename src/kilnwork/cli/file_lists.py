@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kilnwork.api import filejobs
-from kilnwork.cli import file_jobs, following, render, session
+from kilnwork.cli import file_job_progress, file_jobs, render, session
 from kilnwork.kit import clock
 
 _LIMIT = 50
@@ -62,7 +62,11 @@ async def one(s: session.Session, job: str, form: str | None) -> None:
     elif form == "name":
         click.echo(found["id"])
     else:
-        bad = await following.first_bad(s, found["id"]) if file_jobs.records(found).failed else None
+        bad = (
+            await file_job_progress.first_bad(s, found["id"])
+            if file_jobs.records(found).failed
+            else None
+        )
         for line in _describe(found, bad):
             click.echo(line)
 

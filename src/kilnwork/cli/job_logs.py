@@ -19,9 +19,9 @@ from kilnwork.cli import (
     job_lists,
     job_names,
     job_objects,
+    object_waits,
     session,
     task_logs,
-    waiting,
 )
 from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
@@ -77,9 +77,9 @@ async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, s
     """The output of a Job that has one index; one that has not started is waited for to follow."""
     name = found["metadata"]["name"]
     if "follow" in query:
-        subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+        subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
         text = f"waiting for Job {name} to start"
-        found = await waiting.until(s, subject, _begun, text=text) or found
+        found = await object_waits.until(s, subject, _begun, text=text) or found
     item = await find_index(s, name, 0)
     nothing = errors.CommandError(f"nothing was printed: {job_objects.sentence(found)}")
     if item is None or item["state"] == _NO_TASK:

@@ -94,7 +94,8 @@ async def either(
 ) -> T:
     """What one of them gives: `job` of `job/NAME`, and of a NAME that no task and no file job has.
 
-    Raises what they raise, and `errors.Unusable` for a name of both a file job and a Job.
+    Raises what they raise, `errors.Unusable` for a name of both a file job and a Job, and
+    `errors.Missing` for `KIND/NAME` with a kind that is unknown.
     """
     name = said(word)
     if name is not None:
@@ -109,7 +110,9 @@ async def either(
 
     try:
         return await file_names.either(s, word, task=task, job=unambiguous)
-    except kube_errors.NotFound:
+    except kube_errors.NotFound as error:
+        if unknown := kinds.unknown_kind(word):
+            raise errors.Missing(unknown) from error
         other = None if "/" in word else await perhaps(s, word)
         if other is None:
             raise

@@ -67,6 +67,23 @@ def task_name(word: str) -> str:
     return name
 
 
+def unknown_kind(word: str) -> str:
+    """Return why `KIND/NAME` may name nothing: its kind is none of ours. "" for any other word.
+
+    Only after no task was found: the name of a spawned task may hold a slash.
+    """
+    kind, slash, name = word.partition("/")
+    if not slash or kind.lower() in FILE_JOBS or named(kind, api_kinds.ALL):
+        return ""
+    return (
+        f'there is no task "{word}", and {kind!r} is no kind that this command knows: write '
+        f"{name} or, with its kind, {', '.join(f'{one}/{name}' for one in _WITH_TASKS)}"
+    )
+
+
+_WITH_TASKS = ("task", "job", "syncset", "file")
+"""Kinds of what the commands take that take tasks."""
+
 _HINTS = {
     "Pod": ": `kubectl logs` shows what a Pod printed, `kiln delete` ends it",
     "TaskCluster": ": `kiln scale` changes how many workers it has, `kiln delete` ends them",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kilnwork import version
-from kilnwork.cli import exits, lazy, options
+from kilnwork.cli import exits, lazy_import, options
 from kilnwork.kit import errors
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Commands(click.Group):
         module = cmd_name if cmd_name in COMMANDS else ALIASES.get(cmd_name)
         if module is None:
             return None
-        command: click.Command = lazy.load(
+        command: click.Command = lazy_import.load(
             f"kilnwork.cli.commands.{module.replace('-', '_')}", "command"
         )
         command.name = cmd_name
@@ -122,7 +122,7 @@ class Commands(click.Group):
                 formatter.write_dl(rows, col_max=12)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        item = lazy.load("click.shell_completion", "CompletionItem")
+        item = lazy_import.load("click.shell_completion", "CompletionItem")
         return [
             item(name, help=entry.help)
             for name, entry in COMMANDS.items()

@@ -10,7 +10,7 @@ from urllib import parse
 import click
 
 from kilnwork.api import manager, names
-from kilnwork.cli import keeping, limits
+from kilnwork.cli import jobs_api_options, retention_options
 from kilnwork.cli import options as common
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -127,7 +127,7 @@ def options(function: Function) -> Function:
         help="Serve DataPonds, whose agents run as root on nodes, and look for room on nodes before"
         " the workers of a SyncSet start. The manager then reads Nodes.",
     )
-    return lease(callback_url(ponds(limits.options(keeping.options(function)))))
+    return lease(callback_url(ponds(jobs_api_options.options(retention_options.options(function)))))
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
@@ -146,8 +146,8 @@ def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
 
 
 def _text(kind: object, value: Any) -> str:
-    if kind is limits.SIZE:
-        return limits.size_text(value)
+    if kind is jobs_api_options.SIZE:
+        return jobs_api_options.size_text(value)
     return f"{value:g}s" if kind in (LEASE_LENGTH, common.DURATION) else str(value)
 
 

@@ -1,6 +1,6 @@
 """Reads of a server for completion: blocking, over one connection, and soon.
 
-Used by `completing`. Stands on the client of the sdk, which loads in a third of the time that
+Used by `shell_completion`. Stands on the client of the sdk, which loads in a third of the time that
 `session` takes once it has aiohttp; a user who pressed Tab waits for it.
 """
 

@@ -21,7 +21,7 @@ import msgspec
 from kilnwork import version
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import manager, meta, resource
-from kilnwork.cli import errors, kinds, lazy, options
+from kilnwork.cli import errors, kinds, lazy_import, options
 from kilnwork.endpoints import discovery
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock, http_types
@@ -328,11 +328,11 @@ def _item(line: bytes) -> dict[str, Any]:
 
 
 def _transport(name: str) -> Any:
-    return lazy.load("kilnwork.kube.transport", name)
+    return lazy_import.load("kilnwork.kube.transport", name)
 
 
 def _watching(name: str) -> Any:
-    return lazy.load("kilnwork.kube.watch_stream", name)
+    return lazy_import.load("kilnwork.kube.watch_stream", name)
 
 
 def decoded(response: http_types.ClientResponse) -> Any:
@@ -371,7 +371,7 @@ def _in_directory(
     work: Callable[[Session], Awaitable[T]], directory: Path, target: options.Target
 ) -> T:
     """As `run`, with the tasks of a directory. What that takes, no other command loads."""
-    opened = lazy.load("kilnwork.cli.directory_session", "opened")
+    opened = lazy_import.load("kilnwork.cli.directory_session", "opened")
 
     async def connected() -> T:
         async with opened(directory, target) as session:

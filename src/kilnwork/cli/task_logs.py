@@ -13,7 +13,7 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta
 from kilnwork.api import task as task_api
-from kilnwork.cli import errors, session, waiting
+from kilnwork.cli import errors, object_waits, session
 from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
 
@@ -61,7 +61,7 @@ async def _say_wait(s: session.Session, name: str, said: str) -> str:
     found = await s.get_json(s.tasks_path(name))
     if found["state"] not in (task_api.State.PENDING, task_api.State.STAGING):
         return said
-    text = waiting.described({"status": found})
+    text = object_waits.described({"status": found})
     if text != said:
         click.echo(f"task {name} has printed nothing yet: it is {text}", err=True)
     return text
@@ -69,34 +69,34 @@ async def _say_wait(s: session.Session, name: str, said: str) -> str:
 
 async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
     """True once a Task object that the journal does not know yet has been started."""
-    subject = waiting.Subject(api_kinds.TASKS, name, s.one_namespace())
+    subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
     try:
         found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
     except kube_errors.NotFound:
         return False
-    if waiting.final(found):
+    if object_waits.final(found):
         raise errors.Missing(_gone(name, found))
     if not follow:
-        raise errors.CommandError(f"nothing was printed yet: it is {waiting.described(found)}")
+        raise errors.CommandError(f"nothing was printed yet: it is {object_waits.described(found)}")
     text = f"waiting for task {name} to start"
-    await waiting.until(s, subject, _begun, text=text)
+    await object_waits.until(s, subject, _begun, text=text)
     return True
 
 
 def _gone(name: str, found: meta.JsonObject) -> str:
     """Why a task that is over has no output: it never ran, or its journal is not this one."""
     if not (found.get("status") or {}).get("attempts"):
-        return f"task {name} printed nothing, it never ran: {waiting.described(found)}"
+        return f"task {name} printed nothing, it never ran: {object_waits.described(found)}"
     return (
         f"the output of task {name} is gone: the journal that held it was lost or replaced. "
-        f"The task is {waiting.described(found)}"
+        f"The task is {object_waits.described(found)}"
     )
 
 
 def _begun(found: meta.JsonObject | None) -> bool:
     if found is None:
         raise errors.Missing("the task was deleted before it started")
-    return bool((found.get("status") or {}).get("attempts")) or waiting.final(found)
+    return bool((found.get("status") or {}).get("attempts")) or object_waits.final(found)
 
 
 class Copy:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import click
 import msgspec
 
-from kilnwork.cli import file_jobs, journal, render, session
+from kilnwork.cli import file_jobs, render, session, task_lists
 
 HEADER = (
     "FUNCTION", "TASKS", "FAILED", "TOOK", "MEAN", "MAX", "CPU", "PEAK", "SLOWEST",
@@ -46,11 +46,11 @@ class Totals(msgspec.Struct, rename="camel"):
         """Of those that have started; 0 where none has."""
         return self.took_seconds / self.started if self.started else 0.0
 
-    def add(self, item: journal.Item, *, now: float) -> None:
+    def add(self, item: task_lists.Item, *, now: float) -> None:
         """Count a task."""
         self.tasks += 1
         self.failed += item["state"] == "Failed"
-        took = journal.took_s(item, now=now)
+        took = task_lists.took_s(item, now=now)
         if took is not None:
             self.started += 1
             self.took_seconds += took
@@ -64,7 +64,7 @@ class Totals(msgspec.Struct, rename="camel"):
 
 
 async def by_function(
-    items: AsyncIterator[journal.Item], *, by: journal.Measure, now: float
+    items: AsyncIterator[task_lists.Item], *, by: task_lists.Measure, now: float
 ) -> list[Totals]:
     """Return the totals of each function, those with most of a measure first."""
     found: dict[str, Totals] = {}
@@ -76,7 +76,7 @@ async def by_function(
     return sorted(found.values(), key=lambda one: (-_measured(one, by), one.function))
 
 
-def _measured(one: Totals, by: journal.Measure) -> float:
+def _measured(one: Totals, by: task_lists.Measure) -> float:
     if by == "took":
         return one.took_seconds
     return float((one.cpu_seconds if by == "cpu" else one.peak_memory_bytes) or 0)
@@ -98,7 +98,7 @@ def _row(one: Totals) -> tuple[object, ...]:
         render.took(one.max_seconds) if started else None,
         None if one.cpu_seconds is None else f"{one.cpu_seconds:.1f}s",
         None if one.peak_memory_bytes is None else file_jobs.size_text(one.peak_memory_bytes),
-        journal.short_id(one.slowest) if one.slowest else None,
+        task_lists.short_id(one.slowest) if one.slowest else None,
     )
 
 
@@ -114,11 +114,11 @@ async def show(
     wanted: Mapping[str, str],
     form: str | None,
     *,
-    by: journal.Measure,
+    by: task_lists.Measure,
     headers: bool,
 ) -> None:
     """Print the totals of all tasks that are wanted."""
-    every = journal.listed(s, wanted=wanted)
+    every = task_lists.listed(s, wanted=wanted)
     found = await by_function(every, by=by, now=s.clock.wall())
     if form is not None:
         click.echo(render.document(document(found), form), nl=False)

@@ -78,6 +78,7 @@ class DispatcherProcess:
             entropy=ids.system_entropy(),
             options=hub.HubOptions(
                 executors=False,
+                drivers_prune=True,
                 blobs_dir=given.blobs,
                 variables=None
                 if given.secrets is None

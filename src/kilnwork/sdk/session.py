@@ -139,6 +139,8 @@ class Session:
         self._streams: dict[int, futures.CallFuture[Any]] = {}
         self._cancelling: dict[ids.TaskId, bool] = {}
         self._retrying: dict[int, messages.Retry] = {}
+        self._pruning: dict[int, messages.Prune] = {}
+        self._pruned: dict[int, messages.Pruned] = {}
         self._refusals: dict[int, str] = {}
         self.dropped = 0
         """Calls that were not accepted when the link ended."""
@@ -297,6 +299,37 @@ class Session:
             raise errors.ConfigurationError(refusal)
         return future
 
+    def prune(
+        self,
+        *,
+        older_s: float,
+        keep: int | None = None,
+        free_bytes: int | None = None,
+        keyed: bool = False,
+        dry_run: bool = False,
+    ) -> messages.Pruned:
+        """Forget tasks of the dispatcher that are over; see `messages.Prune`.
+
+        Raises ConfigurationError when drivers may not, and DispatcherLost.
+        """
+        if self.link.failure is not None:
+            raise futures.lost(self.link.failure)
+        with self._lock:
+            self._send_batch()
+            number = self._number = self._number + 1
+            message = messages.Prune(number, older_s, keep, free_bytes, keyed, dry_run)
+            self._pruning[number] = message
+            self._send(message)
+        self.link.flush()
+        try:
+            self.link.wait(lambda: number not in self._pruning)
+        except channel_errors.ChannelError as error:
+            raise futures.lost(error) from error
+        pruned = self._pruned.pop(number)
+        if pruned.refusal:
+            raise errors.ConfigurationError(pruned.refusal)
+        return pruned
+
     def block(
         self,
         done: Callable[[], bool],
@@ -382,6 +415,7 @@ class Session:
             retrying = self._retrying.copy()
             known.update(retrying)
             said += [msgspec.structs.replace(one, started=True) for one in retrying.values()]
+            said += self._pruning.copy().values()
             watched = (
                 calls.Watched(number, future.known_task)
                 for number, future in self._open.copy().items()
@@ -410,6 +444,9 @@ class Session:
             if message.refusal:
                 self._refusals[message.number] = message.refusal
             self._retrying.pop(message.number, None)
+        elif isinstance(message, messages.Pruned):
+            self._pruned[message.number] = message
+            self._pruning.pop(message.number, None)
         elif isinstance(message, messages.Streamed):
             stream = self._streams.get(message.number)
             if stream is not None:
@@ -442,6 +479,7 @@ class Session:
         self._unconfirmed_order.clear()
         self._streams.clear()
         self._retrying.clear()
+        self._pruning.clear()
         self._unaccepted.clear()
         self._heavy.clear()
         self._cancelling.clear()

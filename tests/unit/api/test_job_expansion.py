@@ -295,7 +295,7 @@ def test_a_job_on_request() -> None:
     read = msgspec.convert(made, job.Job)
     assert read.spec.type is job.JobType.ADHOC
     assert read.spec.priority == 3
-    # nobody knows what will run then
+    # what will run then is not known
     assert read.spec.start_policy.concurrency_policy is job.ConcurrencyPolicy.ENQUEUE
     assert read.spec.substitutions == {"option.user": "ann"}
 

@@ -150,7 +150,7 @@ def test_in_fields_of_text_a_number_is_written_as_text() -> None:
         ("$$${option.user}", "$ann"),
         ("$$$${option.user}", "$${option.user}"),
         ("a $${task.name} b ${task.name}", "a ${task.name} b print-3"),
-        ("$${option.nobody}", "${option.nobody}"),
+        ("$${option.unknown}", "${option.unknown}"),
         ("$${task.name", "${task.name"),
     ],
 )

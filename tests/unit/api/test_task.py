@@ -31,7 +31,7 @@ def test_the_queue_of_a_portion_reads_back() -> None:
     ("name", "is_executor", "is_external"),
     [("c", False, False), ("executor/pod", True, False), ("executor/external/x", True, True)],
 )
-def test_queues_are_told_apart(name: str, *, is_executor: bool, is_external: bool) -> None:
+def test_queues_are_distinguished(name: str, *, is_executor: bool, is_external: bool) -> None:
     assert task.is_executor_queue(name) is is_executor
     assert task.is_external_queue(name) is is_external
 

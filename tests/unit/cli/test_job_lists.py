@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.cli import job_following, job_lists, job_objects
+from kilnwork.cli import job_lists, job_objects, job_progress
 from kilnwork.kit import progress_meter
 
 NOW = 1_700_000_000.0
@@ -104,12 +104,12 @@ def test_a_run_that_was_asked_for_is_not_over_by_the_one_before() -> None:
 
 def test_the_line_of_a_job_that_is_followed() -> None:
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
-    text = job_following.line(job(indexes=COUNTS, message="held"), counted, now_s=0.0)
+    text = job_progress.line(job(indexes=COUNTS, message="held"), counted, now_s=0.0)
     assert text.startswith("Running  [#####.....]  50%  5 of 10 indexes")
     assert text.endswith("4 running  2 failed  held")
 
 
 def test_a_failure_names_the_index_by_number_and_label() -> None:
-    assert job_following.failure({"number": 3, "label": "3"}).startswith("index 3 failed: ")
-    told = job_following.failure({"number": 3, "label": "oslo", "message": "exit code 1"})
+    assert job_progress.failure({"number": 3, "label": "3"}).startswith("index 3 failed: ")
+    told = job_progress.failure({"number": 3, "label": "oslo", "message": "exit code 1"})
     assert told == "index 3 (oslo) failed: exit code 1"

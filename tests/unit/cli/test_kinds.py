@@ -54,6 +54,16 @@ async def test_unknown_words_are_discovered_once() -> None:
     assert discovery.asked == ["/apis", "/api/v1", "/apis/batch/v1"]
 
 
+@pytest.mark.parametrize("word", ["foo/x", "foo/bar/x"])
+def test_a_kind_that_commands_about_tasks_do_not_know_is_named(word: str) -> None:
+    assert "'foo' is no kind" in kinds.unknown_kind(word)
+
+
+@pytest.mark.parametrize("word", ["x", "task/x", "Job/x", "File/x", "pod/x"])
+def test_a_known_kind_is_not_refused(word: str) -> None:
+    assert kinds.unknown_kind(word) == ""
+
+
 async def test_the_wrong_version_is_told_the_right_one() -> None:
     with pytest.raises(errors.Unusable, match=r"serves Task as kilnwork\.dev/v1alpha1"):
         await kinds.Kinds(Discovery()).of("kilnwork.dev/v1", "Task")

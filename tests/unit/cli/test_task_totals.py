@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.cli import journal, task_totals
+from kilnwork.cli import task_lists, task_totals
 from kilnwork.kit import clock
 
 NOW = 1_700_000_000.0
@@ -13,7 +13,7 @@ SLOW = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2b11"
 OTHER = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2b12"
 
 
-def item(function: str, start: float | None, end: float | None, **facts: Any) -> journal.Item:
+def item(function: str, start: float | None, end: float | None, **facts: Any) -> task_lists.Item:
     made = {"id": OTHER, "function": function, "state": "Success", **facts}
     if start is not None:
         made["startTime"] = clock.rfc3339_micro(NOW - start)
@@ -22,7 +22,7 @@ def item(function: str, start: float | None, end: float | None, **facts: Any) ->
     return made
 
 
-async def listed(items: Sequence[journal.Item]) -> AsyncIterator[journal.Item]:
+async def listed(items: Sequence[task_lists.Item]) -> AsyncIterator[task_lists.Item]:
     for one in items:
         yield one
 
@@ -44,7 +44,7 @@ ITEMS = [
         ("peak", ["m:fast", "<commands>", "m:slow"]),
     ],
 )
-async def test_those_with_most_come_first(by: journal.Measure, order: list[str]) -> None:
+async def test_those_with_most_come_first(by: task_lists.Measure, order: list[str]) -> None:
     found = await task_totals.by_function(listed(ITEMS), by=by, now=NOW)
     assert [one.function for one in found] == order
 

@@ -14,7 +14,7 @@ def _queue(time: clock.Clock, keys: int) -> queue.WorkQueue:
     return made
 
 
-async def test_few_keys_hold_nobody() -> None:
+async def test_few_keys_delay_no_other() -> None:
     time = clock.ManualClock()
     turn = precedence.Precedence(_queue(time, precedence.BEHIND), time=time)
     await asyncio.wait_for(turn.wait(), 1)
@@ -30,7 +30,7 @@ async def test_many_keys_hold_others_until_few_are_left() -> None:
     await asyncio.wait_for(waiting, 1)
 
 
-async def test_burst_that_does_not_end_holds_nobody_for_ever() -> None:
+async def test_burst_that_does_not_end_delays_others_not_for_ever() -> None:
     time = clock.ManualClock()
     first = _queue(time, precedence.BEHIND + 1)
     turn = precedence.Precedence(first, time=time)
@@ -42,7 +42,7 @@ async def test_burst_that_does_not_end_holds_nobody_for_ever() -> None:
     await asyncio.wait_for(turn.wait(), 1)
 
 
-async def test_closed_queue_holds_nobody() -> None:
+async def test_closed_queue_delays_no_other() -> None:
     time = clock.ManualClock()
     first = _queue(time, precedence.BEHIND + 1)
     first.close()

@@ -44,13 +44,13 @@ async def test_only_the_token_of_the_cluster_is_believed(
     assert await verifier.verify(namespace, cluster, credential) is welcome
 
 
-async def test_secret_of_somebody_else_is_not_believed() -> None:
+async def test_secret_of_another_owner_is_not_accepted() -> None:
     verifier = tokens.SecretVerifier(_caches(owner="u-0"))
     with pytest.raises(errors.NotYet):
         await verifier.verify("ns", "c", "sesame")
 
 
-async def test_empty_token_lets_nobody_in() -> None:
+async def test_empty_token_is_refused() -> None:
     assert not await tokens.SecretVerifier(_caches(word="")).verify("ns", "c", "")
 
 

@@ -15,7 +15,7 @@ def test_all_that_wait_for_an_object_are_found() -> None:
     assert set(index.waiting(*CLUSTER)) == {A}
 
 
-def test_each_pass_says_anew_what_is_awaited() -> None:
+def test_each_pass_replaces_what_is_awaited() -> None:
     index = waiting_keys.WaitingKeys()
     index.set(A, [OBJECT])
     index.set(A, [CLUSTER])

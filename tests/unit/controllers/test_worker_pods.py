@@ -207,7 +207,7 @@ def test_workers_on_the_same_machine_need_no_ca() -> None:
     assert "ca.crt" not in worker_pods.secret(_cluster(), "sesame")["data"]
 
 
-def test_a_worker_is_told_of_the_memory_limit_of_its_container() -> None:
+def test_a_worker_gets_the_memory_limit_of_its_container() -> None:
     assert "KILN_MEMORY_LIMIT" not in _env(_template())
     containers = [
         {"name": "sidecar", "resources": {"limits": {"memory": "1Gi"}}},

@@ -1,6 +1,6 @@
 """docs/reference/rights.md is what the table of rights says."""
 
-from kilnwork.cli.installing import rights
+from kilnwork.cli.installation import rights
 from support import pages
 
 

@@ -46,7 +46,7 @@ async def test_a_coroutine_that_waits_several_times_is_read_to_its_end() -> None
     assert await reading == b"late"
 
 
-async def test_who_sends_nothing_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "STALL_S", 0.01)
     tidied = asyncio.Event()
 
@@ -62,7 +62,7 @@ async def test_who_sends_nothing_is_told_so(monkeypatch: pytest.MonkeyPatch) -> 
     assert tidied.is_set()
 
 
-async def test_whoever_reads_can_be_cancelled() -> None:
+async def test_a_reader_can_be_cancelled() -> None:
     reading = asyncio.create_task(of(asyncio.Queue[asgi.Message]().get).piece())
     await asyncio.sleep(0)
     reading.cancel()

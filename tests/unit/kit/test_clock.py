@@ -35,7 +35,7 @@ def test_the_first_and_the_last_time_are_written_as_they_were_read(text: str) ->
     assert clock.rfc3339(clock.parse_rfc3339(text)) == text
 
 
-def test_a_manual_clock_moves_only_when_told() -> None:
+def test_a_manual_clock_moves_only_by_a_call() -> None:
     hand = clock.ManualClock()
     before = hand.monotonic(), hand.wall()
     hand.advance(2.5)

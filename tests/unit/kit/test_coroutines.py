@@ -7,18 +7,18 @@ from kilnwork.kit import coroutines
 
 async def test_a_failure_reaches_the_owner() -> None:
     seen: list[str] = []
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     def on_failure(name: str, error: BaseException) -> None:
         seen.append(f"{name}: {error}")
-        told.set()
+        notified.set()
 
     async def fail() -> None:
         raise ValueError("no")
 
     background = coroutines.BackgroundWork("test", on_failure=on_failure)
     background.start("fail", fail())
-    await asyncio.wait_for(told.wait(), 30)
+    await asyncio.wait_for(notified.wait(), 30)
     assert seen == ["test/fail: no"]
     assert len(background) == 0
 

@@ -1,4 +1,4 @@
-"""Answers of HTTP servers, in whatever pieces they come."""
+"""Responses of HTTP servers, in whatever pieces they come."""
 
 import contextlib
 import socket
@@ -45,18 +45,18 @@ CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + LENGTH
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])
-@pytest.mark.parametrize("answer", [LENGTH, CHUNKED, TO_THE_END, CONTINUED])
-def test_a_body_is_read_however_it_comes(ends: Ends, answer: bytes, step: int) -> None:
+@pytest.mark.parametrize("response", [LENGTH, CHUNKED, TO_THE_END, CONTINUED])
+def test_a_body_is_read_however_it_comes(ends: Ends, response: bytes, step: int) -> None:
     connection, theirs = ends
-    thread = say(theirs, answer, step=step)
+    thread = say(theirs, response, step=step)
     found = connection.read_head()
     assert (found.status, found.reason) == (200, "OK")
     assert connection.read() == b"hello"
-    assert connection.reusable is (answer is not TO_THE_END)
+    assert connection.reusable is (response is not TO_THE_END)
     thread.join()
 
 
-def test_one_answer_after_the_other(ends: Ends) -> None:
+def test_one_response_after_the_other(ends: Ends) -> None:
     connection, theirs = ends
     thread = say(theirs, LENGTH + CHUNKED + LENGTH, step=11)
     for _ in range(3):
@@ -80,7 +80,7 @@ def test_what_follows_a_switch_is_of_the_next_protocol(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"",
         b"HTTP/1.1 200 OK\r\nContent-Le",
@@ -96,9 +96,9 @@ def test_what_follows_a_switch_is_of_the_next_protocol(ends: Ends) -> None:
         b"x" * 100_000,
     ],
 )
-def test_what_is_no_whole_answer_is_an_error(ends: Ends, answer: bytes) -> None:
+def test_an_incomplete_response_is_an_error(ends: Ends, response: bytes) -> None:
     connection, theirs = ends
-    thread = say(theirs, answer, step=10_000)
+    thread = say(theirs, response, step=10_000)
     with pytest.raises(http1.BadResponse):  # noqa: PT012  either may say so
         connection.read_head()
         connection.read()

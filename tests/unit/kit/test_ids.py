@@ -65,7 +65,7 @@ def test_ids_of_one_source_rise_strictly_whatever_the_clock_does(
     assert int.from_bytes(taken[0][:6], "big") == 1_700_000_000_000
 
 
-def test_ids_rise_when_the_counter_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_rise_when_the_counter_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time_ns", lambda: 1_700_000_000_000_000_000)
     source = ids.TaskIds()
     source._count = (1 << 26) - 50
@@ -91,7 +91,7 @@ def test_a_session_of_random_bytes_tells_nothing() -> None:
 
 
 def test_ids_of_one_source_end_differently() -> None:
-    """Whoever maps a function over a thousand inputs names a task by its last digits."""
+    """A user who maps a function over a thousand inputs names a task by its last digits."""
     source = ids.TaskIds()
     ends = {ids.task_text(source.take())[-7:] for _ in range(1000)}
     assert len(ends) == 1000

@@ -136,7 +136,7 @@ def test_a_child_whose_parent_is_gone_already_dies_at_once() -> None:
     waiting.wait_until(lambda: processes.find_marked(marker) == set(), what="the child is gone")
 
 
-def test_of_many_markers_those_without_a_process_are_told() -> None:
+def test_of_many_markers_those_without_a_process_are_found() -> None:
     name, of = MARKER, os.getpid()
     with subprocess.Popen(["sleep", "60"], env={**os.environ, name: f"here-{of}"}) as process:
         try:

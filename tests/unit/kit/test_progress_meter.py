@@ -40,7 +40,7 @@ def test_an_unknown_total_has_no_bar_and_no_end() -> None:
     assert one.text() == "100 bytes  50/s"
 
 
-def test_what_goes_back_begins_anew() -> None:
+def test_a_lower_count_restarts_the_rate() -> None:
     one = progress_meter.Meter(100, count)
     one.at(0, now_s=0.0)
     one.at(90, now_s=1.0)

@@ -1,4 +1,4 @@
-"""Nothing grows old by a clock that somebody sets."""
+"""Nothing grows old by a clock that is set."""
 
 import random
 from pathlib import Path

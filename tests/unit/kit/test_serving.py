@@ -25,7 +25,7 @@ class Echo(asyncio.Protocol):
 
 
 async def app(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-    """`/echo` switches when it is asked to, `/refuse` refuses, others answer plainly."""
+    """`/echo` switches when it is asked to, `/refuse` refuses, others respond plainly."""
     hijack = scope.get("extensions", {}).get(asgi.HIJACK)
     if hijack is not None and scope["path"] in ("/echo", "/refuse"):
         taken: asgi.Hijacked = hijack()
@@ -38,7 +38,7 @@ async def app(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None
         taken.hand_over(Echo())
         return
     shown = scope["state"]["peer_certificate"]
-    name = dict(part[0] for part in shown["subject"])["commonName"] if shown else "nobody"
+    name = dict(part[0] for part in shown["subject"])["commonName"] if shown else "anonymous"
     asked = "asked" if hijack is not None else "not asked"
     while (await receive()).get("more_body"):
         pass
@@ -176,9 +176,9 @@ def test_an_app_may_refuse_with_bytes_of_its_own(run: Run) -> None:
     run(story())
 
 
-def test_an_upgrade_that_nobody_takes_is_a_plain_request(run: Run, place: Path | None) -> None:
+def test_an_upgrade_that_no_app_takes_is_a_plain_request(run: Run, place: Path | None) -> None:
     async def story() -> None:
-        who = b"me" if place else b"nobody"
+        who = b"me" if place else b"anonymous"
         async with World(place) as world:
             reader, writer = await world.connect()
             writer.write(asking("/a") + b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -192,12 +192,12 @@ def test_an_upgrade_that_nobody_takes_is_a_plain_request(run: Run, place: Path |
     run(story())
 
 
-def test_an_upgrade_waits_for_the_answers_before_it(run: Run) -> None:
+def test_an_upgrade_waits_for_the_responses_before_it(run: Run) -> None:
     async def story() -> None:
         async with World() as world:
             reader, writer = await world.connect()
             writer.write(b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n" + asking("/echo") + b"e")
-            assert await body_of(reader) == b"/first nobody not asked"
+            assert await body_of(reader) == b"/first anonymous not asked"
             assert await reader.readuntil(b"\r\n\r\n") == asgi.switching("echo")
             assert await reader.readexactly(1) == b"E"
             writer.close()
@@ -215,12 +215,12 @@ def test_an_upgrade_waits_for_the_answers_before_it(run: Run) -> None:
     ],
     ids=["http 1.0", "with a body", "no connection header", "connection header without upgrade"],
 )
-def test_what_is_no_upgrade_is_answered_as_http(run: Run, request_bytes: bytes) -> None:
+def test_what_is_no_upgrade_is_handled_as_http(run: Run, request_bytes: bytes) -> None:
     async def story() -> None:
         async with World() as world:
             reader, writer = await world.connect()
             writer.write(request_bytes)
-            assert await body_of(reader) == b"/echo nobody not asked"
+            assert await body_of(reader) == b"/echo anonymous not asked"
             writer.close()
 
     run(story())
@@ -291,10 +291,10 @@ def test_large_bodies_and_many_requests_are_no_heads(run: Run) -> None:
             size = 3 * serving.HEAD_BYTES
             writer.write(b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
             writer.write(b"b" * size)
-            assert await body_of(reader) == b"/a nobody not asked"
+            assert await body_of(reader) == b"/a anonymous not asked"
             for _ in range(5):
                 writer.write(b"GET /b HTTP/1.1\r\nHost: x\r\nX: %b\r\n\r\n" % (b"y" * 500_000))
-                assert await body_of(reader) == b"/b nobody not asked"
+                assert await body_of(reader) == b"/b anonymous not asked"
             writer.close()
 
     run(story())
@@ -315,7 +315,7 @@ def test_heads_have_a_time(run: Run, sent: bytes, monkeypatch: pytest.MonkeyPatc
                 return
             reader, writer = await world.connect()
             writer.write(b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert await body_of(reader) == b"/b nobody not asked"
+            assert await body_of(reader) == b"/b anonymous not asked"
             writer.write(sent)
             assert await ended(reader)
             writer.close()

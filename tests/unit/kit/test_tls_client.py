@@ -36,10 +36,10 @@ def test_a_connection_that_is_closed_before_the_handshake(*, reset: bool) -> Non
 
 def test_what_is_no_tls() -> None:
     here, there = socket.socketpair()
-    answer = threading.Thread(target=there.sendall, args=(b"HTTP/1.1 400 Bad Request\r\n\r\n",))
-    answer.start()
+    response = threading.Thread(target=there.sendall, args=(b"HTTP/1.1 400 Bad Request\r\n\r\n",))
+    response.start()
     with pytest.raises(ssl.SSLError):
         tls_client.wrap(ssl.create_default_context(), here, server_name="localhost")
-    answer.join()
+    response.join()
     there.close()
     assert here.fileno() == -1

@@ -4,12 +4,12 @@ from typing import Any
 
 import click
 
-from kilnwork.cli import completing, file_jobs, options, session
+from kilnwork.cli import file_jobs, options, session, shell_completion
 from kilnwork.kit import http_types
 
 
 @click.command()
-@click.argument("job", metavar="ID|NAME", shell_complete=completing.file_jobs)
+@click.argument("job", metavar="ID|NAME", shell_complete=shell_completion.file_jobs)
 @options.target
 @click.option("--parallelism", type=click.IntRange(1, 100_000), help="Parts that run at once.")
 @click.option("--max-failed", metavar="N|N%", help="More bad records than this fail the job.")

@@ -8,16 +8,16 @@ import click
 from kilnwork.api import field_effects, meta, resource, task_fields
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
-    completing,
     errors,
     manifests,
-    merging,
+    merge_patch,
+    object_checks,
     options,
-    progress,
     render,
-    samples,
     session,
-    validating,
+    shell_completion,
+    validation,
+    wait_notice,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -34,7 +34,7 @@ _STRICT = "Strict"
     required=True,
     metavar="FILE|DIR|-",
     help="YAML or JSON file, directory of them, or - for standard input; may be repeated.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @options.target
 @click.option("--dry-run", is_flag=True, help="Let the server check everything and keep nothing.")
@@ -83,7 +83,7 @@ async def _run(
 async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> None:
     """Say which of the objects must be refused. Raises CommandError if any must."""
     refused = 0
-    async with progress.waiting("checking") as waiting:
+    async with wait_notice.waiting("checking") as waiting:
         for manifest in found:
             waiting.say(f"checking {manifest.place}")
             if (why := await _find_refusal(s, manifest.body)) is not None:
@@ -104,15 +104,15 @@ async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | Non
         one = await _object(s, given)
         live = await s.ask("GET", one.path)
     except kube_errors.NotFound:
-        return validating.find_refusal(one.kind, merging.annotated(one.body))
+        return validation.find_refusal(one.kind, merge_patch.annotated(one.body))
     except errors.Unusable as error:
         return str(error)
     except kube_errors.Unavailable:
         raise
     except errors.SERVER_ERRORS:
         return None
-    change = merging.patch(live, one.body)
-    return validating.find_refusal_of_patch(one.kind, live, change) if change else None
+    change = merge_patch.patch(live, one.body)
+    return validation.find_refusal_of_patch(one.kind, live, change) if change else None
 
 
 _OUR_KINDS = frozenset((kind.api_version, kind.kind) for kind in api_kinds.OURS)
@@ -128,7 +128,7 @@ async def _apply(
     """How many failed."""
     done: list[meta.JsonObject] = []
     failed = 0
-    async with progress.waiting("applying") as waiting:
+    async with wait_notice.waiting("applying") as waiting:
         for manifest in found:
             waiting.say(f"applying {manifest.place}")
             try:
@@ -169,8 +169,8 @@ async def _one(
 ) -> meta.JsonObject:
     served, namespace, body, path = await _object(s, manifest.body)
     collection = s.path(served, namespace=namespace)
-    if samples.is_object_task(served, body):
-        await samples.check(s, body, namespace)
+    if object_checks.is_object_task(served, body):
+        await object_checks.check(s, body, namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
         for found in task_fields.findings(served.kind, body):
@@ -204,12 +204,12 @@ async def _create_or_patch(
     try:
         live = await s.ask("GET", path)
     except kube_errors.NotFound:
-        wanted = merging.annotated(body)
+        wanted = merge_patch.annotated(body)
         try:
             return "created", await s.ask("POST", collection, query=query, body=wanted)
         except kube_errors.AlreadyExists:
             live = await s.ask("GET", path)
-    change = merging.patch(live, body)
+    change = merge_patch.patch(live, body)
     if not change:
         return "unchanged", live
     result = await s.ask(

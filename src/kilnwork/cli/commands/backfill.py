@@ -10,15 +10,15 @@ from kilnwork.api import job_config, job_expansion, schedules
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import options as api_options
 from kilnwork.cli import (
-    completing,
     errors,
     job_names,
     job_options,
-    moments,
     options,
     render,
     schedule_views,
     session,
+    shell_completion,
+    time_types,
 )
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
@@ -28,16 +28,16 @@ _LIMIT = 100
 
 @click.command()
 @click.argument(
-    "config", metavar="CONFIG", shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS)
+    "config", metavar="CONFIG", shell_complete=shell_completion.of_kind(api_kinds.JOB_CONFIGS)
 )
 @options.target
 @click.option(
-    "--from", "start", type=moments.MOMENT, required=True, metavar="TIME", help="First tick."
+    "--from", "start", type=time_types.MOMENT, required=True, metavar="TIME", help="First tick."
 )
 @click.option(
     "--to",
     "end",
-    type=moments.MOMENT,
+    type=time_types.MOMENT,
     required=True,
     metavar="TIME",
     help="Last tick; not later than now.",
@@ -55,7 +55,7 @@ _LIMIT = 100
     "text",
     metavar="JSON|YAML|@FILE",
     help="Values of options by name, the same for all of them.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @click.option(
     "--option",
@@ -63,7 +63,7 @@ _LIMIT = 100
     multiple=True,
     metavar="NAME=VALUE",
     help="A value of one option; may be repeated.",
-    shell_complete=completing.job_options,
+    shell_complete=shell_completion.job_options,
 )
 @click.option(
     "--concurrency-policy",

@@ -7,19 +7,19 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
-    completing,
     errors,
+    file_job_progress,
     file_jobs,
     file_names,
-    following,
     job_names,
     job_objects,
     kinds,
-    moments,
+    object_waits,
     options,
     session,
     set_objects,
-    waiting,
+    shell_completion,
+    time_types,
 )
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
@@ -31,14 +31,14 @@ from kilnwork.kube import errors as kube_errors
     nargs=-1,
     required=True,
     metavar="NAME|ID|job/NAME…",
-    shell_complete=completing.subjects,
+    shell_complete=shell_completion.subjects,
 )
 @options.target
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")
 @click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
 @click.option(
     "--at",
-    type=moments.MOMENT,
+    type=time_types.MOMENT,
     metavar="TIME",
     help="Of Jobs: stop them then; default at once.",
 )
@@ -78,7 +78,7 @@ async def _all(
         name = kinds.task_name(word)
         _check_at(name, at)
         click.echo(f"{name} {await _cancel(s, name)}")
-        ends.append(lambda: waiting.for_final(s, name, timeout_s=timeout_s))
+        ends.append(lambda: object_waits.for_final(s, name, timeout_s=timeout_s))
 
     async def stop_job(found: job_names.Item) -> None:
         name = found["metadata"]["name"]
@@ -102,7 +102,7 @@ async def _all(
         over = file_jobs.phase(found).final
         how = f"is already {file_jobs.phase(found)}" if over else "is being stopped"
         click.echo(f"job {job['id']} {how}")
-        ends.append(lambda: following.until_over(s, job["id"], timeout_s=timeout_s))
+        ends.append(lambda: file_job_progress.until_over(s, job["id"], timeout_s=timeout_s))
 
     try:
         await file_names.each(words, stop)
@@ -120,9 +120,9 @@ async def _cancel(s: session.Session, name: str) -> str:
     except kube_errors.NotFound:
         response = await s.ask("POST", s.tasks_path(name, "cancel"))
         state = str(response.get("state", ""))
-        return f"is already {state}" if waiting.is_final(state) else "is being stopped"
+        return f"is already {state}" if object_waits.is_final(state) else "is being stopped"
     state = live.get("status", {}).get("state", "")
-    if waiting.is_final(state):
+    if object_waits.is_final(state):
         return f"is already {state}"
     if live.get("spec", {}).get("killTimestamp"):
         return "is being stopped already"
@@ -145,9 +145,9 @@ async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None)
 
 
 async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+    subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
     text = f"waiting for Job {name} to stop"
-    await waiting.until(
+    await object_waits.until(
         s,
         subject,
         lambda found: found is None or job_objects.is_over(found),
@@ -157,8 +157,8 @@ async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) ->
 
 
 async def _set_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
-    await waiting.until(
+    subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+    await object_waits.until(
         s,
         subject,
         lambda found: found is None or set_objects.is_over(found),

@@ -9,7 +9,6 @@ import click
 
 from kilnwork.api import job_files, kinds
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     options,
@@ -17,6 +16,7 @@ from kilnwork.cli import (
     pond_tables,
     render,
     session,
+    shell_completion,
 )
 
 _WAIT_S = 20
@@ -28,7 +28,7 @@ _WAIT_S = 20
     "pond",
     required=False,
     metavar="[POND]",
-    shell_complete=completing.of_kind(kinds.DATA_PONDS),
+    shell_complete=shell_completion.of_kind(kinds.DATA_PONDS),
 )
 @options.target
 @click.option("--snapshots", is_flag=True, help="Which node holds which snapshot.")

@@ -9,18 +9,18 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     file_names,
     kinds,
     manifests,
+    object_waits,
     options,
     render,
     selector_types,
     session,
+    shell_completion,
     task_names,
-    waiting,
 )
 from kilnwork.kube import errors as kube_errors
 
@@ -42,7 +42,7 @@ class _Victim:
 
 @click.command()
 @click.argument(
-    "words", nargs=-1, metavar="[KIND NAME… | KIND/NAME…]", shell_complete=completing.objects
+    "words", nargs=-1, metavar="[KIND NAME… | KIND/NAME…]", shell_complete=shell_completion.objects
 )
 @click.option(
     "-f",
@@ -51,7 +51,7 @@ class _Victim:
     multiple=True,
     metavar="FILE|DIR|-",
     help="What is in these files.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @options.list_target
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind.")
@@ -298,13 +298,13 @@ async def _until_gone(
 ) -> None:
     deadline = None if timeout_s is None else s.clock.monotonic() + timeout_s
     for victim in victims:
-        subject = waiting.Subject(victim.resource, victim.name, victim.namespace)
+        subject = object_waits.Subject(victim.resource, victim.name, victim.namespace)
         left = None if deadline is None else max(0.0, deadline - s.clock.monotonic())
         text = f"waiting for {victim.text} to be gone"
         with contextlib.suppress(kube_errors.NotFound):  # its kind is not there any more
-            await waiting.until(s, subject, _another(victim.uid), text=text, timeout_s=left)
+            await object_waits.until(s, subject, _another(victim.uid), text=text, timeout_s=left)
 
 
-def _another(uid: str) -> waiting.Test:
+def _another(uid: str) -> object_waits.Test:
     """True when the object is gone, or another one has its name."""
     return lambda found: found is None or found["metadata"].get("uid") != uid

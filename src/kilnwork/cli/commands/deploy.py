@@ -8,16 +8,16 @@ import click
 
 from kilnwork.api import kinds, meta, names
 from kilnwork.cli import (
-    completing,
-    deploying,
+    config_changes,
     errors,
     exits,
     job_modules,
     options,
     packed_code,
-    progress,
     render,
     session,
+    shell_completion,
+    wait_notice,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -25,7 +25,7 @@ from kilnwork.sdk import job_manifests
 
 
 @click.command()
-@click.argument("module", metavar="MODULE|FILE", shell_complete=completing.files)
+@click.argument("module", metavar="MODULE|FILE", shell_complete=shell_completion.files)
 @options.target
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option(
@@ -112,7 +112,7 @@ class _Deployment:
     async def run(self) -> int:
         """Return how many failed."""
         failed, done = 0, []
-        async with progress.waiting("deploying") as waiting:
+        async with wait_notice.waiting("deploying") as waiting:
             deployed = await self._deployed()
             if self._found.code is not None and self._found.bodies and not self._dry:
                 await packed_code.send(self._session, self._found.code)
@@ -146,7 +146,7 @@ class _Deployment:
         if live is None:
             live = await self._read(name)
         wanted = await self._apply(name, body, dry=True)
-        changed = None if live is None else deploying.changes(live, wanted)
+        changed = None if live is None else config_changes.changes(live, wanted)
         result = wanted
         if changed != [] and not self._dry:
             result = await self._apply(name, body, dry=False)
@@ -163,7 +163,7 @@ class _Deployment:
             return None
 
     async def _apply(self, name: str, body: meta.JsonObject, *, dry: bool) -> meta.JsonObject:
-        query = {"fieldManager": deploying.FIELD_MANAGER, "fieldValidation": "Strict"}
+        query = {"fieldManager": config_changes.FIELD_MANAGER, "fieldValidation": "Strict"}
         if self._force:
             query["force"] = "true"
         if dry:
@@ -172,7 +172,7 @@ class _Deployment:
             "PATCH",
             f"{self._collection}/{session.quoted(name)}",
             query=query,
-            body=deploying.with_defaults(body),
+            body=config_changes.with_defaults(body),
             content_type=http_types.APPLY,
         )
 

@@ -3,7 +3,7 @@
 import click
 
 from kilnwork.api import kinds
-from kilnwork.cli import completing, job_switch, options, session
+from kilnwork.cli import options, session, shell_completion, suspension
 
 
 @click.command()
@@ -12,7 +12,7 @@ from kilnwork.cli import completing, job_switch, options, session
     nargs=-1,
     required=True,
     metavar="CONFIG…",
-    shell_complete=completing.of_kind(kinds.JOB_CONFIGS),
+    shell_complete=shell_completion.of_kind(kinds.JOB_CONFIGS),
 )
 @options.target
 def command(configs: tuple[str, ...]) -> None:
@@ -23,4 +23,4 @@ def command(configs: tuple[str, ...]) -> None:
 
     What runs or waits goes on. `kiln run-job` still makes Jobs.
     """
-    session.run(lambda s: job_switch.switch(s, configs, disabled=True))
+    session.run(lambda s: suspension.switch(s, configs, disabled=True))

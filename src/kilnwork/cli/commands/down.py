@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kilnwork.cli import directories, errors, options, progress
+from kilnwork.cli import directory_type, errors, options, wait_notice
 from kilnwork.controlplane import lock
 from kilnwork.kit import paths, processes
 
@@ -17,7 +17,7 @@ _LOOK_S = 0.05
 @click.command()
 @click.option(
     "--data",
-    type=directories.Directory(),
+    type=directory_type.Directory(),
     help="Data directory of the server; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
@@ -64,7 +64,7 @@ def _signal(pid: int, number: int, directory: Path) -> None:
 async def _wait(server: processes.ProcessId, *, timeout_s: float) -> None:
     text = f"waiting for pid {server.pid}"
     try:
-        async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
+        async with asyncio.timeout(timeout_s), wait_notice.waiting(text) as waiting:
             while server.alive():
                 left = len(processes.descendants(server.pid))
                 waiting.say(f"{text}: {left} of its processes still run" if left else text)

@@ -18,7 +18,7 @@ import click
 from kilnwork import version
 from kilnwork.api import meta, names, resource
 from kilnwork.api import task as api_task
-from kilnwork.cli import foreground, options
+from kilnwork.cli import foreground_server, options
 from kilnwork.executors import manager_lookup
 from kilnwork.executors.http import knative, service
 from kilnwork.kit import clock, egress, ids
@@ -71,7 +71,7 @@ ALLOWANCE = options.Parsed("address", _allowance)
     help="Address, network or IP:PORT that may be requested though it is loopback, link-local or "
     "the API server's; may be repeated.",
 )
-@foreground.logged
+@foreground_server.logged
 @options.target
 def command(
     *,
@@ -97,17 +97,20 @@ def command(
         policy=egress.Policy(allowed=allow, refused=_api_server(load().server)),
         pod_uid=os.environ.get("KILN_POD_UID", ""),
     )
-    return foreground.serve(
+    return foreground_server.serve(
         functools.partial(_Server, settings, load),
         ready=lambda _: _say(f"executor {executor} {settings.name} is ready, {slots} slots"),
     )
 
 
 class _Server:
-    """The executor with its connections; `foreground.Server`."""
+    """The executor with its connections; `foreground_server.Server`."""
 
     def __init__(
-        self, settings: service.Settings, load: Callable[[], config.Config], fail: foreground.Say
+        self,
+        settings: service.Settings,
+        load: Callable[[], config.Config],
+        fail: foreground_server.Say,
     ) -> None:
         self._settings = settings
         self._load = load
@@ -118,7 +121,7 @@ class _Server:
         )
         self._reader = _Reader(self._kube, inside="KUBERNETES_SERVICE_HOST" in os.environ)
 
-    async def start(self, *, say: foreground.Say) -> None:
+    async def start(self, *, say: foreground_server.Say) -> None:
         say("looking for the manager")
         found = manager_lookup.find_manager(self._load, api_task.executor_queue(service.EXECUTOR))
         await self._kube.__aenter__()
@@ -132,7 +135,7 @@ class _Server:
         )
         await self._service.start(say=say)
 
-    async def stop(self, *, say: foreground.Say) -> None:
+    async def stop(self, *, say: foreground_server.Say) -> None:
         if self._service is not None:
             await self._service.stop(say=say)
             await self._reader.close()

@@ -5,11 +5,13 @@ from typing import Any
 import click
 
 from kilnwork.api import filejobs
-from kilnwork.cli import completing, file_lists, options, session
+from kilnwork.cli import file_lists, options, session, shell_completion
 
 
 @click.command()
-@click.argument("job", required=False, metavar="[ID|NAME]", shell_complete=completing.file_jobs)
+@click.argument(
+    "job", required=False, metavar="[ID|NAME]", shell_complete=shell_completion.file_jobs
+)
 @options.list_target
 @click.option("--parts", is_flag=True, help="The parts of the job.")
 @click.option("--uploads", is_flag=True, help="Uploads that broke off, instead of jobs.")

@@ -10,19 +10,19 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     file_lists,
     file_names,
     job_lists,
     job_names,
-    journal,
     kinds,
     options,
     render,
     selector_types,
     session,
+    shell_completion,
+    task_lists,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -48,7 +48,7 @@ class Wanted:
     nargs=-1,
     required=True,
     metavar="KIND[,KIND…] [NAME…] | KIND/NAME…",
-    shell_complete=completing.objects,
+    shell_complete=shell_completion.objects,
 )
 @options.list_target
 @options.output("wide", "json", "yaml", "name")
@@ -80,7 +80,7 @@ class Wanted:
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help=f"With --spawned: the newest so many, 0 for all; default {journal.LIMIT}, and all with"
+    help=f"With --spawned: the newest so many, 0 for all; default {task_lists.LIMIT}, and all with"
     " -o json, yaml or name.",
 )
 @click.option(
@@ -148,7 +148,7 @@ def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
 async def _get(s: session.Session, words: Sequence[str], wanted: Wanted) -> None:
     if wanted.spawned:
         only = {"declared": "false"}
-        await journal.show(s, only, wanted.form, limit=wanted.limit, headers=wanted.headers)
+        await task_lists.show(s, only, wanted.form, limit=wanted.limit, headers=wanted.headers)
         return
     refs = await s.kinds.refs(words)
     _check(refs, wanted)

@@ -1,6 +1,6 @@
 """`kiln install`: print the manifests of a manager for a Kubernetes cluster.
 
-Only options and their checks; the objects are made in `installing`. Talks to no server.
+Only options and their checks; the objects are made in `installation`. Talks to no server.
 """
 
 import re
@@ -12,7 +12,7 @@ import yaml
 
 from kilnwork.api import manager, names
 from kilnwork.cli import manager_options, options, render
-from kilnwork.cli.installing import everything, rights, settings
+from kilnwork.cli.installation import all_objects, rights, settings
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -235,7 +235,7 @@ def command(form: str, **given: Any) -> None:
     Uninstall: kiln install --only manager --only rights | kubectl delete -f -
                kiln install --only crds | kubectl delete -f -   deletes all Tasks too
     """
-    click.echo(text(everything.objects(_settings(given)), form), nl=False)
+    click.echo(text(all_objects.objects(_settings(given)), form), nl=False)
 
 
 def text(objects: list[dict[str, Any]], form: str) -> str:
@@ -258,7 +258,7 @@ def _named_kinds(allowed: tuple[str, ...]) -> tuple[str, ...]:
     return allowed
 
 
-def _settings(given: dict[str, Any]) -> settings.Settings:
+def _settings(given: dict[str, Any]) -> settings.InstallSettings:
     if (given["storage"] == "hostPath") != bool(given["host_path"]):
         raise click.UsageError("--storage hostPath and --host-path DIR belong together")
     if given["host_path"] and not given["host_path"].startswith("/"):
@@ -270,7 +270,7 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
     if given["drivers_in"] and given["parts"] and "drivers" not in given["parts"]:
         raise click.UsageError("--drivers-in: what it makes is left out; add --only drivers")
     parts = tuple(part for part in settings.PARTS if part in (given["parts"] or settings.PARTS))
-    return settings.Settings(
+    return settings.InstallSettings(
         namespace=given["namespace"],
         image=given["image"],
         worker_image=given["worker_image"],

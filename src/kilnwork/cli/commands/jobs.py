@@ -6,12 +6,12 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
-    completing,
-    job_following,
     job_lists,
     job_names,
+    job_progress,
     options,
     session,
+    shell_completion,
 )
 
 _LISTS = ("config", "active", "queued", "finished", "scheduled", "adhoc")
@@ -19,7 +19,7 @@ _LISTS = ("config", "active", "queued", "finished", "scheduled", "adhoc")
 
 @click.command()
 @click.argument(
-    "job", required=False, metavar="[NAME]", shell_complete=completing.of_kind(api_kinds.JOBS)
+    "job", required=False, metavar="[NAME]", shell_complete=shell_completion.of_kind(api_kinds.JOBS)
 )
 @options.list_target
 @click.option("--indexes", is_flag=True, help="The indexes of the Job.")
@@ -37,7 +37,7 @@ _LISTS = ("config", "active", "queued", "finished", "scheduled", "adhoc")
     "--config",
     metavar="CONFIG",
     help="Only of this JobConfig.",
-    shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS),
+    shell_complete=shell_completion.of_kind(api_kinds.JOB_CONFIGS),
 )
 @click.option("--active", is_flag=True, help="Only what has started and is not over.")
 @click.option("--queued", is_flag=True, help="Only what waits for its start.")
@@ -84,4 +84,4 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
 
 async def _watch(s: session.Session, name: str) -> None:
     await job_names.get(s, name)
-    await job_following.follow(s, name)
+    await job_progress.follow(s, name)

@@ -3,7 +3,6 @@
 import click
 
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     job_logs,
@@ -13,12 +12,13 @@ from kilnwork.cli import (
     session,
     set_logs,
     set_objects,
+    shell_completion,
     task_logs,
 )
 
 
 @click.command()
-@click.argument("task", metavar="NAME|ID|job/NAME", shell_complete=completing.subjects)
+@click.argument("task", metavar="NAME|ID|job/NAME", shell_complete=shell_completion.subjects)
 @options.target
 @options.data
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task is over.")

@@ -1,7 +1,7 @@
 """`kiln manager`: dispatcher, controllers and REST API for a Kubernetes cluster, in the foreground.
 
-Only options and what is printed; the process around it is in `foreground`, what starts and stops,
-and in which order, in `wiring.in_cluster`.
+Only options and what is printed; the process around it is in `foreground_server`, what starts and
+stops, and in which order, in `wiring.in_cluster`.
 """
 
 import os
@@ -15,15 +15,15 @@ import click
 from kilnwork import version
 from kilnwork.api import manager
 from kilnwork.cli import (
-    directories,
-    foreground,
-    keeping,
-    limits,
+    directory_type,
+    foreground_server,
+    jobs_api_options,
     manager_options,
     options,
+    retention_options,
     session,
 )
-from kilnwork.cli.installing import rights
+from kilnwork.cli.installation import rights
 from kilnwork.cli.wiring import in_cluster
 from kilnwork.kit import container_mounts
 
@@ -49,7 +49,7 @@ _DATA = Path("/var/lib/kilnwork")
 )
 @click.option(
     "--data",
-    type=directories.Directory(),
+    type=directory_type.Directory(),
     default=_DATA,
     show_default=True,
     help="Journal, blobs, logs and the certificate authority; must outlive the process.",
@@ -88,7 +88,7 @@ _DATA = Path("/var/lib/kilnwork")
 )
 @manager_options.allowed_kinds(rights.WORKFLOWS)
 @manager_options.options
-@foreground.logged
+@foreground_server.logged
 def command(**given: Any) -> int:
     """Run the manager of a Kubernetes cluster: dispatcher, controllers and REST API.
 
@@ -105,17 +105,17 @@ def command(**given: Any) -> int:
     their tasks and wait for the next one.
     """
     settings = _settings(**given)
-    return foreground.serve(
-        lambda fail: in_cluster.Server(settings, on_failure=fail),
+    return foreground_server.serve(
+        lambda fail: in_cluster.InClusterServer(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )
 
 
-def _settings(**given: Any) -> in_cluster.Settings:
+def _settings(**given: Any) -> in_cluster.InClusterSettings:
     target = options.Target(kubeconfig=given["kubeconfig"], context=given["context"])
     service = f"{manager.SERVICE}.{given['namespace']}.svc:{manager.PORT}"
     host, port = given["listen"]
-    return in_cluster.Settings(
+    return in_cluster.InClusterSettings(
         data_dir=_mounted(given["data"].absolute()),
         kube=session.settings_of(target),
         namespace=given["namespace"],
@@ -131,8 +131,8 @@ def _settings(**given: Any) -> in_cluster.Settings:
         absence_s=given["lease"],
         adopt=given["adopt"],
         ponds=given["ponds"],
-        files=limits.chosen(given),
-        keep=keeping.chosen(given),
+        files=jobs_api_options.chosen(given),
+        keep=retention_options.chosen(given),
     )
 
 
@@ -142,7 +142,7 @@ def _mounted(data: Path) -> Path:
     return inside if inside.is_dir() else data
 
 
-def _say_ready(server: in_cluster.Server, settings: in_cluster.Settings) -> None:
+def _say_ready(server: in_cluster.InClusterServer, settings: in_cluster.InClusterSettings) -> None:
     click.echo(
         f"kiln manager {version.__version__} leads on {settings.kube.server}, "
         f"term {server.term}, port {server.port} (data: {settings.data_dir})"

@@ -15,7 +15,7 @@ import click
 import uvloop
 
 from kilnwork.api import names
-from kilnwork.cli import directories, exits, foreground, options, progress
+from kilnwork.cli import directory_type, exits, foreground_server, options, wait_notice
 from kilnwork.controlplane.node import registration, removal, virtual_node
 from kilnwork.kit import clock, paths
 from kilnwork.kube import config
@@ -50,11 +50,13 @@ TAINT = options.Parsed("taint", _taint)
     help="Port for logs and exec; default a free one.",
 )
 @click.option(
-    "--data", type=directories.Directory(), help="Data directory; default one for each node's name."
+    "--data",
+    type=directory_type.Directory(),
+    help="Data directory; default one for each node's name.",
 )
 @click.option(
     "--workdir",
-    type=directories.Directory(exists=True),
+    type=directory_type.Directory(exists=True),
     help="Where containers run that name no directory; default the current directory.",
 )
 @click.option(
@@ -85,7 +87,7 @@ TAINT = options.Parsed("taint", _taint)
 @click.option(
     "--remove", is_flag=True, help="End the node's Pods and delete it, wherever it runs; then end."
 )
-@foreground.logged
+@foreground_server.logged
 @options.target
 def command(  # noqa: PLR0913 - one for each option
     *,
@@ -128,7 +130,7 @@ def command(  # noqa: PLR0913 - one for each option
     if remove:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_remove(kube, settings))
-    return foreground.serve(lambda _: _make(kube, settings), ready=_say_ready)
+    return foreground_server.serve(lambda _: _make(kube, settings), ready=_say_ready)
 
 
 def _make(
@@ -147,7 +149,7 @@ def _say_ready(node: virtual_node.VirtualNode) -> None:
 
 
 async def _remove(kube: config.Config, settings: virtual_node.VirtualNodeSettings) -> int:
-    async with progress.waiting(f"removing node {settings.name}") as waiting:
+    async with wait_notice.waiting(f"removing node {settings.name}") as waiting:
         await removal.remove(kube, settings, say=waiting.say, time=clock.SystemClock())
     click.echo(f"node {settings.name} is removed")
     return exits.Exit.OK

@@ -5,11 +5,12 @@ from typing import Any
 import click
 import msgspec
 
-from kilnwork.cli import errors, limits, options, session
+from kilnwork.cli import errors, jobs_api_options, options, session
 
 
 @click.command()
 @options.list_target
+@options.data
 @click.option(
     "--older-than",
     type=options.DURATION,
@@ -21,7 +22,9 @@ from kilnwork.cli import errors, limits, options, session
     metavar="N",
     help="Not the newest N tasks that are over.",
 )
-@click.option("--free", type=limits.SIZE, metavar="SIZE", help="No more than frees so much.")
+@click.option(
+    "--free", type=jobs_api_options.SIZE, metavar="SIZE", help="No more than frees so much."
+)
 @click.option("--keyed", is_flag=True, help="Also calls with a key, which programs find again.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
 def command(
@@ -37,6 +40,7 @@ def command(
     kiln prune --older-than 1d --dry-run
     kiln prune --keep 10000
     kiln prune --free 5Gi -A
+    kiln prune --older-than 1d --data runs
 
     Task objects stay (`kiln delete` removes them), and so does what something may look for: tasks
     whose parent or child is not over, whose result an unfinished task takes, calls with a key

@@ -2,11 +2,11 @@
 
 import click
 
-from kilnwork.cli import completing, downloading, file_jobs, following, options, session
+from kilnwork.cli import downloads, file_job_progress, file_jobs, options, session, shell_completion
 
 
 @click.command()
-@click.argument("job", metavar="ID|NAME", shell_complete=completing.file_jobs)
+@click.argument("job", metavar="ID|NAME", shell_complete=shell_completion.file_jobs)
 @options.target
 @click.option("--watch", is_flag=True, help="Show progress, and end as the job ends.")
 @click.option("-o", "--output", metavar="RESULT", help="Write the result there (-: to standard"
@@ -19,12 +19,12 @@ def command(job: str, watch: bool, output: str | None) -> None:  # noqa: FBT001
 
     The job keeps its id, input and mapper. With --watch it ends with 6 if the job fails again.
     """
-    downloading.check_target(output)
+    downloads.check_target(output)
 
     async def work(s: session.Session) -> None:
         found = await file_jobs.tell(s, job, "retry")
         click.echo(file_jobs.sentence(found), err=True)
         if watch or output:
-            await following.follow(s, found["id"], output=output)
+            await file_job_progress.follow(s, found["id"], output=output)
 
     session.run(work)

@@ -3,11 +3,11 @@
 import click
 
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import completing, job_names, options, session, set_objects, waiting
+from kilnwork.cli import job_names, object_waits, options, session, set_objects, shell_completion
 
 
 @click.command()
-@click.argument("name", metavar="SYNCSET", shell_complete=completing.subjects)
+@click.argument("name", metavar="SYNCSET", shell_complete=shell_completion.subjects)
 @options.target
 @click.option(
     "--generation", type=click.IntRange(min=1), help="Which one; default the newest that is kept."
@@ -41,8 +41,8 @@ async def _replay(
     click.echo(f"SyncSet {name} starts again as generation {number}")
     if not wait:
         return
-    subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
-    found = await waiting.until(
+    subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+    found = await object_waits.until(
         s,
         subject,
         lambda seen: seen is None or set_objects.is_over(seen),

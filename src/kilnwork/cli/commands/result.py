@@ -17,9 +17,8 @@ from kilnwork.api import attempts
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
-    completing,
-    directories,
-    downloading,
+    directory_type,
+    downloads,
     errors,
     file_names,
     job_logs,
@@ -29,6 +28,7 @@ from kilnwork.cli import (
     options,
     session,
     set_objects,
+    shell_completion,
 )
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
@@ -52,7 +52,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     """Names and ids, of the directory if one is given before."""
     directory = ctx.params.get("directory")
     if directory is None:
-        return completing.tasks(ctx, param, incomplete)
+        return shell_completion.tasks(ctx, param, incomplete)
     journal = Path(directory) / "journal.db"
     if not journal.exists():
         return []
@@ -72,9 +72,9 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.command()
 @click.argument("name", metavar="NAME|ID|job/NAME|syncset/NAME", shell_complete=_complete)
 @options.target
-@click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
+@click.option("-o", "--output", default=downloads.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip
-@click.option("--data", "--from", "directory", type=directories.Directory(), metavar="DIRECTORY",
+@click.option("--data", "--from", "directory", type=directory_type.Directory(), metavar="DIRECTORY",
               help="Of a kiln.start(DIRECTORY), whether that runs or not.")  # fmt: skip
 def command(name: str, output: str, directory: Path | None) -> None:
     """Bring the result of a task that has succeeded, as the bytes that it is.
@@ -95,7 +95,7 @@ def command(name: str, output: str, directory: Path | None) -> None:
 
     Ends with 6 when the task failed or was killed.
     """
-    downloading.check_target(output)
+    downloads.check_target(output)
     job = job_names.said(name)
     if job is not None and directory is None:
         session.run(lambda s: _of_job(s, job, output))
@@ -296,7 +296,7 @@ def _check_state(name: str, found: Mapping[str, Any], hint: str) -> None:
 
 def _check_terminal(name: str, media_type: str, output: str) -> None:
     """Bytes that are no text would garble a terminal."""
-    if media_type == attempts.JSON or output != downloading.STDOUT or not sys.stdout.isatty():
+    if media_type == attempts.JSON or output != downloads.STDOUT or not sys.stdout.isatty():
         return
     what = "a Python pickle" if media_type == attempts.PICKLE else f"of type {media_type}"
     raise errors.Unusable(f"the result of task {name} is {what}: name a file with -o, or pipe it")
@@ -304,12 +304,12 @@ def _check_terminal(name: str, media_type: str, output: str) -> None:
 
 @contextlib.contextmanager
 def _opened(output: str) -> Iterator[IO[bytes]]:
-    if output == downloading.STDOUT:
+    if output == downloads.STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     try:
-        with downloading.whole(Path(output)) as file:
+        with downloads.whole(Path(output)) as file:
             yield file
     except OSError as error:
         raise errors.CommandError(f"{output}: {error.strerror or error}") from error

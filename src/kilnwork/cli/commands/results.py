@@ -4,14 +4,22 @@ from typing import Any
 
 import click
 
-from kilnwork.cli import completing, downloading, errors, file_jobs, following, options, session
+from kilnwork.cli import (
+    downloads,
+    errors,
+    file_job_progress,
+    file_jobs,
+    options,
+    session,
+    shell_completion,
+)
 from kilnwork.kube import errors as kube_errors
 
 
 @click.command()
-@click.argument("job", metavar="ID|NAME", shell_complete=completing.file_jobs)
+@click.argument("job", metavar="ID|NAME", shell_complete=shell_completion.file_jobs)
 @options.target
-@click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
+@click.option("-o", "--output", default=downloads.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip
 @click.option("--errors", "bad", is_flag=True, help="The bad records instead.")
 @click.option("--part", type=click.IntRange(min=1), help="Of this part only.")
@@ -29,16 +37,16 @@ def command(job: str, **given: Any) -> None:
     was cancelled keeps them. --errors gives a JSON object a line: `line` (from 1),
     `reason` and `raw`, the record unchanged.
     """
-    downloading.check_target(given["output"])
+    downloads.check_target(given["output"])
     session.run(lambda s: _results(s, job, given))
 
 
 async def _results(s: session.Session, word: str, given: dict[str, Any]) -> None:
     job = await file_jobs.resolved(s, word)
     if given["wait"]:
-        await following.until_over(s, job)
+        await file_job_progress.until_over(s, job)
     try:
-        await downloading.fetch(
+        await downloads.fetch(
             s,
             job,
             given["output"],

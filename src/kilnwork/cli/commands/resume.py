@@ -2,7 +2,7 @@
 
 import click
 
-from kilnwork.cli import completing, job_switch, options, session
+from kilnwork.cli import options, session, shell_completion, suspension
 
 
 @click.command()
@@ -11,7 +11,7 @@ from kilnwork.cli import completing, job_switch, options, session
     nargs=-1,
     required=True,
     metavar="NAME|ID|job/NAME…",
-    shell_complete=completing.subjects,
+    shell_complete=shell_completion.subjects,
 )
 @options.target
 def command(names: tuple[str, ...]) -> None:
@@ -24,4 +24,4 @@ def command(names: tuple[str, ...]) -> None:
 
     What has failed runs again by `kiln retry --failed`.
     """
-    session.run(lambda s: job_switch.suspend(s, names, suspended=False))
+    session.run(lambda s: suspension.suspend(s, names, suspended=False))

@@ -6,16 +6,16 @@ import click
 
 from kilnwork.api import job as api_job
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     file_names,
     job_names,
     kinds,
     options,
-    retrying,
+    retries,
     session,
     set_objects,
+    shell_completion,
     task_names,
 )
 
@@ -26,7 +26,7 @@ from kilnwork.cli import (
     nargs=-1,
     required=True,
     metavar="NAME|ID|job/NAME|syncset/NAME…",
-    shell_complete=completing.subjects,
+    shell_complete=shell_completion.subjects,
 )
 @options.target
 @options.data
@@ -72,20 +72,20 @@ async def _all(
     timeout_s: float | None,
 ) -> None:
     """Each that can be; the others are named, the last of them by the exit."""
-    started: list[retrying.Started] = []
+    started: list[retries.Started] = []
     begun = set[str]()
 
-    async def task(word: str) -> retrying.Started:
+    async def task(word: str) -> retries.Started:
         name = kinds.task_name(word)
         return await (
-            retrying.failed_task(s, name, begun) if failed else retrying.task(s, name, force=force)
+            retries.failed_task(s, name, begun) if failed else retries.task(s, name, force=force)
         )
 
-    async def file_job(found: file_jobs.Job) -> retrying.Started:
-        return await retrying.file_job(s, found)
+    async def file_job(found: file_jobs.Job) -> retries.Started:
+        return await retries.file_job(s, found)
 
-    async def job(found: job_names.Item) -> retrying.Started:
-        return await retrying.job(s, found, failed=failed)
+    async def job(found: job_names.Item) -> retries.Started:
+        return await retries.job(s, found, failed=failed)
 
     async def start(word: str) -> None:
         if (name := set_objects.said(word)) is not None:
@@ -94,7 +94,7 @@ async def _all(
                     f"--failed runs again what failed of a SyncSet; `kiln replay {name}` runs all "
                     "of it, as its next generation"
                 )
-            one = await retrying.sync_set(s, name)
+            one = await retries.sync_set(s, name)
         else:
             word = await task_names.resolved(s, word)
             one = await job_names.either(s, word, task=task, file_job=file_job, job=job)

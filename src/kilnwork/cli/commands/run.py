@@ -12,16 +12,16 @@ import click
 
 from kilnwork.api import kinds, meta
 from kilnwork.cli import (
-    completing,
     errors,
     exits,
     manifests,
+    object_waits,
     options,
     render,
     session,
-    task_following,
+    shell_completion,
     task_logs,
-    waiting,
+    task_progress,
 )
 from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
@@ -49,7 +49,7 @@ class _Input:
 @click.option(
     "--cluster",
     help="TaskCluster to run on; default `default`.",
-    shell_complete=completing.of_kind(kinds.TASK_CLUSTERS),
+    shell_complete=shell_completion.of_kind(kinds.TASK_CLUSTERS),
 )
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
@@ -57,7 +57,7 @@ class _Input:
     "source",
     metavar="FILE|OBJECT",
     help="JSON or YAML file, - for standard input, or a TaskObject.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @click.option("--retries", type=click.IntRange(min=0), help="Tries after the first one failed.")
 @click.option("--timeout", type=options.DURATION, help="How long an attempt may run.")
@@ -210,7 +210,7 @@ class _Follower:
         self._namespace: str = made["metadata"]["namespace"]
         self._uid: str = made["metadata"]["uid"]
         self._last = ""
-        self._children = task_following.children(s, self._name)
+        self._children = task_progress.children(s, self._name)
         self._say_at = 0.0
         self._output: asyncio.Task[None] | None = None
         self._unread: errors.CommandError | None = None
@@ -218,8 +218,8 @@ class _Follower:
     async def follow(self) -> int:
         """Until the task is over: its exit code."""
         background = coroutines.BackgroundWork("run")
-        subject = waiting.Subject(kinds.TASKS, self._name, self._namespace)
-        versions = waiting.versions(self._session, subject)
+        subject = object_waits.Subject(kinds.TASKS, self._name, self._namespace)
+        versions = object_waits.versions(self._session, subject)
         try:
             async with contextlib.aclosing(versions):
                 async for version in versions:
@@ -227,10 +227,10 @@ class _Follower:
                     status = found.get("status") or {}
                     if status.get("attempts") and self._output is None:
                         self._output = background.start("output", self._copy())
-                    if waiting.final(found):
+                    if object_waits.final(found):
                         await self._rest()
                     await self._say(found)
-                    if waiting.final(found):
+                    if object_waits.final(found):
                         return self._end(status)
         except asyncio.CancelledError:
             click.echo(
@@ -250,16 +250,16 @@ class _Follower:
 
     async def _say(self, found: meta.JsonObject) -> None:
         """The state when it changes; in a terminal also how far its children are, now and then."""
-        text, status = waiting.described(found), found.get("status") or {}
+        text, status = object_waits.described(found), found.get("status") or {}
         if status.get("state") and text != self._last:
             click.echo(f"{self._name}: {text}", err=True)
             self._last = text
         if self._children is None:
             return
         line, now_s = await self._children.look(found), self._session.clock.monotonic()
-        if line and now_s >= self._say_at and not waiting.final(found):
+        if line and now_s >= self._say_at and not object_waits.final(found):
             click.echo(line, err=True)
-            self._say_at = now_s + task_following.SAY_S
+            self._say_at = now_s + task_progress.SAY_S
 
     async def _copy(self) -> None:
         copy = task_logs.Copy(self._session, self._name, {"follow": "true"})

@@ -10,17 +10,17 @@ from kilnwork.api import job_config, job_expansion, option_forms
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import options as api_options
 from kilnwork.cli import (
-    completing,
     errors,
     exits,
-    job_following,
     job_names,
     job_options,
-    moments,
+    job_progress,
     options,
     render,
     session,
-    validating,
+    shell_completion,
+    time_types,
+    validation,
 )
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
@@ -28,7 +28,7 @@ from kilnwork.kube import errors as kube_errors
 
 @click.command()
 @click.argument(
-    "config", metavar="CONFIG", shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS)
+    "config", metavar="CONFIG", shell_complete=shell_completion.of_kind(api_kinds.JOB_CONFIGS)
 )
 @options.target
 @click.option(
@@ -37,7 +37,7 @@ from kilnwork.kube import errors as kube_errors
     "text",
     metavar="JSON|YAML|@FILE",
     help="Values of options by name, as one text, or as a file; @- is standard input.",
-    shell_complete=completing.files,
+    shell_complete=shell_completion.files,
 )
 @click.option(
     "--option",
@@ -45,14 +45,14 @@ from kilnwork.kube import errors as kube_errors
     multiple=True,
     metavar="NAME=VALUE",
     help="A value of one option; may be repeated.",
-    shell_complete=completing.job_options,
+    shell_complete=shell_completion.job_options,
 )
 @click.option("--use-defaults", is_flag=True, help="Ask only for options that have no default.")
 @click.option("--no-interactive", is_flag=True, help="Ask for nothing, also in a terminal.")
 @click.option("--name", help="Name of the Job; default that of the JobConfig and something random.")
 @click.option(
     "--at",
-    type=moments.MOMENT,
+    type=time_types.MOMENT,
     metavar="TIME",
     help="Start no sooner: 2026-01-02T03:04, or with Z.",
 )
@@ -161,7 +161,7 @@ def _start(asked: dict[str, Any]) -> str | None:
 
 
 async def _run(s: session.Session, body: dict[str, Any], *, form: str | None, watch: bool) -> None:
-    if (why := validating.find_refusal(api_kinds.JOBS, body)) is not None:
+    if (why := validation.find_refusal(api_kinds.JOBS, body)) is not None:
         raise errors.CommandError(why)
     if watch:
         await s.find_manager()  # before the Job begins: reports that the user may not follow it
@@ -180,4 +180,4 @@ async def _run(s: session.Session, body: dict[str, Any], *, form: str | None, wa
         text += " created"
     click.echo(text, err=watch and form is None)
     if watch:
-        await job_following.follow(s, made["metadata"]["name"])
+        await job_progress.follow(s, made["metadata"]["name"])

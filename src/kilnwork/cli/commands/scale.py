@@ -4,7 +4,7 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta
-from kilnwork.cli import completing, errors, kinds, options, session, waiting
+from kilnwork.cli import errors, kinds, object_waits, options, session, shell_completion
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
@@ -15,7 +15,7 @@ MAX_NAMED = 10
 
 @click.command()
 @click.argument(
-    "name", metavar="NAME", shell_complete=completing.of_kind(_CLUSTERS), default="default"
+    "name", metavar="NAME", shell_complete=shell_completion.of_kind(_CLUSTERS), default="default"
 )
 @options.target
 @click.option("--replicas", type=click.IntRange(min=0), required=True, help="How many workers.")
@@ -60,10 +60,10 @@ async def _scale(
     click.echo(f"taskcluster/{name}: {_workers(replicas)} {asked}")
     if not wait:
         return
-    subject = waiting.Subject(_CLUSTERS, name, s.one_namespace())
+    subject = object_waits.Subject(_CLUSTERS, name, s.one_namespace())
     text = f"waiting for {_workers(replicas)} of taskcluster/{name}"
     test = _has(replicas, name)
-    await waiting.until(s, subject, test, text=text, timeout_s=timeout_s, where=_where)
+    await object_waits.until(s, subject, test, text=text, timeout_s=timeout_s, where=_where)
     click.echo(f"taskcluster/{name}: {_workers(replicas)} connected")
 
 
@@ -81,7 +81,7 @@ async def _missing(s: session.Session, name: str) -> str:
     return f"{text}; there are: {', '.join(known[:MAX_NAMED])}{more}"
 
 
-def _has(replicas: int, name: str) -> waiting.Test:
+def _has(replicas: int, name: str) -> object_waits.Test:
     def test(found: meta.JsonObject | None) -> bool:
         if found is None:
             raise errors.Missing(f"taskcluster/{name} was deleted")

@@ -6,7 +6,15 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import schedules
-from kilnwork.cli import completing, errors, job_names, options, render, schedule_views, session
+from kilnwork.cli import (
+    errors,
+    job_names,
+    options,
+    render,
+    schedule_views,
+    session,
+    shell_completion,
+)
 from kilnwork.kit import clock
 
 _PREVIEW = "default/preview"
@@ -17,7 +25,7 @@ _PREVIEW = "default/preview"
     "configs",
     nargs=-1,
     metavar="[CONFIG…]",
-    shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS),
+    shell_complete=shell_completion.of_kind(api_kinds.JOB_CONFIGS),
 )
 @options.list_target
 @click.option(

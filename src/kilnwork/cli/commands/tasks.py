@@ -6,7 +6,7 @@ from typing import Any, get_args
 import click
 
 from kilnwork.api import task as api_task
-from kilnwork.cli import completing, journal, kinds, options, session, task_totals
+from kilnwork.cli import kinds, options, session, shell_completion, task_lists, task_totals
 
 
 @click.command()
@@ -21,20 +21,20 @@ from kilnwork.cli import completing, journal, kinds, options, session, task_tota
     "--parent",
     metavar="NAME|ID",
     help="Only children of this task.",
-    shell_complete=completing.tasks,
+    shell_complete=shell_completion.tasks,
 )
 @click.option("--function", metavar="MODULE:NAME", help="Only calls of this Python function.")
 @click.option("--spawned", is_flag=True, help="Only tasks that are no objects.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help=f"The newest so many, 0 for all; default {journal.LIMIT}, and all with -o"
+    help=f"The newest so many, 0 for all; default {task_lists.LIMIT}, and all with -o"
     " json, yaml or name.",
 )
 @click.option("--all", "everything", is_flag=True, help="All of them, as --limit 0.")
 @click.option(
     "--sort",
-    type=click.Choice(get_args(journal.Measure), case_sensitive=False),
+    type=click.Choice(get_args(task_lists.Measure), case_sensitive=False),
     help="Those with most first: of time (took), CPU, or memory (peak); default the newest.",
 )
 @click.option(
@@ -69,10 +69,10 @@ def command(form: str | None, **asked: Any) -> None:
     headers, sort = not asked["no_headers"], asked["sort"]
     if asked["by"]:
         _refuse_for_totals(asked, form)
-        by: journal.Measure = sort or "took"
+        by: task_lists.Measure = sort or "took"
         session.run(lambda s: task_totals.show(s, wanted, form, by=by, headers=headers))
         return
-    session.run(lambda s: journal.show(s, wanted, form, limit=limit, headers=headers, sort=sort))
+    session.run(lambda s: task_lists.show(s, wanted, form, limit=limit, headers=headers, sort=sort))
 
 
 def _refuse_for_totals(asked: Mapping[str, Any], form: str | None) -> None:

@@ -3,7 +3,7 @@
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import completing, errors, options, session
+from kilnwork.cli import errors, options, session, shell_completion
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import credentials
 
@@ -13,7 +13,7 @@ from kilnwork.kube import credentials
     "account",
     required=False,
     metavar="[SERVICEACCOUNT]",
-    shell_complete=completing.of_kind(resource.SERVICE_ACCOUNTS),
+    shell_complete=shell_completion.of_kind(resource.SERVICE_ACCOUNTS),
 )
 @options.target
 @click.option(

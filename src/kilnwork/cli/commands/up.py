@@ -1,7 +1,7 @@
 """`kiln up`: everything on this machine in one process tree, in the foreground.
 
-Only options and what is printed; the process around it is in `foreground`, what starts and stops,
-and in which order, in `wiring.embedded`.
+Only options and what is printed; the process around it is in `foreground_server`, what starts and
+stops, and in which order, in `wiring.embedded`.
 """
 
 import os
@@ -13,7 +13,13 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import directories, foreground, keeping, limits, manager_options
+from kilnwork.cli import (
+    directory_type,
+    foreground_server,
+    jobs_api_options,
+    manager_options,
+    retention_options,
+)
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
 from kilnwork.server.jobs import source_sizing
@@ -29,12 +35,12 @@ from kilnwork.server.jobs import source_sizing
 )
 @click.option(
     "--data",
-    type=directories.Directory(),
+    type=directory_type.Directory(),
     help="Data directory; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
     "--workdir",
-    type=directories.Directory(exists=True),
+    type=directory_type.Directory(exists=True),
     help="Where tasks run; default the current directory.",
 )
 @click.option(
@@ -49,9 +55,9 @@ from kilnwork.server.jobs import source_sizing
     " token over plain http.",
 )
 @manager_options.allowed_kinds("*")
-@limits.options
-@keeping.options
-@foreground.logged
+@jobs_api_options.options
+@retention_options.options
+@foreground_server.logged
 def command(
     *,
     port: int,
@@ -67,25 +73,25 @@ def command(
     Listens on 127.0.0.1 only. Ctrl-C or `kiln down` ends it and everything it started; a second
     Ctrl-C does not wait. Objects, results, files and logs stay in the data directory.
     """
-    keep = keeping.chosen(limited)
-    settings = embedded.Settings(
+    keep = retention_options.chosen(limited)
+    settings = embedded.EmbeddedSettings(
         data_dir=(data or paths.data_dir()).absolute(),
         port=port,
         workdir=(workdir or Path.cwd()).absolute(),
         slots=slots or len(os.sched_getaffinity(0)),
         allowed_kinds=allowed_kinds,
         keep=keep,
-        files=limits.chosen(
+        files=jobs_api_options.chosen(
             limited, source=source_sizing.read(os.environ) if source_compat else None
         ),
     )
-    return foreground.serve(
-        lambda fail: embedded.Server(settings, on_failure=fail),
+    return foreground_server.serve(
+        lambda fail: embedded.EmbeddedServer(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )
 
 
-def _say_ready(server: embedded.Server, settings: embedded.Settings) -> None:
+def _say_ready(server: embedded.EmbeddedServer, settings: embedded.EmbeddedSettings) -> None:
     state = "is ready" if server.trouble is None else "is not ready, but can be mended,"
     click.echo(f"kiln {version.__version__} {state} at {server.url} (data: {settings.data_dir})")
     if server.trouble is not None:

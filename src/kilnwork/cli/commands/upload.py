@@ -9,19 +9,19 @@ import msgspec
 from kilnwork.api import filejobs, kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
-    completing,
-    directories,
-    downloading,
+    directory_type,
+    downloads,
     errors,
     exits,
+    file_job_progress,
     file_jobs,
-    following,
     mappers,
     options,
-    progress,
     render,
     session,
-    uploading,
+    shell_completion,
+    uploads,
+    wait_notice,
 )
 from kilnwork.kit import ids
 
@@ -54,7 +54,7 @@ _PROGRAM = "kilnwork.program"
 
 
 @click.command(cls=_WithProgram)
-@click.argument("file", metavar="FILE|-", shell_complete=completing.files)
+@click.argument("file", metavar="FILE|-", shell_complete=shell_completion.files)
 @options.target
 @click.option("--mapper", metavar="MAPPER", help="What is done to records, see above.")
 @click.option("--command", "program", metavar="TEXT", help="The same as a program after --.")
@@ -64,7 +64,7 @@ _PROGRAM = "kilnwork.program"
 @click.option("--reducer", metavar="MAPPER", help="Gets the merged results; default keeps them.")
 @click.option("--reducer-command", metavar="TEXT", help="The same as a program.")
 @click.option(
-    "--working-dir", type=directories.Directory(exists=True), help="Workers get this directory."
+    "--working-dir", type=directory_type.Directory(exists=True), help="Workers get this directory."
 )
 @click.option(
     "--format",
@@ -108,7 +108,7 @@ _PROGRAM = "kilnwork.program"
     default="default",
     show_default=True,
     help="TaskCluster to run on.",
-    shell_complete=completing.of_kind(kinds.TASK_CLUSTERS),
+    shell_complete=shell_completion.of_kind(kinds.TASK_CLUSTERS),
 )
 @click.option("--name", default="", help="A name to find it by; need not be unique.")
 @click.option("--priority", type=click.IntRange(-1_000_000, 1_000_000), default=0,
@@ -143,7 +143,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     Prints the job's id. Ctrl-C during the upload says how to go on with it; afterwards it leaves
     the job running. With --watch the command ends with 6 if the job fails.
     """
-    downloading.check_target(given["output"], source=None if file == "-" else file)
+    downloads.check_target(given["output"], source=None if file == "-" else file)
     program = ctx.meta[_PROGRAM]
     if given["program"] and program:
         raise click.UsageError("--command and a program after -- exclude each other")
@@ -158,7 +158,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     spec = _spec(file, given)
     if file == "-" and sys.stdin.isatty():
         click.echo("reading standard input, to its end: Ctrl-D", err=True)
-    source = uploading.Source(file)
+    source = uploads.Source(file)
     if (
         given["form"] is None
         and spec["input"].format is filejobs.Format.JSONL
@@ -211,7 +211,7 @@ _BY_NAME = {".csv": "csv", ".tsv": "csv", ".txt": "text", ".log": "text"}
 
 async def _upload(
     s: session.Session,
-    source: uploading.Source,
+    source: uploads.Source,
     wanted: tuple[mappers.Wanted, mappers.Wanted | None],
     rest: dict[str, Any],
     given: dict[str, Any],
@@ -232,9 +232,9 @@ async def _upload(
         mapper=sent[0], reducer=sent[1] if reducer is not None else None, **_only_set(rest)
     )
     made = await _make(s, source, spec, given)
-    click.echo(made["id"], err=given["output"] == downloading.STDOUT)
+    click.echo(made["id"], err=given["output"] == downloads.STDOUT)
     if given["watch"] or given["output"]:
-        await following.follow(s, made["id"], output=given["output"])
+        await file_job_progress.follow(s, made["id"], output=given["output"])
     else:
         click.echo(
             f"{file_jobs.many(file_jobs.lines(made), 'record')} in "
@@ -251,7 +251,7 @@ def _only_set(values: dict[str, Any]) -> dict[str, Any]:
 
 async def _make(
     s: session.Session,
-    source: uploading.Source,
+    source: uploads.Source,
     spec: filejobs.FileJobSpec,
     given: dict[str, Any],
 ) -> file_jobs.Job:
@@ -260,7 +260,7 @@ async def _make(
     small = source.size is not None and source.size <= ONE_REQUEST_BYTES
     if small and not given["resume"]:
         return await _post(s, query, key, source.read(ONE_REQUEST_BYTES), source.name)
-    upload = uploading.Upload(s, source, known=given["resume"])
+    upload = uploads.Upload(s, source, known=given["resume"])
     try:
         query["file"] = await upload.run()
     except BaseException:
@@ -287,7 +287,7 @@ async def _post(
 ) -> file_jobs.Job:
     """Make the job; again while the server is away, which its key makes safe."""
     headers = {"Idempotency-Key": key}
-    async with progress.waiting(f"the server takes {name} apart") as waiting:
+    async with wait_notice.waiting(f"the server takes {name} apart") as waiting:
         return await file_jobs.patiently(
             s,
             waiting.say,

@@ -11,19 +11,19 @@ from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource, sync_set, task
 from kilnwork.cli import (
-    completing,
     errors,
+    file_job_progress,
     file_jobs,
     file_names,
-    following,
     job_names,
     job_objects,
+    object_waits,
     options,
     render,
     session,
     set_objects,
+    shell_completion,
     task_names,
-    waiting,
 )
 from kilnwork.kube import errors as kube_errors
 
@@ -37,7 +37,7 @@ class _OfPhases(NamedTuple):
 
     phases: type[enum.StrEnum]
     phase_of: Callable[[str], enum.StrEnum | None]
-    test_of: Callable[[str, str], waiting.Test | None]
+    test_of: Callable[[str, str], object_waits.Test | None]
     check_end: Callable[[meta.JsonObject], None]
 
 
@@ -61,7 +61,7 @@ _DEFAULTS = {api_kinds.DATA_PONDS.kind: "condition=Ready"}
     nargs=-1,
     required=True,
     metavar="NAME… | KIND/NAME…",
-    shell_complete=completing.subjects,
+    shell_complete=shell_completion.subjects,
 )
 @options.target
 @click.option(
@@ -113,7 +113,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
             of_phases = _OF_PHASES.get(subject.resource.kind)
             test = None if of_phases is None else of_phases.test_of(what, name)
             test = test or test_of(what, name)
-            found = await waiting.until(s, subject, test, text=text, timeout_s=timeout)
+            found = await object_waits.until(s, subject, test, text=text, timeout_s=timeout)
             if wanted is None and of_phases is not None:
                 of_phases.check_end(found or {})
             elif wanted is None and what == _FINAL:
@@ -150,8 +150,8 @@ async def _file_job(
 ) -> None:
     if wanted not in (None, _FINAL):
         raise errors.Unusable(f"{job} is a file job: only its end can be waited for, without --for")
-    found = await following.until_over(s, job, timeout_s=timeout_s)
-    await following.tell_bad(s, found)
+    found = await file_job_progress.until_over(s, job, timeout_s=timeout_s)
+    await file_job_progress.tell_bad(s, found)
     if wanted is None:
         file_jobs.check_end(found)
     click.echo(file_jobs.sentence(found))
@@ -167,7 +167,7 @@ async def _until_over(
         )
     if state is not None and not task.State(state).final:
         raise errors.Unusable(f"{name} is no object: only its end can be waited for")
-    ended = await waiting.for_final(s, name, timeout_s=timeout_s)
+    ended = await object_waits.for_final(s, name, timeout_s=timeout_s)
     if wanted is None and ended != state:
         raise errors.TaskFailed(f"task {name} ended as {ended}: `kiln why {name}` says why")
     if state not in (None, ended):
@@ -185,19 +185,19 @@ async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
     return api_kinds.TASKS
 
 
-async def _subject(s: session.Session, word: str) -> waiting.Subject:
+async def _subject(s: session.Session, word: str) -> object_waits.Subject:
     if "/" not in word:
         served = await _bare_kind(s, word)
-        return waiting.Subject(served, word, s.one_namespace())
+        return object_waits.Subject(served, word, s.one_namespace())
     ref = (await s.kinds.refs([word]))[0]
-    return waiting.Subject(ref.resource, ref.name or "", s.one_namespace())
+    return object_waits.Subject(ref.resource, ref.name or "", s.one_namespace())
 
 
 def check_end(found: meta.JsonObject | None, name: str) -> None:
     """Raises `errors.TaskFailed` for a Task that is over and has not succeeded."""
     state = ((found or {}).get("status") or {}).get("state")
     if state != task.State.SUCCESS:
-        raise errors.TaskFailed(f"{name} ended as {waiting.described(found)}")
+        raise errors.TaskFailed(f"{name} ended as {object_waits.described(found)}")
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
@@ -219,12 +219,12 @@ def check_kind(wanted: str, served: resource.Resource) -> None:
         )
 
 
-def test_of(wanted: str, name: str) -> waiting.Test:
+def test_of(wanted: str, name: str) -> object_waits.Test:
     """What `--for` asks of an object called `name`. Raises `errors.Unusable`."""
     if wanted == "delete":
         return lambda found: found is None
     if wanted == _FINAL:
-        return _existing(waiting.final, name)
+        return _existing(object_waits.final, name)
     what, _, value = wanted.partition("=")
     if what == "condition" and value:
         return _existing(_condition(value), name)
@@ -243,7 +243,7 @@ def _state_of(wanted: str) -> task.State | None:
     return _STATES.get((value if what == "state" else wanted).lower())
 
 
-def _existing(test: Callable[[meta.JsonObject], bool], name: str) -> waiting.Test:
+def _existing(test: Callable[[meta.JsonObject], bool], name: str) -> object_waits.Test:
     def there(found: meta.JsonObject | None) -> bool:
         if found is None:
             raise errors.Missing(f"{name} does not exist")
@@ -271,11 +271,11 @@ def _condition(value: str) -> Callable[[meta.JsonObject], bool]:
 def _state(wanted: task.State, name: str) -> Callable[[meta.JsonObject], bool]:
     def reached(found: meta.JsonObject) -> bool:
         state = (found.get("status") or {}).get("state")
-        over = waiting.final(found)  # False where the end is that of a run before
+        over = object_waits.final(found)  # False where the end is that of a run before
         if state == wanted and (over or not wanted.final):
             return True
         if over:
-            raise errors.TaskFailed(f"{name} will not be {wanted}: {waiting.described(found)}")
+            raise errors.TaskFailed(f"{name} will not be {wanted}: {object_waits.described(found)}")
         return False
 
     return reached

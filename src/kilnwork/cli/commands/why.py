@@ -10,19 +10,20 @@ from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource, task
 from kilnwork.cli import (
-    completing,
     errors,
     file_jobs,
     job_names,
     job_objects,
-    journal,
+    object_waits,
     options,
     pond_objects,
+    readiness,
     render,
     session,
     set_objects,
+    shell_completion,
     task_clusters,
-    waiting,
+    task_lists,
 )
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
@@ -32,7 +33,7 @@ FIRST_LOOK_S = 3.0
 
 
 @click.command()
-@click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=completing.subjects)
+@click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=shell_completion.subjects)
 @options.target
 @options.data
 @options.output("json")
@@ -55,14 +56,20 @@ def command(subject: str, form: str | None) -> None:
         click.echo(render.json_text(document), nl=False)
     else:
         click.echo(document["why"])
-        for line in journal.traceback(document.get("error")):
+        for line in task_lists.traceback(document.get("error")):
             click.echo(line)
 
 
 async def _document(s: session.Session, word: str) -> dict[str, Any]:
-    return await job_names.either(
+    document = await job_names.either(
         s, word, task=lambda name: _of_object(s, name), file_job=_of_file_job, job=_of_job
     )
+    # A task that cannot be stored waits without a word of its own: that is the server's matter.
+    if "state" in document and not object_waits.is_final(document["state"]):
+        with contextlib.suppress(*errors.SERVER_ERRORS):
+            if waits_for := await readiness.waits_for(s):
+                document["why"] += f" The server is not ready: {_full_stop(waits_for)}"
+    return document
 
 
 async def _of_job(found: job_names.Item) -> dict[str, Any]:
@@ -158,9 +165,9 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
 async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:
     """A new Task once the manager has said something of it, which takes a moment; as it is when
     that takes longer."""
-    subject = waiting.Subject(api_kinds.TASKS, name, s.one_namespace())
+    subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
     with contextlib.suppress(errors.TimedOut):
-        seen = await waiting.until(
+        seen = await object_waits.until(
             s,
             subject,
             lambda now: now is None or bool((now.get("status") or {}).get("state")),
@@ -193,7 +200,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
     name = f"{served.kind} {found['metadata']['name']}"
     status = found.get("status") or {}
     if status.get("phase") and (status.get("reason") or status.get("message")):
-        return f"{name} is {_full_stop(waiting.described(found))}"
+        return f"{name} is {_full_stop(object_waits.described(found))}"
     for container in status.get("containerStatuses") or ():
         for kind in ("waiting", "terminated"):
             state = (container.get("state") or {}).get(kind)
@@ -207,7 +214,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
     if status.get("phase") and not bad:
         return f"{name} is {status['phase']}."
     parts = _together(bad or status.get("conditions") or ())
-    return f"{name}: {_full_stop('; '.join(parts) or waiting.described(found))}"
+    return f"{name}: {_full_stop('; '.join(parts) or object_waits.described(found))}"
 
 
 def _last_end(container: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """The composition root of servers: the one manager, and the two places where it runs.
 
 The only package that knows all of `controlplane`, `dispatch`, `controllers` and `server`. The
-commands `up` and `manager` choose a root; `foreground` owns the process around it: signals, output.
+commands `up` and `manager` choose a root; `foreground_server` owns the process around it: signals,
+output.
 
 `manager.Manager` is the same in both: controllers, dispatcher with its journal, jobs, and the REST
 API behind one guard. Each root says what is started, in which order; all of it is stopped in the

@@ -25,7 +25,7 @@ NODE_GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class EmbeddedSettings:
     """What the user chose."""
 
     data_dir: Path
@@ -41,13 +41,13 @@ class Settings:
     """Kinds of objects that tasks may make."""
 
 
-class Server:
+class EmbeddedServer:
     """Everything of one data directory. Make it, `start` it in a running loop, `stop` it.
 
     `on_failure(text)` is called when a part ends that never should: then the process should stop.
     """
 
-    def __init__(self, settings: Settings, *, on_failure: steps.Say) -> None:
+    def __init__(self, settings: EmbeddedSettings, *, on_failure: steps.Say) -> None:
         self._settings = settings
         self._clock = clock.SystemClock()
         self._plane = cluster.ControlPlane(
@@ -59,7 +59,7 @@ class Server:
             )
         )
         self._manager = manager.Manager(
-            manager.Settings(
+            manager.ManagerSettings(
                 data_dir=settings.data_dir,
                 worker_image=WORKER_IMAGE,
                 worker_command=WORKER_COMMAND,

@@ -37,7 +37,7 @@ _TERM = "term"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class InClusterSettings:
     """What the operator chose.
 
     `kube`: the API server. `namespace`: of the Lease. `only_in`: namespaces to serve, empty: all.
@@ -70,19 +70,19 @@ class Settings:
     ponds: bool = False
 
 
-class Server:
+class InClusterServer:
     """The manager. Make it, `start` it in a running loop, `stop` it.
 
     `on_failure(text)` is called when a part ends that never should: then the process should stop.
     """
 
-    def __init__(self, settings: Settings, *, on_failure: steps.Say) -> None:
+    def __init__(self, settings: InClusterSettings, *, on_failure: steps.Say) -> None:
         self._settings = settings
         self._clock = clock.SystemClock()
         self._lock = lock.DirectoryLock(settings.data_dir)
         self._pki = pki.Pki(settings.data_dir / "pki", clock=self._clock)
         self._manager = wired_manager.Manager(
-            wired_manager.Settings(
+            wired_manager.ManagerSettings(
                 data_dir=settings.data_dir,
                 worker_image=settings.worker_image,
                 worker_command=settings.worker_command,

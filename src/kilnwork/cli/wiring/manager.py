@@ -19,7 +19,7 @@ from kilnwork.server.jobs import settings as jobs_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ManagerSettings:
     """What a composition root chooses."""
 
     data_dir: Path
@@ -51,7 +51,7 @@ class Manager:
     """
 
     def __init__(
-        self, settings: Settings, *, time: clock.Clock, on_failure: Callable[[str], None]
+        self, settings: ManagerSettings, *, time: clock.Clock, on_failure: Callable[[str], None]
     ) -> None:
         self._settings = settings
         self._clock = time

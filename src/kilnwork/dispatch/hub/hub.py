@@ -69,6 +69,8 @@ class HubOptions:
     """What the image of a spawned command means."""
     variables: hub_variables.VariableSource | None = None
     """Where tasks' variables from Secrets and ConfigMaps are read; None: there are none."""
+    drivers_prune: bool = False
+    """Drivers may forget tasks: where every driver owns everything."""
     blobs_dir: Path | None = None
     """Where the directories of blobs are, by namespace."""
     clock_file: Path | None = None
@@ -128,6 +130,7 @@ class Hub:
             background=self._background,
             view=self.view,
             variables=options.variables,
+            prune=self._prune if options.drivers_prune else None,
         )
         self._retrying = self._peers.retries
         self.new_link: Callable[[], links.Link] = self._peers.new_link
@@ -287,6 +290,9 @@ class Hub:
             return pruned
         later_bytes = await self._retention.collect_released()
         return msgspec.structs.replace(pruned, later_bytes=later_bytes)
+
+    async def _prune(self, asked: model.Pruning, dry_run: bool) -> model.Pruned:  # noqa: FBT001
+        return await self.prune(asked, dry_run=dry_run)
 
     async def forget(self, task: ids.TaskId) -> None:
         """Forget a task that is over, with all its runs and output; on disk when this returns.

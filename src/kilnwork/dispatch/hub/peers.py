@@ -43,6 +43,7 @@ class Peers:
         background: coroutines.BackgroundWork,
         view: agents.View,
         variables: values.VariableSource | None,
+        prune: submitters.Pruner | None,
     ) -> None:
         self.greeted = 0
         self._core = core
@@ -61,7 +62,12 @@ class Peers:
         )
         self.retries = retry_requests.RetryRequests(core)
         self._submitters = submitters.Submitters(
-            core, logs, retries=self.retries, background=background, variables=asked
+            core,
+            logs,
+            retries=self.retries,
+            background=background,
+            variables=asked,
+            prune=prune,
         )
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,

@@ -5,7 +5,7 @@ the calls that it was given, and the process of a call in a Pod on that one. Cal
 already are looked up in the store first.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -22,9 +22,14 @@ MAX_MESSAGE_LENGTH = 4096
 
 Handlers = dict[type, Callable[[links.Link, Any], None]]
 
+Pruner = Callable[[model.Pruning, bool], Awaitable[model.Pruned]]
+"""Forgets what is over, or only says how much that is (True), as `Hub.prune`."""
+
+_NO_PRUNING = "drivers of this dispatcher may not prune: use `kiln prune` with its server"
+
 
 class Submitters:
-    """Takes in messages of drivers and slots that have joined."""
+    """Takes in messages of drivers and slots that have joined. `prune`: None: no driver may."""
 
     def __init__(
         self,
@@ -34,7 +39,9 @@ class Submitters:
         retries: retry_requests.RetryRequests,
         background: coroutines.BackgroundWork,
         variables: Callable[[links.Link, messages.GetVariables], None],
+        prune: Pruner | None,
     ) -> None:
+        self._pruner = prune
         self._core = core
         self._logs = logs
         self._retries = retries
@@ -47,7 +54,11 @@ class Submitters:
             messages.Cancel: self._cancel,
             messages.Retry: self._retry,
         }
-        self._of_drivers: Handlers = {**all_submit, messages.DriverHello: _second_hello}
+        self._of_drivers: Handlers = {
+            **all_submit,
+            messages.DriverHello: _second_hello,
+            messages.Prune: self._prune,
+        }
         self._of_calls: Handlers = {
             **all_submit,
             messages.AttemptHello: _second_hello,
@@ -161,6 +172,29 @@ class Submitters:
             watched = calls.Watched(message.number, message.task)
             self._watch(link, messages.Watch((watched,)))
         link.write_all([messages.Retried(message.number, refusal)])
+
+    def _prune(self, link: links.Link, message: messages.Prune) -> None:
+        self._background.start("prune", self._prune_now(link, message))
+
+    async def _prune_now(self, link: links.Link, message: messages.Prune) -> None:
+        submitter = self._core.machine.memory.submitters.get(link.number)
+        if submitter is None:
+            return
+        if self._pruner is None:
+            link.write_all([messages.Pruned(message.number, refusal=_NO_PRUNING)])
+            return
+        asked = model.Pruning(
+            older_s=message.older_s,
+            namespace=submitter.namespace,
+            keep=message.keep,
+            free_bytes=message.free_bytes,
+            keyed=message.keyed,
+        )
+        try:
+            pruned = await self._pruner(asked, message.dry_run)
+        except errors.HubStopped:
+            return
+        link.write_all([messages.Pruned(message.number, pruned.tasks, pruned.size_bytes)])
 
     def _started(self, link: links.Link, message: messages.Started) -> None:
         self._core.apply(inputs.Started(link.number, message.serial, message.ref, message.at))

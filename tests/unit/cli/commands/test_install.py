@@ -9,7 +9,7 @@ import yaml
 from click import testing
 
 from kilnwork.cli.commands import install, manager
-from kilnwork.cli.installing import rights, settings
+from kilnwork.cli.installation import rights, settings
 
 
 def printed(*arguments: str) -> str:

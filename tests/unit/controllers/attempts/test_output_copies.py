@@ -120,7 +120,7 @@ async def test_it_is_followed_while_it_is_read_and_completed_at_its_end() -> Non
     async def unread() -> bool:
         return main.readers == 0
 
-    await waiting.wait_until_async(unread, what="nobody reads any more")
+    await waiting.wait_until_async(unread, what="no client reads any more")
     main.printed += b"three\n"
     main.over = True
     await world.outputs.finish(REF)

@@ -264,7 +264,7 @@ async def test_a_stop_is_repeated_until_there_is_proof(world: World) -> None:
     assert world.executor.calls[1:] == [*3 * ["stop 3 Killed"], "release"]
 
 
-async def test_a_stop_of_what_nobody_has_is_nothing(world: World) -> None:
+async def test_a_stop_of_an_unknown_attempt_is_nothing(world: World) -> None:
     world.stop()
     assert await world.driver.reconcile(KEY) is None
     assert world.executor.calls == ["leftover known"]
@@ -278,7 +278,7 @@ async def test_the_same_instruction_again_changes_nothing(world: World) -> None:
     assert world.executor.calls == ["ensure", "observe"]
 
 
-async def test_output_and_result_are_there_before_the_end_is_told(world: World) -> None:
+async def test_output_and_result_are_there_before_the_end_is_reported(world: World) -> None:
     world.run()
     world.executor.output = [b"one\n", b"two\n"]
     world.executor.value = attempts.Payload(attempts.JSON, b"1")
@@ -306,7 +306,7 @@ async def test_a_result_that_cannot_be_had_is_a_failure(world: World) -> None:
     assert world.hub.said[-1] == ("finished", E.FAILED, R.RESULT_TOO_LARGE, None)
 
 
-async def test_a_result_that_nobody_gives_at_the_moment_is_waited_for(world: World) -> None:
+async def test_a_result_that_is_not_available_yet_is_waited_for(world: World) -> None:
     world.run()
     world.executor.value = AWAY
     with pytest.raises(errors.Unavailable):
@@ -323,7 +323,7 @@ async def test_only_a_success_has_a_result(world: World) -> None:
     assert world.executor.calls == ["ensure", "release"]
 
 
-async def test_an_end_is_told_once_and_released_until_that_is_done(world: World) -> None:
+async def test_an_end_is_reported_once_and_released_until_that_is_done(world: World) -> None:
     world.run()
     world.executor.release_error = AWAY
     with pytest.raises(errors.Unavailable):
@@ -385,7 +385,7 @@ async def test_where_nothing_is_left_the_journal_is_not_read(world: World) -> No
     assert world.executor.calls == ["leftover known"]
 
 
-async def test_what_changes_before_the_dispatcher_has_told_is_looked_at_then() -> None:
+async def test_what_changes_before_the_dispatcher_responds_is_looked_at_then() -> None:
     world = World()
     world.executor.watch = lambda wake: wake(REF)  # type: ignore[method-assign] # as a list does
     await world.start()
@@ -410,8 +410,8 @@ class InWorkers(Scripted):
 def asked(world: World) -> None:
     cluster = records.Cluster(("ns", "c"))
     task = records.Task(1, TASK, 1, "ns", "t", cluster, True, api_task.TaskSpec(), inputs=None)
-    told = instructions.RunContainer(1, REF, task, "w-0", "u", (("A", "1"),))
-    world.hub.receive(told)
+    order = instructions.RunContainer(1, REF, task, "w-0", "u", (("A", "1"),))
+    world.hub.receive(order)
 
 
 async def test_a_worker_that_asks_again_hears_of_the_start_again() -> None:

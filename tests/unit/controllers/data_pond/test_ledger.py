@@ -1,4 +1,4 @@
-"""The ledger: what is wanted comes to the right nodes, and nothing is let go unasked."""
+"""The ledger: what is wanted comes to the right nodes, and nothing is released unasked."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class World:
     def __init__(self) -> None:
         self.time = clock.ManualClock()
         self.ledger = ledger.Ledger(self.time)
-        self.told = 0
+        self.notified = 0
         self.ledger.subscribe(self._tell)
         sources = (
             data_pond.PondSource(name="disk", uri="file:///data"),
@@ -36,7 +36,7 @@ class World:
         self._sequences: dict[str, int] = {}
 
     def _tell(self) -> None:
-        self.told += 1
+        self.notified += 1
 
     def report(self, node: str, *, session: str = "s", **facts: Any) -> pond_messages.NodeOrder:
         number = self._sequences[node] = self._sequences.get(node, 0) + 1
@@ -104,7 +104,7 @@ def test_a_pin_is_done_when_its_manifest_is_here(world: World) -> None:
     assert world.order("n1").pins == ()
 
 
-def test_the_same_request_is_the_same_pin_and_another_looks_anew(world: World) -> None:
+def test_the_same_request_is_the_same_pin_and_another_reads_again(world: World) -> None:
     world.report("n1")
     world.pin("r1")
     world.report("n1", pins=(pond_messages.PinReport(id="r1", digest=DIGEST),))
@@ -292,20 +292,20 @@ def test_a_pin_says_why_no_agent_reports(world: World) -> None:
 # agents that are silent, ponds that are deleted
 
 
-def test_everybody_is_told_of_an_agent_that_reports_no_more(world: World) -> None:
+def test_subscribers_are_notified_of_an_agent_that_reports_no_more(world: World) -> None:
     world.report("n1")
     assert world.ledger.note_silence(NS, POND) == pond_messages.SILENT_S
-    told = world.told
+    before = world.notified
 
     world.time.advance(pond_messages.SILENT_S)
 
     assert world.ledger.note_silence(NS, POND) is None
-    assert world.told == told + 1
+    assert world.notified == before + 1
     assert world.ledger.note_silence(NS, POND) is None
-    assert world.told == told + 1
+    assert world.notified == before + 1
 
 
-def test_agents_of_a_deleted_pond_are_told_to_remove_all(world: World) -> None:
+def test_agents_of_a_deleted_pond_are_ordered_to_remove_all(world: World) -> None:
     world.report("n1", leases=(lease_report("user_a"),))
     world.want()
     before = world.order("n1")
@@ -407,7 +407,7 @@ def test_trouble_of_a_node_is_passed_on(world: World) -> None:
     assert (found.reason, found.message, found.lasting) == ("PondFull", "node n1: no room", False)
 
 
-def test_nodes_are_told_who_has_it(world: World) -> None:
+def test_orders_name_the_holders(world: World) -> None:
     world.report("n1", holdings=(holding(),))
     world.report("n2", holdings=(holding(1),))
     world.report("n3", holdings=(holding(0),))
@@ -429,7 +429,7 @@ def test_peers_are_not_named_where_none_shall_be_asked(world: World) -> None:
     assert world.report("n2").holders == {}
 
 
-def test_a_released_lease_is_let_go_by_all_who_have_it(world: World) -> None:
+def test_a_released_lease_is_released_by_all_nodes_that_have_it(world: World) -> None:
     world.want()
     world.report("n1", leases=(lease_report(),))
     world.ledger.release(NS, POND, "set-g1")
@@ -440,7 +440,7 @@ def test_a_released_lease_is_let_go_by_all_who_have_it(world: World) -> None:
     assert world.report("n2", leases=(lease_report(),)).released == ("set-g1",)
 
 
-def test_a_node_that_is_not_meant_any_more_lets_go(world: World) -> None:
+def test_a_node_that_is_not_wanted_any_more_releases_it(world: World) -> None:
     world.want(nodes=["n1", "n2"])
     world.report("n1", leases=(lease_report(),))
 
@@ -450,8 +450,8 @@ def test_a_node_that_is_not_meant_any_more_lets_go(world: World) -> None:
     assert world.order("n2").leases
 
 
-def test_a_lease_that_nobody_asks_for_is_kept(world: World) -> None:
-    """The manager has been started anew."""
+def test_a_lease_without_a_request_is_kept(world: World) -> None:
+    """The manager was restarted."""
     order = world.report("n1", leases=(lease_report("set-g7"),), holdings=(holding(),))
 
     assert order.released == ()
@@ -555,7 +555,7 @@ def test_a_report_that_comes_late_is_ignored(world: World) -> None:
     assert view.used == 2
 
 
-def test_an_agent_that_was_started_anew_counts_from_one(world: World) -> None:
+def test_an_agent_that_was_restarted_counts_from_one(world: World) -> None:
     world.report("n1", used=1)
     new = pond_messages.Report(session="t", sequence=1, used=5)
 
@@ -568,23 +568,23 @@ def test_an_agent_that_was_started_anew_counts_from_one(world: World) -> None:
 def test_what_is_said_again_is_no_news(world: World) -> None:
     world.report("n1")
     world.want()
-    before, revision = world.told, world.order("n1").revision
+    before, revision = world.notified, world.order("n1").revision
 
     world.report("n1")
     world.want()
 
-    assert (world.told, world.order("n1").revision) == (before, revision)
+    assert (world.notified, world.order("n1").revision) == (before, revision)
 
 
 def test_subscribers_hear_of_progress(world: World) -> None:
     world.report("n1")
     world.want()
-    before, revision = world.told, world.order("n1").revision
+    before, revision = world.notified, world.order("n1").revision
 
     world.report("n1", leases=(lease_report(bytes_done=1),))
     world.report("n1", leases=(lease_report(bytes_done=2),))
 
-    assert world.told >= before + 2
+    assert world.notified >= before + 2
     assert world.order("n1").revision <= revision + 1, "agents are not woken by progress"
 
 
@@ -609,7 +609,7 @@ async def test_who_waits_for_an_order_is_not_held_when_the_manager_stops(world: 
     assert order.revision == revision
 
 
-def test_manifests_that_nobody_wants_are_dropped(world: World) -> None:
+def test_unwanted_manifests_are_dropped(world: World) -> None:
     world.ledger.put_manifest(NS, POND, MANIFEST)
     world.want()
     assert world.ledger.find_manifest(NS, POND, DIGEST) is not None
@@ -644,7 +644,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_no_node_is_told_to_have_and_to_let_go_of_the_same(
+def test_no_node_is_ordered_to_have_and_to_release_the_same(
     steps: list[tuple[str, str, str]],
 ) -> None:
     world = World()

@@ -121,7 +121,7 @@ def test_pods_of_an_older_spec_go() -> None:
     assert [why for _, why in decided.remove] == ["it is made of an older spec"]
 
 
-def test_what_agents_are_told_by_order_needs_no_other_pod() -> None:
+def test_what_agents_get_by_order_needs_no_other_pod() -> None:
     web = data_pond.PondSource(name="web", uri="https://x/")
     [body] = decide(nodes=[a_node("n1")]).create
 
@@ -302,7 +302,7 @@ def test_a_spec_that_cannot_be_carried_out_makes_nothing() -> None:
     assert "spec.capacity" in condition(decided, "Ready")[2]
 
 
-def test_a_refusal_is_told() -> None:
+def test_a_refusal_is_reported() -> None:
     refusal = reasons.PondReason.POD_REFUSED, "hostPath is not allowed"
 
     found = condition(decide(nodes=[a_node("n1")], refusal=refusal), "Ready")
@@ -438,7 +438,7 @@ def test_a_pond_without_agents_goes_at_once() -> None:
         assert (end.over, end.left) == (True, ())
 
 
-def test_nobody_is_waited_for_who_cannot_come() -> None:
+def test_agents_that_cannot_come_are_not_waited_for() -> None:
     """As when the namespace is deleted: the Pods are gone, and none can be made."""
     known = of_agents()
     waits = [seen(pods.pod(pond(), LOCAL, node="n1", secret_version="v"))]

@@ -1,4 +1,4 @@
-"""Room for gangs: nobody is put where there is none, and nobody is left out where there is."""
+"""Room for gangs: no member is put where there is none, none is left out where there is some."""
 
 import decimal
 from typing import Any
@@ -72,7 +72,7 @@ def test_the_same_room_gives_the_same_places(sizes: list[int], cpus: list[int]) 
     assert len(again.assigned) + len(again.unplaced) == len(sizes)
 
 
-def test_pods_that_were_let_go_are_reckoned_with_before_they_have_a_node() -> None:
+def test_pods_whose_gates_are_open_are_counted_before_they_have_a_node() -> None:
     waiting = pod("other", 3)
     gated = pod("gated", 3, schedulingGates=[{"name": "x"}])
     found = capacity.place(room(4, pods=(waiting, gated)), members(1, 1), ready=frozenset())
@@ -90,7 +90,7 @@ def test_ready_nodes_are_filled_first_then_those_with_most_data() -> None:
     assert [found.assigned[f"p{i}"] for i in range(3)] == ["n3", "n2", "n1"]
 
 
-def test_nobody_goes_where_it_may_not() -> None:
+def test_no_member_goes_where_it_may_not() -> None:
     found = capacity.place(room(4, 4), members(1, allowed=frozenset()), ready=frozenset())
     assert found.assigned == {}
     assert "2 node(s) were not next to the data" in capacity.lacks(found, room(4, 4))

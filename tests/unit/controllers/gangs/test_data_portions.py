@@ -81,7 +81,7 @@ def test_every_portion_has_a_worker_and_every_worker_a_portion(
     assert data_portions.share(count, again, near=held) == found
 
 
-def test_what_is_nowhere_is_told() -> None:
+def test_what_no_node_holds_is_missing() -> None:
     places = {"worker": {"a": frozenset({0, 2}), "b": frozenset({2})}}
     assert data_portions.missing({"worker": 4, "solver": 1}, places) == {
         "worker": [1, 3],

@@ -33,7 +33,7 @@ def test_only_higher_priority_holds_back() -> None:
     assert found.ahead_of(LOW).startswith("SyncSet default/top")
 
 
-def test_gang_that_waits_no_more_holds_nobody_back() -> None:
+def test_gang_that_waits_no_more_delays_no_other() -> None:
     found = waiting_gangs.WaitingGangs(clock.ManualClock())
     found.note(HIGH, waits=True)
     found.note(HIGH, waits=False)
@@ -48,7 +48,7 @@ def test_priority_that_falls_counts_at_once() -> None:
     assert found.ahead_of(LOW) == ""
 
 
-def test_gang_that_nobody_asks_for_is_forgotten() -> None:
+def test_gang_without_calls_is_forgotten() -> None:
     time = clock.ManualClock()
     found = waiting_gangs.WaitingGangs(time)
     found.note(HIGH, waits=True)

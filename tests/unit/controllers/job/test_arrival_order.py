@@ -6,7 +6,7 @@ A, B, C = ("default", "a"), ("default", "b"), ("default", "c")
 ELSEWHERE = ("other", "a")
 
 
-def test_whoever_comes_to_an_empty_line_waits_for_nobody() -> None:
+def test_the_first_in_an_empty_queue_does_not_wait() -> None:
     line = arrival_order.ArrivalOrder()
     assert not line.must_wait(A)
     assert line.leave(A) is None
@@ -45,7 +45,7 @@ def test_one_that_is_being_patched_is_not_named() -> None:
     assert line.leave(B) == C
 
 
-def test_whoever_leaves_from_the_middle_holds_nobody_up() -> None:
+def test_leaving_from_the_middle_delays_no_other() -> None:
     line = arrival_order.ArrivalOrder()
     line.enter(A)
     assert line.must_wait(B)

@@ -145,7 +145,7 @@ def test_job_is_not_its_own_dependency() -> None:
     at=st.integers(-5, 5),
 )
 def test_choice_stays_when_later_ticks_come(ticks: list[int], more: list[int], at: int) -> None:
-    """Whoever waits for a Job is not passed on to the next: no Job of a later tick changes it."""
+    """A waiting Job is not passed on to the next one: no Job of a later tick changes it."""
     config = _config(cron=None)
     seen = _job(HOUR + at * 60, tick=HOUR + at * 60)
     jobs = [_job(HOUR + n * 60, tick=HOUR + n * 60, name=f"load-{n}") for n in ticks]

@@ -74,7 +74,7 @@ def _said(decided: plan.Plan) -> tuple[str, str]:
 # Before the engine has it
 
 
-def test_a_phase_that_somebody_else_has_written_is_none() -> None:
+def test_a_phase_that_another_client_has_written_is_none() -> None:
     known = job.JobStatus(phase="Nonsense", run=1)
     assert _decide(_job(known=known)).put is not None
 
@@ -97,9 +97,9 @@ def test_job_that_is_being_deleted_is_killed_and_says_so() -> None:
     decided = _decide(leaving, view=_view())
     assert (decided.kill, decided.release) == ("its object was deleted", ())
     for phase in (job.Phase.KILLING, job.Phase.KILLED):
-        told = _decide(leaving, view=_view(phase=phase))
-        assert (told.kill, told.delete) == ("", False)
-        assert _said(told)[0] == phase
+        shown = _decide(leaving, view=_view(phase=phase))
+        assert (shown.kill, shown.delete) == ("", False)
+        assert _said(shown)[0] == phase
     assert _said(_decide(leaving)) == ("Killed", "Deleted")
     over = msgspec.structs.replace(
         leaving, status=job.JobStatus(run=1, phase="Succeeded", finish_time=clock.rfc3339(NOW))

@@ -7,7 +7,7 @@ from kilnwork.kit import clock
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0, 1.0, -0.3])
-def test_step_is_told_once(step_s: float) -> None:
+def test_step_is_reported_once(step_s: float) -> None:
     time, steps = clock.ManualClock(), []
     watch = clock_watch.ClockWatch(time, lambda: steps.append(time.wall()))
     time.advance(100)

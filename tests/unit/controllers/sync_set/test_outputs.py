@@ -30,7 +30,7 @@ def test_only_attempts_that_succeeded_count() -> None:
     assert found.unknown == ""
 
 
-def test_task_that_is_forgotten_is_told() -> None:
+def test_task_that_is_forgotten_is_reported() -> None:
     found = outputs.where_written([instance("price[0]"), instance("price[1]", node="", attempt=0)])
     assert found.unknown == "price[1]"
 

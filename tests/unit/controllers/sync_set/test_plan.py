@@ -128,7 +128,7 @@ def test_shards_are_planned_once_until_the_digest_or_the_number_changes() -> Non
 
 
 def test_written_digest_is_never_replaced() -> None:
-    """A pin of another digest fails the generation: nobody reads a mix."""
+    """A pin of another digest fails the generation: no step reads a mix."""
     other = msgspec.structs.replace(PIN, digest=DIGEST)
     decided = plan.decide(facts(pinned(), pins={"trades": other}))
     assert decided.status is not None
@@ -176,7 +176,7 @@ def test_started_flow_has_the_pinned_digests_and_shards() -> None:
         ({"pins": {}}, Reason.PINNING),
     ],
 )
-def test_what_is_waited_for_is_told(changes: dict[str, Any], reason: str) -> None:
+def test_what_is_waited_for_is_shown(changes: dict[str, Any], reason: str) -> None:
     decided = plan.decide(facts(admitted(), **changes))
     assert decided.status is not None
     assert decided.status.reason == reason
@@ -380,7 +380,7 @@ def test_next_run_begins_when_nothing_is_left_of_the_one_before() -> None:
 
 
 def test_flow_goes_on_exactly_when_gang_and_data_are_ready_again() -> None:
-    """With what it was started with; its deadline counts anew."""
+    """With what it was started with; its deadline starts again."""
     seen, known = failed()
     seen = moved(seen, plan.decide(known))
     known = msgspec.structs.replace(known, seen=seen, stored_own=own())

@@ -1,4 +1,4 @@
-"""What is waited for, since when, and when that is told."""
+"""What is waited for, since when, and when that is announced."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def test_same_wait_counts_from_its_first_sight_whatever_its_message() -> None:
 @pytest.mark.parametrize(
     "other", [shown("Placing", "Y"), shown("Fetching"), shown("Placing", generation=2)]
 )
-def test_another_wait_counts_anew(other: sync_set.SyncSetStatus) -> None:
+def test_another_wait_counts_from_zero(other: sync_set.SyncSetStatus) -> None:
     first = waits.follow(None, shown("Placing"), now=5.0)
     found = waits.follow(first, other, now=9.0)
     assert found is not None
@@ -40,13 +40,13 @@ def test_outputs_that_are_kept_are_a_wait() -> None:
     assert waits.follow(None, shown("Running", "KeepingOutputs"), now=5.0) is not None
 
 
-def test_wait_is_told_once() -> None:
+def test_wait_is_announced_once() -> None:
     first = waits.follow(None, shown("Placing"), now=5.0)
     assert first is not None
     assert waits.announce_in_s(msgspec.structs.replace(first, announced=True), now=99.0) is None
 
 
-def test_only_refused_objects_are_given_up() -> None:
+def test_only_refusals_have_a_limit() -> None:
     first = waits.follow(None, shown("Placing", "ObjectRefused"), now=5.0)
     assert waits.refused_s(first, now=65.0) == 60.0
     assert waits.refused_s(waits.follow(first, shown("Placing"), now=9.0), now=99.0) == 0.0

@@ -29,7 +29,7 @@ def test_task_from_before_a_restart_waits_since_it_was_made() -> None:
     assert known_state.KnownState("u").pending_since(_task(created=NOW - 60), NOW) == NOW - 60
 
 
-def test_new_run_waits_anew() -> None:
+def test_new_run_starts_its_wait_again() -> None:
     known = known_state.KnownState("u")
     known.pending_since(_task(), NOW)
     assert known.pending_since(_task(run=2), NOW + 9) == NOW + 9
@@ -43,7 +43,7 @@ def test_suspension_does_not_count_as_waiting() -> None:
     assert known.pending_since(_task(known=suspended), NOW + 60) == NOW + 60
 
 
-def test_long_wait_is_told_once_for_each_reason() -> None:
+def test_long_wait_is_reported_once_for_each_reason() -> None:
     known = known_state.KnownState("u")
     assert known.long_wait(_waiting(), 0.0) == (False, known_state.REPORT_AFTER_S)
     assert known.long_wait(_waiting(), 4.0) == (False, 6.0)
@@ -52,14 +52,14 @@ def test_long_wait_is_told_once_for_each_reason() -> None:
     assert known.long_wait(_waiting("NoFreeSlot"), 21.0) == (False, known_state.REPORT_AFTER_S)
 
 
-def test_suspended_task_is_not_told_as_waiting() -> None:
+def test_suspended_task_is_not_reported_as_waiting() -> None:
     assert known_state.KnownState("u").long_wait(_waiting("Suspended"), 0.0) == (False, None)
 
 
 def test_output_object_is_known_from_the_status_after_a_restart() -> None:
-    told = task.TaskStatus(state="Success", reason="Succeeded", run=1, output_object="out")
+    shown = task.TaskStatus(state="Success", reason="Succeeded", run=1, output_object="out")
     known = known_state.KnownState("u")
-    assert known.output_made(_task(known=told), 1) == "out"
-    assert known.output_made(_task(known=told), 2) is None
+    assert known.output_made(_task(known=shown), 1) == "out"
+    assert known.output_made(_task(known=shown), 2) is None
     known.output = (2, "")
-    assert known.output_made(_task(known=told), 2) == ""
+    assert known.output_made(_task(known=shown), 2) == ""

@@ -221,7 +221,7 @@ def test_new_object_of_the_same_name_is_another_task() -> None:
     assert decided.submit is not None
 
 
-def test_object_held_by_a_finalizer_is_killed_and_told() -> None:
+def test_object_held_by_a_finalizer_is_killed_and_shown() -> None:
     metadata = meta.ObjectMeta(
         name="a", namespace="default", uid=UID, deletion_timestamp=clock.rfc3339(NOW)
     )
@@ -248,7 +248,7 @@ def test_higher_run_ends_the_run_before_first() -> None:
     assert ending.submit is None
 
 
-def test_success_runs_anew_by_force_only_for_the_run_that_is_named() -> None:
+def test_success_runs_again_by_force_only_for_the_run_that_is_named() -> None:
     metadata = meta.ObjectMeta(
         name="a", namespace="default", uid=UID, annotations={task.FORCE_ANNOTATION: "2"}
     )
@@ -358,7 +358,7 @@ def test_unfinished_task_is_waited_for() -> None:
     assert isinstance(plan.result_of(_task(), None), plan.Missing)
 
 
-def test_task_that_runs_anew_is_waited_for() -> None:
+def test_task_that_runs_again_is_waited_for() -> None:
     view = _view(state=task.State.SUCCESS)
     assert isinstance(plan.result_of(_task(run=2, known=_final()), view), plan.Missing)
 

@@ -21,25 +21,25 @@ def _task(known: task.TaskStatus = NEW) -> task.Task:
     return task.Task(metadata=metadata, status=known)
 
 
-def _told(seen: task.Task, view: model.TaskView, *, now: float = NOW) -> task.TaskStatus:
+def _status_of(seen: task.Task, view: model.TaskView, *, now: float = NOW) -> task.TaskStatus:
     why = status.Explanation(view.reason, view.message)
     return status.of_view(seen, view, why=why, output_object="", now=now)
 
 
-def _condition(told: task.TaskStatus, kind: str) -> meta.Condition | None:
-    return next((c for c in told.conditions if c.type == kind), None)
+def _condition(shown: task.TaskStatus, kind: str) -> meta.Condition | None:
+    return next((c for c in shown.conditions if c.type == kind), None)
 
 
 def test_running_task_tells_where_it_runs() -> None:
-    told = _told(_task(), VIEW)
-    assert (told.state, told.reason, told.pod_name, told.node_name) == (
+    shown = _status_of(_task(), VIEW)
+    assert (shown.state, shown.reason, shown.pod_name, shown.node_name) == (
         "Running",
         "Started",
         "w-0",
         "n",
     )
-    assert told.start_time == clock.rfc3339(NOW)
-    started = _condition(told, "Started")
+    assert shown.start_time == clock.rfc3339(NOW)
+    started = _condition(shown, "Started")
     assert started is not None
     assert started.status == "True"
 
@@ -62,17 +62,17 @@ def test_what_keeps_a_pod_from_starting_is_written_soon() -> None:
 
 
 def test_same_view_gives_the_same_status_later() -> None:
-    first = _told(_task(), VIEW)
-    assert _told(_task(first), VIEW, now=NOW + 60) == first
+    first = _status_of(_task(), VIEW)
+    assert _status_of(_task(first), VIEW, now=NOW + 60) == first
 
 
 def test_small_json_result_is_copied_with_its_nulls() -> None:
     payload = attempts.Payload("application/json", b'{"a":null}')
-    told = _told(_task(), _view(state=task.State.SUCCESS, result=payload))
-    assert msgspec.to_builtins(told)["result"]["value"] == {"a": None}
-    assert told.result is not None
-    assert told.result.size_bytes == 10
-    assert told.result.digest.startswith("sha256:")
+    shown = _status_of(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert msgspec.to_builtins(shown)["result"]["value"] == {"a": None}
+    assert shown.result is not None
+    assert shown.result.size_bytes == 10
+    assert shown.result.digest.startswith("sha256:")
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_small_json_result_is_copied_with_its_nulls() -> None:
     ],
 )
 def test_large_or_binary_result_leaves_only_its_facts(payload: attempts.Payload) -> None:
-    told = _told(_task(), _view(state=task.State.SUCCESS, result=payload))
-    assert "value" not in msgspec.to_builtins(told)["result"]
-    assert told.result is not None
-    assert told.result.size_bytes == len(payload.data)
+    shown = _status_of(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert "value" not in msgspec.to_builtins(shown)["result"]
+    assert shown.result is not None
+    assert shown.result.size_bytes == len(payload.data)
 
 
 def test_result_in_a_blob_is_named_by_its_own_digest_and_size() -> None:
     payload = attempts.Payload("application/json", b"", digest=b"\1" * 32, size=70_000)
-    told = _told(_task(), _view(state=task.State.SUCCESS, result=payload))
-    assert told.result is not None
-    assert (told.result.size_bytes, told.result.digest) == (70_000, "sha256:" + "01" * 32)
+    shown = _status_of(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert shown.result is not None
+    assert (shown.result.size_bytes, shown.result.digest) == (70_000, "sha256:" + "01" * 32)
 
 
 @pytest.mark.parametrize(
@@ -105,42 +105,44 @@ def test_result_in_a_blob_is_named_by_its_own_digest_and_size() -> None:
 def test_killed_task_tells_whether_it_is_proved_stopped(
     *, proof: bool | None, expected: str
 ) -> None:
-    told = _told(_task(), _view(state=task.State.KILLED, reason="Killed", stopped=proof))
-    stopped = _condition(told, "Stopped")
+    shown = _status_of(_task(), _view(state=task.State.KILLED, reason="Killed", stopped=proof))
+    stopped = _condition(shown, "Stopped")
     assert stopped is not None
     assert stopped.status == expected
 
 
 def test_successful_task_needs_no_stopped_condition() -> None:
-    told = _told(_task(), _view(state=task.State.SUCCESS, reason="Succeeded", stopped=True))
-    assert _condition(told, "Stopped") is None
+    shown = _status_of(_task(), _view(state=task.State.SUCCESS, reason="Succeeded", stopped=True))
+    assert _condition(shown, "Stopped") is None
 
 
 def test_a_suspended_task_that_runs_says_so_and_that_it_was_resumed() -> None:
-    assert _condition(_told(_task(), VIEW), "Suspended") is None
+    assert _condition(_status_of(_task(), VIEW), "Suspended") is None
     held = msgspec.structs.replace(_task(), spec=task.TaskSpec(suspend=True))
-    told = _told(held, _view(suspended=True))
-    condition = _condition(told, "Suspended")
+    shown = _status_of(held, _view(suspended=True))
+    condition = _condition(shown, "Suspended")
     assert condition is not None
     assert (condition.status, condition.reason) == ("True", "Suspended")
     assert condition.message == "spec.suspend is true: no attempt starts; one that runs goes on"
-    resumed = _condition(_told(_task(told), VIEW), "Suspended")
+    resumed = _condition(_status_of(_task(shown), VIEW), "Suspended")
     assert resumed is not None
     assert resumed.status == "False"
     over = _view(state=task.State.SUCCESS, finished=NOW, stopped=True)
-    assert _condition(_told(_task(told), over), "Suspended") is None
+    assert _condition(_status_of(_task(shown), over), "Suspended") is None
 
 
-def test_new_run_begins_its_conditions_anew() -> None:
-    first = _told(_task(), _view(state=task.State.FAILED, reason="NonZeroExit"))
-    again = _told(_task(first), _view(run=2, started=None, state=task.State.PENDING, reason="X"))
+def test_new_run_begins_its_conditions_again() -> None:
+    first = _status_of(_task(), _view(state=task.State.FAILED, reason="NonZeroExit"))
+    again = _status_of(
+        _task(first), _view(run=2, started=None, state=task.State.PENDING, reason="X")
+    )
     started = _condition(again, "Started")
     assert started is not None
     assert started.status == "False"
 
 
 def _first(state: task.State, reason: str = "Started") -> task.TaskStatus:
-    return _told(_task(), _view(state=state, reason=reason))
+    return _status_of(_task(), _view(state=state, reason=reason))
 
 
 @pytest.mark.parametrize(
@@ -160,8 +162,8 @@ def test_first_write_waits_as_its_state_allows(state: task.State, delay_s: float
 
 
 def test_equal_status_is_not_written() -> None:
-    told = _first(task.State.RUNNING)
-    assert status.hold(told, told, held=status.Hold("minor", 1.0), now=2.0) == (None, None)
+    shown = _first(task.State.RUNNING)
+    assert status.hold(shown, shown, held=status.Hold("minor", 1.0), now=2.0) == (None, None)
 
 
 def test_waiting_clock_does_not_restart_when_the_reason_changes() -> None:
@@ -184,26 +186,26 @@ def test_running_is_written_50_ms_after_it_began_not_after_waiting_began() -> No
 
 def test_new_position_in_the_queue_is_not_worth_a_write() -> None:
     view = _view(state=task.State.PENDING, reason="NoFreeSlot", message="3 before it")
-    first = _told(_task(), view)
-    later = _told(_task(first), msgspec.structs.replace(view, message="2 before it"))
+    first = _status_of(_task(), view)
+    later = _status_of(_task(first), msgspec.structs.replace(view, message="2 before it"))
     assert status.settle(first, later) == first
 
 
 def test_other_missing_object_is_worth_a_write() -> None:
     view = _view(state=task.State.PENDING, reason="WaitingForObject", message="TaskObject a")
-    first = _told(_task(), view)
-    later = _told(_task(first), msgspec.structs.replace(view, message="TaskObject b"))
+    first = _status_of(_task(), view)
+    later = _status_of(_task(first), msgspec.structs.replace(view, message="TaskObject b"))
     assert status.settle(first, later) == later
     assert status.hold(first, later, held=None, now=1.0)[1] == 0.5
 
 
 def test_counts_of_children_are_written_every_few_seconds() -> None:
     first = _first(task.State.RUNNING)
-    later = _told(_task(first), _view(children=task.ChildCounts(total=3, running=3)))
+    later = _status_of(_task(first), _view(children=task.ChildCounts(total=3, running=3)))
     assert status.hold(first, later, held=None, now=1.0)[1] == status.MINOR_HOLD_S
 
 
-def test_failure_retry_and_kill_are_told_once() -> None:
+def test_failure_retry_and_kill_are_announced_once() -> None:
     failed = _first(task.State.FAILED, "NonZeroExit")
     backoff = _first(task.State.PENDING, "RetryBackoff")
     killed = _first(task.State.KILLED, "Killed")
@@ -212,24 +214,24 @@ def test_failure_retry_and_kill_are_told_once() -> None:
     assert status.announcement(nothing, backoff) == status.Announcement(
         "Warning", "RetryBackoff", ""
     )
-    told = status.announcement(nothing, killed)
-    assert told is not None
-    assert told.type == "Normal"
+    shown = status.announcement(nothing, killed)
+    assert shown is not None
+    assert shown.type == "Normal"
     assert status.announcement(failed, failed) is None
     assert status.announcement(nothing, _first(task.State.SUCCESS, "Succeeded")) is None
 
 
-def test_a_lost_attempt_is_told_with_its_worker() -> None:
+def test_a_lost_attempt_is_announced_with_its_worker() -> None:
     first = _first(task.State.RUNNING)
-    again = _told(_task(first), _view(state=task.State.PENDING, reason="NoFreeSlot", losses=1))
-    told = "attempt 1 in Pod w-0 (node n) was lost: the task runs again"
-    assert status.announcement(first, again) == status.Announcement("Warning", "AttemptLost", told)
-    later = _told(_task(again), _view(attempt=2, losses=1))
+    again = _status_of(_task(first), _view(state=task.State.PENDING, reason="NoFreeSlot", losses=1))
+    shown = "attempt 1 in Pod w-0 (node n) was lost: the task runs again"
+    assert status.announcement(first, again) == status.Announcement("Warning", "AttemptLost", shown)
+    later = _status_of(_task(again), _view(attempt=2, losses=1))
     assert status.announcement(again, later) is None
-    told = "attempt 1 in Pod w-0 (node n) was lost (WorkerLost: its Pod is gone): "
+    shown = "attempt 1 in Pod w-0 (node n) was lost (WorkerLost: its Pod is gone): "
     named = status.announcement(first, again, loss="WorkerLost: its Pod is gone")
     assert named is not None
-    assert named.message == told + "the task runs again"
+    assert named.message == shown + "the task runs again"
 
 
 def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
@@ -244,6 +246,9 @@ def test_a_condition_says_that_the_image_is_a_label_while_it_is() -> None:
     seen = _task()
     image = meta.Condition(type="ImageIgnored", status="True", reason="ImageIgnored", message="m")
     why = status.Explanation(VIEW.reason, VIEW.message)
-    told = status.of_view(seen, VIEW, why=why, output_object="", image=image, now=NOW)
-    assert _condition(told, "ImageIgnored") is not None
-    assert _condition(_told(msgspec.structs.replace(seen, status=told), VIEW), image.type) is None
+    shown = status.of_view(seen, VIEW, why=why, output_object="", image=image, now=NOW)
+    assert _condition(shown, "ImageIgnored") is not None
+    assert (
+        _condition(_status_of(msgspec.structs.replace(seen, status=shown), VIEW), image.type)
+        is None
+    )

@@ -21,7 +21,7 @@ def test_only_a_change_of_renew_time_renews_the_lease() -> None:
     held.update(msgspec.structs.replace(seen, status=renewed))
     time.advance(9)
     assert held.lost == ""
-    held.update(msgspec.structs.replace(seen, status=renewed))  # by somebody else
+    held.update(msgspec.structs.replace(seen, status=renewed))  # by another change
     time.advance(1)
     assert held.lost == "its TaskClaim was not renewed for 10 s"
     held.update(None)

@@ -138,7 +138,7 @@ def test_idle_workers_go_first_and_busy_ones_when_they_are_empty() -> None:
     assert (_drained(one), _removed(one)) == ("c-2", [])
     three = _decide(_cluster(replicas=1), pods=pods, view=_view(*workers, drained="c-0 c-1 c-2"))
     assert (_drained(three), sorted(_removed(three))) == ("c-0 c-1 c-2", ["c-0", "c-2"])
-    told = _condition(
+    shown = _condition(
         _decide(
             _cluster(replicas=1),
             pods=pods,
@@ -148,7 +148,7 @@ def test_idle_workers_go_first_and_busy_ones_when_they_are_empty() -> None:
         ),
         "Ready",
     )
-    assert told.message == "all workers are connected; worker c-3 goes when its 2 tasks have ended"
+    assert shown.message == "all workers are connected; worker c-3 goes when its 2 tasks have ended"
 
 
 def test_a_worker_that_was_chosen_stays_so_unless_another_is_idle() -> None:
@@ -172,7 +172,7 @@ def test_what_is_drained_stays_so_until_it_is_gone() -> None:
     assert _drained(decided) == "c-1"
 
 
-def test_pod_that_ended_is_deleted_at_once_and_its_worker_given_up() -> None:
+def test_pod_that_ended_is_deleted_at_once_and_its_worker_reported() -> None:
     view = _view(_worker("c-0", holding=1, ready=False))
     decided = _decide(_cluster(), pods=(_pod("c-0", phase="Failed"),), view=view)
     assert [(r.name, r.grace_s) for r in decided.remove] == [("c-0", 0)]
@@ -367,10 +367,10 @@ def test_status_counts_pods_workers_and_slots() -> None:
     pods = (_pod("c-0"), _pod("c-1"), _pod("c-2", deleting=True))
     view = _view(_worker("c-0", holding=1), _worker("c-1", ready=False), queued=4)
     decided = _decide(_cluster(replicas=3), pods=pods, view=view)
-    told = decided.status
-    assert told is not None
-    assert (told.replicas, told.ready_replicas, told.queued) == (2, 1, 4)
-    assert told.slots == task_cluster.Slots(total=2, busy=1)
+    shown = decided.status
+    assert shown is not None
+    assert (shown.replicas, shown.ready_replicas, shown.queued) == (2, 1, 4)
+    assert shown.slots == task_cluster.Slots(total=2, busy=1)
     assert _condition(decided, "Available").status == "True"
     assert _condition(decided, "Ready").status == "False"
 

@@ -46,8 +46,8 @@ def _make(
     return status.make(cluster, seen, account_exists=True, refusal=None, now=NOW)
 
 
-def _said(told: task_cluster.TaskClusterStatus) -> dict[str, tuple[str, str]]:
-    return {c.type: (c.status, c.reason) for c in told.conditions}
+def _said(shown: task_cluster.TaskClusterStatus) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in shown.conditions}
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def _said(told: task_cluster.TaskClusterStatus) -> dict[str, tuple[str, str]]:
 def test_conditions_follow_the_workers(
     *, replicas: int, ready: int, available: tuple[str, str], is_ready: tuple[str, str]
 ) -> None:
-    told = _said(_make(replicas=replicas, ready=ready))
-    assert told == {"Available": available, "Ready": is_ready}
+    shown = _said(_make(replicas=replicas, ready=ready))
+    assert shown == {"Available": available, "Ready": is_ready}
 
 
 def test_failing_pod_is_named() -> None:
-    told = _make(phase="Failed")
-    assert _said(told)["Available"] == ("False", "WorkersFailing")
-    assert "c-0" in told.conditions[0].message
+    shown = _make(phase="Failed")
+    assert _said(shown)["Available"] == ("False", "WorkersFailing")
+    assert "c-0" in shown.conditions[0].message
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_failing_pod_is_named() -> None:
     ],
 )
 def test_what_the_pods_wait_for_is_the_reason(state: dict[str, Any], reason: str) -> None:
-    told = _make(containers=[{"name": "worker", "state": state}])
-    assert _said(told)["Available"] == ("False", reason)
+    shown = _make(containers=[{"name": "worker", "state": state}])
+    assert _said(shown)["Available"] == ("False", reason)
 
 
 def test_pod_that_runs_without_a_worker_is_where_to_look() -> None:
-    told = _make(phase="Running")
-    assert _said(told)["Available"] == ("False", "NoWorkersReady")
-    assert told.conditions[0].message.startswith("Pod c-0 runs, but its worker is not connected")
+    shown = _make(phase="Running")
+    assert _said(shown)["Available"] == ("False", "NoWorkersReady")
+    assert shown.conditions[0].message.startswith("Pod c-0 runs, but its worker is not connected")
 
 
 def test_an_evicted_pod_is_named_with_its_node_until_it_is_gone() -> None:
@@ -101,9 +101,9 @@ def test_an_evicted_pod_is_named_with_its_node_until_it_is_gone() -> None:
         status=pod.PodStatus(phase="Running", conditions=(evicted,)),
     )
     for ready, available in ((0, "False"), (1, "True")):
-        told = _make(replicas=2, ready=ready, pods=(leaving,))
-        assert _said(told)["Available"] == (available, "WorkersEvicted")
-        message = told.conditions[0].message
+        shown = _make(replicas=2, ready=ready, pods=(leaving,))
+        assert _said(shown)["Available"] == (available, "WorkersEvicted")
+        message = shown.conditions[0].message
         assert "c-0 is evicted from node far (DeletionByTaintManager: NoExecute)" in message
         assert message.endswith("another takes its place")
     assert _said(_make(replicas=1, ready=1, pods=(leaving,)))["Ready"] == ("True", "WorkersReady")
@@ -127,16 +127,16 @@ def _on_lost_node(**metadata: Any) -> pod.Pod:
 
 @pytest.mark.parametrize(("ready", "available"), [(0, "False"), (1, "True")])
 def test_a_lost_node_is_named_and_since_when(*, ready: int, available: str) -> None:
-    told = _make(replicas=2, ready=ready, pods=(_on_lost_node(),), heard={"u9": NOW - 60})
-    assert _said(told)["Available"] == (available, "NodeNotReady")
+    shown = _make(replicas=2, ready=ready, pods=(_on_lost_node(),), heard={"u9": NOW - 60})
+    assert _said(shown)["Available"] == (available, "NodeNotReady")
     expected = "worker c-0 is not connected: its node far is NotReady since 2026-11-23T06:00:00Z"
-    assert told.conditions[0].message.startswith(expected)
+    assert shown.conditions[0].message.startswith(expected)
 
 
 def test_a_worker_that_fell_silent_is_not_said_to_have_never_connected() -> None:
-    told = _make(phase="Running", heard={"u0": NOW - 60})
-    assert _said(told)["Available"] == ("False", "NoWorkersReady")
-    message = told.conditions[0].message
+    shown = _make(phase="Running", heard={"u0": NOW - 60})
+    assert _said(shown)["Available"] == ("False", "NoWorkersReady")
+    message = shown.conditions[0].message
     assert message == "worker c-0 has not been heard of since 2023-11-14T22:12:20Z"
 
 
@@ -171,14 +171,14 @@ def test_a_condition_names_what_of_the_template_has_no_effect_while_there_is_any
         metadata=meta.ObjectMeta(name="c", namespace="ns", generation=1),
         spec=task_cluster.TaskClusterSpec(template=template),
     )
-    told = status.make(
+    shown = status.make(
         cluster, status.ObservedWorkers(), account_exists=True, refusal=None, now=NOW
     )
-    found = next(c for c in told.conditions if c.type == "FieldsIgnored")
+    found = next(c for c in shown.conditions if c.type == "FieldsIgnored")
     assert (
         found.message
         == "spec.template.spec.restartPolicy: has no effect here: workers restart Always"
     )
-    plain = msgspec.structs.replace(cluster, spec=task_cluster.TaskClusterSpec(), status=told)
+    plain = msgspec.structs.replace(cluster, spec=task_cluster.TaskClusterSpec(), status=shown)
     later = status.make(plain, status.ObservedWorkers(), account_exists=True, refusal=None, now=NOW)
     assert {c.type for c in later.conditions} == {"Available", "Ready"}

@@ -1,0 +1,119 @@
+"""What `kiln deploy` changes: two versions of a JobConfig compared field by field.
+
+Pure; used by the command `deploy`. The server says what an object would be (a dry run of
+server-side apply), so that its defaults and what others have set count as they will.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kilnwork.api import job_config, meta
+from kilnwork.cli import merge_patch
+
+FIELD_MANAGER = "kiln-deploy"
+"""Owner of the fields that are deployed, as server-side apply has it."""
+
+MAX_VALUE = 80
+"""Most characters of a value in a line of a change."""
+
+_ABSENT: Any = msgspec.UNSET
+
+
+class Change(NamedTuple):
+    """One field that differs. UNSET: it is not there."""
+
+    field: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        if self.before is _ABSENT:
+            return f"{self.field}: added {_shown(self.after)}"
+        if self.after is _ABSENT:
+            return f"{self.field}: removed, was {_shown(self.before)}"
+        return f"{self.field}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def changes(live: meta.JsonObject, wanted: meta.JsonObject) -> list[Change]:
+    """Return the fields in which two versions of an object differ: spec, labels, annotations."""
+    return list(_differences("", _compared(live), _compared(wanted)))
+
+
+def _compared(obj: meta.JsonObject) -> dict[str, Any]:
+    metadata = obj.get("metadata") or {}
+    kept = {name: metadata.get(name) or {} for name in ("labels", "annotations")}
+    return {"metadata": kept, "spec": obj.get("spec") or {}}
+
+
+def with_defaults(body: meta.JsonObject) -> meta.JsonObject:
+    """Return a valid JobConfig with the defaults of the parts that may be left out, written out.
+
+    Server-side apply takes away only what it has set before: of a schedule that the module declares
+    no more, the server's defaults would be left, and be no schedule.
+    """
+    declared = msgspec.convert(body, job_config.JobConfig)
+    template = _filled(body["spec"]["template"]["spec"], declared.spec.template.spec, _OPTIONAL)
+    what = declared.spec.template.spec.what
+    template["taskTemplate"] = _filled(template["taskTemplate"], what, None)
+    spec = _filled(body["spec"], declared.spec, frozenset({"schedule"}))
+    return {**body, "spec": {**spec, "template": {**spec["template"], "spec": template}}}
+
+
+_OPTIONAL = frozenset({"retry", "timeouts", "parallelism", "finalizer"})
+"""Parts of a template that it need not have."""
+
+
+def _filled(given: meta.JsonObject, declared: Any, parts: frozenset[str] | None) -> meta.JsonObject:
+    """The same with the defaults in these parts of it; None: in all."""
+    made = dict(given)
+    for field in msgspec.structs.fields(declared):
+        name = field.encode_name
+        if name in given and (parts is None or name in parts):
+            made[name] = _whole(given[name], getattr(declared, field.name))
+    return made
+
+
+def _whole(given: Any, declared: Any) -> Any:
+    if isinstance(declared, tuple) and isinstance(given, list):
+        return [_whole(*pair) for pair in zip(given, declared, strict=True)]
+    if not isinstance(declared, msgspec.Struct) or not isinstance(given, dict):
+        return given
+    made = _filled(given, declared, None)
+    for field in msgspec.structs.fields(declared):
+        value = getattr(declared, field.name)
+        if field.encode_name not in given and isinstance(value, str | int | float) and value:
+            made[field.encode_name] = value
+    return made
+
+
+def _differences(field: str, before: Any, after: Any) -> Iterator[Change]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in sorted(before.keys() | after.keys()):
+            at = f"{field}.{name}" if field else name
+            yield from _differences(at, before.get(name, _ABSENT), after.get(name, _ABSENT))
+    elif (old := _by_name(before)) is not None and (new := _by_name(after)) is not None:
+        if list(old) != list(new) and old.keys() == new.keys():
+            yield Change(f"{field}[*].name", list(old), list(new))
+        for name in dict.fromkeys((*old, *new)):
+            at = f"{field}[{name}]"
+            yield from _differences(at, old.get(name, _ABSENT), new.get(name, _ABSENT))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for position, pair in enumerate(zip(before, after, strict=True)):
+            yield from _differences(f"{field}[{position}]", *pair)
+    elif not merge_patch.same(before, after):
+        yield Change(field, before, after)
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    """Items of a list by their names; None for a list whose items have none, or share one."""
+    if not isinstance(value, list) or not value:
+        return None
+    named = {item["name"]: item for item in value if isinstance(item, Mapping) and "name" in item}
+    return named if len(named) == len(value) else None
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value, order="sorted").decode()
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"

@@ -1,0 +1,125 @@
+"""Following a file job to its end: progress with rate and rest, then what became of it.
+
+Used by `upload --watch`, `redrive --watch`, and by what waits for a job.
+"""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import click
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.cli import downloads, errors, file_jobs, session, wait_notice
+from kilnwork.kit import progress_meter
+
+
+async def follow(s: session.Session, job: str, *, output: str | None) -> None:
+    """Until the job is over; its results go to `output`. Raises `errors.TaskFailed`.
+
+    A user who interrupts it reads that the job goes on.
+    """
+    try:
+        last = await until_over(s, job)
+    except asyncio.CancelledError:
+        click.echo(
+            f"job {job} goes on: `kiln wait {job}` waits for it, `kiln files {job}` shows it, "
+            f"`kiln cancel {job}` stops it",
+            err=True,
+        )
+        raise
+    _tell(last)
+    await tell_bad(s, last)
+    if file_jobs.phase(last) is filejobs.FileJobPhase.SUCCEEDED and output is not None:
+        await _bring(s, job, output)
+    file_jobs.check_end(last)
+    if output is None and not file_jobs.all_bad(file_jobs.records(last)):
+        click.echo(f"`kiln results {job} -o FILE` brings the result", err=True)
+
+
+async def _bring(s: session.Session, job: str, output: str) -> None:
+    try:
+        count = await downloads.fetch(s, job, output)
+    except errors.CommandError as error:
+        again = f"the result stays where it is: `kiln results {job} -o FILE` brings it"
+        raise errors.CommandError(f"{error}; {again}") from error
+    if output != downloads.STDOUT:
+        click.echo(f"{output}: {file_jobs.size_text(count)}", err=True)
+
+
+async def tell_bad(s: session.Session, job: file_jobs.Job) -> None:
+    """Of bad records: how many, and what is wrong with the first. Loud when all of them are."""
+    counts = file_jobs.records(job)
+    if not counts.failed:
+        return
+    are = "is" if counts.failed == 1 else "are"
+    bad = f"{counts.failed:,} of {file_jobs.many(counts.total, 'record')} {are} bad"
+    if file_jobs.all_bad(counts):
+        bad = f"WARNING: NO RECORD HAS A RESULT, {bad}"
+    click.echo(f"{bad}: `kiln results {job['id']} --errors` lists them", err=True)
+    first = await first_bad(s, job["id"])
+    if first is not None:
+        click.echo(f"  the first, line {first['line']}: {first['reason']}", err=True)
+
+
+async def first_bad(s: session.Session, job: str) -> dict[str, Any] | None:
+    """The first entry of a job's errors, as far as there are any by now."""
+    got = b""
+    wanted = {**file_jobs.scope(s), "partial": "true"}
+    stream = s.stream(file_jobs.path(job, "errors"), query=wanted)
+    with contextlib.suppress(*errors.SERVER_ERRORS, msgspec.MsgspecError):
+        async with contextlib.aclosing(stream) as pieces:
+            async for piece in pieces:
+                got += piece
+                if b"\n" in piece:
+                    break
+        return msgspec.json.decode(got.partition(b"\n")[0], type=dict[str, Any])
+    return None
+
+
+async def until_over(
+    s: session.Session, job: str, *, timeout_s: float | None = None
+) -> file_jobs.Job:
+    """The document once the job is over. Raises `errors.TimedOut` after `timeout_s`."""
+    counted = progress_meter.Meter(None, progress_meter.format_count, unit=" records")
+    last: file_jobs.Job | None = None
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            wait_notice.waiting(f"job {job} is accepted", every_s=5.0) as waiting,
+            contextlib.aclosing(file_jobs.versions(s, job)) as found,
+        ):
+            async for last in found:
+                waiting.say(_line(last, counted, now_s=s.clock.monotonic()))
+    except TimeoutError as error:
+        where = "" if last is None else f"; {file_jobs.sentence(last)}"
+        raise errors.TimedOut(f"job {job} is not over within {timeout_s:g} s{where}") from error
+    if last is None:
+        raise errors.CommandError(f"the server says nothing of job {job}")
+    return last
+
+
+def _line(job: file_jobs.Job, counted: progress_meter.Meter, *, now_s: float) -> str:
+    counts, parts = file_jobs.records(job), file_jobs.parts(job)
+    counted.total = file_jobs.lines(job)
+    counted.at(counts.total, now_s=now_s)
+    left_s = (job.get("progress") or {}).get("etaSeconds")
+    text = f"{file_jobs.phase(job)}  {counted.text(left_s=left_s)}"
+    text += f"  {parts.get('succeeded', 0)}/{parts.get('total', 0)} parts"
+    if counts.failed:
+        text += f"  {counts.failed:,} bad"
+    if parts.get("failed"):
+        text += f"  {parts['failed']:,} parts failed"
+    return f"{text}  {job['message']}" if job.get("message") else text
+
+
+def _tell(job: file_jobs.Job) -> None:
+    counts = file_jobs.records(job)
+    if file_jobs.phase(job) is not filejobs.FileJobPhase.SUCCEEDED:
+        return
+    done = f"{counts.succeeded:,} of {file_jobs.many(counts.total, 'record')}"
+    text = f"job {job['id']} has succeeded: {done}"
+    if counts.skipped:
+        text += f", {counts.skipped:,} without a result"
+    click.echo(text, err=True)

@@ -1,0 +1,88 @@
+"""What the operator of a cluster chooses; each value is checked where it is made."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kilnwork import version
+from kilnwork.api import manager
+
+Part = Literal["namespace", "crds", "rights", "drivers", "manager"]
+PARTS: tuple[Part, ...] = ("namespace", "crds", "rights", "drivers", "manager")
+
+LogLevel = Literal["warning", "info", "debug"]
+LOG_LEVELS: tuple[LogLevel, ...] = ("warning", "info", "debug")
+
+Storage = Literal["pvc", "emptyDir", "hostPath"]
+STORAGES: tuple[Storage, ...] = ("pvc", "emptyDir", "hostPath")
+
+USER = 65532
+"""As in distroless images: no user of any distribution."""
+
+IMAGE = f"localhost/kilnwork:{version.__version__}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """Where journal, blobs and logs are. `class_name`: None leaves it to the cluster's default."""
+
+    storage: Storage = "pvc"
+    size: str = "10Gi"
+    class_name: str | None = None
+    host_path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """core/v1 Toleration; an empty `value` tolerates any, an empty `effect` every one."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """On which nodes the manager may run, and as whom. `user`: user and group id of its process,
+    None for that of the node, since a virtual node runs all Pods as its own user."""
+
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: str | None = None
+    user: int | None = USER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
+    """Which objects tasks may make: of what `kinds`, and whether with the rights of ServiceAccounts
+    that are annotated for it."""
+
+    kinds: tuple[str, ...] = ()
+    impersonate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSettings:
+    """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`;
+    `only_in`: those that are served, empty: all. `http_executors`: how many Pods send HTTP
+    requests. `manager_arguments`: more for `kiln manager`; `ponds`: it serves DataPonds."""
+
+    namespace: str = manager.NAMESPACE
+    image: str = IMAGE
+    worker_image: str | None = None
+    worker_python: str = "python3"
+    pull_policy: str | None = None
+    pull_secrets: tuple[str, ...] = ()
+    advertise: str | None = None
+    volume: Volume = Volume()
+    place: Place = Place()
+    requests: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, str] = field(default_factory=dict)
+    log_json: bool = True
+    log_level: LogLevel = "info"
+    manager_arguments: tuple[str, ...] = ()
+    drivers_in: tuple[str, ...] = ()
+    only_in: tuple[str, ...] = ()
+    http_executors: int = 0
+    objects: Objects = Objects()
+    ponds: bool = False
+    parts: tuple[Part, ...] = PARTS

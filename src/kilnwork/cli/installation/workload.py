@@ -1,0 +1,223 @@
+"""The manager as a workload: its Service, a StatefulSet of one with a volume; and its executors.
+
+One, because the journal is a file; the Pod that comes next gets the same volume. The Pod fulfils
+the Pod Security Standard `restricted`, except for a hostPath volume.
+"""
+
+from typing import Any
+
+from kilnwork.api import manager, meta
+from kilnwork.cli.installation import rights, settings
+
+DATA = "/var/lib/kilnwork"
+_VOLUME = "data"
+
+_GRACE_S = 30
+"""SIGTERM ends the manager within 20 s."""
+
+_POLICY = "Parallel"
+"""Of one Pod, this says only: replace one that never got ready, too, when the template is mended.
+By default a StatefulSet waits for it until a user deletes it (kubernetes.io, "Forced rollback").
+"""
+
+_SELECTOR = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component": "manager"}
+_EXECUTORS = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component": "executor-http"}
+_TMP: meta.JsonObject = {"name": "tmp", "emptyDir": {}}
+
+
+def service(chosen: settings.InstallSettings) -> meta.JsonObject:
+    """Where workers, drivers and commands find the leader: only that one is ready."""
+    port = {"name": manager.PORT_NAME, "port": manager.PORT, "targetPort": manager.PORT_NAME}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(manager.SERVICE, chosen.namespace),
+        "spec": {"selector": _SELECTOR, "ports": [port]},
+    }
+
+
+def stateful_set(chosen: settings.InstallSettings) -> meta.JsonObject:
+    """The manager's Pod and its volume."""
+    made = _pod(chosen, rights.MANAGER, _container(chosen), _volumes(chosen))
+    pod = {"metadata": {"labels": {**rights.labels(), **_SELECTOR}}, "spec": made}
+    spec: dict[str, Any] = {
+        "replicas": 1,
+        "podManagementPolicy": _POLICY,
+        "serviceName": manager.SERVICE,
+        "selector": {"matchLabels": _SELECTOR},
+        "template": pod,
+    }
+    if chosen.volume.storage == "pvc":
+        spec["volumeClaimTemplates"] = [_claim(chosen.volume)]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _metadata(rights.MANAGER, chosen.namespace),
+        "spec": spec,
+    }
+
+
+def http_executors(chosen: settings.InstallSettings) -> meta.JsonObject:
+    """Processes that send the HTTP requests of tasks: as many as one likes, none has a state."""
+    environment = [
+        {"name": manager.NAMESPACE_VARIABLE, "value": chosen.namespace},
+        {"name": "KILN_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+    ]
+    container = _hardened(
+        chosen,
+        {
+            "name": "executor",
+            "image": chosen.image,
+            "command": ["kiln", "executor", "http"],
+            "args": _logging(chosen),
+            "env": environment,
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        },
+    )
+    labels = {**rights.labels(), **_EXECUTORS}
+    pod = _pod(chosen, rights.HTTP_EXECUTOR, container, [_TMP])
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": rights.HTTP_EXECUTOR, "namespace": chosen.namespace, "labels": labels,
+        },
+        "spec": {
+            "replicas": chosen.http_executors,
+            "selector": {"matchLabels": _EXECUTORS},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }  # fmt: skip
+
+
+def _metadata(name: str, namespace: str) -> meta.JsonObject:
+    return {"name": name, "namespace": namespace, "labels": {**rights.labels(), **_SELECTOR}}
+
+
+def _volumes(chosen: settings.InstallSettings) -> list[meta.JsonObject]:
+    volumes: list[meta.JsonObject] = [_TMP]
+    if chosen.volume.storage == "emptyDir":
+        volumes.append({"name": _VOLUME, "emptyDir": {}})
+    elif chosen.volume.storage == "hostPath":
+        where = {"path": chosen.volume.host_path, "type": "DirectoryOrCreate"}
+        volumes.append({"name": _VOLUME, "hostPath": where})
+    return volumes
+
+
+def _pod(
+    chosen: settings.InstallSettings,
+    account: str,
+    container: meta.JsonObject,
+    volumes: list[meta.JsonObject],
+) -> meta.JsonObject:
+    pod: dict[str, Any] = {
+        "serviceAccountName": account,
+        "terminationGracePeriodSeconds": _GRACE_S,
+        "securityContext": {
+            **_user(chosen.place.user),
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+    }
+    pod |= _place(chosen.place)
+    if chosen.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in chosen.pull_secrets]
+    return pod
+
+
+def _user(user: int | None) -> meta.JsonObject:
+    """Whose process it is; nothing where the node says so."""
+    if user is None:
+        return {}
+    return {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
+
+
+def _place(place: settings.Place) -> meta.JsonObject:
+    found: dict[str, Any] = {}
+    if place.node_selector:
+        found["nodeSelector"] = place.node_selector
+    if place.tolerations:
+        found["tolerations"] = [_toleration(one) for one in place.tolerations]
+    if place.priority_class:
+        found["priorityClassName"] = place.priority_class
+    return found
+
+
+def _toleration(given: settings.Toleration) -> meta.JsonObject:
+    found = {"key": given.key, "operator": "Equal" if given.value else "Exists"}
+    if given.value:
+        found["value"] = given.value
+    if given.effect:
+        found["effect"] = given.effect
+    return found
+
+
+def _container(chosen: settings.InstallSettings) -> meta.JsonObject:
+    container = {
+        "name": "manager",
+        "image": chosen.image,
+        "command": ["kiln", "manager"],
+        "args": _arguments(chosen),
+        "ports": [{"name": manager.PORT_NAME, "containerPort": manager.PORT}],
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2},
+        "livenessProbe": {**_probe("/livez"), "periodSeconds": 10, "initialDelaySeconds": 20},
+        "resources": {"requests": chosen.requests, "limits": chosen.limits},
+    }
+    return _hardened(chosen, container, {"name": _VOLUME, "mountPath": DATA})
+
+
+def _hardened(
+    chosen: settings.InstallSettings, container: meta.JsonObject, *mounts: meta.JsonObject
+) -> meta.JsonObject:
+    """Add what the Pod Security Standard `restricted` wants, and a place for temporary files."""
+    container["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    tmp = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a path in the container
+    container["volumeMounts"] = [*mounts, tmp]
+    if chosen.pull_policy:
+        container["imagePullPolicy"] = chosen.pull_policy
+    return container
+
+
+def _arguments(chosen: settings.InstallSettings) -> list[str]:
+    arguments = [f"--namespace={chosen.namespace}", f"--data={DATA}"]
+    arguments += [f"--only-in={name}" for name in chosen.only_in]
+    arguments += [f"--allow-kind={name}" for name in chosen.objects.kinds]
+    if chosen.advertise:
+        arguments.append(f"--advertise={chosen.advertise}")
+    arguments.append(f"--worker-image={chosen.worker_image or chosen.image}")
+    arguments.append(f"--worker-python={chosen.worker_python}")
+    arguments += chosen.manager_arguments
+    if chosen.volume.storage == "emptyDir":
+        arguments.append("--adopt")  # each of its Pods begins with an empty journal
+    return arguments + _logging(chosen)
+
+
+def _logging(chosen: settings.InstallSettings) -> list[str]:
+    arguments = ["--verbose"] * settings.LOG_LEVELS.index(chosen.log_level)
+    return [*arguments, "--log-json"] if chosen.log_json else arguments
+
+
+def _probe(path: str) -> meta.JsonObject:
+    where = {"path": path, "port": manager.PORT_NAME, "scheme": "HTTPS"}
+    return {"httpGet": where, "timeoutSeconds": 5}
+
+
+def _claim(volume: settings.Volume) -> meta.JsonObject:
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "volumeMode": "Filesystem",
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.class_name is not None:
+        spec["storageClassName"] = volume.class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": _VOLUME},
+        "spec": spec,
+    }

@@ -1,0 +1,51 @@
+"""Options that say how much of what is over a server keeps, of `kiln up` and `kiln manager`."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kilnwork.cli import jobs_api_options
+from kilnwork.cli import options as common
+from kilnwork.dispatch.hub import retention
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_DAY_S = 86_400
+
+
+def options(function: Function) -> Function:
+    """Add them to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def chosen(given: dict[str, Any]) -> retention.RetentionLimits:
+    """Take them out of what a command was given."""
+    return retention.RetentionLimits(
+        given.pop("keep_for"), given.pop("keep_tasks"), given.pop("keep_size")
+    )
+
+
+_OPTIONS = (
+    click.option(
+        "--keep-for",
+        type=common.DURATION,
+        default=f"{retention.KEEP_S / _DAY_S:g}d",
+        show_default=True,
+        help="Forget tasks that are no objects so long after their end, with output and results.",
+    ),
+    click.option(
+        "--keep-tasks",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Forget the oldest earlier when more than N tasks are over.",
+    ),
+    click.option(
+        "--keep-size",
+        type=jobs_api_options.SIZE,
+        metavar="SIZE",
+        help="Forget the oldest earlier when journal, output and results take more than this.",
+    ),
+)

@@ -1,0 +1,262 @@
+"""New runs of tasks, Jobs and file jobs that are over, by their objects or by the journal.
+
+Used by `kiln retry`. Each function says what it has started, and how to wait for it.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kilnwork.api import job as api_job
+from kilnwork.api import kinds as api_kinds
+from kilnwork.api import task as api_task
+from kilnwork.cli import (
+    errors,
+    failed_objects,
+    file_job_progress,
+    file_jobs,
+    job_names,
+    job_objects,
+    object_waits,
+    session,
+    set_objects,
+)
+from kilnwork.kit import http_types
+from kilnwork.kube import errors as kube_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What runs again. `sentence`: what is printed; `end`: waits, and gives the state it ended in;
+    `name`: for `kiln why`."""
+
+    name: str
+    sentence: str
+    end: Callable[[float | None], Awaitable[str]]
+
+
+async def task(s: session.Session, name: str, *, force: bool) -> Started:
+    """A new run of one task, from its beginning."""
+    path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
+    try:
+        live = await s.ask("GET", path)
+    except kube_errors.NotFound:
+        query = {"force": "true"} if force else {}
+        try:
+            response = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
+        except kube_errors.Conflict:
+            live = await s.ask("GET", s.tasks_path(name))
+            if not _runs_again(str(live["state"]), int(live["run"])):
+                raise
+            return _of_task(s, name, int(live["run"]), already=True)
+        return _of_task(s, name, int(response["run"]))
+    status = live.get("status") or {}
+    state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
+    asked = live.get("spec", {}).get("run", 1)
+    if asked > run:
+        return _of_task(s, name, int(asked), already=True)
+    if _runs_again(state, run):
+        return _of_task(s, name, run, already=True)
+    _check(name, live["spec"], state)
+    if state == "Success" and not force:
+        raise errors.CommandError(f"task {name} has succeeded: --force runs it again")
+    notes = {api_task.FORCE_ANNOTATION: str(run + 1)} if state == "Success" else {}
+    await _raise_run(s, (failed_objects.TASK, name), run + 1, notes=notes)
+    return _of_task(s, name, run + 1)
+
+
+async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started:
+    """A run that goes on with what succeeded of the task before, and of all around it that failed
+    with it. `begun`: ids of tasks that run again already, to which it adds."""
+    path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
+    try:
+        live = await s.ask("GET", path)
+    except kube_errors.NotFound:
+        return await _failed_in_journal(s, name, begun)
+    status = live.get("status") or {}
+    state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
+    if live.get("spec", {}).get("run", 1) <= run:
+        if _runs_again(state, run):
+            return _of_task(s, name, run, already=True)
+        _check(name, live["spec"], state)
+        if state == "Success":
+            raise errors.CommandError(
+                f"task {name} has succeeded: nothing of it failed that could run again"
+            )
+    subject = failed_objects.TASK, name
+    runs = await _failed_objects(s, subject)
+    asked = max(run, int(live.get("spec", {}).get("run", 1)))  # another word may have started it
+    return _of_task(s, name, runs.get(subject, asked), others=len(runs) - 1)
+
+
+async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> Started:
+    try:
+        response = await s.ask("POST", s.tasks_path(name, "retry"), query={"failed": "true"})
+    except kube_errors.Conflict:
+        live = await s.ask("GET", s.tasks_path(name))
+        run = int(live["run"])
+        if live["id"] in begun:
+            return _of_task(s, name, run)
+        if not _runs_again(str(live["state"]), run):
+            raise
+        return _of_task(s, name, run, already=True)
+    retried = response["retried"]
+    begun.update(retried["tasks"])
+    objects = [(failed_objects.TASK, str(one)) for one in retried["objects"]]
+    raised = await _failed_objects(s, *objects) if objects else {}
+    others = len(retried["tasks"]) + len(raised) - 1
+    if response["id"] in retried["tasks"]:
+        return _of_task(
+            s, name, int(response["run"]), others=others, children=int(retried["waiting"])
+        )
+    # it runs again when the object above it asks for it
+    above = ", ".join(one for _, one in objects)
+    return Started(
+        name,
+        f"{above} starts again: {name} runs again when that asks for it",
+        lambda timeout_s: object_waits.for_final(
+            s, name, timeout_s=timeout_s, run=int(response["run"]) + 1
+        ),
+    )
+
+
+def _of_task(
+    s: session.Session,
+    name: str,
+    run: int,
+    *,
+    others: int = 0,
+    children: int = 0,
+    already: bool = False,
+) -> Started:
+    """`others`: tasks that start again with it. `children`: failed children of all of these, which
+    run again when their parents ask for them. `already`: another caller has started the run."""
+    more = f", with {others} more around it" if others > 0 else ""
+    if children > 0:
+        number = "1 failed child" if children == 1 else f"{children} failed children"
+        more += f" and {number}" if more else f", with {number}"
+    verb = "is running again already," if already else "starts again"
+    return Started(
+        name,
+        f"{name} {verb} as run {run}{more}",
+        lambda timeout_s: object_waits.for_final(s, name, timeout_s=timeout_s, run=run),
+    )
+
+
+def _runs_again(state: str, run: int) -> bool:
+    """Return whether another retry was first: that one is followed."""
+    return run > 1 and not object_waits.is_final(state)
+
+
+def _check(name: str, spec: dict[str, Any], state: str) -> None:
+    if not object_waits.is_final(state):
+        raise errors.CommandError(
+            f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
+        )
+    if spec.get("suspend"):
+        raise errors.CommandError(f"task {name} is suspended: `kiln resume {name}` first")
+
+
+async def _over(
+    s: session.Session,
+    subject: object_waits.Subject,
+    is_over: Callable[[dict[str, Any]], bool],
+    *,
+    timeout_s: float | None,
+) -> dict[str, Any] | None:
+    """Wait until an object is over: as it is then, None once it is gone."""
+    return await object_waits.until(
+        s,
+        subject,
+        lambda seen: seen is None or is_over(seen),
+        text=f"waiting for {subject.resource.kind} {subject.name} to be over",
+        timeout_s=timeout_s,
+    )
+
+
+async def sync_set(s: session.Session, name: str) -> Started:
+    """A run of what failed of the newest generation of a SyncSet, and of what comes after it."""
+    run = await set_objects.retry(s, name)
+
+    async def end(timeout_s: float | None) -> str:
+        subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+        over = await _over(s, subject, set_objects.is_over, timeout_s=timeout_s)
+        return "Deleted" if over is None else set_objects.phase(over)
+
+    return Started(f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end)
+
+
+async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Started:
+    """A run of what has not succeeded of a Job; `failed`: also of what failed around it."""
+    name, phase = found["metadata"]["name"], job_objects.phase(found)
+    run = int(job_objects.spec(found).get("run", 1))
+    if not job_objects.is_over(found) and run > 1:
+        return _of_job(s, name, f"job/{name} is running again already, as run {run}")
+    if not job_objects.is_over(found):
+        raise errors.CommandError(
+            f"Job {name} is {phase or 'new'}, not over: `kiln cancel job/{name}` stops it"
+        )
+    counts = job_objects.counts(found)
+    if phase == api_job.Phase.SUCCEEDED and counts.succeeded == counts.total:
+        raise errors.CommandError(
+            f"Job {name} has succeeded, nothing of it is left to run: make another Job"
+        )
+    if job_objects.spec(found).get("suspend"):
+        raise errors.CommandError(f"Job {name} is suspended: `kiln resume job/{name}` first")
+    raised = await _failed_objects(s, (failed_objects.JOB, name)) if failed else {}
+    if (failed_objects.JOB, name) in raised:
+        run = raised[failed_objects.JOB, name]
+    else:
+        run += 1
+        await _raise_run(s, (failed_objects.JOB, name), run)
+    more = f", with {len(raised) - 1} more around it" if len(raised) > 1 else ""
+    return _of_job(s, name, f"job/{name} starts again as run {run}{more}")
+
+
+def _of_job(s: session.Session, name: str, sentence: str) -> Started:
+    async def end(timeout_s: float | None) -> str:
+        subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
+        over = await _over(s, subject, job_objects.is_over, timeout_s=timeout_s)
+        return "Deleted" if over is None else job_objects.phase(over)
+
+    return Started(f"job/{name}", sentence, end)
+
+
+async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
+    """What failed or was cancelled of a file job."""
+    job_id = found["id"]
+    document = await file_jobs.tell(s, job_id, "retry")
+
+    async def end(timeout_s: float | None) -> str:
+        last = await file_job_progress.until_over(s, job_id, timeout_s=timeout_s)
+        return str(file_jobs.phase(last))
+
+    return Started(job_id, file_jobs.sentence(document), end)
+
+
+async def _failed_objects(
+    s: session.Session, *start: failed_objects.Name
+) -> dict[failed_objects.Name, int]:
+    """Raise the runs of all that failed around these objects: their numbers, in order."""
+    namespace, items = s.one_namespace(), dict[failed_objects.Name, job_names.Item]()
+    for served in (api_kinds.TASKS, api_kinds.JOBS):
+        for item in await s.items(s.path(served, namespace=namespace)):
+            items[served.kind, item["metadata"]["name"]] = item
+    runs = {}
+    for name in failed_objects.connected(items, start):
+        run = int(items[name].get("spec", {}).get("run", 1)) + 1
+        notes = {api_task.RESUME_ANNOTATION: str(run)} if name[0] == failed_objects.TASK else {}
+        await _raise_run(s, name, run, notes=notes)
+        runs[name] = run
+    return runs
+
+
+async def _raise_run(
+    s: session.Session, name: failed_objects.Name, run: int, *, notes: dict[str, str] | None = None
+) -> None:
+    served = api_kinds.TASKS if name[0] == failed_objects.TASK else api_kinds.JOBS
+    path = s.path(served, name[1], namespace=s.one_namespace())
+    change: dict[str, Any] = {"spec": {"run": run, "killTimestamp": None}}
+    if notes:
+        change["metadata"] = {"annotations": notes}
+    await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)

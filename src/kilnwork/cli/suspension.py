@@ -1,0 +1,102 @@
+"""Holding things back and letting them go on: schedules of JobConfigs, tasks, Jobs, file jobs.
+
+Used by `kiln enable`, `disable`, `suspend` and `resume`.
+"""
+
+from collections.abc import Sequence
+
+import click
+
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import (
+    errors,
+    file_jobs,
+    file_names,
+    job_names,
+    job_objects,
+    kinds,
+    object_waits,
+    session,
+    set_objects,
+)
+from kilnwork.kit import http_types
+from kilnwork.kube import errors as kube_errors
+
+
+async def switch(s: session.Session, words: Sequence[str], *, disabled: bool) -> None:
+    """Each that can be; the others are named, the last of them by the exit."""
+    served = api_kinds.JOB_CONFIGS
+
+    async def one(word: str) -> None:
+        name = job_names.bare(word, served)
+        found = await job_names.get(s, name, served)
+        schedule = found["spec"].get("schedule")
+        if not schedule:
+            raise errors.CommandError(
+                f"JobConfig {name} has no schedule: `kiln run-job {name}` runs it"
+            )
+        state = "disabled" if disabled else "enabled"
+        if bool(schedule.get("disabled")) == disabled:
+            click.echo(f"{name} is already {state}")
+            return
+        await job_names.change(s, name, {"schedule": {"disabled": disabled}}, served)
+        click.echo(f"{name} is {state}")
+
+    await file_names.each(words, one)
+
+
+async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) -> None:
+    """Of tasks, file jobs, Jobs and SyncSets; each that can be."""
+
+    async def task(word: str) -> None:
+        await _suspend_task(s, kinds.task_name(word), suspended=suspended)
+
+    async def file_job(found: file_jobs.Job) -> None:
+        after = await file_jobs.tell(s, found["id"], "suspend" if suspended else "resume")
+        click.echo(f"job {after['id']} is {file_jobs.phase(after)}")
+
+    async def job(found: job_names.Item) -> None:
+        await _suspend_job(s, found, suspended=suspended)
+
+    async def one(word: str) -> None:
+        of_set = set_objects.said(word)
+        if of_set is not None:
+            click.echo(await set_objects.suspend(s, of_set, suspended=suspended))
+            return
+        await job_names.either(s, word, task=task, file_job=file_job, job=job)
+
+    await file_names.each(words, one)
+
+
+async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> None:
+    path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
+    try:
+        live = await s.ask("GET", path)
+    except kube_errors.NotFound:
+        found = await s.ask("POST", s.tasks_path(name, "suspend" if suspended else "resume"))
+        state = str(found["state"])
+    else:
+        state = str((live.get("status") or {}).get("state", ""))
+        was_suspended = bool(live["spec"].get("suspend"))
+        if not object_waits.is_final(state) or (was_suspended and not suspended):
+            change = {"spec": {"suspend": suspended}}
+            await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
+        if object_waits.is_final(state) and was_suspended and not suspended:
+            click.echo(set_objects.resumed_ended(f"task {name}", state, retry=name))
+            return
+    if object_waits.is_final(state):
+        raise errors.CommandError(f"task {name} is already {state}")
+    click.echo(f"{name} {'is suspended' if suspended else 'goes on'}")
+
+
+async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: bool) -> None:
+    name = found["metadata"]["name"]
+    if job_objects.is_over(found):
+        if not suspended and job_objects.spec(found).get("suspend"):
+            await job_names.change(s, name, {"suspend": False})
+            phase = job_objects.phase(found)
+            click.echo(set_objects.resumed_ended(f"Job {name}", phase, retry=f"job/{name}"))
+            return
+        raise errors.CommandError(f"Job {name} is already {job_objects.phase(found)}")
+    await job_names.change(s, name, {"suspend": suspended})
+    click.echo(f"Job {name} {'is suspended' if suspended else 'goes on'}")

@@ -1,0 +1,85 @@
+"""How far a task is that has spawned others: a bar in a terminal, failed children as they come.
+
+Used by what waits for tasks: `kiln wait`, `retry --wait`, `cancel --wait`, and `run --watch`. All
+of it goes to standard error; where that is no terminal there is none of it.
+"""
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from kilnwork.cli import errors, session, task_lists
+from kilnwork.kit import progress_meter
+
+MAX_SHOWN = 20
+"""So many failed children are printed; the rest is counted."""
+
+LOOK_S = 1.0
+"""Between two looks at a task that only the journal has."""
+
+SAY_S = 5.0
+"""Between two lines where a bar would be in the way of what the task prints."""
+
+
+class Children:
+    """The children of one task. `ref`: its name or id."""
+
+    def __init__(self, s: session.Session, ref: str) -> None:
+        self._session = s
+        self._ref = ref
+        self._meter = progress_meter.Meter(None, progress_meter.format_count, unit=" tasks")
+        self._shown: set[str] = set()
+        self._failed = 0
+
+    async def look(self, found: Mapping[str, Any]) -> str:
+        """The line of a version of the task, once what has failed is printed; "" for none."""
+        counts = (found.get("status") or {}).get("children")
+        await self.tell(counts)
+        line = self.line(counts)
+        return f"{self._ref}  {line}" if line else ""
+
+    def line(self, counts: Mapping[str, Any] | None) -> str:
+        """The bar, for counts as `status.children` has them; "" for none."""
+        if not counts or not counts.get("total"):
+            return ""
+        failed = counts.get("failed", 0)
+        self._meter.total = counts["total"]
+        self._meter.at(counts.get("succeeded", 0) + failed, now_s=self._session.clock.monotonic())
+        text = self._meter.text()
+        return f"{text}  {failed:,} failed" if failed else text
+
+    async def tell(self, counts: Mapping[str, Any] | None) -> None:
+        """Print what has failed since the last time."""
+        failed = (counts or {}).get("failed", 0)
+        if failed <= self._failed or len(self._shown) >= MAX_SHOWN:
+            return
+        self._failed = failed
+        wanted = {"parent": self._ref, "state": "Failed"}
+        with contextlib.suppress(*errors.SERVER_ERRORS):  # the end of the task says it again
+            found = task_lists.listed(self._session, wanted=wanted, limit=MAX_SHOWN)
+            for item in reversed([each async for each in found]):
+                self._tell(item)
+
+    def _tell(self, item: task_lists.Item) -> None:
+        if item["id"] in self._shown or len(self._shown) >= MAX_SHOWN:
+            return
+        self._shown.add(item["id"])
+        click.echo(failure(item), err=True)
+        if len(self._shown) == MAX_SHOWN:
+            more = f"`kiln tasks --parent {self._ref} --state Failed` lists them"
+            click.echo(f"more failures are counted and not shown: {more}", err=True)
+
+
+def failure(item: task_lists.Item) -> str:
+    """One line about a task that has failed."""
+    why = item.get("message") or item.get("reason") or "no reason is known"
+    name = task_lists.name(item) or "task"
+    return f"{name} ({task_lists.short_id(item['id'])}) failed: {str(why).splitlines()[0]}"
+
+
+def children(s: session.Session, ref: str) -> Children | None:
+    """To be shown in a terminal; None without one."""
+    return Children(s, ref) if sys.stderr.isatty() else None

@@ -1,0 +1,92 @@
+"""Saying what a command waits for, once it has waited for a second.
+
+On a terminal a line that is rewritten (rich, loaded only then); else plain lines, each said once.
+Everything goes to standard error, so that output stays clean. Used by commands that wait.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import click
+
+from kilnwork.cli import lazy_import
+from kilnwork.kit import coroutines
+
+PATIENCE_S = 1.0
+"""How long a command may be silent."""
+
+
+class _Display(Protocol):
+    def show(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Lines:
+    """Plain lines: a text is printed when it differs from the last one."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, text: str) -> None:
+        if text != self._last:
+            click.echo(text, err=True)
+            self._last = text
+
+    def close(self) -> None:
+        """Nothing to take away."""
+
+
+class _Spinner:
+    """One line that rich keeps moving and takes away at the end."""
+
+    def __init__(self) -> None:
+        self._console: Any = lazy_import.load("rich.console", "Console")(stderr=True)
+        self._status: Any = lazy_import.load("rich.status", "Status")("", console=self._console)
+        self._status.start()
+
+    def show(self, text: str) -> None:
+        room = max(20, self._console.width - 4)
+        line = text if len(text) <= room else f"{text[: room - 1]}…"
+        self._status.update(lazy_import.load("rich.text", "Text")(line))
+
+    def close(self) -> None:
+        self._status.stop()
+
+
+class Waiting:
+    """What is being waited for; `say` it whenever that changes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def say(self, text: str) -> None:
+        """From now on this is what we wait for."""
+        self.text = text
+
+
+@contextlib.asynccontextmanager
+async def waiting(text: str, *, every_s: float | None = None) -> AsyncIterator[Waiting]:
+    """Around something that may take longer than a second. `every_s`: between plain lines; None:
+    as soon as the text changes."""
+    current = Waiting(text)
+    background = coroutines.BackgroundWork("progress")
+    background.start("show", _show(current, every_s))
+    try:
+        yield current
+    finally:
+        await background.stop()
+
+
+async def _show(current: Waiting, every_s: float | None) -> None:
+    await asyncio.sleep(PATIENCE_S)
+    moves = sys.stderr.isatty()
+    display: _Display = _Spinner() if moves else _Lines()
+    try:
+        while True:
+            display.show(current.text)
+            await asyncio.sleep(PATIENCE_S / 4 if moves or every_s is None else every_s)
+    finally:
+        display.close()

@@ -1,0 +1,83 @@
+"""What an inline session knows of one task.
+
+Used by `testing.inline_runs`; tests may read the fields to see what their program has asked for.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
+from kilnwork.kit import ids
+from kilnwork.sdk import context, futures
+
+
+class Record:
+    """One task. `function`: `module:name`; `attempts`: how many were begun; `reason`: why so."""
+
+    def __init__(  # noqa: PLR0913 - what a call is
+        self,
+        *,
+        task: ids.TaskId,
+        spec: api_task.TaskSpec,
+        held: Any,
+        arguments: attempts.Payload,
+        name: str | None,
+        key: str | None,
+        parent: "Record | None",
+    ) -> None:
+        self.task = task
+        self.spec = spec
+        self.held = held
+        self.arguments = arguments
+        self.name = name
+        self.key = key
+        self.parent = parent
+        self.state = api_task.State.PENDING
+        self.reason = ""
+        self.message = ""
+        self.payload: attempts.Payload | None = None
+        self.attempts = 0
+        self.children: dict[str, Record] = {}
+        self.progress: tuple[float | None, str] = (None, "")
+        # of the attempt that runs
+        self.context: context.Context | None = None
+        self.deadline: float | None = None
+        self.ordinals: dict[str, int] = {}
+        self.asked: set[str] = set()
+        self.timed_out = False
+        self.expired = ""
+        self.killing = ""
+        self.steps: Iterator[Any] | None = None
+        self.yielded: list[attempts.Payload] = []
+        # who waits for it
+        self.futures: dict[int, futures.CallFuture[Any]] = {}
+        self.needs: tuple[Record, ...] = ()
+        self.missing = 0
+        self.dependents: list[Record] = []
+        self.delegators: list[Record] = []
+        self.target: Record | None = None
+
+    @property
+    def id(self) -> str:
+        return ids.task_text(self.task)
+
+    @property
+    def function(self) -> str:
+        """`module:name` of the task function."""
+        return self.spec.call.function if self.spec.call is not None else ""
+
+    @property
+    def final(self) -> bool:
+        return self.state.final
+
+    def result(self, number: int) -> calls.CallResult:
+        """How it ended, for the future with that number."""
+        return calls.CallResult(number, self.state, self.reason, self.message, self.payload)
+
+    def error_info(self) -> attempts.ErrorInfo:
+        kinds = {api_task.State.KILLED: "kilnwork.Cancelled"}
+        return attempts.ErrorInfo(kinds.get(self.state, "kilnwork.TaskFailed"), self.message, "")
+
+    def __repr__(self) -> str:
+        return f"<Record {self.name or self.function} {self.state} {self.reason}>"

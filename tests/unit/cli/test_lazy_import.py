@@ -1,0 +1,42 @@
+"""Loading a command: what it costs, and that it leaves the environment as it was."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support import certificates
+
+PROGRAM = """
+import json, os
+from kilnwork.cli import lazy_import
+before = dict(os.environ)
+lazy_import.load("kilnwork.kube.transport", "Transport")
+import aiohttp.connector, ssl
+trusted = aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"]
+own = ssl.create_default_context().cert_store_stats()["x509_ca"]
+print(json.dumps([before == dict(os.environ), trusted, own]))
+"""
+
+
+def loaded(environment: dict[str, str]) -> tuple[bool, int, int]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+    )
+    same, trusted, own = json.loads(done.stdout)
+    return same, trusted, own
+
+
+def test_nothing_is_read_for_tls_that_nobody_uses() -> None:
+    same, trusted, _ = loaded({**os.environ})
+    assert same
+    assert trusted == 0
+
+
+def test_contexts_that_are_made_later_trust_what_the_user_says(tmp_path: Path) -> None:
+    trusting = {"SSL_CERT_FILE": str(tmp_path / "ca.pem"), "SSL_CERT_DIR": str(tmp_path)}
+    (tmp_path / "ca.pem").write_text(certificates.Authority().pem)
+    same, trusted, own = loaded({**os.environ, **trusting})
+    assert same
+    assert (trusted, own) == (0, 1)

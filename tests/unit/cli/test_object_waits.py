@@ -1,0 +1,40 @@
+"""When a Task is over, as `kiln wait` sees it."""
+
+import pytest
+
+from kilnwork.cli import object_waits
+
+
+@pytest.mark.parametrize(
+    ("state", "run", "asked", "over"),
+    [
+        ("Failed", 1, 1, True),
+        ("Failed", 1, 2, False),  # `kiln retry` has asked for it, nobody has begun it
+        ("Killed", 2, 2, True),
+        ("Killed", 2, 3, False),
+        ("Running", 2, 2, False),
+        ("Success", 1, 2, True),
+    ],
+)
+def test_a_task_is_over_when_no_later_run_is_asked_for(
+    state: str, run: int, asked: int, *, over: bool
+) -> None:
+    assert (
+        object_waits.final({"spec": {"run": asked}, "status": {"state": state, "run": run}}) is over
+    )
+
+
+def test_a_success_that_is_forced_to_run_again_is_not_over() -> None:
+    found = {
+        "metadata": {"annotations": {"kilnwork.dev/force-run": "2"}},
+        "spec": {"run": 2},
+        "status": {"state": "Success", "run": 1},
+    }
+    assert not object_waits.final(found)
+    assert object_waits.final({**found, "spec": {"run": 3}})
+
+
+def test_fields_that_are_missing_are_those_of_a_first_run() -> None:
+    assert object_waits.final({"spec": {}, "status": {"state": "Failed"}})
+    assert not object_waits.final({"spec": {}})
+    assert not object_waits.final(None)

@@ -1,0 +1,33 @@
+"""Times as people type them."""
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from kilnwork.cli import time_types
+
+ZURICH = ZoneInfo("Europe/Zurich")
+
+
+def utc(*parts: int) -> float:
+    return dt.datetime(*parts, tzinfo=dt.UTC).timestamp()  # type: ignore[arg-type, misc]
+
+
+def test_a_zone_is_kept_and_a_missing_one_is_that_of_the_schedule() -> None:
+    assert time_types.parse("2026-01-02T03:04:05Z").first(ZURICH) == utc(2026, 1, 2, 3, 4, 5)
+    assert time_types.parse("2026-01-02T03:04").first(ZURICH) == utc(2026, 1, 2, 2, 4)
+
+
+def test_a_date_is_all_of_that_day_also_when_clocks_change() -> None:
+    day = time_types.parse("2026-03-29")
+    assert day.first(ZURICH) == utc(2026, 3, 28, 23)
+    assert day.last(ZURICH) == utc(2026, 3, 29, 22) - 1
+    assert time_types.parse("20260329") == day
+    assert time_types.parse("2026-01-02T00:00").last(ZURICH) == utc(2026, 1, 1, 23)
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-01", "12:00"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time: write it as"):
+        time_types.parse(text)

@@ -1,0 +1,52 @@
+"""What a file to be uploaded seems to be."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from kilnwork.cli import uploads
+
+
+@pytest.mark.parametrize(
+    ("content", "array"),
+    [
+        (b'[{"a": 1}, {"a": 2}]\n', True),
+        (b'\n [\n{"a": 1},\n{"a": 2}\n]', True),
+        (b"[" + b"1," * 100_000 + b"1]", True),
+        (b"[1, 2]\n[3, 4]\n", False),
+        (b'{"a": [1]}\n', False),
+        (b"\x1f\x8b", False),
+        (b"", False),
+    ],
+)
+def test_a_json_array_is_told_from_lines(tmp_path: Path, content: bytes, array: bool) -> None:  # noqa: FBT001
+    (tmp_path / "file").write_bytes(content)
+    source = uploads.Source(str(tmp_path / "file"))
+    assert source.is_array() is array
+    assert source.read(1 << 20) == content
+    source.close()
+
+
+def test_a_pipe_is_not_looked_at(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    held = os.open(tmp_path / "pipe", os.O_RDWR)
+    os.write(held, b"[")
+    source = uploads.Source(str(tmp_path / "pipe"))
+    assert not source.is_array()
+    source.close()
+    os.close(held)
+
+
+def test_of_an_upload_that_broke_off_it_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1\n")
+    with contextlib.closing(uploads.Source(str(tmp_path / "file"))) as source:
+        assert source.going_on("u-1") == "the same command with --resume u-1 goes on where it is"
+    os.mkfifo(tmp_path / "pipe")
+    held = os.open(tmp_path / "pipe", os.O_RDWR)
+    with contextlib.closing(uploads.Source(str(tmp_path / "pipe"))) as source:
+        said = source.going_on("u-1")
+    os.close(held)
+    assert said.startswith(f"{tmp_path}/pipe cannot be read again, so start again. ")
+    assert "`kiln delete upload/u-1` deletes" in said
