@@ -55,6 +55,8 @@ def test_a_full_disk_is_said_and_survived(server: up_support.Up) -> None:
     found = waiting.wait_until(lambda: troubled(server), what="readyz tells")
     assert "cannot write its journal" in found
     assert server.kiln("run", "--", "true", check=False).returncode == 1
+    why = server.kiln("why", "t").stdout
+    assert " The server is not ready: dispatcher not ready: cannot write its journal" in why
     ballast.unlink()
     server.kiln("wait", "t", "--for", "state=Success", "--timeout", "30s")
     waiting.wait_until(lambda: readiness(server)[0] == 200, what="ready again")

@@ -57,10 +57,10 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 
 async def test_concurrent_patches_all_count(http: served.Http) -> None:
     await http.post(CONFIG_MAPS, config_map("a"))
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(http.patch(f"{CONFIG_MAPS}/a", {"data": {f"k{i}": str(i)}}) for i in range(30))
     )
-    assert {answer.status for answer in answers} == {200}
+    assert {response.status for response in responses} == {200}
     data = (await http.get(f"{CONFIG_MAPS}/a")).json["data"]
     assert len(data) == 31
 
@@ -101,20 +101,20 @@ async def test_task_objects_are_immutable(http: served.Http) -> None:
 async def test_bad_requests_get_a_clear_status(
     http: served.Http, method: str, path: str, body: Any, status: int, text: str
 ) -> None:
-    answer = await http.send(method, path, body)
-    assert (answer.status, answer.json["kind"]) == (status, "Status")
-    assert text in answer.message
+    response = await http.send(method, path, body)
+    assert (response.status, response.json["kind"]) == (status, "Status")
+    assert text in response.message
 
 
 async def test_roles_take_strategic_merge(http: served.Http) -> None:
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     await http.post(f"{RBAC}/roles", {"metadata": {"name": "r"}, "rules": [rule]})
     patch = {"$setElementOrder/rules": [], "rules": [rule, rule | {"verbs": ["list"]}]}
-    answer = await http.patch(
+    response = await http.patch(
         f"{RBAC}/roles/r", patch, content_type="application/strategic-merge-patch+json"
     )
-    assert answer.status == 200
-    assert [r["verbs"] for r in answer.json["rules"]] == [["get"], ["list"]]
+    assert response.status == 200
+    assert [r["verbs"] for r in response.json["rules"]] == [["get"], ["list"]]
 
 
 # --- watches -----------------------------------------------------------------------------------
@@ -226,9 +226,9 @@ async def test_pods_are_bound_to_a_ready_node(http: served.Http) -> None:
 
 async def test_logs_of_a_pod_that_runs_nowhere_are_refused(http: served.Http) -> None:
     await http.post(PODS, pod("p"))
-    answer = await http.get(f"{PODS}/p/log")
-    assert answer.status == 400
-    assert "not bound to a node" in answer.message
+    response = await http.get(f"{PODS}/p/log")
+    assert response.status == 400
+    assert "not bound to a node" in response.message
     assert (await http.get(f"{PODS}/nope/log")).status == 404
 
 
@@ -276,7 +276,7 @@ async def test_mounted_apps_are_on_both_ports_and_learn_who_comes(
 ) -> None:
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
         user = await plane.authenticate(asgi.Request(scope, receive))
-        body = f"{scope['path']} {'nobody' if user is None else user.name}".encode()
+        body = f"{scope['path']} {'anonymous' if user is None else user.name}".encode()
         headers = [(b"content-type", b"text/plain")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -288,10 +288,10 @@ async def test_mounted_apps_are_on_both_ports_and_learn_who_comes(
         async with served.Http(address, ca=ca, token=token) as http:
             assert (await http.get("/v1/tasks")).json == "/v1/tasks kubernetes-admin"
         async with served.Http(address, ca=ca, token=None) as stranger:
-            assert (await stranger.get("/v1/tasks")).json == "/v1/tasks nobody"
+            assert (await stranger.get("/v1/tasks")).json == "/v1/tasks anonymous"
             assert (await stranger.get("/v1beta")).status in (401, 403)
         async with served.Http(address, ca=ca, token="wrong") as liar:
-            assert (await liar.get("/v1")).json == "/v1 nobody"
+            assert (await liar.get("/v1")).json == "/v1 anonymous"
             assert (await liar.get("/v1beta")).status == 401
     async with served.Http(plane.http_address, ca=ca, token=token) as http:
         assert (await http.get(PODS)).status == 404

@@ -8,7 +8,7 @@ import msgspec
 
 from kilnwork.api import flow
 from kilnwork.jobs.flows import model
-from kilnwork.testing import flows as in_process
+from kilnwork.testing import inline_flows as in_process
 from support import index_jobs_world as world
 from support import waiting
 

@@ -65,7 +65,9 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture
-async def manager(plane: cluster.ControlPlane, tmp_path: Path) -> AsyncIterator[in_cluster.InClusterServer]:
+async def manager(
+    plane: cluster.ControlPlane, tmp_path: Path
+) -> AsyncIterator[in_cluster.InClusterServer]:
     made = server(plane, tmp_path / "manager")
     try:
         await made.start(say=quiet)
@@ -165,7 +167,9 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
         ("GET", f"/objects/{NS}/x"),
     ],
 )
-async def test_a_401_says_what_to_send(manager: in_cluster.InClusterServer, method: str, path: str) -> None:
+async def test_a_401_says_what_to_send(
+    manager: in_cluster.InClusterServer, method: str, path: str
+) -> None:
     async with (
         aiohttp.ClientSession(f"https://127.0.0.1:{manager.port}") as http,
         http.request(method, path, ssl=False) as answer,

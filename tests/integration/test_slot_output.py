@@ -118,7 +118,7 @@ async def test_what_a_task_logs_is_its_output(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_native_code_that_never_lets_go_can_print_any_amount(
+async def test_native_code_that_keeps_the_interpreter_lock_can_print_any_amount(
     hub: scripted_slots.SlotHub,
 ) -> None:
     slot = await hub.open()
@@ -128,7 +128,7 @@ async def test_native_code_that_never_lets_go_can_print_any_amount(
     assert bytes(slot.logs[ref]) == b"x" * size + b"done\n"
 
 
-async def test_a_worker_whose_output_nobody_reads_any_more_goes_on(
+async def test_a_worker_whose_output_is_not_read_any_more_goes_on(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     reading, writing = os.pipe()

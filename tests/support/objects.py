@@ -9,7 +9,7 @@ from typing import Any
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import store
-from kilnwork.controlplane.apiserver import crud, deletion, namespaces
+from kilnwork.controlplane.apiserver import crud, deletion, namespaces, writes
 from kilnwork.kit import clock, ids
 from support import waiting
 
@@ -28,8 +28,10 @@ class World:
     ) -> meta.JsonObject:
         """Make an object; `metadata=` adds to its name."""
         metadata = {"name": name, **more.pop("metadata", {})}
-        place = crud.where(kind, namespace, "")
-        outcome = await self.writer.create(place, {"metadata": metadata, **more}, crud.Options())
+        place = writes.target_of(kind, namespace, "")
+        outcome = await self.writer.create(
+            place, {"metadata": metadata, **more}, writes.WriteContext()
+        )
         assert outcome.raw
         found = self.get(kind, name, namespace=namespace)
         assert found is not None
@@ -40,9 +42,9 @@ class World:
     ) -> meta.JsonObject | None:
         return self.writer.lookup.get(kind, namespace, name)
 
-    async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> crud.Outcome:
+    async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> writes.WriteResult:
         """Delete an object of namespace `default`."""
-        place = crud.where(kind, "default", name)
+        place = writes.target_of(kind, "default", name)
         return await self.deleter.delete(place, deletion.DeleteOptions(**asked))
 
     async def gone(self, kind: resource.Resource, name: str) -> None:

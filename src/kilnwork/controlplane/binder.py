@@ -13,7 +13,7 @@ import msgspec
 
 from kilnwork.api import meta, node_fit, resource
 from kilnwork.controlplane import objects, store_controller
-from kilnwork.controlplane.apiserver import crud, statuses, subresources
+from kilnwork.controlplane.apiserver import crud, statuses, subresources, writes
 
 _PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
 
@@ -76,7 +76,7 @@ class Binder(store_controller.StoreController[objects.Key]):
         if stored is None or not _is_unbound(_decode(stored.raw)):
             return
         pod = stored.decode()
-        place = crud.where(resource.PODS, key.namespace, key.name)
+        place = writes.target_of(resource.PODS, key.namespace, key.name)
         gates = [str(gate.get("name")) for gate in pod["spec"].get("schedulingGates") or ()]
         nodes = [s.decode() for s in self._store.select(_NODES)]
         try:
@@ -93,7 +93,7 @@ class Binder(store_controller.StoreController[objects.Key]):
                 return
             named = {"name": place.name, "uid": pod["metadata"]["uid"]}
             body = {"metadata": named, "target": {"name": fitting_nodes[0]}}
-            await subresources.bind(self._writer, place, body, crud.Options())
+            await subresources.bind(self._writer, place, body, writes.WriteContext())
         except statuses.StatusError as error:
             if error.code not in (404, 409):
                 raise
@@ -101,7 +101,7 @@ class Binder(store_controller.StoreController[objects.Key]):
         if (bound := self._store.get(key)) is not None:
             self._note(key, bound.raw)  # the next one must see the room that it takes
 
-    async def _explain(self, place: crud.Where, reason: str, message: str) -> None:
+    async def _explain(self, place: writes.WriteTarget, reason: str, message: str) -> None:
         """Write why it is not bound, unless that is known."""
         now = self._writer.now()
 
@@ -124,7 +124,9 @@ class Binder(store_controller.StoreController[objects.Key]):
             }
             return {**pod, "status": {**status, "conditions": [*others, condition]}}
 
-        await self._writer.change_here(place, explained, crud.Options(), subresource="status")
+        await self._writer.change_here(
+            place, explained, writes.WriteContext(), subresource="status"
+        )
 
 
 _OVER = ("Succeeded", "Failed")

@@ -141,7 +141,7 @@ class ControlPlane:
     async def authenticate(self, request: asgi.Request) -> authn.User | None:
         """The user of a request to a mounted app, None without a good credential.
 
-        By certificate or token, and acting as another user by the headers for it; raises
+        By certificate or token, and impersonation headers; raises
         StatusError when they may not.
         """
         acts = impersonation.asked(request.first_headers)

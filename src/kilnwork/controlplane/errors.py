@@ -1,6 +1,6 @@
 """What can go wrong inside the embedded control plane: one class per reaction of the caller.
 
-Errors for HTTP clients are `apiserver.statuses.StatusError`, which derives from the root here.
+Responses to HTTP clients are `apiserver.statuses.StatusError`, which derives from the root here.
 """
 
 from kilnwork.kit import errors

@@ -1,6 +1,6 @@
 """What a control plane serves from its start besides Kubernetes' own kinds.
 
-Filled in by the caller that makes a `cluster.ControlPlane`: kinds as CustomResourceDefinitions, as
+Filled in by the code that makes a `cluster.ControlPlane`: kinds as CustomResourceDefinitions, as
 any user would install them, with rules that a schema cannot state. Nothing here names a kind.
 """
 

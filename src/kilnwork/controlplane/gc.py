@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import objects, owners, store_controller
-from kilnwork.controlplane.apiserver import crud, deletion, statuses
+from kilnwork.controlplane.apiserver import crud, deletion, statuses, writes
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -102,12 +102,12 @@ class Collector(store_controller.StoreController[objects.Key]):
             elif error.code != 404:
                 raise
 
-    def _place(self, key: objects.Key) -> crud.Where | None:
+    def _place(self, key: objects.Key) -> writes.WriteTarget | None:
         """Of an object; None when its kind is served no more."""
         served = self._kinds.stored(key.resource)
-        return None if served is None else crud.Where(served, key.namespace, key.name)
+        return None if served is None else writes.WriteTarget(served, key.namespace, key.name)
 
-    async def _look_at_dependent(self, place: crud.Where, found: meta.ObjectMeta) -> None:
+    async def _look_at_dependent(self, place: writes.WriteTarget, found: meta.ObjectMeta) -> None:
         sorted_ = self._classify(place, found.owner_references)
         if sorted_ is None or not (sorted_.waiting or sorted_.dangling):
             return
@@ -132,7 +132,7 @@ class Collector(store_controller.StoreController[objects.Key]):
         log.debug("dependent deleted", extra={"kind": place.kind.kind, "object": place.name})
 
     def _classify(
-        self, place: crud.Where, references: Sequence[meta.OwnerReference]
+        self, place: writes.WriteTarget, references: Sequence[meta.OwnerReference]
     ) -> _Owners | None:
         """Owner references by the state of the owner; None when one of them decides nothing.
 
@@ -163,7 +163,7 @@ class Collector(store_controller.StoreController[objects.Key]):
                 sorted_.solid.append(reference)
         return sorted_
 
-    async def _orphan_dependents(self, place: crud.Where, found: meta.ObjectMeta) -> None:
+    async def _orphan_dependents(self, place: writes.WriteTarget, found: meta.ObjectMeta) -> None:
         for key in self._graph.dependents(found.uid):
             dependent = self._place(key)
             if dependent is None:
@@ -175,7 +175,9 @@ class Collector(store_controller.StoreController[objects.Key]):
                     raise
         await self._drop_finalizer(place, deletion.ORPHAN)
 
-    async def _look_at_waiting_owner(self, place: crud.Where, found: meta.ObjectMeta) -> None:
+    async def _look_at_waiting_owner(
+        self, place: writes.WriteTarget, found: meta.ObjectMeta
+    ) -> None:
         """Let an owner go that no dependent blocks, after those that do not block were deleted."""
         if self._graph.blocks(found.uid):
             return
@@ -190,15 +192,15 @@ class Collector(store_controller.StoreController[objects.Key]):
                     self._add(key)
         await self._drop_finalizer(place, deletion.FOREGROUND)
 
-    async def _drop_references(self, place: crud.Where, uids: set[str]) -> None:
+    async def _drop_references(self, place: writes.WriteTarget, uids: set[str]) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
             references = obj["metadata"].get("ownerReferences") or ()
             kept = [r for r in references if r["uid"] not in uids]
             return {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}}
 
-        await self._writer.change_here(place, without, crud.Options())
+        await self._writer.change_here(place, without, writes.WriteContext())
 
-    async def _unblock_owners(self, place: crud.Where) -> None:
+    async def _unblock_owners(self, place: writes.WriteTarget) -> None:
         def unblocked(obj: meta.JsonObject) -> meta.JsonObject:
             references = [
                 {**r, "blockOwnerDeletion": False} if r.get("blockOwnerDeletion") else r
@@ -206,15 +208,15 @@ class Collector(store_controller.StoreController[objects.Key]):
             ]
             return {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}}
 
-        await self._writer.change_here(place, unblocked, crud.Options())
+        await self._writer.change_here(place, unblocked, writes.WriteContext())
 
-    async def _drop_finalizer(self, place: crud.Where, name: str) -> None:
+    async def _drop_finalizer(self, place: writes.WriteTarget, name: str) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
             finalizers = obj["metadata"].get("finalizers") or ()
             kept = [f for f in finalizers if f != name]
             return {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
 
-        await self._writer.change_here(place, without, crud.Options())
+        await self._writer.change_here(place, without, writes.WriteContext())
 
     async def _sweep(self) -> None:
         while True:
@@ -225,7 +227,7 @@ class Collector(store_controller.StoreController[objects.Key]):
         """Delete kube events that have not recurred for an hour."""
         oldest = self._writer.clock.wall() - EVENT_TTL_S
         over = [
-            crud.where(resource.EVENTS, s.key.namespace, s.key.name)
+            writes.target_of(resource.EVENTS, s.key.namespace, s.key.name)
             for s in self._store.select(resource.EVENTS.qualified)
             if _last_seen(s.decode()) < oldest
         ]

@@ -133,12 +133,12 @@ class Store:
         return self._log[sequence - oldest + 1 :]
 
     def forget(self) -> None:
-        """Drop the log of changes: a reader that asks for a moment before now gets TooOld."""
+        """Drop the history: reads of a moment before now raise TooOld."""
         self._log.clear()
         self._log_bytes = 0
 
     def follow(self, follower: Follower) -> Callable[[], None]:
-        """Call `follower` with every commit from now on; the function returned ends that."""
+        """Call `follower` for every commit from now on; call the result to end that."""
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)
 
@@ -177,7 +177,7 @@ class Store:
         return change
 
     async def settle(self, key: objects.Key) -> None:
-        """Wait until the head of `key` is committed: before it is shown to a client."""
+        """Wait until the head of `key` is committed: before it is shown to any client."""
         head = self._heads.get(key)
         if head is None:
             return

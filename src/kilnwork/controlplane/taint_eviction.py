@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kilnwork.api import meta, node_fit, resource
 from kilnwork.controlplane import objects, store_controller
-from kilnwork.controlplane.apiserver import crud, deletion, statuses
+from kilnwork.controlplane.apiserver import crud, deletion, statuses, writes
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ async def disrupt(
 
     Without grace, no kubelet is there to report its end: it is marked Failed first.
     """
-    place = crud.where(resource.PODS, key.namespace, key.name)
+    place = writes.target_of(resource.PODS, key.namespace, key.name)
     now = writer.now()
 
     def disrupted(found: meta.JsonObject) -> meta.JsonObject:
@@ -122,7 +122,7 @@ async def disrupt(
         return {**found, "status": status}
 
     try:
-        await writer.change_here(place, disrupted, crud.Options(), subresource="status")
+        await writer.change_here(place, disrupted, writes.WriteContext(), subresource="status")
         await deleter.delete(place, asked)
     except statuses.StatusError as error:
         if error.code not in (404, 409):

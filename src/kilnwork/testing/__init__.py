@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kilnwork.testing.clock import VirtualClock
-    from kilnwork.testing.flows import run_flow
-    from kilnwork.testing.sessions import InlineSession, inline
-    from kilnwork.testing.sets import run_set
+    from kilnwork.testing.inline_flows import run_flow
+    from kilnwork.testing.inline_sessions import InlineSession, inline
+    from kilnwork.testing.inline_sets import run_set
 
 __all__ = ["InlineSession", "VirtualClock", "inline", "run_flow", "run_set"]
 """Public; also as `kilnwork.testing.NAME`."""
 
 _MODULES = {
-    "InlineSession": "sessions",
+    "InlineSession": "inline_sessions",
     "VirtualClock": "clock",
-    "inline": "sessions",
-    "run_flow": "flows",
-    "run_set": "sets",
+    "inline": "inline_sessions",
+    "run_flow": "inline_flows",
+    "run_set": "inline_sets",
 }
 """Loaded on first use (PEP 562): `testing.kubernetes` needs none of them, nor the sdk."""
 

@@ -1,6 +1,6 @@
 """What an inline session does next: tasks that are ready, and what is due at which time.
 
-Used by `testing.runs`. Holds no rules about tasks.
+Used by `testing.inline_runs`. Holds no rules about tasks.
 """
 
 import heapq
@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 
 from kilnwork.testing import clock as clocks
-from kilnwork.testing import record as records
+from kilnwork.testing import task_record as records
 
 
 class Agenda:

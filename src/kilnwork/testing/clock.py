@@ -1,7 +1,7 @@
 """Time for inline sessions: it stands still until a task sleeps or has to wait.
 
-Used by `testing.sessions` and `runs`, which make `time.sleep` and the event loops of async tasks
-use it while their tasks run. Other threads keep the machine's time.
+Used by `testing.inline_sessions` and `inline_runs`, which make `time.sleep` and the event loops of
+async tasks use it while their tasks run. Other threads keep the machine's time.
 """
 
 import asyncio

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kilnwork.testing import sessions
+from kilnwork.testing import inline_sessions
 
 
 @pytest.fixture
-def kiln_inline() -> Iterator[sessions.InlineSession]:
+def kiln_inline() -> Iterator[inline_sessions.InlineSession]:
     """A session whose tasks run in this process; see `kilnwork.testing`."""
-    with sessions.inline() as session:
+    with inline_sessions.inline() as session:
         yield session

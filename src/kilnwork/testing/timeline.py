@@ -1,7 +1,7 @@
 """What happens in a flow's virtual time: steps that are to be called, their ends, and limits.
 
-Used by `testing.flows`. Time stands still but for what functions sleep and for delays of retries.
-What happens at one moment happens in this order: ends, then calls, then limits.
+Used by `testing.inline_flows`. Time stands still but for what functions sleep and for delays of
+retries. What happens at one moment happens in this order: ends, then calls, then limits.
 """
 
 import heapq

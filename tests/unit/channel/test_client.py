@@ -24,7 +24,7 @@ PAYLOAD = scripted_dispatcher.json("1")
 
 @dataclass
 class Owner:
-    """Writes down what it is told, and by which thread."""
+    """Writes down what it receives, and in which thread."""
 
     tick_s: float | None = None
     epochs: list[int] = field(default_factory=list)
@@ -166,7 +166,7 @@ def test_a_refusal_for_now_is_tried_again(dispatcher: Dispatcher, owner: Owner) 
     link.close()
 
 
-def test_nobody_there_is_an_error_that_says_so(dispatcher: Dispatcher, owner: Owner) -> None:
+def test_no_dispatcher_is_an_error_that_says_so(dispatcher: Dispatcher, owner: Owner) -> None:
     dispatcher.stop()
     link = make(dispatcher, owner)
     with pytest.raises(errors.LinkClosed, match=r"no dispatcher for 0\.05 s.*No such file"):
@@ -224,7 +224,7 @@ def test_of_many_that_wait_each_gets_its_own(
     assert sorted(got) == list(range(8))
 
 
-def test_what_nobody_waits_for_is_read_by_the_background_thread(
+def test_what_no_thread_waits_for_is_read_by_the_background_thread(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     dispatcher.results(result(1))
@@ -237,7 +237,7 @@ def test_a_wait_ends_when_its_time_is_up(
 ) -> None:
     assert link.wait(lambda: False, 0.02) is False
     leader = in_thread(lambda: link.wait(lambda: 1 in owner.numbers(), 20), "leads")
-    until(lambda: link.turns.led, "somebody leads")
+    until(lambda: link.turns.led, "a thread leads")
     assert link.wait(lambda: False, 0.02) is False
     dispatcher.results(result(1))
     leader.join(timeout=30)
@@ -249,7 +249,7 @@ def test_wake_lets_those_look_who_wait_for_something_else(
 ) -> None:
     told = threading.Event()
     threads = [in_thread(lambda: link.wait(told.is_set, 20), f"waits {n}") for n in range(3)]
-    until(lambda: link.turns.led, "somebody leads")
+    until(lambda: link.turns.led, "a thread leads")
     told.set()
     link.wake()
     for thread in threads:
@@ -276,7 +276,7 @@ def test_a_thread_that_leads_for_long_is_not_disturbed(
     dispatcher.results(result(9))
     leader.join(timeout=30)
     assert set(owner.threads) == {"leads"}
-    until(lambda: owner.ticks > ticks + 60, "ticks go on when nobody waits")
+    until(lambda: owner.ticks > ticks + 60, "ticks go on when no thread waits")
 
 
 # writing
@@ -292,7 +292,7 @@ def test_what_is_sent_is_written_soon_without_a_wait(
     dispatcher.wait_items(2)
 
 
-def test_a_dispatcher_that_does_not_read_blocks_nobody(
+def test_a_dispatcher_that_does_not_read_blocks_no_thread(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     dispatcher.reads.clear()
@@ -330,7 +330,7 @@ def test_a_lost_link_is_made_again_under_those_who_wait(
         in_thread(lambda n=n: link.wait(lambda: n in owner.numbers(), 20), f"waits {n}")  # type: ignore[misc]
         for n in (1, 2)
     ]
-    until(lambda: link.turns.led, "somebody leads")
+    until(lambda: link.turns.led, "a thread leads")
     owner.again = [submit(1)]
     dispatcher.epoch = 7
     dispatcher.drop()
@@ -403,7 +403,9 @@ def test_a_refusal_for_good_counts_however_slowly_the_connection_is_dropped(
 
     def slowly(connection: socket.socket) -> None:
         forget(connection)
-        with contextlib.suppress(AssertionError):  # whoever sees that there is none may be fast
+        with contextlib.suppress(
+            AssertionError
+        ):  # the thread that sees that there is none may be fast
             waiting.wait_until(lambda: dispatcher.greetings > 1, what="a new link", timeout_s=0.1)
 
     def refuse() -> None:
@@ -453,7 +455,7 @@ def test_close_writes_what_was_sent_and_wakes_all(
             raised.append(error)
 
     threads = [in_thread(wait, f"waits {n}") for n in range(3)]
-    until(lambda: link.turns.led, "somebody leads")
+    until(lambda: link.turns.led, "a thread leads")
     owner.kept_back.append(submit(1))
     link.close()
     for thread in threads:

@@ -21,7 +21,7 @@ def test_a_short_lease_has_a_short_margin() -> None:
     assert held.stop_at == pytest.approx(0.8)
 
 
-def test_an_answer_counts_from_its_question() -> None:
+def test_a_renewal_counts_from_its_request() -> None:
     held = lease.Lease()
     held.begin(10.0, sent=0.0)
     held.sent(1, at=3.0)
@@ -33,7 +33,7 @@ def test_an_answer_counts_from_its_question() -> None:
     assert held.stop_at == 14.0
 
 
-def test_a_late_or_unknown_answer_changes_nothing() -> None:
+def test_a_late_or_unknown_renewal_changes_nothing() -> None:
     held = lease.Lease()
     held.begin(10.0, sent=0.0)
     held.sent(1, at=3.0)
@@ -58,5 +58,5 @@ def test_a_dispatcher_may_be_away_for_its_time_from_any_moment(absence_s: float)
     renew_s = absence_s / 3
     held = lease.Lease()
     held.begin(lease.length_for(absence_s, renew_s=renew_s), sent=100.0)
-    gone = 100.0 + renew_s  # right before the first renewal would have been answered
+    gone = 100.0 + renew_s  # right before the first renewal would have been acknowledged
     assert held.stop_at >= gone + absence_s + lease.RETURN_S

@@ -19,7 +19,7 @@ DONE = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
 
 @dataclass
 class Owner:
-    """Writes down what it is told."""
+    """Writes down what it receives."""
 
     running: tuple[messages.Running, ...] = ()
     epochs: list[int] = field(default_factory=list)
@@ -197,7 +197,7 @@ async def test_a_request_that_fits_no_frame_is_refused_at_once(ends: Ends) -> No
 
 
 @pytest.mark.parametrize("ends", [0.2], indirect=True)
-async def test_it_gives_up_when_there_is_no_dispatcher(ends: Ends) -> None:
+async def test_it_ends_when_there_is_no_dispatcher(ends: Ends) -> None:
     await ends.hub.stop()
     with pytest.raises(errors.LinkClosed, match="no dispatcher"):
         await ends.peer.serve()
@@ -231,7 +231,7 @@ async def test_without_renewal_the_lease_ends_once_and_the_link_with_it(ends: En
     ends.hub.lease_s, ends.hub.renew_s, ends.hub.renews = 1.5, 0.3, False
     await ends.join()
     assert ends.peer.lease_holds
-    await waiting.wait_until_async(lambda: len(ends.owner.welcomes) == 2, what="it connects anew")
+    await waiting.wait_until_async(lambda: len(ends.owner.welcomes) == 2, what="it connects again")
     assert ends.owner.leases_ended == 1
 
 
@@ -260,7 +260,7 @@ async def test_while_the_lease_holds_it_waits_longer_than_its_patience(ends: End
 
 
 async def test_a_connection_that_comes_too_late_is_closed() -> None:
-    """Whoever waits for it is gone by then; the thread cannot be."""
+    """The caller is gone by then; the thread cannot be."""
     gate = threading.Event()
     ours, theirs = socket.socketpair()
 

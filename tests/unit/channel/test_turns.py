@@ -88,7 +88,7 @@ def test_what_came_before_the_sleep_is_seen() -> None:
     assert who.enter(elsewhere(lambda: True), None) is False
 
 
-def test_a_follower_that_gives_up_passes_the_lead_on() -> None:
+def test_a_follower_whose_time_is_up_passes_the_lead_on() -> None:
     who, first, late = opened(), turns.Turn(never), elsewhere()
     assert who.enter(first, None)
     assert who.enter(late, 0.01) is False
@@ -112,7 +112,7 @@ def test_a_lead_that_comes_too_late_is_passed_on_by_leaving() -> None:
     assert other.over() is True
 
 
-def test_while_there_is_nothing_to_read_nobody_leads() -> None:
+def test_while_there_is_nothing_to_read_no_thread_leads() -> None:
     who = turns.Turns()
     early = Wait(who)
     asleep(early)
@@ -125,7 +125,7 @@ def test_while_there_is_nothing_to_read_nobody_leads() -> None:
     assert not who.lead_if_free(turns.Turn(never))
 
 
-def test_who_stands_in_leads_only_if_nobody_does() -> None:
+def test_the_background_thread_leads_only_if_no_other_does() -> None:
     who, reader = opened(), turns.Turn(never)
     assert who.lead_if_free(reader)
     waits = Wait(who)
@@ -161,7 +161,7 @@ def test_leaving_twice_is_leaving_once() -> None:
     assert who.led
 
 
-def test_at_the_end_all_wake_and_nobody_sleeps_any_more() -> None:
+def test_at_the_end_all_wake_and_none_sleeps_any_more() -> None:
     who, first = opened(), turns.Turn(never)
     assert who.enter(first, None)
     waits = [Wait(who) for _ in range(3)]

@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import binder
-from kilnwork.controlplane.apiserver import crud
+from kilnwork.controlplane.apiserver import writes
 from support import objects, waiting
 
 PODS, NODES = resource.PODS, resource.NODES
@@ -89,9 +89,12 @@ async def test_other_pods_are_not_ours(world: objects.World, more: dict[str, str
 
 async def change(world: objects.World, name: str, *, subresource: str = "", **part: Any) -> None:
     """Write parts of a Pod as its user or its node does."""
-    place = crud.where(PODS, "default", name)
+    place = writes.target_of(PODS, "default", name)
     await world.writer.change_here(
-        place, lambda found: {**found, **part}, crud.Options(), subresource=subresource
+        place,
+        lambda found: {**found, **part},
+        writes.WriteContext(),
+        subresource=subresource,
     )
 
 

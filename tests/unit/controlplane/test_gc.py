@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane import gc
-from kilnwork.controlplane.apiserver import crud, deletion, patches
+from kilnwork.controlplane.apiserver import deletion, patches, writes
 from kilnwork.kit import clock
 from support import objects, waiting
 
@@ -73,7 +73,7 @@ async def test_an_owner_in_another_namespace_is_none(world: objects.World) -> No
     assert world.get(CM, "owner", namespace="kube-system") is not None
 
 
-async def test_kinds_that_nobody_serves_are_left_alone(world: objects.World) -> None:
+async def test_kinds_that_are_not_served_are_left_alone(world: objects.World) -> None:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}
     await world.create(CM, "child", metadata={"ownerReferences": [reference]})
     await settled(world)
@@ -111,7 +111,9 @@ async def test_foreground_waits_for_blocking_dependents(world: objects.World) ->
         del obj["metadata"]["finalizers"]
         return obj
 
-    await world.writer.change(crud.where(CM, "default", "child"), freed, crud.Options())
+    await world.writer.change(
+        writes.target_of(CM, "default", "child"), freed, writes.WriteContext()
+    )
     await world.gone(CM, "owner")
 
 
@@ -128,11 +130,11 @@ async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> Non
     await world.create(CM, "bystander")
     made = [await world.create(CM, f"c{i}") for i in range(length)]
     for i, owner in enumerate(made):
-        place = crud.where(CM, "default", f"c{(i + 1) % length}")
+        place = writes.target_of(CM, "default", f"c{(i + 1) % length}")
         change = functools.partial(
             patches.merge, patch={"metadata": objects.owned_by(owner, block=True)}
         )
-        await world.writer.change(place, change, crud.Options())
+        await world.writer.change(place, change, writes.WriteContext())
     await world.delete(CM, "c0", propagation="Foreground")
     for i in range(length):
         await world.gone(CM, f"c{i}")

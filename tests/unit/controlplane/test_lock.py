@@ -20,7 +20,7 @@ time.sleep(60)
 """
 
 
-def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
+def test_a_second_holder_learns_who_the_first_is(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -54,7 +54,7 @@ def test_it_can_be_taken_again_after_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", str(os.getpid())], ids=["empty", "odd", "pid"])
-def test_a_file_that_nobody_holds(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_holder(tmp_path: Path, content: str) -> None:
     (tmp_path / "control.lock").write_text(content)
     assert lock.holder(tmp_path) is None
 

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import pod_gc
-from kilnwork.controlplane.apiserver import crud, deletion
+from kilnwork.controlplane.apiserver import deletion, writes
 from support import objects, waiting
 
 PODS, NODES = resource.PODS, resource.NODES
@@ -43,7 +43,7 @@ async def test_pods_of_a_deleted_node_fail_and_go(world: objects.World) -> None:
     await add_pod(world, "free", "goes")
     await add_pod(world, "held", "goes", finalizers=["example.com/wait"])
     await world.delete(PODS, "held", grace_s=0)
-    await world.deleter.delete(crud.where(NODES, "", "goes"), deletion.DeleteOptions())
+    await world.deleter.delete(writes.target_of(NODES, "", "goes"), deletion.DeleteOptions())
     await world.gone(PODS, "free")
     assert world.get(PODS, "other")
     await waiting.wait_until_async(

@@ -90,3 +90,13 @@ def test_each_directory_is_served(time: clock.ManualClock, tmp_path: Path) -> No
     for directory, digest in zip(directories, digests, strict=True):
         held.renew(directory)
         assert renewed(directory, digest)
+
+
+def test_what_is_submitted_needs_no_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+    held, submitted = blob_renewal.Holding(time), aged(kept, 1)
+    held.renew(kept, lambda: {submitted})
+    assert renewed(kept, submitted)
+    accepted = aged(kept, 1)
+    time.advance(blob_renewal.RENEW_S)
+    held.renew(kept, frozenset)
+    assert not renewed(kept, accepted)

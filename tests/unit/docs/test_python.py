@@ -11,7 +11,7 @@ import kilnwork as kiln
 from kilnwork import files, testing
 from kilnwork.api import task as api_task
 from kilnwork.sdk import driver, local, options, session, set_options, set_steps, values
-from kilnwork.testing import record
+from kilnwork.testing import task_record
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "python.md").read_text()
@@ -207,7 +207,9 @@ def _assigned(kind: type) -> set[str]:
 def test_what_a_test_may_look_at_exists() -> None:
     row = next(r for r in pages.table(SECTIONS["testing.InlineSession"]) if r.key == "tasks")
     for field in re.findall(r"`(\w+)`", row.cells[1]):
-        assert field in record.Record.__init__.__code__.co_names or hasattr(record.Record, field)
+        assert field in task_record.Record.__init__.__code__.co_names or hasattr(
+            task_record.Record, field
+        )
 
 
 def test_numbers_are_those_of_the_code() -> None:

@@ -2,6 +2,8 @@
 
 import uuid
 
+import msgspec
+
 from kilnwork.jobs import model
 
 
@@ -13,3 +15,19 @@ def test_an_id_names_the_directory_of_its_job() -> None:
 def test_records_add_up() -> None:
     found = model.FileProgress(lines=9, succeeded=4, failed=2, skipped=1).records
     assert (found.total, found.succeeded, found.failed, found.skipped) == (7, 4, 2, 1)
+
+
+def test_nothing_is_counted_at_first() -> None:
+    counts, progress = model.PartCounts(), model.FileProgress()
+    assert (counts.total, counts.pending, counts.running) == (0, 0, 0)
+    assert (counts.succeeded, counts.failed, counts.cancelled) == (0, 0, 0)
+    assert (progress.lines, progress.bytes, progress.done_bytes, progress.sha256) == (0, 0, 0, "")
+    assert progress.records.total == 0
+
+
+def test_an_adjustment_changes_only_what_it_names() -> None:
+    change = model.Adjustment(parallelism=None)
+    named = {
+        name for name in change.__struct_fields__ if getattr(change, name) is not msgspec.UNSET
+    }
+    assert named == {"parallelism"}

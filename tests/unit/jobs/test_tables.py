@@ -1,11 +1,15 @@
-"""What is asked of the tables on the loop reads no row in vain: there may be 100,000 jobs."""
+"""Tables of jobs: no statement reads a row in vain (there may be 100,000), no row is written
+twice."""
 
 import re
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from kilnwork.dispatch.journal.sqlite import statements
+from kilnwork.jobs import tables
+from support import index_records
 
 _SELECTS = {
     name: sql
@@ -32,3 +36,56 @@ def test_no_statement_reads_all_rows(tmp_path: Path) -> None:
         slow += [(name, step) for step in steps if _WHOLE.match(step) and not _GOOD.search(step)]
     assert len(_SELECTS) > 15
     assert slow == []
+
+
+def tables_of(**found: list[tuple[Any, ...]]) -> tables.Tables:
+    """Tables of which each statement finds that; others find nothing."""
+    return tables.Tables(lambda name, *values: found.get(name, []))
+
+
+def test_tables_are_empty_until_a_job_has_a_row() -> None:
+    assert tables_of(next_job_row=[(1,)]).empty
+    assert not tables_of(next_job_row=[(2,)]).empty
+    assert tables_of(oldest_job=[(5,)]).oldest() == 5.0
+    assert tables_of().oldest() is None
+
+
+def test_what_has_no_row_is_none() -> None:
+    assert tables_of().job("uuid", b"") is None
+    assert tables_of().claim(1) is None
+    assert tables_of().schedule(b"") is None
+    assert tables_of(job_inline=[(None,)]).inline(1) is None
+    assert tables_of(job_inline=[(b"x",)]).inline(1) == b"x"
+    assert tables_of(job_claim=[(b"{}",)]).claim(1) == b"{}"
+
+
+def test_the_search_for_expired_jobs_goes_on_after_the_last_one() -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def select(name: str, *values: Any) -> list[tuple[Any, ...]]:
+        asked.append((name, *values))
+        return [(7, b"u", 1.0, 2.0)]
+
+    (found,) = tables.Tables(select).expired(9.0, None, 10)
+    tables.Tables(select).expired(9.0, found, 10)
+    assert asked == [("expired_jobs", 9.0, 0.0, 0, 10), ("expired_jobs", 9.0, 2.0, 7, 10)]
+
+
+def test_a_job_is_inserted_once_and_then_updated() -> None:
+    job, pending = index_records.job(), tables.PendingWrites()
+    pending.add(job, None, b"input")
+
+    def written() -> list[str]:
+        writes = tables.Writes()
+        pending.gather(writes, job)
+        return [name for name, _ in writes.statements()]
+
+    assert written()[:2] == ["insert_job", "insert_job_input"]
+    assert written() == []
+    job.dirty = True
+    assert written() == ["update_job"]
+    job.prepared = True
+    pending.inlined.add(job.row)
+    assert written() == ["forget_job_inline"]
+    job.deleting = True
+    assert written() == ["forget_job_key"]

@@ -72,7 +72,7 @@ async def test_many_small_writes_make_few_frames(pipe: Pipe) -> None:
     assert len(pipe.sent) < 20
 
 
-async def test_nobody_keeps_it_so_the_task_waits(pipe: Pipe) -> None:
+async def test_while_it_is_not_kept_the_task_waits(pipe: Pipe) -> None:
     much = b"x" * (4 * attempt_output.KEPT_BYTES)
     taken = await pipe.print(much)
     assert attempt_output.KEPT_BYTES <= taken <= attempt_output.KEPT_BYTES + 3 * 65536

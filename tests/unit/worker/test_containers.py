@@ -45,7 +45,7 @@ def test_a_container_is_found_with_all_that_it_started(
         containers.kill("", "t/1/3")
 
 
-def test_nobody_is_found_by_an_empty_id(two: list[subprocess.Popen[bytes]]) -> None:
+def test_no_process_is_found_by_an_empty_id(two: list[subprocess.Popen[bytes]]) -> None:
     assert containers.processes_of("", "t/9/9") == set()
 
 

@@ -62,7 +62,9 @@ def test_a_long_temporary_directory_is_not_used(
     found.close()
 
 
-def test_only_what_nobody_holds_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_no_process_holds_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
     monkeypatch.setattr(tempfile, "tempdir", str(base))
     held = directories.Directories()

@@ -67,7 +67,7 @@ def test_each_attempt_has_its_own_directory_for_outputs_of_its_set(
     assert worker_variables.OUTPUTS not in none
 
 
-def test_directory_of_outputs_that_is_gone_is_told(
+def test_directory_of_outputs_that_is_gone_is_reported(
     place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {worker_variables.OUTPUTS: str(tmp_path / "gone")}

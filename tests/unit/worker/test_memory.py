@@ -83,7 +83,7 @@ def test_version_2(tmp_path: Path) -> None:
     assert groups[0].used(precise_from=0) == 600
     assert (groups[0].peak(), groups[0].oom_kills()) == (None, 1)
     (own / "memory.events").write_text("oom_kill 2\n")
-    assert groups[0].oom_kills() == 2, "files that stay open are read anew"
+    assert groups[0].oom_kills() == 2, "files that stay open are read again"
 
 
 @pytest.mark.parametrize(("path", "root"), [("/", "/"), (OUTSIDE, OUTSIDE), ("/../x", "/")])

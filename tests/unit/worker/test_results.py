@@ -84,7 +84,7 @@ def test_no_regular_file(tmp_path: Path) -> None:
             results.read(tmp_path / name, output_type="json")
 
 
-def test_what_is_no_file_is_told_as_what_it_is(tmp_path: Path) -> None:
+def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to("/etc/passwd")
     with socket.socket(socket.AF_UNIX) as listening:

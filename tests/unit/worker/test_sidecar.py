@@ -92,7 +92,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         sidecar.kill()
 
 
-def test_a_sidecar_that_nobody_asks_imports_little(start: Start, tmp_path: Path) -> None:
+def test_a_sidecar_without_requests_imports_little(start: Start, tmp_path: Path) -> None:
     made = start()
     made.wait_ready()
     made.process.send_signal(signal.SIGUSR1)

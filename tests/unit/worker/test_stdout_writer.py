@@ -22,7 +22,7 @@ async def pipe() -> AsyncIterator[tuple[int, int]]:
             continue
 
 
-async def test_a_pipe_that_nobody_reads_makes_it_full_and_does_not_block(
+async def test_a_pipe_that_is_not_read_makes_it_full_and_does_not_block(
     pipe: tuple[int, int],
 ) -> None:
     reading, writing = pipe

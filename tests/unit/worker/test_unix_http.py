@@ -15,13 +15,13 @@ from support import short
 
 @dataclass
 class Site:
-    """Echoes method, target and the length of the body; `/slow` never answers."""
+    """Echoes method, target and the length of the body; `/slow` never responds."""
 
     path: Path
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: list[str] = field(default_factory=list)
 
-    async def answer(self, request: unix_http.HttpRequest) -> unix_http.HttpResponse:
+    async def handle(self, request: unix_http.HttpRequest) -> unix_http.HttpResponse:
         self.asked.set()
         if request.target == "/slow":
             try:
@@ -62,7 +62,7 @@ async def site() -> AsyncIterator[Site]:
     listener.bind(str(directory / "s"))
     listener.listen()
     made = Site(directory / "s")
-    server = unix_http.UnixHttpServer(made.answer)
+    server = unix_http.UnixHttpServer(made.handle)
     await server.start(listener)
     yield made
     await server.close()
@@ -88,7 +88,7 @@ async def test_a_chunked_body_and_an_http_1_0_client(site: Site) -> None:
     assert (await site.send(b"GET /old HTTP/1.0\r\n\r\n")).endswith(b"GET /old 0")
 
 
-async def test_a_client_that_waits_for_100_is_told_to_go_on(site: Site) -> None:
+async def test_a_client_that_waits_for_100_may_go_on(site: Site) -> None:
     head = b"POST /d HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
     assert await site.send(head, until=b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from kilnwork.api import filejobs, kinds, manager, meta, resource, task
-from kilnwork.cli import errors, file_jobs, options, render, session, wait_notice
+from kilnwork.cli import errors, file_jobs, options, readiness, render, session, wait_notice
 from kilnwork.endpoints import discovery
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
@@ -59,7 +59,7 @@ async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
                 try:
                     return await _ready_facts()
                 except (kube_errors.Unavailable, errors.Unreachable) as error:
-                    said = _open_checks(str(error)) or str(error)
+                    said = readiness.open_checks(str(error)) or str(error)
                 waiting.say(f"{text}: {said}")
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError as error:
@@ -79,27 +79,10 @@ async def _ready_facts() -> dict[str, Any]:
     return facts
 
 
-async def _readiness(s: session.Session) -> str:
-    """Empty when the server is ready, else what it waits for."""
-    try:
-        await s.http.send(http_types.ClientRequest(method="GET", path="/readyz"))
-    except kube_errors.Unavailable as error:
-        if not error.status:
-            raise
-        return _open_checks(str(error))
-    return ""
-
-
-def _open_checks(readyz: str) -> str:
-    """What the server waits for, of what /readyz says."""
-    lines = readyz.splitlines()
-    return "; ".join(line.removeprefix("[-]") for line in lines if line.startswith("[-]"))
-
-
 async def _facts(s: session.Session) -> dict[str, Any]:
     """What there is; of what may not be seen `missing` has the reason, by kind."""
     version = await s.get_json("/version")
-    waits_for = await _readiness(s)
+    waits_for = await readiness.waits_for(s)
     missing: dict[str, str] = {}
     narrowed: set[str] = set()
     clusters = await _seen(missing, "clusters", _all(s, kinds.TASK_CLUSTERS, narrowed)) or []

@@ -17,6 +17,7 @@ from kilnwork.cli import (
     object_waits,
     options,
     pond_objects,
+    readiness,
     render,
     session,
     set_objects,
@@ -60,9 +61,15 @@ def command(subject: str, form: str | None) -> None:
 
 
 async def _document(s: session.Session, word: str) -> dict[str, Any]:
-    return await job_names.either(
+    document = await job_names.either(
         s, word, task=lambda name: _of_object(s, name), file_job=_of_file_job, job=_of_job
     )
+    # A task that cannot be stored waits without a word of its own: that is the server's matter.
+    if "state" in document and not object_waits.is_final(document["state"]):
+        with contextlib.suppress(*errors.SERVER_ERRORS):
+            if waits_for := await readiness.waits_for(s):
+                document["why"] += f" The server is not ready: {_full_stop(waits_for)}"
+    return document
 
 
 async def _of_job(found: job_names.Item) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The ASGI app: authenticates, authorizes, finds the resource, and responds.
+"""The ASGI app of the API server: authentication, authorization, routing and the response.
 
 `build` makes it from the parts; `serving` listens with it. Requests for mounted paths (the REST
 API of room `server`) go to their app as they are, which may `authenticate` them as this one does.
@@ -35,7 +35,7 @@ from kilnwork.kit import asgi
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
-"""Paths that are served without a credential."""
+"""Paths that need no credential."""
 
 
 class Mount(NamedTuple):
@@ -106,7 +106,7 @@ class _App:
         ):
             await self._review(request, response)
         else:
-            await resources.ResourceHandler(self._parts, request, response).respond()
+            await resources.ResourceHandler(self._parts, request, response).handle()
 
     def _find(self, group: str, version: str, plural: str) -> resource.Resource | None:
         served = self._parts.writer.kinds.find(group, version, plural)

@@ -24,7 +24,8 @@ _REMEMBERED = 4096
 
 
 class User(msgspec.Struct, frozen=True):
-    """A user by name. `extra` holds facts of the credential, such as the Pod of a token."""
+    """An authenticated identity. `extra` holds facts of the credential, such as the Pod of a
+    token."""
 
     name: str
     uid: str = ""

@@ -89,7 +89,7 @@ _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": 
 
 
 class Authorizer:
-    """Decides from the stored Roles and RoleBindings, which it reads for every request."""
+    """Decides from the stored Roles and RoleBindings, read again for each request."""
 
     def __init__(self, lookup: lookups.Lookup) -> None:
         self._lookup = lookup
@@ -209,7 +209,7 @@ def _rules_of(role: meta.JsonObject) -> tuple[Rule, ...]:
 
 
 def _selectors(role: meta.JsonObject) -> list[selectors.LabelSelector]:
-    """Selectors of an aggregationRule; an expression with an unknown operator selects nothing."""
+    """Of an aggregationRule; expressions with an unknown operator select nothing."""
     found = []
     for selector in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
         terms = [
@@ -270,7 +270,7 @@ def _resource_matches(resources: Iterable[str], attributes: Attributes) -> bool:
 
 
 def _single(rule: Rule, namespace: str) -> Iterator[Attributes]:
-    """Split a rule into the single requests that it allows."""
+    """Split a rule into the single permissions that it grants."""
     for verb in rule.get("verbs") or ():
         for url in rule.get("nonResourceURLs") or ():
             yield Attributes(verb=verb, path=url)

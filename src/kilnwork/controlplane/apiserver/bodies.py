@@ -1,4 +1,4 @@
-"""Bodies of requests as JSON objects, from JSON, YAML or protobuf.
+"""Decode bodies of requests (JSON, YAML or protobuf) into JSON objects.
 
 Used by `app`, `deletion` and `patches`. What is nested too deep is refused before anything
 recursive meets it: Python's own limit depends on how deep the caller already is, and the C parser

@@ -9,7 +9,7 @@ that no user can remove it by mistake.
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import extensions
-from kilnwork.controlplane.apiserver import authn, authz, crud, statuses
+from kilnwork.controlplane.apiserver import authn, authz, crud, statuses, writes
 
 _RBAC = resource.CLUSTER_ROLES.group
 _READ = ["get", "list", "watch"]
@@ -84,11 +84,11 @@ async def ensure(writer: crud.ObjectWriter, extended: extensions.Extensions) -> 
     wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
     for kind, obj in wanted:
-        named = crud.where(kind, "", obj["metadata"]["name"])
+        named = writes.target_of(kind, "", obj["metadata"]["name"])
         stored = writer.store.get(named.key)
         try:
             if stored is None:
-                await writer.create(crud.where(kind, "", ""), obj, crud.Options())
+                await writer.create(writes.target_of(kind, "", ""), obj, writes.WriteContext())
             elif kind is resource.CLUSTER_ROLES:
                 await _add_rules(writer, named, stored.decode(), obj["rules"])
         except statuses.StatusError as error:
@@ -98,7 +98,7 @@ async def ensure(writer: crud.ObjectWriter, extended: extensions.Extensions) -> 
 
 async def _add_rules(
     writer: crud.ObjectWriter,
-    place: crud.Where,
+    place: writes.WriteTarget,
     role: meta.JsonObject,
     wanted: list[meta.JsonObject],
 ) -> None:
@@ -108,5 +108,7 @@ async def _add_rules(
     if not missing or not is_first(role) or annotations.get(_AUTOUPDATE) == "false":
         return
     await writer.change(
-        place, lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]}, crud.Options()
+        place,
+        lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]},
+        writes.WriteContext(),
     )

@@ -84,8 +84,8 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
         what = self.resource
         return f"{what.group}/{self.storage_version}" if self.storage_version else what.api_version
 
-    def as_served(self, raw: bytes) -> bytes:
-        """A stored object in the version of this entry: only `apiVersion` differs, which is first.
+    def in_own_version(self, raw: bytes) -> bytes:
+        """Return a stored object in this version: only `apiVersion` differs, which is first.
 
         As conversion strategy None of a CustomResourceDefinition.
         """

@@ -18,7 +18,7 @@ class Catalog:
     """Kinds by their names. `revision` rises with every change: a key for what is made of it.
 
     `extended`: kinds with admission of their own, served when they are defined. `pod_warnings`: of
-    Pods, set by the caller if its node knows what it does with their fields.
+    Pods, set by the owner of a node that knows what it does with their fields.
     """
 
     def __init__(self, extended: Iterable[extensions.Kind] = ()) -> None:

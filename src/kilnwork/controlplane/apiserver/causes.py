@@ -14,7 +14,7 @@ Cause = statuses.Cause
 IMMUTABLE = "field is immutable"
 
 _MAX_SHOWN = 1000
-"""Characters of a value that an error repeats; a whole object would be too long to read."""
+"""Characters of a value that an error repeats; a whole TaskObject is of no use there."""
 
 
 def quoted(value: Any) -> str:

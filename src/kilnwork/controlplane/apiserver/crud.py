@@ -22,7 +22,7 @@ from kilnwork.controlplane.apiserver import (
     statuses,
     typed_objects,
     write_rules,
-    write_targets,
+    writes,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -31,15 +31,7 @@ _TRIES = 10
 """Rounds against concurrent writers before a write without resourceVersion fails."""
 
 _NAME_TRIES = 8
-"""Names drawn for `generateName` before a create fails, as in the real server."""
-
-
-Where = write_targets.WriteTarget
-where = write_targets.target_of
-Options = write_targets.WriteContext
-Outcome = write_targets.WriteResult
-Change = write_targets.Change
-StoredLookup = write_targets.StoredLookup
+"""Names drawn for `generateName` before the request fails, as in the real server."""
 
 
 class ObjectWriter:
@@ -57,14 +49,19 @@ class ObjectWriter:
         self.store = held
         self.kinds = kinds or catalog.Catalog()
         self.clock = clock
-        self.lookup = StoredLookup(held)
+        self.lookup = writes.StoredLookup(held)
         self._new_uid = new_uid
         self._entropy = entropy
         self._now = (-1, "")
 
     async def create(
-        self, place: Where, obj: meta.JsonObject, options: Options, *, applied: bool = False
-    ) -> Outcome:
+        self,
+        place: writes.WriteTarget,
+        obj: meta.JsonObject,
+        options: writes.WriteContext,
+        *,
+        applied: bool = False,
+    ) -> writes.WriteResult:
         """Make a new object; draws its name if only `generateName` is given.
 
         `applied`: `obj` says itself who manages its fields.
@@ -74,13 +71,18 @@ class ObjectWriter:
             return await self._make(place, known, options, applied=applied)
 
     async def _make(
-        self, place: Where, known: admission.AdmissionResult, options: Options, *, applied: bool
-    ) -> Outcome:
+        self,
+        place: writes.WriteTarget,
+        known: admission.AdmissionResult,
+        options: writes.WriteContext,
+        *,
+        applied: bool,
+    ) -> writes.WriteResult:
         given = metadata.of(known.obj)
         drawn = not given.get("name") and bool(given.get("generateName"))
         for _ in range(_NAME_TRIES if drawn else 1):
             new = self._new_object(place, known.obj)
-            target = Where(place.served, place.namespace, new["metadata"]["name"])
+            target = writes.WriteTarget(place.served, place.namespace, new["metadata"]["name"])
             try:
                 return await self._create(target, new, options, known, applied=applied)
             except errors.Superseded:
@@ -91,8 +93,13 @@ class ObjectWriter:
         raise statuses.already_exists(target.kind, target.name, going=going)
 
     async def replace(
-        self, place: Where, obj: meta.JsonObject, options: Options, *, subresource: str = ""
-    ) -> Outcome:
+        self,
+        place: writes.WriteTarget,
+        obj: meta.JsonObject,
+        options: writes.WriteContext,
+        *,
+        subresource: str = "",
+    ) -> writes.WriteResult:
         """Put `obj` in the place of the stored one; kinds that allow it are made by it."""
         known = self._read(place, obj, options)
         given = metadata.of(known.obj)
@@ -104,20 +111,20 @@ class ObjectWriter:
 
     async def _replace(
         self,
-        place: Where,
+        place: writes.WriteTarget,
         obj: meta.JsonObject,
         known: admission.AdmissionResult,
-        options: Options,
+        options: writes.WriteContext,
         *,
         subresource: str,
-    ) -> Outcome:
+    ) -> writes.WriteResult:
         given = metadata.of(known.obj)
         there = self.store.head(place.key) is not None
         makes = place.kind in write_rules.MADE_BY_UPDATE and not subresource
         if makes:
             write_rules.check_readable(given)
         if makes and not there:
-            above = Where(place.served, place.namespace)
+            above = writes.WriteTarget(place.served, place.namespace)
             unborn = {**obj, "metadata": {**metadata.of(obj), "resourceVersion": ""}}
             made = await self.create(above, unborn, options)
             return msgspec.structs.replace(made, created=True)
@@ -128,14 +135,14 @@ class ObjectWriter:
 
     async def change(
         self,
-        place: Where,
-        change: Change,
-        options: Options,
+        place: writes.WriteTarget,
+        change: writes.Change,
+        options: writes.WriteContext,
         *,
         subresource: str = "",
         patched: bool = False,
         applied: bool = False,
-    ) -> Outcome:
+    ) -> writes.WriteResult:
         """Read, change, write; again when another writer was faster and no version is demanded.
 
         `patched`: what the change makes was not sent as it is; refusals say so. `applied`: what it
@@ -152,8 +159,13 @@ class ObjectWriter:
         )
 
     async def change_here(
-        self, place: Where, change: Change, options: Options, *, subresource: str = ""
-    ) -> Outcome:
+        self,
+        place: writes.WriteTarget,
+        change: writes.Change,
+        options: writes.WriteContext,
+        *,
+        subresource: str = "",
+    ) -> writes.WriteResult:
         """The same for a change by the server itself, which is as its kind has it: not read."""
 
         def known(old: meta.JsonObject) -> admission.AdmissionResult:
@@ -163,14 +175,14 @@ class ObjectWriter:
 
     async def _change(
         self,
-        place: Where,
+        place: writes.WriteTarget,
         read: Callable[[meta.JsonObject], admission.AdmissionResult],
-        options: Options,
+        options: writes.WriteContext,
         *,
         subresource: str = "",
         patched: bool = False,
         applied: bool = False,
-    ) -> Outcome:
+    ) -> writes.WriteResult:
         """The same; `read` gives what is wanted as its kind has it."""
         for _ in range(_TRIES):
             head = self.store.head(place.key)
@@ -205,13 +217,13 @@ class ObjectWriter:
 
     async def apply(
         self,
-        place: Where,
+        place: writes.WriteTarget,
         config: meta.JsonObject,
-        options: Options,
+        options: writes.WriteContext,
         *,
         force: bool = False,
         subresource: str = "",
-    ) -> Outcome:
+    ) -> writes.WriteResult:
         """Server-side apply: make the object as `config` says, or make it so."""
         write_rules.check_applied(place, config)
         manager = write_rules.manager(place, options, subresource, operation=managed_fields.APPLY)
@@ -238,7 +250,7 @@ class ObjectWriter:
                 why = f"uid mismatch: the provided object specified uid {uid}, and no existing "
                 raise statuses.conflict(place.kind, place.name, why + "object was found")
             new = applied({**write_rules.type_of(place), "metadata": {}})
-            above = Where(place.served, place.namespace)
+            above = writes.WriteTarget(place.served, place.namespace)
             try:
                 made = await self.create(above, new, options, applied=True)
                 return msgspec.structs.replace(made, created=True)
@@ -251,7 +263,7 @@ class ObjectWriter:
 
     def _note_manager(
         self,
-        place: Where,
+        place: writes.WriteTarget,
         new: meta.JsonObject,
         old: meta.JsonObject | None,
         *,
@@ -290,9 +302,9 @@ class ObjectWriter:
 
     def _read(
         self,
-        place: Where,
+        place: writes.WriteTarget,
         obj: meta.JsonObject,
-        options: Options,
+        options: writes.WriteContext,
         *,
         known: meta.JsonObject | None = None,
         patched: bool = False,
@@ -310,7 +322,7 @@ class ObjectWriter:
                 raise statuses.unpatchable(obj, str(error.__cause__)) from error
             raise
 
-    def _new_object(self, place: Where, obj: meta.JsonObject) -> meta.JsonObject:
+    def _new_object(self, place: writes.WriteTarget, obj: meta.JsonObject) -> meta.JsonObject:
         write_rules.check_names(obj, place)
         meta_ = metadata.for_create(
             metadata.of(obj),
@@ -330,13 +342,13 @@ class ObjectWriter:
 
     async def _create(
         self,
-        place: Where,
+        place: writes.WriteTarget,
         new: meta.JsonObject,
-        options: Options,
+        options: writes.WriteContext,
         known: admission.AdmissionResult,
         *,
         applied: bool,
-    ) -> Outcome:
+    ) -> writes.WriteResult:
         sent = write_rules.sent_names(place.kind, known.obj)
         admitted = await self._admit(place, new, options)
         if place.served.extension is not None:
@@ -356,15 +368,15 @@ class ObjectWriter:
         )
         admitted = msgspec.structs.replace(admitted, warnings=(*known.warnings, *admitted.warnings))
         if options.dry_run:
-            return Outcome(msgspec.json.encode(admitted.obj), admitted.warnings)
+            return writes.WriteResult(msgspec.json.encode(admitted.obj), admitted.warnings)
         stored = await self.store.put(place.key, admitted.obj, expected=0)
-        return Outcome(stored.raw, admitted.warnings)
+        return writes.WriteResult(stored.raw, admitted.warnings)
 
     async def _admit(
         self,
-        place: Where,
+        place: writes.WriteTarget,
         new: meta.JsonObject,
-        options: Options,
+        options: writes.WriteContext,
         *,
         old: meta.JsonObject | None = None,
         subresource: str = "",
@@ -384,23 +396,23 @@ class ObjectWriter:
 
     async def _update(
         self,
-        place: Where,
+        place: writes.WriteTarget,
         head: objects.Stored,
         old: meta.JsonObject,
         admitted: admission.AdmissionResult,
-        options: Options,
-    ) -> Outcome:
+        options: writes.WriteContext,
+    ) -> writes.WriteResult:
         new, warnings = admitted.obj, admitted.warnings
         new["metadata"]["resourceVersion"] = str(head.sequence)
         if new == old and patches.same(new, head.decode()):
             if self.store.head(place.key) != head:
                 raise errors.Superseded
             await self.store.settle(place.key)
-            return Outcome(head.raw, warnings)
+            return writes.WriteResult(head.raw, warnings)
         if options.dry_run:
-            return Outcome(msgspec.json.encode(new), warnings)
+            return writes.WriteResult(msgspec.json.encode(new), warnings)
         if write_rules.is_over(place.kind, new):
             await self.store.remove(place.key, expected=head.sequence)
-            return Outcome(msgspec.json.encode(new), warnings, gone=True)
+            return writes.WriteResult(msgspec.json.encode(new), warnings, gone=True)
         stored = await self.store.put(place.key, new, expected=head.sequence)
-        return Outcome(stored.raw, warnings)
+        return writes.WriteResult(stored.raw, warnings)

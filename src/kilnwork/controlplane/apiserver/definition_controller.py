@@ -17,6 +17,7 @@ from kilnwork.controlplane.apiserver import (
     definitions,
     deletion,
     statuses,
+    writes,
 )
 
 log = logging.getLogger(__name__)
@@ -78,15 +79,17 @@ class DefinitionController(store_controller.StoreController[str]):
         return not self._foreign and all(map(self._kinds.stored, self._installed))
 
     async def _install(self, name: str, wanted: meta.JsonObject) -> None:
-        place = crud.where(_DEFINITIONS, None, name)
+        place = writes.target_of(_DEFINITIONS, None, name)
         try:
             if self._store.head(place.key) is None:
-                above = crud.where(_DEFINITIONS, None, "")
-                await self._writer.create(above, wanted, crud.Options())
+                above = writes.target_of(_DEFINITIONS, None, "")
+                await self._writer.create(above, wanted, writes.WriteContext())
                 return
             spec = wanted["spec"]
             await self._writer.change(
-                place, lambda obj: obj | {"spec": {**obj["spec"], **spec}}, crud.Options()
+                place,
+                lambda obj: obj | {"spec": {**obj["spec"], **spec}},
+                writes.WriteContext(),
             )
         except statuses.StatusError as error:
             if error.code != 422:
@@ -129,7 +132,7 @@ class DefinitionController(store_controller.StoreController[str]):
             log.warning("installed definition fails", extra={"definition": name, "why": trouble})
 
     async def _look(self, name: str) -> None:
-        stored = self._store.get(crud.where(_DEFINITIONS, None, name).key)
+        stored = self._store.get(writes.target_of(_DEFINITIONS, None, name).key)
         if stored is None:
             return
         definition = stored.decode()
@@ -145,7 +148,7 @@ class DefinitionController(store_controller.StoreController[str]):
                 raise
 
     async def _establish(self, name: str, definition: meta.JsonObject) -> None:
-        place = crud.where(_DEFINITIONS, None, name)
+        place = writes.target_of(_DEFINITIONS, None, name)
         names, conflict = definitions.accept_names(definition, self._others(definition))
         status = definitions.status(definition, names, conflict, now=self._writer.now())
         known = definition | {"status": status}
@@ -159,7 +162,10 @@ class DefinitionController(store_controller.StoreController[str]):
         self._report(name, self._trouble_of(name, None if established else conflict))
         if status != definition.get("status"):
             await self._writer.change(
-                place, lambda obj: obj | {"status": status}, crud.Options(), subresource="status"
+                place,
+                lambda obj: obj | {"status": status},
+                writes.WriteContext(),
+                subresource="status",
             )
 
     def _others(self, definition: meta.JsonObject) -> dict[str, list[meta.JsonObject]]:
@@ -215,11 +221,14 @@ class DefinitionController(store_controller.StoreController[str]):
         if definitions.is_established(definition):
             self._serve(definition)
         self._report(name, f"{name} is being deleted: wait until it is gone, {_AGAIN}")
-        place = crud.where(_DEFINITIONS, None, name)
+        place = writes.target_of(_DEFINITIONS, None, name)
         status = definitions.terminating(definition, now=self._writer.now())
         if status != definition.get("status"):
             await self._writer.change(
-                place, lambda obj: obj | {"status": status}, crud.Options(), subresource="status"
+                place,
+                lambda obj: obj | {"status": status},
+                writes.WriteContext(),
+                subresource="status",
             )
         served = None if name in _NOT_TO_BE_HAD else self._kinds.stored(name)
         left = 0
@@ -235,12 +244,12 @@ class DefinitionController(store_controller.StoreController[str]):
             return obj | {"metadata": {**obj["metadata"], "finalizers": kept}}
 
         self._kinds.forget(name)
-        await self._writer.change(place, freed, crud.Options())
+        await self._writer.change(place, freed, writes.WriteContext())
 
     async def _delete_all(self, served: builtin.ServedResource) -> int:
         qualified = served.resource.qualified
         places = [
-            crud.Where(served, s.key.namespace, s.key.name)
+            writes.WriteTarget(served, s.key.namespace, s.key.name)
             for s in tuple(self._store.select(qualified))
         ]
         outcomes = await self._deleter.delete_all(places, deletion.DeleteOptions())

@@ -22,6 +22,7 @@ from kilnwork.controlplane.apiserver import (
     field_types,
     requests,
     statuses,
+    writes,
 )
 from kilnwork.kit import clock as clocks
 
@@ -51,7 +52,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     propagation: str = ""
-    options: crud.Options = msgspec.field(default_factory=crud.Options)
+    options: writes.WriteContext = msgspec.field(default_factory=writes.WriteContext)
 
 
 class DeletionDecision(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ class DeletionDecision(msgspec.Struct, frozen=True):
     marked: meta.JsonObject | None = None
 
 
-async def asked(request: requests.ApiRequest, options: crud.Options) -> DeleteOptions:
+async def asked(request: requests.ApiRequest, options: writes.WriteContext) -> DeleteOptions:
     """DeleteOptions of a request's body, else of its query; 422 when they make no sense."""
     raw = await request.body()
     document: meta.JsonObject = {}
@@ -78,7 +79,9 @@ async def asked(request: requests.ApiRequest, options: crud.Options) -> DeleteOp
     return parse(document, request.query, options)
 
 
-def parse(document: meta.JsonObject, query: requests.Query, options: crud.Options) -> DeleteOptions:
+def parse(
+    document: meta.JsonObject, query: requests.Query, options: writes.WriteContext
+) -> DeleteOptions:
     """DeleteOptions of a document, else of the query; 500 when they cannot be read."""
     given = _read(document)
     grace = given.get("gracePeriodSeconds")
@@ -131,7 +134,7 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
 
 
 def decide(
-    place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
+    place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
 ) -> DeletionDecision:
     """What deleting `obj` (a copy, which may be changed) comes to."""
     found = obj["metadata"]
@@ -169,8 +172,10 @@ def decide(
     return DeletionDecision(marked=obj)
 
 
-def _without_grace(place: crud.Where, obj: meta.JsonObject, now_s: float) -> meta.JsonObject | None:
-    """The Pod as the response to its removal shows it; None for kinds without a grace period."""
+def _without_grace(
+    place: writes.WriteTarget, obj: meta.JsonObject, now_s: float
+) -> meta.JsonObject | None:
+    """A Pod as the response to its removal shows it; None for what knows no grace."""
     if place.kind != resource.PODS:
         return None
     found = obj["metadata"]
@@ -181,7 +186,7 @@ def _without_grace(place: crud.Where, obj: meta.JsonObject, now_s: float) -> met
     return obj
 
 
-def _grace_s(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> int:
+def _grace_s(place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
     """Only Pods have grace, and only where something of them may still run."""
     if place.kind != resource.PODS:
         return 0
@@ -210,7 +215,7 @@ class Deleter:
         self._writer = writer
         self._store = writer.store
 
-    async def delete(self, place: crud.Where, asked: DeleteOptions) -> crud.Outcome:
+    async def delete(self, place: writes.WriteTarget, asked: DeleteOptions) -> writes.WriteResult:
         """Delete one object; the outcome holds its last or its marked state."""
         self._check_allowed(place)
         for _ in range(_TRIES):
@@ -228,8 +233,8 @@ class Deleter:
         raise statuses.conflict(place.kind, place.name)
 
     async def delete_all(
-        self, places: Iterable[crud.Where], asked: DeleteOptions
-    ) -> list[crud.Outcome]:
+        self, places: Iterable[writes.WriteTarget], asked: DeleteOptions
+    ) -> list[writes.WriteResult]:
         """Delete each of a collection; one that has gone meanwhile is passed over.
 
         The outcomes hold what there was before, as the real server shows it.
@@ -249,30 +254,32 @@ class Deleter:
 
     async def _carry_out(
         self,
-        place: crud.Where,
+        place: writes.WriteTarget,
         head: objects.Stored,
         verdict: DeletionDecision,
         asked: DeleteOptions,
-    ) -> crud.Outcome:
+    ) -> writes.WriteResult:
         if asked.options.dry_run:
             raw = head.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
-            return crud.Outcome(raw, gone=verdict.remove)
+            return writes.WriteResult(raw, gone=verdict.remove)
         if verdict.remove:
             change = await self._store.remove(place.key, expected=head.sequence)
             shown = change.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
-            return crud.Outcome(shown, gone=True)
+            return writes.WriteResult(shown, gone=True)
         if verdict.marked is None:
             await self._store.settle(place.key)
-            return crud.Outcome(head.raw)
+            return writes.WriteResult(head.raw)
         stored = await self._store.put(place.key, verdict.marked, expected=head.sequence)
-        return crud.Outcome(stored.raw)
+        return writes.WriteResult(stored.raw)
 
-    def _check_allowed(self, place: crud.Where) -> None:
+    def _check_allowed(self, place: writes.WriteTarget) -> None:
         if place.kind == resource.NAMESPACES and place.name in _KEPT_NAMESPACES:
             raise statuses.refused(place.kind, place.name, "this namespace may not be deleted")
 
 
-def _check_preconditions(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> None:
+def _check_preconditions(
+    place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions
+) -> None:
     found = obj["metadata"]
     if asked.uid and asked.uid != found["uid"]:
         raise statuses.unmet(

@@ -85,7 +85,7 @@ def _has_any(raw: bytes) -> bool:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as its pairs; a class of its own distinguishes it from a list."""
+    """The pairs of a JSON object; a type of its own, to be distinct from a list."""
 
 
 def _merged(value: Any, path: str, found: list[str]) -> Any:

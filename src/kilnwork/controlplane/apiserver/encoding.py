@@ -1,4 +1,4 @@
-"""Encodes response bodies: JSON with a line end, indented for people, YAML; compressed.
+"""Encode responses: JSON with a line end, indented for people, or YAML; compressed.
 
 `app` puts an `Encoder` before the `send` of each Kubernetes request; everything else writes compact
 JSON, or OpenAPI as protobuf, and knows nothing of this. Responses in several pieces (watches, logs)
@@ -34,7 +34,7 @@ class Encoder:
         self._start: asgi.Message | None = None
 
     async def __call__(self, message: asgi.Message) -> None:
-        """Hold back the head of a response that is sent whole until its body is there too."""
+        """Delay the head of a whole response until its body is there too."""
         if message["type"] == "http.response.start" and _is_whole(message):
             self._start = message
             return

@@ -1,4 +1,4 @@
-"""Acting as another user: the `Impersonate-*` headers behind `kubectl --as`.
+"""Impersonation of another user: the `Impersonate-*` headers behind `kubectl --as`.
 
 Used by `app` after authentication. Only who may `impersonate` the user or service account (and each
 group) gets through; the rights that count from then on are those of the other. As

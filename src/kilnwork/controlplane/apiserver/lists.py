@@ -1,7 +1,7 @@
 """Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
 
 Used by `resources` (list, deletecollection) and `watches` (selectors and forms). Objects stay
-encoded wherever nobody has to look inside. All pages of a list show the moment of the first: see
+encoded wherever no code has to look inside. All pages of a list show the moment of the first: see
 `continue_tokens`.
 """
 
@@ -208,7 +208,7 @@ def _candidates(
 
 
 def _from_cache(asked: options.ListOptions) -> bool:
-    """True for `resourceVersion=0`: then Kubernetes lists from memory, with all there is."""
+    """True for `resourceVersion=0`: then Kubernetes reads from memory, with all there is."""
     return asked.version == "0" and not asked.continue_
 
 
@@ -266,12 +266,12 @@ def _unreadable(version: str) -> str:
 def encode(served: builtin.ServedResource, shown: Page) -> bytes:
     """The list object, made of the stored bytes."""
     return _encode(
-        served, [served.as_served(stored.raw) for stored in shown.items], shown.metadata()
+        served, [served.in_own_version(stored.raw) for stored in shown.items], shown.metadata()
     )
 
 
 def encode_deleted(served: builtin.ServedResource, items: Sequence[bytes], chosen: Page) -> bytes:
-    """The list that answers the deletion of what was on a page."""
+    """The response to the deletion of the objects of a page: their list."""
     return _encode(served, items, chosen.metadata())
 
 

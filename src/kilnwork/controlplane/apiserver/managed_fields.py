@@ -2,8 +2,8 @@
 
 Used by `crud`. Pure; the time is handed in. Follows k8s.io/apimachinery/pkg/util/managedfields and
 merge/update.go of structured-merge-diff: a write owns what it changes, an apply owns what it names,
-what another owns is a conflict unless forced, and what an applier no longer names is removed unless
-another manager owns it.
+what another owns is a conflict unless forced, and what an applier names no more goes if no other
+manager wants it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_APPLY = "before-first-apply"
 
 _METADATA: field_sets.Set = {"f:metadata": {}}
-"""An object has it, also when nobody owns anything in it."""
+"""Every object has it, also when no manager owns anything in it."""
 
 _NOT_TRACKED: field_sets.Set = {
     "f:apiVersion": {},
@@ -66,7 +66,7 @@ class FieldManager(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What distinguishes entries; an applier is the same in every version."""
+        """The key that identifies an entry; an applier is the same in every version."""
         version = "" if self.operation == APPLY else self.api_version
         return (self.name, self.operation, version, self.subresource)
 
@@ -95,7 +95,8 @@ def created(
     custom: bool,
     filled_in: meta.JsonObject | None = None,
 ) -> None:
-    """Note in a new object who made what; `filled_in`: parts that no manager owns."""
+    """Note in a new object who made what; `filled_in`: fields without an owner, by parts of the
+    object."""
     nothing: meta.JsonObject = {"metadata": {}}
     if not custom:
         nothing |= _ALWAYS_THERE | (filled_in or {})
@@ -114,7 +115,7 @@ def updated(
 ) -> None:
     """Note in a changed object who changed what; `given`: managedFields as the client sent them.
 
-    Objects without any entry are not tracked until the first apply.
+    Objects without any entry are not followed until the first apply.
     """
     if given == [{}]:
         _write(new, {})
@@ -141,7 +142,7 @@ def _timeless(entry: Mapping[str, Any]) -> dict[str, Any]:
 def adopt(
     type_: FieldType, live: meta.JsonObject, api_version: str, *, now: str, custom: bool
 ) -> None:
-    """Before a first apply: what nobody manages belongs to `before-first-apply`."""
+    """Before a first apply: fields without a manager belong to `before-first-apply`."""
     if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
         created(type_, live, FieldManager(_BEFORE_APPLY, api_version), now=now, custom=custom)
 
@@ -218,7 +219,7 @@ def _settle(
 
 
 def _last_applied(type_: FieldType, live: meta.JsonObject) -> field_sets.Set:
-    """What client-side apply has set and is as it was: kubectl may go over to server-side apply."""
+    """What client-side apply has set and is unchanged: kubectl may go over to server-side apply."""
     annotations = live["metadata"].get("annotations") or {}
     try:
         last = msgspec.json.decode(annotations.get(_LAST_APPLIED, ""), type=dict)
@@ -233,7 +234,7 @@ def _last_applied(type_: FieldType, live: meta.JsonObject) -> field_sets.Set:
 def _take(
     entries: _Entries, changed: typed_objects.Comparison, manager: FieldManager, now: str
 ) -> None:
-    """A write owns what it changes; nobody owns that any more otherwise, or what is gone."""
+    """A write owns what it changes; all others lose those fields and the removed ones."""
     taken = changed.taken
     lost = field_sets.union(taken, changed.removed)
     ours = manager.identity
@@ -241,7 +242,7 @@ def _take(
     kept = before.fields if before is not None else {}
     for key in list(entries):
         if taken and key == ours:
-            continue  # made anew below
+            continue  # created again below
         entries[key].fields = field_sets.difference(entries[key].fields, lost)
         if not entries[key].fields:
             del entries[key]
@@ -296,7 +297,7 @@ def _read(wire: Sequence[Mapping[str, Any]] | None) -> _Entries:
 
 
 def _is_readable(wire: Any) -> bool:
-    """True for entries in the form that we write; anything else is skipped."""
+    """True for entries of valid form; clients may send others, which are ignored."""
     if not isinstance(wire, list) or not wire:
         return False
     return all(

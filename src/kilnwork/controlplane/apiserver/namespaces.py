@@ -17,6 +17,7 @@ from kilnwork.controlplane.apiserver import (
     deletion,
     namespace_conditions,
     statuses,
+    writes,
 )
 
 log = logging.getLogger(__name__)
@@ -71,19 +72,19 @@ class NamespaceController(store_controller.StoreController[str]):
         await self._make(resource.SERVICE_ACCOUNTS, namespace, account)
         root = {"metadata": {"name": _ROOT_CA}, "data": {"ca.crt": self._ca}}
         await self._make(resource.CONFIG_MAPS, namespace, root)
-        place = crud.where(resource.CONFIG_MAPS, namespace, _ROOT_CA)
+        place = writes.target_of(resource.CONFIG_MAPS, namespace, _ROOT_CA)
         stored = self._store.get(place.key)
         if stored is not None and stored.decode().get("data") != root["data"]:
             renewed = {"data": root["data"]}
-            await self._writer.change(place, lambda obj: obj | renewed, crud.Options())
+            await self._writer.change(place, lambda obj: obj | renewed, writes.WriteContext())
 
     async def _make(self, kind: resource.Resource, namespace: str, obj: meta.JsonObject) -> None:
-        place = crud.where(kind, namespace, "")
-        named = crud.where(kind, namespace, obj["metadata"]["name"])
+        place = writes.target_of(kind, namespace, "")
+        named = writes.target_of(kind, namespace, obj["metadata"]["name"])
         if self._store.head(named.key) is not None:
             return
         try:
-            await self._writer.create(place, obj, crud.Options())
+            await self._writer.create(place, obj, writes.WriteContext())
         except statuses.StatusError as error:
             if error.code not in (403, 404, 409):  # terminating, gone, another was faster
                 raise
@@ -107,7 +108,7 @@ class NamespaceController(store_controller.StoreController[str]):
         return gone and (key.resource, key.name) == account
 
     async def _look(self, name: str) -> None:
-        stored = self._store.get(crud.where(resource.NAMESPACES, "", name).key)
+        stored = self._store.get(writes.target_of(resource.NAMESPACES, "", name).key)
         if stored is None:
             self._terminating.discard(name)
         elif stored.metadata().deletion_timestamp:
@@ -118,10 +119,10 @@ class NamespaceController(store_controller.StoreController[str]):
 
     async def _empty(self, name: str) -> None:
         """Delete what is in it, Pods first; when nothing is left, our part is done."""
-        place = crud.where(resource.NAMESPACES, "", name)
+        place = writes.target_of(resource.NAMESPACES, "", name)
         stored = self._store.get(place.key)
         if stored is None or not _spec_finalizers(stored.decode()):
-            return  # a client has removed the finalizer: nothing is to be waited for
+            return  # a client has removed the finalizer: wait for nothing
         await self._store.settle_all()  # what was let in before it began to end
         remaining = namespace_conditions.Remaining()
         kinds = [served for served in self._writer.kinds.kept() if served.resource.namespaced]
@@ -136,7 +137,7 @@ class NamespaceController(store_controller.StoreController[str]):
             self._look_again(name)
         elif not remaining.objects:
             await self._writer.change_here(
-                place, _without_ours, crud.Options(), subresource="finalize"
+                place, _without_ours, writes.WriteContext(), subresource="finalize"
             )
 
     async def _delete_all(
@@ -147,7 +148,7 @@ class NamespaceController(store_controller.StoreController[str]):
     ) -> None:
         qualified = served.resource.qualified
         places = [
-            crud.Where(served, s.key.namespace, s.key.name)
+            writes.WriteTarget(served, s.key.namespace, s.key.name)
             for s in self._store.select(qualified, namespace)
         ]
         if not places:
@@ -163,16 +164,20 @@ class NamespaceController(store_controller.StoreController[str]):
         left = self._store.select(qualified, namespace)
         remaining.add(served.resource, (stored.metadata() for stored in left))
 
-    async def _tell(self, place: crud.Where, remaining: namespace_conditions.Remaining) -> None:
+    async def _tell(
+        self, place: writes.WriteTarget, remaining: namespace_conditions.Remaining
+    ) -> None:
         """Write the conditions; not when they are as before."""
 
-        def with_conditions(obj: meta.JsonObject) -> meta.JsonObject:
+        def with_condition(obj: meta.JsonObject) -> meta.JsonObject:
             status = obj.get("status") or {}
             before = status.get("conditions") or ()
             conditions = namespace_conditions.updated(before, remaining, now=self._writer.now())
             return obj | {"status": {**status, "conditions": conditions}}
 
-        await self._writer.change_here(place, with_conditions, crud.Options(), subresource="status")
+        await self._writer.change_here(
+            place, with_condition, writes.WriteContext(), subresource="status"
+        )
 
     def _look_again(self, name: str) -> None:
         """Once more in a while, whatever happens meanwhile."""

@@ -2,7 +2,7 @@
 
 Used by the HTTP app for `/openapi/v3`, `/openapi/v3/GROUPVERSION` and `/openapi/v2`. Built-in kinds
 are described as Kubernetes describes them, custom ones by the schema of their definition. Documents
-are made on first use, kept as bytes, and made again when other kinds are served.
+are made on first use, kept as bytes, and created again when other kinds are served.
 """
 
 import copy

@@ -98,18 +98,18 @@ def _operation(
     bodies: tuple[str, ...] = (),
 ) -> meta.JsonObject:
     what = served.resource
-    schema = reference(f"{schema_name(what)}{suffix}")
+    response = reference(f"{schema_name(what)}{suffix}")
     operation: meta.JsonObject = {
         "parameters": [_query_parameter(p) for p in parameters],
         "responses": {
-            "200": {"description": "OK", "content": {"application/json": {"schema": schema}}},
+            "200": {"description": "OK", "content": {"application/json": {"schema": response}}},
             "401": {"description": "Unauthorized"},
         },
         "x-kubernetes-action": action,
         GVK: gvk(what),
     }
     if bodies:
-        given = reference(_PATCH) if action == "patch" else schema
+        given = reference(_PATCH) if action == "patch" else response
         operation["requestBody"] = {"content": {body: {"schema": given} for body in bodies}}
     return operation
 

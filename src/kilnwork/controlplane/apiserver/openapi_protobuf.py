@@ -16,7 +16,7 @@ from kilnwork.api import meta
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""What clients ask for, though it is no proper media type; the response comes with the other."""
+"""What clients ask for, though it is no proper media type; the response has the proper one."""
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _EXTENSION = "x-"

@@ -71,7 +71,7 @@ class PodStreams:
         reader: lookup.Lookup,
         response: asgi.Response,
     ) -> None:
-        """Join client and node; raises StatusError as long as no response has been sent."""
+        """Join client and node; raises StatusError while a response can still be sent."""
         wanted = target(pod, request, reader)
         hijack = request.http.hijack
         if hijack is None:
@@ -115,7 +115,7 @@ class _Side:
 def target(
     pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup
 ) -> StreamTarget:
-    """Where the node serves this; 400 when the question or the state of the Pod allows no answer.
+    """Where the node serves this; 400 when the request or the state of the Pod does not allow it.
 
     As streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
     """
@@ -153,7 +153,7 @@ def _container(pod: meta.JsonObject, wanted: str) -> str:
 
 
 async def _ask(node: _Side, wanted: StreamTarget, request: asgi.Request) -> bytes:
-    """Send the request; the head of the answer."""
+    """Send the request and return the head of the response."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
     lines = [f"{request.method} {wanted.path} HTTP/1.1".encode()]
     lines += [f"Host: {host}:{wanted.port}".encode(), b"Connection: Upgrade"]
@@ -175,7 +175,7 @@ def _status(head: bytes) -> int:
 
 
 async def _quote(head: bytes, node: _Side, response: asgi.Response) -> None:
-    """Pass the node's error response on to the client."""
+    """The node's refusal as the client's response."""
     fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
     if fields.get(b"transfer-encoding") == b"chunked":
         body = await _chunks(node.reader)
@@ -198,7 +198,7 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 def _take(hijack: asgi.Hijack, head: bytes) -> _Side:
-    """Take over the client's connection after sending the node's response on it."""
+    """The client's connection, with the node's response sent on it."""
     taken = hijack()
     taken.transport.write(head)
     loop = asyncio.get_running_loop()

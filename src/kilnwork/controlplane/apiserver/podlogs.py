@@ -54,7 +54,7 @@ class PodLogs:
         reader: lookup.Lookup,
         response: asgi.Response,
     ) -> None:
-        """Respond with the container's log until it or the client ends.
+        """Send the container's log until it or the client ends.
 
         Raises StatusError before anything is sent.
         """
@@ -93,9 +93,8 @@ class PodLogs:
 def target(
     pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup
 ) -> tuple[str, http_types.ClientRequest]:
-    """Return the URL of the node and the request for it.
-
-    Raises 400 when the request or the state of the Pod does not allow it."""
+    """URL of the node, and what to ask it; 400 when the query or the state of the Pod does not
+    allow it."""
     metadata = pod["metadata"]
     container = _container(pod, query.text("container"))
     name = (pod.get("spec") or {}).get("nodeName")

@@ -1,4 +1,4 @@
-"""Bodies in Kubernetes' protobuf form, read into the JSON form; responses are always JSON.
+"""Bodies in Kubernetes' protobuf form, decoded into the JSON form; responses are always JSON.
 
 Used by `bodies`. Typed Go clients, operators made with controller-runtime, and kubectl for
 `create configmap` or `auth can-i` send protobuf without asking first, but take JSON back. The field

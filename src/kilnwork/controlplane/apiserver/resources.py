@@ -1,4 +1,4 @@
-"""Handles one request for a resource: routes it by verb and subresource, and responds.
+"""One request for a resource: routed by verb and subresource, carried out, responded to.
 
 Used by `app`, which has found out who asks and that they may. What is done is in `crud`,
 `deletion`, `lists`, `watches` and `subresources`.
@@ -36,6 +36,7 @@ from kilnwork.controlplane.apiserver import (
     tokens,
     watch_stream,
     watches,
+    writes,
 )
 from kilnwork.kit import asgi, ids
 
@@ -75,10 +76,10 @@ class ResourceHandler:
         self._response = response
         self._served = parts.writer.kinds.of(request.served)
         namespace = request.namespace if request.served.namespaced else ""
-        self._place = crud.Where(self._served, namespace, request.name)
+        self._place = writes.WriteTarget(self._served, namespace, request.name)
         self._now = parts.writer.clock.wall()
 
-    async def respond(self) -> None:
+    async def handle(self) -> None:
         request = self._request
         if request.subresource:
             await self._subresource()
@@ -187,11 +188,11 @@ class ResourceHandler:
             )
         await self._response.send(201, asgi.JSON, raw, headers=warnings)
 
-    def _options(self, oddities: tuple[str, ...] = ()) -> crud.Options:
+    def _options(self, oddities: tuple[str, ...] = ()) -> writes.WriteContext:
         request = self._request
         apply = request.verb == "patch" and request.content_type == patches.APPLY
         found = options.WriteOptions.parse(request.query, verb=request.verb, apply=apply)
-        return crud.Options(
+        return writes.WriteContext(
             user=self._request.user,
             dry_run=found.dry_run,
             field_validation=found.field_validation,
@@ -205,7 +206,7 @@ class ResourceHandler:
         return obj, duplicates.texts(raw, form, obj, typed=not self._served.custom)
 
     def _judged(
-        self, kind: resource.Resource, body: meta.JsonObject, how: crud.Options
+        self, kind: resource.Resource, body: meta.JsonObject, how: writes.WriteContext
     ) -> asgi.Headers:
         """Warnings of a body that is not kept itself."""
         return responses.warnings(
@@ -215,7 +216,7 @@ class ResourceHandler:
         )
 
     async def _send_one(self, raw: bytes, *, code: int = 200, warnings: Sequence[str] = ()) -> None:
-        raw = self._served.as_served(raw)
+        raw = self._served.in_own_version(raw)
         shown = responses.one(self._served, raw, self._request, now=self._now)
         headers = responses.warnings(warnings)
         await self._response.send(code, asgi.JSON, shown, headers=headers)
@@ -255,7 +256,7 @@ class ResourceHandler:
 
     def _form(self, form: str) -> watch_stream.Form | None:
         if form == "object":
-            return self._served.as_served if self._served.storage_version else None
+            return self._served.in_own_version if self._served.storage_version else None
         if form == "table":
             include = self._request.query.text("includeObject", "Metadata")
             clock, served = self._parts.writer.clock, self._served

@@ -1,4 +1,4 @@
-"""The form of response that a client accepts: JSON or YAML; objects, metadata only, or a table.
+"""The format that a client accepts: JSON or YAML, whole objects, metadata only, or a table.
 
 Used by `resources`, `responses` and `encoding`. Clients list what they take
 (`application/json;as=Table;v=v1;g=meta.k8s.io,…`) and how gladly (RFC 9110 §12.5.1). Protobuf is
@@ -55,7 +55,7 @@ def media_ranges(accept: str) -> list[str]:
 
 
 def accepted(accept: str, *, custom: bool) -> str:
-    """Return the form of the response; raises 406 when none fits.
+    """The shape of the response; 406 when nothing fits.
 
     The real server refuses media types of built-in kinds before it looks at anything else, and in
     words of its router.

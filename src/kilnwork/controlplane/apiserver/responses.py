@@ -1,4 +1,4 @@
-"""Writes responses: JSON bodies, lists, tables, Status, and the headers around them.
+"""Responses on the wire: JSON bodies, lists, tables, Status, and the headers around them.
 
 Used by `app`. Nothing is decided here.
 """

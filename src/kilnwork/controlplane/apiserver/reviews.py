@@ -47,7 +47,7 @@ def find(group: str, version: str, plural: str) -> resource.Resource | None:
 
 
 class Reviewer(msgspec.Struct, frozen=True):
-    """Evaluates reviews with the authenticator and authorizer of requests themselves."""
+    """Carries out reviews with the same rules that decide over requests."""
 
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
@@ -58,7 +58,7 @@ class Reviewer(msgspec.Struct, frozen=True):
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
             raise statuses.bad_request("spec must be an object")
-        evaluators: dict[str, Callable[[requests.ApiRequest, meta.JsonObject], meta.JsonObject]] = {
+        reviews: dict[str, Callable[[requests.ApiRequest, meta.JsonObject], meta.JsonObject]] = {
             _TOKEN.kind: self._token,
             _OWN_IDENTITY.kind: lambda request, _: {"userInfo": _user_info(request.user)},
             _OWN_ACCESS.kind: self._access,
@@ -66,7 +66,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             _ACCESS.kind: self._access,
             _LOCAL_ACCESS.kind: self._access,
         }
-        status = evaluators[kind.kind](request, spec)
+        status = reviews[kind.kind](request, spec)
         metadata: meta.JsonObject = {"creationTimestamp": None}
         if request.namespace:
             metadata["namespace"] = request.namespace

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kilnwork.api import resource
 from kilnwork.controlplane import objects, store_controller
-from kilnwork.controlplane.apiserver import authz, bootstrap, crud, statuses
+from kilnwork.controlplane.apiserver import authz, bootstrap, crud, statuses, writes
 
 _ROLES = resource.CLUSTER_ROLES
 
@@ -35,7 +35,7 @@ class RoleAggregator(store_controller.StoreController[str]):
                 self._add(stored.key.name)
 
     async def _look(self, name: str) -> None:
-        place = crud.where(_ROLES, None, name)
+        place = writes.target_of(_ROLES, None, name)
         stored = self._store.get(place.key)
         if stored is None:
             return
@@ -49,7 +49,9 @@ class RoleAggregator(store_controller.StoreController[str]):
         if "aggregationRule" not in role or rules == (role.get("rules") or []):
             return
         try:
-            await self._writer.change(place, lambda obj: obj | {"rules": rules}, crud.Options())
+            await self._writer.change(
+                place, lambda obj: obj | {"rules": rules}, writes.WriteContext()
+            )
         except statuses.StatusError as error:
             if error.code == 409:
                 self._add(name)

@@ -3,7 +3,7 @@
 Used by admission, on objects that fulfil their schema, where the library is installed
 (`api.cel`). Follows pkg/apiserver/schema/cel of
 k8s.io/apiextensions-apiserver: `self` and `oldSelf`, places, messages, and that a rule does not
-judge again what is as it was (KEP-4008). The library knows CEL itself and none of the functions
+judge unchanged parts again (KEP-4008). The library knows CEL itself and none of the functions
 that Kubernetes adds: `unenforced` tells of rules that are not evaluated for that, and
 `rules_definitions` warns of them. Kinds with registered rules
 (`extensions`) have none here.
@@ -73,7 +73,7 @@ def _below(schema: Schema, name: str) -> Schema | None:
 
 
 def _same_item(keys: Sequence[str], item: Any, old: Any) -> Any:
-    """What an item of a list that is a map was before; unknown for other lists."""
+    """What an item of a list that is a map was before; items of other lists have no identity."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return None
     wanted = [item.get(key) for key in keys]
@@ -92,9 +92,9 @@ def _judged(
     if old is None if about_change else old == value:
         return None
     try:
-        variables = {"self": _rule_value(schema, value)}
+        variables = {"self": _cel_value(schema, value)}
         if about_change:
-            variables["oldSelf"] = _rule_value(schema, old)
+            variables["oldSelf"] = _cel_value(schema, old)
         if program.execute(variables) is True:
             return None
         why = _message(rule, variables)
@@ -127,19 +127,19 @@ def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> cause
     return causes.invalid(field, kind, why)
 
 
-def _rule_value(schema: Schema, value: Any) -> Any:
+def _cel_value(schema: Schema, value: Any) -> Any:
     """A value as rules see it: escaped names of properties, doubles, timestamps."""
     if isinstance(value, dict):
         properties = schema.get("properties", {})
         return {
-            _escaped(name) if name in properties else name: _rule_value(
+            _escaped(name) if name in properties else name: _cel_value(
                 _below(schema, name) or {}, item
             )
             for name, item in value.items()
         }
     if isinstance(value, list):
         items = schema.get("items")
-        return [_rule_value(items if isinstance(items, dict) else {}, item) for item in value]
+        return [_cel_value(items if isinstance(items, dict) else {}, item) for item in value]
     if schema.get("type") == "number" and type(value) is int:
         return float(value)
     if schema.get("format") == "date-time" and isinstance(value, str):

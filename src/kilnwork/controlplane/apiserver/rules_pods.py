@@ -80,7 +80,7 @@ def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
 
 
 def prefer(pod: meta.JsonObject, *, old: meta.JsonObject | None = None) -> None:
-    """Priority and tolerations that the request does not set; a changed Pod keeps its priority."""
+    """Set priority and tolerations that were not given; a changed Pod keeps its priority."""
     spec, before = pod["spec"], (old or {}).get("spec") or _NO_PRIORITY
     for field in _NO_PRIORITY:
         if spec.get(field) is None and field in before:

@@ -13,7 +13,7 @@ from kilnwork.controlplane.apiserver import (
     causes,
     lookup,
     statuses,
-    write_targets,
+    writes,
 )
 
 _REFUSALS = (400, 422)
@@ -22,7 +22,7 @@ _REFUSALS = (400, 422)
 
 async def check(
     kinds: catalog.Catalog,
-    place: write_targets.WriteTarget,
+    place: writes.WriteTarget,
     obj: meta.JsonObject,
     *,
     user: authn.User,
@@ -52,7 +52,7 @@ async def check(
 async def _admit(
     served: builtin.ServedResource,
     body: meta.JsonObject,
-    place: write_targets.WriteTarget,
+    place: writes.WriteTarget,
     *,
     user: authn.User,
     reader: lookup.Lookup,

@@ -18,6 +18,7 @@ from kilnwork.controlplane.apiserver import (
     patches,
     statuses,
     write_rules,
+    writes,
 )
 
 SCALE = builtin.ServedResource(
@@ -57,14 +58,17 @@ def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.
     scale = bodies.decode_applied(raw)
 
     def change(base: meta.JsonObject) -> meta.JsonObject:
-        write_rules.check_applied(crud.Where(SCALE), scale)
+        write_rules.check_applied(writes.WriteTarget(SCALE), scale)
         return {**base, "spec": {**base["spec"], **(scale.get("spec") or {})}}
 
     return patches.Patch(change)
 
 
 async def change(
-    writer: crud.ObjectWriter, place: crud.Where, wanted: crud.Change, options: crud.Options
+    writer: crud.ObjectWriter,
+    place: writes.WriteTarget,
+    wanted: writes.Change,
+    options: writes.WriteContext,
 ) -> bytes:
     """Set the number of replicas as `wanted` changes the Scale; the new Scale."""
 

@@ -98,7 +98,7 @@ class Warned:
 def success(
     what: resource.Resource, name: str, *, uid: str = "", message: str = ""
 ) -> dict[str, Any]:
-    """The Status that is returned for a finished DELETE."""
+    """The Status in the response to a finished DELETE."""
     document: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -57,7 +57,7 @@ def validate(
 ) -> list[causes.Cause]:
     """Everything in `obj` that breaks the schema, in the order of its fields.
 
-    What is unchanged from `old` is not checked (KEP-4008): a stricter schema holds for what
+    What is unchanged since `old` is not judged (KEP-4008): a stricter schema holds for what
     changes. Parts of `obj` that are the very same objects are not even looked at.
     """
     validator = _Validator()

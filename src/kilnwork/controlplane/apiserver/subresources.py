@@ -17,6 +17,7 @@ from kilnwork.controlplane.apiserver import (
     statuses,
     tokenrequests,
     tokens,
+    writes,
 )
 
 _SUCCESS: dict[str, Any] = {
@@ -38,7 +39,10 @@ _BINDINGS = msgspec.structs.replace(resource.PODS, plural="pods/binding")
 
 
 async def bind(
-    writer: crud.ObjectWriter, place: crud.Where, body: meta.JsonObject, options: crud.Options
+    writer: crud.ObjectWriter,
+    place: writes.WriteTarget,
+    body: meta.JsonObject,
+    options: writes.WriteContext,
 ) -> bytes:
     """Put a Pod on a node (core/v1 Binding); 409 when it is on one already."""
     _check_name(body, place, "Binding")
@@ -70,18 +74,18 @@ async def bind(
     return msgspec.json.encode(_SUCCESS)
 
 
-def _check_name(body: meta.JsonObject, place: crud.Where, kind: str) -> None:
+def _check_name(body: meta.JsonObject, place: writes.WriteTarget, kind: str) -> None:
     if metadata.of(body).get("name") != place.name:
         raise statuses.bad_request(f"name in URL does not match name in {kind} object")
 
 
 async def evict(
     deleter: deletion.Deleter,
-    place: crud.Where,
+    place: writes.WriteTarget,
     body: meta.JsonObject,
     request: requests.ApiRequest,
     *,
-    options: crud.Options,
+    options: writes.WriteContext,
 ) -> bytes:
     """Delete a Pod in good order (policy/v1 Eviction); there are no disruption budgets here."""
     _check_name(body, place, "Eviction")
@@ -93,9 +97,9 @@ async def evict(
 
 async def token(
     writer: crud.ObjectWriter,
-    place: crud.Where,
+    place: writes.WriteTarget,
     body: meta.JsonObject,
-    options: crud.Options,
+    options: writes.WriteContext,
     *,
     minter: tokens.Tokens,
 ) -> bytes:
@@ -103,7 +107,7 @@ async def token(
     account = writer.lookup.get(resource.SERVICE_ACCOUNTS, place.namespace, place.name)
     if account is None:
         raise statuses.not_found(place.kind, place.name)
-    issued = tokenrequests.issue(
+    response = tokenrequests.issue_token(
         body, account=account, minter=minter, reader=writer.lookup, user=options.user
     )
-    return msgspec.json.encode(issued)
+    return msgspec.json.encode(response)

@@ -92,7 +92,7 @@ def _cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> 
 
 
 def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> list[Any]:
-    """The cells of a kind whose status nobody checks: raises where that has an odd form."""
+    """The cells of a kind whose status is not validated: raises where that has an odd form."""
     name = obj["metadata"].get("name", "")
     kind = served.resource.kind
     if kind == resource.EVENTS.kind:

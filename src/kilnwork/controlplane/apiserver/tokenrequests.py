@@ -41,7 +41,7 @@ class _Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     spec: _Spec | None = None
 
 
-def issue(
+def issue_token(
     body: meta.JsonObject,
     *,
     account: meta.JsonObject,
@@ -75,15 +75,15 @@ def issue(
         seconds=seconds,
         bound=bound,
     )
-    granted: meta.JsonObject = {"audiences": audiences, "expirationSeconds": seconds}
+    written: meta.JsonObject = {"audiences": audiences, "expirationSeconds": seconds}
     if spec.bound_object_ref is not None:
-        granted["boundObjectRef"] = msgspec.to_builtins(spec.bound_object_ref)
+        written["boundObjectRef"] = msgspec.to_builtins(spec.bound_object_ref)
     found = {
         "name": name,
         "namespace": namespace,
         "creationTimestamp": clock.rfc3339(minted.expires - seconds),
     }
-    return _document(found, granted, minted)
+    return _document(found, written, minted)
 
 
 def _document(

@@ -63,12 +63,12 @@ def merge(type_: FieldType, old: Any, new: Any) -> Any:
 
 
 def prune(type_: FieldType, merged: Any, last: field_sets.Set, kept: field_sets.Set) -> Any:
-    """Return an object without what its applier has owned (`last`), and neither it nor anybody else
-    owns now (`kept`).
+    """Return an object without what its applier has owned (`last`), and neither it nor any other
+    manager owns now (`kept`).
 
     As prune of merge/update.go, whose order matters: a field goes with all that is below it, also
-    defaults that no manager owns; what is kept below keeps what is above it, if that is a field of
-    a struct, and no item of a list or map.
+    defaults without an owner; what is kept below keeps what is above it, if that is a field of a
+    struct, and no item of a list or map.
     """
     last, kept = _with_structs(type_, last), _with_structs(type_, kept)
     if not field_sets.difference(last, kept):
@@ -140,7 +140,7 @@ def _is_list(type_: FieldType) -> bool:
     return type_.form is ValueForm.LIST and type_.merging in (Merging.SET, Merging.KEYED)
 
 
-_MAX_NAME = 64
+_MAX_NAMED = 64
 """Characters of a name by which an item is remembered."""
 
 
@@ -148,7 +148,7 @@ def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
     key = type_.keys[0] if type_.merging is Merging.KEYED and len(type_.keys) == 1 else None
     for item in items:
         name = item.get(key) if key is not None and isinstance(item, dict) else None
-        if key is not None and type(name) is str and len(name) <= _MAX_NAME:
+        if key is not None and type(name) is str and len(name) <= _MAX_NAMED:
             yield field_sets.by_name(key, name), item
             continue
         if type_.merging is Merging.KEYED and isinstance(item, dict):

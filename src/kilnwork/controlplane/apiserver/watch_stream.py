@@ -95,7 +95,7 @@ _FAILED = line("ERROR", statuses.internal("see the server's log").body())
 
 
 class Watch:
-    """One client's stream: lines are queued by the hub and taken by the coroutine that sends."""
+    """One client's stream: lines are queued by the hub and taken by the sender of the response."""
 
     def __init__(self, wants: WatchRequest) -> None:
         self.wants = wants

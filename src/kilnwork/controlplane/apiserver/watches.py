@@ -1,4 +1,4 @@
-"""Watches: each client that asked gets a stream of changes once they are committed.
+"""Watches: a stream of committed changes for each client that asked for one.
 
 Used by `resources`; the queue of each is a `watch_stream`. A watch begins at a resourceVersion of
 the log, or with everything there is. One that is too slow is ended: its client watches again from
@@ -177,7 +177,7 @@ class WatchHub:
 
 
 def _refuse(watch: watch_stream.Watch, error: statuses.StatusError) -> None:
-    """End a watch with what is wrong: the head of its response says 200, as the real server's."""
+    """End a watch with what is wrong: the head of its response says 200, as in the real server."""
     watch.begin_with(iter((watch_stream.line("ERROR", error.body()),)))
     watch.end()
 
@@ -206,7 +206,7 @@ async def _release_memory() -> None:
 
 
 def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool = False) -> bytes:
-    """The line that says: you have been told everything up to `sequence`."""
+    """The bookmark line: the client has received everything up to `sequence`."""
     kind = wants.served.resource
     metadata: dict[str, Any] = {"resourceVersion": str(sequence)}
     if initial:
@@ -223,6 +223,6 @@ def _blueprint(kind: resource.Resource) -> str:
 
 
 async def _abandon(watch: watch_stream.Watch, request: asgi.Request) -> None:
-    """End the watch when its client has disconnected."""
+    """End the watch when its client has closed the connection."""
     await request.wait_disconnected()
     watch.abandon()

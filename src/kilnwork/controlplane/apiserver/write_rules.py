@@ -13,7 +13,7 @@ from kilnwork.controlplane.apiserver import (
     managed_fields,
     metadata,
     statuses,
-    write_targets,
+    writes,
 )
 
 MADE_BY_UPDATE = (
@@ -28,8 +28,8 @@ MADE_BY_UPDATE = (
 
 
 def manager(
-    place: write_targets.WriteTarget,
-    options: write_targets.WriteContext,
+    place: writes.WriteTarget,
+    options: writes.WriteContext,
     subresource: str = "",
     *,
     operation: str = managed_fields.UPDATE,
@@ -38,12 +38,12 @@ def manager(
     return managed_fields.FieldManager(options.manager, place.kind.api_version, below, operation)
 
 
-def type_of(place: write_targets.WriteTarget) -> meta.JsonObject:
+def type_of(place: writes.WriteTarget) -> meta.JsonObject:
     """apiVersion and kind, as a client writes them."""
     return {"apiVersion": place.kind.api_version, "kind": place.kind.kind}
 
 
-def check_applied(place: write_targets.WriteTarget, config: meta.JsonObject) -> None:
+def check_applied(place: writes.WriteTarget, config: meta.JsonObject) -> None:
     """An applied object says what it is, what it is called, and not who manages it."""
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
     if (version, kind) != (place.kind.api_version, place.kind.kind):
@@ -55,7 +55,7 @@ def check_applied(place: write_targets.WriteTarget, config: meta.JsonObject) -> 
     check_names(config, place)
 
 
-def undeterminable(place: write_targets.WriteTarget) -> statuses.StatusError:
+def undeterminable(place: writes.WriteTarget) -> statuses.StatusError:
     """400: the object has no name."""
     return statuses.bad_request(
         f"the name of the object ({place.name} based on URL) was undeterminable: name must be "
@@ -64,7 +64,7 @@ def undeterminable(place: write_targets.WriteTarget) -> statuses.StatusError:
 
 
 def owned_part(
-    place: write_targets.WriteTarget, config: meta.JsonObject, subresource: str
+    place: writes.WriteTarget, config: meta.JsonObject, subresource: str
 ) -> meta.JsonObject:
     """What of an applied object belongs to this path: the status, all but that, one list."""
     if subresource:
@@ -81,7 +81,7 @@ def owned_part(
 
 
 def no_patch_object(
-    place: write_targets.WriteTarget, config: meta.JsonObject, why: Exception
+    place: writes.WriteTarget, config: meta.JsonObject, why: Exception
 ) -> statuses.StatusError:
     """500 without a reason, as the real server has it for what does not fit the type."""
     given, kind = metadata.of(config), place.kind
@@ -91,7 +91,7 @@ def no_patch_object(
     )
 
 
-def immutable(place: write_targets.WriteTarget, field: str, value: str) -> statuses.StatusError:
+def immutable(place: writes.WriteTarget, field: str, value: str) -> statuses.StatusError:
     """422 as two rules of the real server say it, each with a cause of its own."""
     text = f"Invalid value: {value}: field is immutable"
     cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
@@ -130,7 +130,7 @@ def is_counted(served: builtin.ServedResource) -> bool:
     return served.custom or served.resource in counted
 
 
-def check_names(obj: meta.JsonObject, place: write_targets.WriteTarget) -> None:
+def check_names(obj: meta.JsonObject, place: writes.WriteTarget) -> None:
     """400 when namespace or name are others than those of the path."""
     given = metadata.of(obj)
     namespace, name = given.get("namespace") or "", given.get("name") or ""
@@ -152,7 +152,7 @@ def check_readable(given: meta.JsonObject) -> None:
 
 
 def check_preconditions(
-    place: write_targets.WriteTarget,
+    place: writes.WriteTarget,
     wanted: meta.JsonObject,
     old: meta.JsonObject,
     *,
@@ -192,7 +192,7 @@ def assembled(
     return first | {k: v for k, v in obj.items() if k not in first}
 
 
-def initial(place: write_targets.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
+def initial(place: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
     """Status belongs to its subresource, except that a Node brings its own at the beginning."""
     if place.kind == resource.NODES:
         return new
@@ -234,7 +234,7 @@ _BY_ADMISSION = (
 
 
 def updated(
-    place: write_targets.WriteTarget,
+    place: writes.WriteTarget,
     wanted: meta.JsonObject,
     old: meta.JsonObject,
     *,
@@ -278,9 +278,9 @@ def updated(
 
 
 def _of_same_quality(
-    place: write_targets.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
+    place: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
 ) -> meta.JsonObject:
-    """The status of a Pod, whose class of service is immutable."""
+    """The status of a Pod, whose quality-of-service class may not change."""
     before = old.get("qosClass")
     given = new.get("qosClass") or before
     if before and given != before:
@@ -291,7 +291,7 @@ def _of_same_quality(
 
 
 def check_no_new_finalizers(
-    place: write_targets.WriteTarget, new: dict[str, Any], old: dict[str, Any]
+    place: writes.WriteTarget, new: dict[str, Any], old: dict[str, Any]
 ) -> None:
     added = metadata.new_finalizers(new, old)
     if added:
@@ -304,9 +304,7 @@ def check_no_new_finalizers(
         raise statuses.invalid(place.kind, place.name, [cause])
 
 
-def count_generation(
-    place: write_targets.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
-) -> None:
+def count_generation(place: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject) -> None:
     """Object generation rises with every change outside metadata and status."""
     if not is_counted(place.served):
         return

@@ -2,8 +2,8 @@
 
 Used by `reconciler`. Fetches what `container_plan` and `volume_sources` want (objects, tokens of
 the Pod's service account), has `volumes` write it, and gives the order for the shim. Files of
-Secrets, ConfigMaps and tokens are made anew once a minute, or when a token is to be renewed, as the
-kubelet does; they are the same for all containers of a Pod.
+Secrets, ConfigMaps and tokens are written again once a minute, or when a token is to be renewed, as
+the kubelet does; they are the same for all containers of a Pod.
 """
 
 import asyncio

@@ -210,7 +210,7 @@ def _environment(
     facts: container_inputs.NodeFacts,
     root: Path,
 ) -> dict[str, str]:
-    """Its variables; that of the mounts is known to all of them, and set nowhere else."""
+    """Its variables; all of them may refer to that of the mounts, which only the node sets."""
     env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)

@@ -84,7 +84,7 @@ class Input(_End):
         return not content
 
     def resize(self, *, width: int, height: int) -> None:
-        """Size of a terminal, in characters; what runs in it gets SIGWINCH."""
+        """Of a terminal, in characters; the process in it gets SIGWINCH."""
         size = struct.pack("HHHH", height & 0xFFFF, width & 0xFFFF, 0, 0)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size)

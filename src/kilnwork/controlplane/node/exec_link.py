@@ -20,7 +20,7 @@ from kilnwork.controlplane.node import errors, exec_io, exec_shim
 OUTPUT = 10 * 1024
 """Bytes that `run` keeps, as the kubelet does of a probe."""
 
-REPLY_S = 30.0
+RESPONSE_TIMEOUT_S = 30.0
 """How long the shim may take to start a process or to join us to a container."""
 
 _LINE = 64 * 1024
@@ -66,7 +66,7 @@ class Process:
         if len(line) > exec_shim.MAX_LINE:
             raise CannotStart("the command is too long")
         try:
-            async with asyncio.timeout(REPLY_S):
+            async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 return await cls._begin(shim, line, descriptors)
         except TimeoutError as error:
             raise errors.ShimAway(_SILENT) from error
@@ -79,18 +79,18 @@ class Process:
             raise errors.ShimAway(f"no shim listens on {shim}") from error
         process = cls(reader, writer)
         try:
-            reply = await process._hear()
-            if "error" in reply:
-                kind = CannotStart if reply.get("running") else NotRunning
-                raise kind(reply["error"])
+            response = await process._hear()
+            if "error" in response:
+                kind = CannotStart if response.get("running") else NotRunning
+                raise kind(response["error"])
         except BaseException:
             await process.close()
             raise
-        process.pid = reply["pid"]
+        process.pid = response["pid"]
         return process
 
     async def wait(self) -> int:
-        """Its exit code, 128 + n after signal n. Raises `ShimAway` if it cannot be known."""
+        """Its exit code, 128 + n after signal n. Raises `ShimAway`: then it is unknown."""
         return int((await self._hear())["code"])
 
     async def _hear(self) -> dict[str, Any]:
@@ -100,8 +100,8 @@ class Process:
             line = b""
         if not line.endswith(b"\n"):
             raise errors.ShimAway
-        reply: dict[str, Any] = json.loads(line)
-        return reply
+        response: dict[str, Any] = json.loads(line)
+        return response
 
     async def close(self) -> None:
         self._writer.close()
@@ -127,7 +127,7 @@ async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.s
         connection.setblocking(False)
         await loop.sock_connect(connection, str(shim))
         sent = socket.send_fds(connection, [line], list(descriptors))
-        if sent < len(line):  # else the shim may have replied and ended by now
+        if sent < len(line):  # else the shim may have replied and closed by now
             await loop.sock_sendall(connection, line[sent:])
     except BaseException:
         connection.close()
@@ -166,7 +166,7 @@ async def attach(shim: Path, container: str, outputs: Sequence[int]) -> Attachme
     """
     line = json.dumps({"n": 1, "do": "attach", "container": container}).encode() + b"\n"
     try:
-        async with asyncio.timeout(REPLY_S):
+        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
             return await _join(shim, line, outputs)
     except TimeoutError as error:
         raise errors.ShimAway(_SILENT) from error
@@ -178,9 +178,9 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
     except OSError as error:
         raise errors.ShimAway(f"no shim listens on {shim}") from error
     try:
-        reply, descriptors = await _receive(connection)
-        if "error" in reply:
-            raise NotRunning(reply["error"])
+        response, descriptors = await _receive(connection)
+        if "error" in response:
+            raise NotRunning(response["error"])
     except BaseException:
         connection.close()
         raise
@@ -188,7 +188,7 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
 
 
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The first reply, which fits into one message, and the descriptors that came with it."""
+    """The first response, which fits into one message, and the descriptors that came with it."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)
@@ -199,10 +199,10 @@ async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]
     try:
         flags = socket.MSG_CMSG_CLOEXEC
         content, descriptors, _, _ = socket.recv_fds(connection, _LINE, 1, flags)
-        reply: dict[str, Any] = json.loads(content.partition(b"\n")[0])
+        response: dict[str, Any] = json.loads(content.partition(b"\n")[0])
     except (OSError, ValueError) as error:
         raise errors.ShimAway from error
-    return reply, descriptors
+    return response, descriptors
 
 
 async def run(

@@ -76,7 +76,7 @@ class ExecConnection:
             self.connection.send(json.dumps(message).encode() + b"\n")
 
     def close(self) -> None:
-        """Close it, and its descriptors that no exec has taken."""
+        """Close it and the descriptors that were not taken."""
         for descriptor in self.take_descriptors():
             os.close(descriptor)
         self.connection.close()
@@ -115,7 +115,7 @@ class Execs:
         return True
 
     def exited(self, pid: int, status: int) -> ExecConnection | None:
-        """A child has been waited for: the guest that asked for it, who has been told."""
+        """A child has been waited for: return the connection that asked for it, after its reply."""
         guest = self._running.pop(pid, None)
         if guest is not None:
             code = os.waitstatus_to_exitcode(status)

@@ -31,7 +31,7 @@ def exited(code: int) -> meta.JsonObject:
 
 
 def failed(text: str) -> meta.JsonObject:
-    """It could not be run, or its end is unknown."""
+    """It could not be run, or it is unknown how it ended."""
     return {
         "metadata": {},
         "status": "Failure",

@@ -241,7 +241,7 @@ async def feed(stream: streams_io.Stream, end: exec_io.Input, *, last: bool) -> 
     if last:
         end.close()
     while await stream.read():
-        pass  # its reader has gone, and other streams must not wait behind it
+        pass  # no process reads it any more, and other streams must not wait behind it
 
 
 async def drain(output: exec_io.Output, stream: streams_io.Stream | None) -> None:

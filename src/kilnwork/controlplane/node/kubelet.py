@@ -154,7 +154,7 @@ class KubeletServer:
         self._listener = serving.Listener(app, listening, tls=self._tls)
 
     def reload(self) -> None:
-        """Use the certificate that is in the files now for new connections."""
+        """Show the certificate that is in the files now to the next connections."""
         self._tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
 
     async def start(self) -> None:

@@ -18,7 +18,7 @@ RESTARTS = backoff.Backoff(base_s=1.0, max_s=60.0)
 """Waits from the second restart in a row on; the first is at once."""
 
 STEADY_S = 600.0
-"""A container that ran so long resets its count of restarts (as the kubelet's 10 minutes)."""
+"""A container that ran so long counts restarts from 0 again (as the kubelet's 10 minutes)."""
 
 UNSEEN_GRACE_S = 1.0
 """What a container gets whose Pod is gone (the kubelet's smallest grace period)."""
@@ -28,7 +28,7 @@ SIDECAR_GRACE_S = 2.0
 minimumGracePeriodInSeconds): it may have a result to hand over."""
 
 MAX_EPHEMERAL_STARTS = 8
-"""Started at once: so that the first are reported before hundreds more have started."""
+"""Started at once: so the result of the first is reported before hundreds more have started."""
 
 DEADLINE = "DeadlineExceeded"
 
@@ -40,7 +40,7 @@ class ContainerView(NamedTuple):
     (monotonic) is when the next start may be. `reason` and `message` say why the newest try to
     start came to nothing, empty otherwise. `stop_s` is the grace it was asked to end with.
     `started` and `ready` are what its probes say of it while it runs. `failing`: a probe had it
-    ended, so that it is restarted whatever its exit code.
+    ended, so that it starts again whatever its exit code.
     """
 
     last: containers.ContainerRecord | None = None
@@ -196,8 +196,8 @@ def _keep_up(pod: pods.Pod, container: pods.Container, views: Views, now: Moment
     """Let a container run, unless it has ended for good."""
     view = _view(views, container.name)
     if view.running:
-        is_stopped = view.failing and view.stop_s is None
-        return [Stop(container.name, _probe_grace_s(pod, container))] if is_stopped else []
+        failed_probe = view.failing and view.stop_s is None
+        return [Stop(container.name, _probe_grace_s(pod, container))] if failed_probe else []
     if view.last is not None and not restarts(pod, container, view):
         return []
     if view.start_at > now.monotonic:

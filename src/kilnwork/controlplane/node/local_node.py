@@ -1,7 +1,7 @@
 """The local node as a whole: shim, kubelet paths, Node and Lease, and the loop over its Pods.
 
-Started by `controlplane.cluster` (or by any caller with a client and certificates): the API server
-is reached over HTTP only. Containers outlive a SIGKILL of the process that this runs in; the next
+Started by `controlplane.cluster` (or by any code with a client and certificates): the API server is
+reached over HTTP only. Containers outlive a SIGKILL of the process that this runs in; the next
 `LocalNode` on the same directory takes them over. Linux only.
 """
 
@@ -53,7 +53,7 @@ STATUS_S = 1.0
 
 AWAY_S = 4.0
 """How long it then tries to say that it is away and to give its name back: in three requests, to an
-API server that may be busy. A process that wants the name waits much longer if it fails."""
+API server that may be busy. Another process that wants the name waits much longer if it fails."""
 
 _LOOK_S = 0.01
 
@@ -67,7 +67,7 @@ class LocalNodeSettings(NamedTuple):
     long containers go on without a server. `labels` and `taints`: of the Node. `mounts_accounts`:
     see `container_inputs.NodeFacts`. `on_remove` is called when the Node is marked with
     `registration.REMOVE`, `on_taken` when another process runs it: call `end_untold` then.
-    `seizes`: take the name from whoever has it.
+    `seizes`: take the name from its present holder.
     """
 
     name: str

@@ -3,7 +3,7 @@
 Used by `registration`. As the kubelet's it is in `kube-node-lease`, owned by the Node, and renewed
 every ten seconds (KEP-589, https://kubernetes.io/docs/concepts/architecture/leases/). The kubelet's
 names the node as holder; ours names who runs the node, as client-go's elections do: one directory
-on one machine, so that the next process on the directory has the name again at once.
+on one machine, so that a process that returns to the directory has the name again at once.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ class Standing(enum.Enum):
     """Whose the name is."""
 
     FREE = enum.auto()
-    """Without a holder, or ours already."""
+    """It has no holder, or is ours already."""
     DOUBTFUL = enum.auto()
-    """Held by another process whose Lease has ended, if the clocks of both machines are right."""
+    """Another process's whose Lease has expired, if the clocks of both machines are right."""
     HELD = enum.auto()
-    """Held by another process, which has renewed not long ago."""
+    """Another process's that has renewed not long ago."""
 
 
 def holder(directory: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
@@ -110,7 +110,7 @@ class NodeLease:
             try:
                 await self._release(self._version)
             except errors.Conflict:
-                # A renewal may have come through whose response was not awaited.
+                # A renewal may have succeeded whose response was not awaited.
                 lease = await self._get()
                 if lease is not None and _holder(lease) == self._me:
                     await self._release(lease["metadata"]["resourceVersion"])

@@ -307,7 +307,7 @@ ROWS: Sequence[Row] = (
 TABLE = field_effects.table(ROWS)
 
 _NODES_OWN = frozenset({"configMap", "downwardAPI", "projected", "secret"})
-"""Volumes whose files the node writes, and updates: read-only is what they are anyway."""
+"""Volumes whose files the node writes, and writes again: they are read-only in any case."""
 
 
 MEMORY_LIMIT = "KILN_MEMORY_LIMIT"

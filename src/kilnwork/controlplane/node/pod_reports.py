@@ -16,7 +16,7 @@ from kilnwork.kube import client, events
 from kilnwork.kube import errors as kube_errors
 
 STARTED_S = 0.05
-"""How long the start of an ephemeral container may wait to be written: of one that ends by then
+"""How long the start of an ephemeral container may wait to be reported: of one that ends by then
 only the end is written. A kubelet looks at its containers once a second."""
 
 SIDECAR_S = 0.2
@@ -45,14 +45,14 @@ class PodReporter(NamedTuple):
     def not_yet(
         self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
     ) -> None:
-        """A container waits for something; told once."""
+        """A container waits for something; reported once."""
         message = str(error)
         if message != of.view(name).message:
             self.warn(pod, "Failed", f"Error: {message}")
         of.change(name, reason=error.reason, message=message)
 
     def refuse(self, pod: pods.Pod, of: pod_state.PodState, message: str) -> None:
-        """The Pod can never run here; told once."""
+        """The Pod can never run here; reported once."""
         if message != of.refusal:
             self.warn(pod, statuses.UNSUPPORTED, message)
         of.refusal = message
@@ -72,10 +72,10 @@ class PodReporter(NamedTuple):
             self.refuse(pod, of, str(error))
 
     def ignored(self, pod: pods.Pod, of: pod_state.PodState) -> None:
-        """Fields of the Pod have no effect here; told once."""
-        if not of.reported_ignored and (message := statuses.ignored_message(pod)):
+        """Fields of the Pod have no effect here; reported once."""
+        if not of.ignored_reported and (message := statuses.ignored_message(pod)):
             self.warn(pod, "FieldsIgnored", message)
-        of.reported_ignored = True
+        of.ignored_reported = True
 
     def ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
         """Fields of an ephemeral container that is started have no effect here."""
@@ -88,7 +88,8 @@ class PodReporter(NamedTuple):
         """Patch the status if it is not as it should be; gives when to look again.
 
         A list in a merge patch replaces the whole: the version makes sure that no condition is lost
-        which another client has written meanwhile: the watch reports that, and we write again.
+        which another client has written meanwhile. Then the watch reports it, and it is written
+        again.
         """
         wanted = self._status(pod, of, leaving=leaving)
         if wanted is None:
@@ -119,10 +120,10 @@ class PodReporter(NamedTuple):
         m = pod.metadata
         version = of.version if of.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
-        written = await self.kube.merge_patch(
+        response = await self.kube.merge_patch(
             resource.PODS, m.name, patch, m.namespace, subresource="status"
         )
-        of.seen, of.version = m.resource_version, str(written["metadata"]["resourceVersion"])
+        of.seen, of.version = m.resource_version, str(response["metadata"]["resourceVersion"])
 
     async def _write_ephemeral(
         self, pod: pods.Pod, known: Mapping[str, Any], changed: dict[str, Any]
@@ -149,7 +150,7 @@ class PodReporter(NamedTuple):
         if pod.final and (not begun or of.refusal):
             return None
         if not begun and pod.metadata.deletion_timestamp is not None:
-            # A controller that keeps the object by a finalizer must see that nothing of it will run
+            # A client that keeps the object by a finalizer must see that nothing of it will run
             # (kubelet, getPhase of a terminal Pod).
             return {"phase": "Failed"} if pod.metadata.finalizers else None
         facts = statuses.PodFacts(self.address, self.now.wall(), of.written, leaving)

@@ -1,6 +1,6 @@
-"""One Pod that has something on this node: where it keeps things, its containers, what was written.
+"""What the node remembers of one Pod: its directory, its containers, the status last written.
 
-Used by `reconciler` and `container_files`. Mutable, and nobody else's: what is decided from it is
+Used by `reconciler` and `container_files`. Mutable, and only theirs: what is decided from it is
 in `lifecycle`, what is said about it in `statuses`.
 """
 
@@ -17,12 +17,11 @@ class PodState:
     """One Pod, by uid. `key` is ("", uid) while its object has not been seen.
 
     `written`: the status that was written last, None before the first; `seen` and `version` are the
-    resource versions of the object before and after that. `refusal`: why it can never
-    run here. `renew_at` (monotonic): when the files of its volumes are to be written again, None
-    while there are none. `waits`: tries in a row to start that came to nothing. `recalled`: what
-    its status says of former starts has been taken over. `reported_ignored`: a kube event has named
-    the fields that have no effect. `write_at` (monotonic): when starts are written that wait for
-    more.
+    resource versions of the object before and after that. `refusal`: why it can never run here.
+    `renew_at` (monotonic): when the files of its volumes are to be written again, None while there
+    are none. `waits`: tries in a row to start that came to nothing. `recalled`: what its status
+    says of former starts has been taken over. `ignored_reported`: a kube event has named the fields
+    that have no effect. `write_at` (monotonic): when delayed reports of starts are written.
     """
 
     uid: str
@@ -36,7 +35,7 @@ class PodState:
     renew_at: float | None = None
     waits: int = 0
     recalled: bool = False
-    reported_ignored: bool = False
+    ignored_reported: bool = False
     write_at: float | None = None
 
     @property

@@ -80,7 +80,7 @@ def _numbers(names: Any) -> set[int]:
 
 
 def apply(wanted: Privileges) -> None:
-    """Drop what is not wanted; runs in a child that is about to execute a program.
+    """Drop what is not wanted; in a child that is about to execute a program.
 
     Without the right to take capabilities from the bounding set a process has none, and must not
     get any from a file either. Raises OSError.

@@ -28,8 +28,7 @@ _USER_AGENT = f"kube-probe/kiln-{__version__}"
 class ProbeFinding(NamedTuple):
     """What has changed. `kind`: Startup, Readiness or Liveness.
 
-    `healthy` None: only a failure that is to be reported, below the threshold. `message`: of a
-    failure.
+    `healthy` None: a failure below the threshold, only to be reported. `message`: of a failure.
     """
 
     kind: str

@@ -356,7 +356,7 @@ class Reconciler:
         return volumes.PodDirectory(self._tools.directory, uid, links=self._tools.links)
 
     async def _tend(self, pod: pods.Pod, of: pod_state.PodState) -> float | None:
-        """Probe what runs; make files anew that are due. When to look again."""
+        """Probe what runs; write files again that are due. When to look again."""
         for wanted in pod.all_containers:
             view = of.view(wanted.name)
             if view.running and view.last is not None and view.stop_s is None:
@@ -369,7 +369,7 @@ class Reconciler:
                 await self._tools.preparer.fill(pod, of)
             except (errors.NodeError, kube_errors.KubeError, OSError) as error:
                 facts = {"pod_namespace": of.key[0], "pod": of.key[1], "error": str(error)}
-                log.warning("files of volumes not made anew", extra=facts)
+                log.warning("files of volumes not written again", extra=facts)
                 of.renew_at = now + container_files.AGAIN_S
         return (of.renew_at or now) - now
 

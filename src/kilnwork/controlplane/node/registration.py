@@ -37,7 +37,7 @@ PODS = 500
 LABEL_LOCAL = "kilnwork.dev/local"
 
 REMOVE = "kilnwork.dev/remove"
-"""Annotation of a Node: the process that runs it ends its Pods, deletes it and stops."""
+"""Annotation of a Node: the process that runs it ends its Pods, deletes it and leaves."""
 
 DRAINED = "drained"
 """Its value when all has ended, but who runs the node may not delete it: a node's own certificate
@@ -65,7 +65,7 @@ class Taint(NamedTuple):
 class Identity(NamedTuple):
     """What the Node says of itself. `labels` are besides the well-known ones.
 
-    `holder`: who runs it (`node_lease.holder`), None: any process that uses the node's own name.
+    `holder`: who runs it (`node_lease.holder`), None: any process with the node's own name.
     """
 
     name: str
@@ -175,7 +175,7 @@ class Registration:
             await asyncio.sleep(AGAIN_S if away else node_lease.RENEW_S)
 
     async def _stay(self) -> meta.JsonObject:
-        """Restore the Node after any change by others: else no Pod is bound."""
+        """Restore the Node, ready, whatever was done to it: else no Pod is bound."""
         try:
             node = await self._client.get(resource.NODES, self._name)
         except errors.NotFound:
@@ -194,7 +194,7 @@ class Registration:
         await self._client.merge_patch(resource.NODES, self._name, patch)
 
     async def leave(self) -> None:
-        """Report the node as not ready, and that another process may take its name."""
+        """Mark the node as not ready, and release its name to any process."""
         node = await self._client.get(resource.NODES, self._name)
         message = "the node was stopped; its Pods have ended"
         away = self._condition("Ready", "False", "NodeStopped", message)
@@ -203,7 +203,7 @@ class Registration:
         await self._lease.release()
 
     async def remove(self) -> None:
-        """Delete the Node, and the Lease with it; or report that another process should."""
+        """Delete the Node, and the Lease with it; or report that a person should."""
         try:
             await delete(self._client, self._name)
         except errors.Forbidden as error:
@@ -260,7 +260,8 @@ async def delete(kube: client.Client, name: str) -> None:
 
 
 def check_ours(node: meta.JsonObject) -> None:
-    """Raise unless this is a Node of ours, or has no holder yet: two cannot run the same Pods."""
+    """Raise unless this is a Node of ours, or has no owner yet: two processes cannot run the same
+    Pods."""
     info = (node.get("status") or {}).get("nodeInfo") or {}
     runtime = str(info.get("containerRuntimeVersion") or RUNTIME)
     if not runtime.startswith(RUNTIME):

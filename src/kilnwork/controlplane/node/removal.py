@@ -28,7 +28,7 @@ async def remove(
         mark = await _mark(asked, settings.name)
         if mark is None:
             raise errors.ConfigurationError(
-                f"there is no node {settings.name}: give --name the name it was started with"
+                f"there is no node {settings.name}: pass the --name that it was started with"
             )
         if mark != registration.DRAINED:
             patch: meta.JsonObject = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
@@ -47,7 +47,7 @@ async def remove(
 async def _wait(
     asked: client.Client, name: str, *, say: virtual_node.Say, time: clock.Clock
 ) -> bool:
-    """True once the Node is gone, False when nobody runs it."""
+    """True once the Node is gone, False when no process runs it."""
     last, since = "", time.monotonic()
     while (mark := await _mark(asked, name)) is not None:
         if mark == registration.DRAINED:
@@ -64,7 +64,7 @@ async def _wait(
 
 
 async def _mark(kube: client.Client, name: str) -> str | None:
-    """How far its removal is, empty if no client has asked; None when the Node is gone.
+    """How far its removal is, empty if it was not asked for; None when the Node is gone.
 
     Raises ConfigurationError for the Node of a kubelet.
     """

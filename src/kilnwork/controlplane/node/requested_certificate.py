@@ -1,6 +1,6 @@
 """A serving certificate from the cluster: signer `kubernetes.io/kubelet-serving`, once approved.
 
-Used by `virtual_node` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until somebody
+Used by `virtual_node` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until a user
 has approved the request (`kubectl certificate approve`), the certificate of `own_certificate` is
 shown. Only a node's own identity (`system:node:NAME`) may ask. A new one is asked for before it
 ends.
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SIGNER = "kubernetes.io/kubelet-serving"
 LOOK_S = 5.0
 AGAIN_S = 300.0
-"""Wait after a refusal; the right may have been granted by then."""
+"""After a refusal; an administrator may have granted the right by then."""
 
 RENEW_AT = 0.8
 

@@ -4,7 +4,7 @@ Started by `shim_link.launch` as `python -S -P -m …shim` with the package's di
 (no site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
 directory, which a lock ensures. It serves one node at a time on a Unix socket: a request is one
 JSON object a line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between replies it
-sends `{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`;
+says `{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`;
 one that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is
 closed.
 
@@ -12,8 +12,8 @@ Without a node for `patience` seconds it ends all containers and leaves. If it i
 next one adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
 receive their environment through the socket, never in a command line. Standard library only.
 
-A process that clears its environment *and* leaves its parent cannot be distinguished from others;
-it is ended together with the last container that can have started it.
+A process that clears its environment *and* leaves its parent cannot be identified; it is
+ended together with the last container that can have started it.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ class Shim:
         }
 
     def run(self) -> None:
-        """Serve until asked to end, or until no request has come for longer than the patience."""
+        """Serve until asked to leave, or until no request came for longer than the patience."""
         wakeup = self._catch_signals()
         self._adopt()
         listener = self._listen()
@@ -140,7 +140,7 @@ class Shim:
         self._selector.register(connection, selectors.EVENT_READ, guest)
 
     def _hear(self, guest: exec_shim.ExecConnection) -> None:
-        """Whoever connects says first what they are; until then they are nobody."""
+        """A client that connects says first what it is; until then it has no rights."""
         if guest.connection.fileno() < 0:
             return  # its process has ended, which came in before this
         alive = guest.read()
@@ -202,7 +202,8 @@ class Shim:
         self._flush()
 
     def _ask(self, line: bytes) -> bool:
-        """Handle one request and reply; False if it is not even JSON, which ends the connection."""
+        """Carry out one request and reply; False if it is not even JSON, which ends the
+        connection."""
         try:
             request = json.loads(line)
             do = self._requests[request["do"]]

@@ -74,7 +74,7 @@ class ShimLink:
 
     @classmethod
     async def open(cls, socket_path: Path, *, on_ended: OnEnded) -> Self:
-        """Connect; raises `errors.ShimAway` if no shim listens there."""
+        """Connect; raises `errors.ShimAway` if no process listens there."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(socket_path), limit=_LINE)
         except OSError as error:
@@ -85,15 +85,15 @@ class ShimLink:
 
     async def hello(self) -> list[container.ContainerRecord]:
         """All containers it knows; raises `errors.WrongShim` if it speaks another protocol."""
-        answer = await self._ask("hello")
-        if answer["version"] != shim.PROTOCOL:
-            raise errors.WrongShim(f"the running shim speaks protocol {answer['version']}")
-        return [container.ContainerRecord(**known) for known in answer["containers"]]
+        reply = await self._ask("hello")
+        if reply["version"] != shim.PROTOCOL:
+            raise errors.WrongShim(f"the running shim speaks protocol {reply['version']}")
+        return [container.ContainerRecord(**known) for known in reply["containers"]]
 
     async def start(self, order: container.StartOrder) -> container.ContainerRecord:
         """Run a container, or find it running; the record says if the program failed to start."""
-        answer = await self._ask("start", **order._asdict())
-        return container.ContainerRecord(**answer["container"])
+        reply = await self._ask("start", **order._asdict())
+        return container.ContainerRecord(**reply["container"])
 
     async def stop(self, container_id: str, *, grace_s: float) -> None:
         """SIGTERM now, SIGKILL to all of it after the grace; its end is reported as any other."""
@@ -108,7 +108,7 @@ class ShimLink:
         await self._ask("leave", grace_s=grace_s)
 
     async def close(self) -> None:
-        """Close the connection to the shim, which goes on."""
+        """Close the link to the shim, which keeps running."""
         await self._background.stop()
         self._writer.close()
         with contextlib.suppress(OSError):
@@ -140,8 +140,8 @@ class ShimLink:
                 message = json.loads(line)
                 if message.get("event") == "ended":
                     on_ended(container.ContainerRecord(**message["container"]))
-                elif (answer := self._waiting.get(message["n"])) and not answer.done():
-                    answer.set_result(message)
+                elif (reply := self._waiting.get(message["n"])) and not reply.done():
+                    reply.set_result(message)
         except OSError:
             pass
         finally:

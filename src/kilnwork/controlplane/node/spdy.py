@@ -133,7 +133,8 @@ class FrameReader:
         """(stream, bytes still to come, fin) of the data frame that is being read."""
 
     def feed(self, piece: bytes) -> Iterator[Frame]:
-        """Yield the frames that `piece` completes; after `streams.ProtocolError` feed no more."""
+        """All frames that `piece` completes. Raises `streams.ProtocolError`: close the connection
+        then."""
         self._buffer += piece
         while True:
             if self._data is not None:

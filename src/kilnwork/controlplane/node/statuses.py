@@ -55,7 +55,7 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, 
     if failure is not None and not pod.final:
         phase = "Running" if _any_running(views) else "Failed"
     conditions = _conditions(pod, views, phase)
-    result = {
+    status = {
         "phase": phase,
         "hostIP": facts.address,
         "hostIPs": [{"ip": facts.address}],
@@ -69,14 +69,14 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, 
         "containerStatuses": [_container(pod, c, views) for c in pod.spec.containers],
     }
     if pod.init_containers:
-        result["initContainerStatuses"] = [_container(pod, c, views) for c in pod.init_containers]
+        status["initContainerStatuses"] = [_container(pod, c, views) for c in pod.init_containers]
     if pod.ephemeral_containers:
-        result[EPHEMERAL] = _ephemeral(pod, views, before)
+        status[EPHEMERAL] = _ephemeral(pod, views, before)
     if failure is not None and phase == "Failed" and not pod.final:
-        result["reason"], result["message"] = failure
+        status["reason"], status["message"] = failure
     elif shut_down:
-        result["reason"], result["message"] = _SHUT_DOWN
-    return result
+        status["reason"], status["message"] = _SHUT_DOWN
+    return status
 
 
 def _any_running(views: lifecycle.Views) -> bool:
@@ -198,8 +198,8 @@ def _condition(kind: str, holds: bool, why: tuple[str, str] | None) -> dict[str,
     if holds or why is None:
         return {"type": kind, "status": "True" if holds else "False"}
     reason, message = why
-    result = {"type": kind, "status": "False", "reason": reason}
-    return {**result, "message": message} if message else result
+    status = {"type": kind, "status": "False", "reason": reason}
+    return {**status, "message": message} if message else status
 
 
 def _why(phase: str, reason: str, what: str, names: Sequence[str]) -> tuple[str, str]:
@@ -233,7 +233,7 @@ def _dated(
 def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:
     view = _view(views, container.name)
     last = view.last
-    result: dict[str, Any] = {
+    status: dict[str, Any] = {
         "name": container.name,
         "image": container.image,
         "imageID": "",
@@ -244,18 +244,17 @@ def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views)
         "lastState": {},
     }
     if last is not None:
-        result["containerID"] = f"kiln://{last.id}"
-        older = view.before if "waiting" not in result["state"] else last
+        status["containerID"] = f"kiln://{last.id}"
+        older = view.before if "waiting" not in status["state"] else last
         if older is not None and older.exit_code is not None:
-            result["lastState"] = {"terminated": _terminated(older)}
-    return result
+            status["lastState"] = {"terminated": _terminated(older)}
+    return status
 
 
 def _ephemeral(
     pod: pods.Pod, views: lifecycle.Views, before: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Statuses of ephemeral containers; of those that have ended as written before, as a Pod may
-    have hundreds."""
+    """Of each ephemeral container; what has ended stays as written: a Pod may have hundreds."""
     written = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
     made = []
     for container in pod.ephemeral_containers:
@@ -339,7 +338,7 @@ def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> 
 
 def _terminated(record: containers.ContainerRecord) -> dict[str, Any]:
     reason = record.reason or ("Completed" if record.exit_code == 0 else "Error")
-    result: dict[str, Any] = {
+    status: dict[str, Any] = {
         "exitCode": record.exit_code,
         "reason": reason,
         "startedAt": clock.rfc3339(record.started_at or record.finished_at),
@@ -347,7 +346,7 @@ def _terminated(record: containers.ContainerRecord) -> dict[str, Any]:
         "containerID": f"kiln://{record.id}",
     }
     if record.signal:
-        result["signal"] = record.signal
+        status["signal"] = record.signal
     if record.message:
-        result["message"] = record.message
-    return result
+        status["message"] = record.message
+    return status

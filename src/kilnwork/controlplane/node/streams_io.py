@@ -1,7 +1,7 @@
 """A connection with several streams, for coroutines: a codec joined with a transport.
 
 Used by `execs` and `port_forwards`. Each stream is read and written by one coroutine each. The peer
-is held back when what has not been read yet grows (no protocol here has windows of its own, so all
+is held back when the amount of unread data grows (no protocol here has windows of its own, so all
 streams of the connection wait then), and writers wait when the peer reads slowly.
 """
 
@@ -56,7 +56,7 @@ class Stream:
         return piece
 
     async def write(self, content: bytes) -> bool:
-        """Send it, waiting for a slow peer; False if the peer has gone."""
+        """Send it, waiting for a slow peer; False if the peer will not read it."""
         if self.over.is_set():
             return False
         self._connection.codec.send(self.number, content)
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """The peer has closed its side: what we would still send is not read."""
+        """The peer has closed its side: it reads nothing that we would still send."""
         self._leave()
         return False
 

@@ -107,7 +107,7 @@ class Channels:
             yield streams.Received(number, content)
 
     def accept(self, stream: int) -> None:
-        """Nothing is sent: streams here need no reply."""
+        """Streams need no reply here."""
 
     def send(self, stream: int, content: bytes) -> None:
         """Messages with all of `content`; an empty one is sent too, as a sign of life."""

@@ -45,7 +45,7 @@ class Supervisor:
         self._link: shim_link.ShimLink | None = None
         self._pids: set[int] = set()
         self._shim: processes.ProcessId | None = None
-        """The shim if this process started it: one left by a former server is no child of ours."""
+        """True also for a shim that a server before us left: it is no child of ours."""
 
     @property
     def link(self) -> shim_link.ShimLink:

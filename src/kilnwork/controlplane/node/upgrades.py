@@ -32,7 +32,7 @@ CHANNELS = (streams.STDIN, streams.STDOUT, streams.STDERR, streams.ERROR, stream
 
 
 class UpgradeAgreement(NamedTuple):
-    """`head` is the answer to send; `version` of the streams says how errors look."""
+    """`head` is the response to send; `version` of the streams says how errors look."""
 
     head: bytes
     codec: streams.Codec

@@ -71,7 +71,7 @@ class VirtualNodeSettings(NamedTuple):
 class VirtualNode:
     """One node of a cluster. `start` it in a running loop, then `stop` it.
 
-    `on_removed` is called when a client has asked by `registration.REMOVE` for its removal, and it
+    `on_removed` is called when a client has asked for its removal by `registration.REMOVE`, and it
     is done, or when another process runs the node and nothing runs here any more: then `stop` it.
     """
 

@@ -1,4 +1,4 @@
-"""Admission: what is filled in, and what is refused with which answer."""
+"""Admission: what is filled in, and what is refused, with which response."""
 
 from typing import Any
 
@@ -104,7 +104,7 @@ class TestOurKinds:
         with pytest.raises(statuses.StatusError, match=r'strict decoding error: .*"spec\.foo"'):
             await create(stored, kinds.TASKS, given, field_validation="Strict")
 
-    async def test_schema_and_rules_give_one_answer(self, stored: lookups.MemoryLookup) -> None:
+    async def test_schema_and_rules_give_one_response(self, stored: lookups.MemoryLookup) -> None:
         error = await refusal(stored, kinds.TASKS, {"metadata": metadata("A"), "spec": {"run": 0}})
         assert error.code == 422
         assert [c["field"] for c in error.details["causes"]] == ["metadata.name", "spec.run"]
@@ -192,7 +192,7 @@ class TestOurKinds:
             {"spec": {**REFUSED_BY_NOW, "killTimestamp": "2026-01-01T00:00:00Z"}},
         ],
     )
-    async def test_what_the_rules_refuse_by_now_can_be_killed_and_let_go(
+    async def test_what_the_rules_refuse_by_now_can_be_killed_and_released(
         self, stored: lookups.MemoryLookup, change: Json
     ) -> None:
         old = {"metadata": metadata(finalizers=["x.io/f"]), "spec": REFUSED_BY_NOW}
@@ -524,7 +524,7 @@ class TestRoles:
         with pytest.raises(statuses.StatusError, match="cannot change roleRef"):
             await update(stored, resource.ROLE_BINDINGS, old, new)
 
-    async def test_nobody_gives_away_what_they_do_not_hold(
+    async def test_users_cannot_grant_rights_that_they_lack(
         self, stored: lookups.MemoryLookup
     ) -> None:
         rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}

@@ -1,4 +1,4 @@
-"""Whatever JSON comes in, admission answers with an object or a Status, never with a crash."""
+"""For any JSON, admission returns an object or a Status, never with a crash."""
 
 import asyncio
 from typing import Any

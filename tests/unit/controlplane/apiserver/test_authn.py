@@ -71,7 +71,7 @@ async def test_admin_token(checked: authn.Authenticator) -> None:
         [(b"authorization", b"Bearer \xff\xfe")],
     ],
 )
-async def test_nothing_valid_is_nobody(
+async def test_invalid_credentials_give_no_user(
     checked: authn.Authenticator, headers: list[tuple[bytes, bytes]]
 ) -> None:
     assert await checked.authenticate(sent(headers)) is None

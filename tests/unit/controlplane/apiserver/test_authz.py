@@ -1,4 +1,4 @@
-"""RBAC: who may do what, and the text when somebody may not."""
+"""RBAC: who may do what, and the text of a refusal."""
 
 from typing import Any
 
@@ -118,7 +118,7 @@ def test_names_narrow_a_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "allowed"), [("view", ["get"]), ("edit", ["get", "create"]), ("nobody", [])]
+    ("name", "allowed"), [("view", ["get"]), ("edit", ["get", "create"]), ("unknown", [])]
 )
 def test_built_in_cluster_roles(name: str, allowed: list[str]) -> None:
     roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.roles(embedded_kinds.EXTENSIONS)]

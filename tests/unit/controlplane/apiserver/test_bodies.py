@@ -1,4 +1,4 @@
-"""Bodies: what is read, and that nothing somebody sends ends more than its own request."""
+"""Bodies: what is decoded, and that a bad body ends only its own request."""
 
 import pytest
 

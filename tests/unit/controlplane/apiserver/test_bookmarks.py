@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import objects as stored
-from kilnwork.controlplane.apiserver import crud, lists, watch_stream, watches
+from kilnwork.controlplane.apiserver import lists, watch_stream, watches, writes
 from kilnwork.kit import asgi, clock
 from support import objects, our_kinds
 
@@ -93,7 +93,7 @@ class Follower:
 async def write(world: objects.World, name: str, seed: int) -> None:
     """Create, change and delete one object again and again, with pauses of random length."""
     chance = random.Random(seed)
-    place = crud.where(CM, "default", name)
+    place = writes.target_of(CM, "default", name)
     there = False
     for number in range(WRITES):
         labels = {"x": chance.choice("ab"), "n": str(number)}
@@ -105,7 +105,7 @@ async def write(world: objects.World, name: str, seed: int) -> None:
             there = False
         else:
             body = {"metadata": {"name": name, "labels": labels}}
-            await world.writer.replace(place, body, crud.Options())
+            await world.writer.replace(place, body, writes.WriteContext())
         if chance.random() < 0.5:
             await asyncio.sleep(chance.uniform(0, 0.005))
         elif chance.random() < 0.1:
@@ -149,7 +149,7 @@ async def expected(world: objects.World, start: int, hub: watches.WatchHub, *, l
 
 def changed(world: objects.World, name: str) -> watch_stream.SharedChange:
     """A change that the store has not made."""
-    key = crud.where(CM, "default", name).key
+    key = writes.target_of(CM, "default", name).key
     raw = b'{"metadata":{"name":"' + name.encode() + b'"}}'
     change = stored.Change(world.store.sequence + 1, stored.Action.ADDED, key, raw, None)
     return watch_stream.SharedChange(change)

@@ -17,7 +17,7 @@ POD: dict[str, Any] = {
 }
 
 
-def test_what_fits_its_type_is_kept_and_given_anew() -> None:
+def test_what_fits_its_type_is_kept_in_a_new_object() -> None:
     made, unknown = decoding.read(PODS, POD)
     assert (made, unknown) == (POD, [])
     assert made["spec"]["containers"] is not POD["spec"]["containers"]

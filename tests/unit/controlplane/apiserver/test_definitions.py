@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: defaults, versions, names, and their conditions."""
+"""CustomResourceDefinitions: names, order of versions and conditions."""
 
 from typing import Any
 
@@ -6,107 +6,85 @@ import pytest
 
 from kilnwork.controlplane.apiserver import definitions
 
-Json = dict[str, Any]
-BEFORE, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
-NAMES = {"plural": "xs", "singular": "x", "kind": "X", "listKind": "XList"}
+SCHEMA = {"openAPIV3Schema": {"type": "object"}}
+NAMES = {"plural": "dogs", "singular": "dog", "kind": "Dog", "listKind": "DogList"}
 
 
-def version(name: str, **more: Any) -> Json:
-    schema = {"openAPIV3Schema": {"type": "object"}}
-    return {"name": name, "served": True, "storage": False, "schema": schema, **more}
-
-
-def definition(*versions: Json, status: Json | None = None, **names: Any) -> Json:
+def definition(**status: Any) -> dict[str, Any]:
+    versions: list[dict[str, Any]] = [
+        {"name": name, "served": name != "v2", "storage": name == "v1", "schema": SCHEMA}
+        for name in ("v1beta1", "v1", "v2")
+    ]
     return {
-        "metadata": {"name": "xs.x.dev"},
+        "metadata": {"name": "dogs.example.com", "finalizers": ["keep"]},
         "spec": {
-            "group": "x.dev",
+            "group": "example.com",
             "scope": "Namespaced",
-            "names": NAMES | names,
-            "versions": list(versions) or [version("v1", storage=True)],
+            "names": dict(NAMES),
+            "versions": versions,
         },
-        "status": status or {},
+        "status": status,
     }
 
 
-def test_names_follow_from_the_kind() -> None:
-    found: Json = {"spec": {"names": {"plural": "xs", "kind": "X", "other": "dropped"}}}
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["lastTransitionTime"]) for c in status["conditions"]}
+
+
+def test_names_that_are_left_out_come_from_the_kind() -> None:
+    found: dict[str, Any] = {"spec": {"names": {"plural": "dogs", "kind": "Dog"}}}
     definitions.default(found)
-    assert found["spec"] == {"names": NAMES, "conversion": {"strategy": "None"}}
+    assert found["spec"]["names"] == NAMES
+    assert found["spec"]["conversion"] == {"strategy": "None"}
 
 
-def test_versions_sort_by_maturity() -> None:
-    names = ["v1beta1", "other", "v1", "v2alpha1", "v10", "v2", "v1beta2"]
-    assert sorted(names, key=definitions.priority, reverse=True) == [
-        *("v10", "v2", "v1"),
-        *("v1beta2", "v1beta1", "v2alpha1", "other"),
-    ]
+def test_versions_sort_as_kubernetes_does() -> None:
+    ordered = ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1beta1", "v3alpha1", "z", "a"]
+    shuffled = sorted(ordered)
+    assert sorted(shuffled, key=definitions.priority, reverse=True) == ordered
 
 
-def test_served_versions_come_newest_first() -> None:
-    found = definition(version("v1", storage=True), version("v3", served=False), version("v2"))
-    served = list(definitions.served_by(found))
-    assert [one.resource.version for one in served] == ["v2", "v1"]
-    assert {one.storage_version for one in served} == {"v1"}
-    assert not any(one.terminating for one in served)
-    found["metadata"]["deletionTimestamp"] = NOW
-    assert all(one.terminating for one in definitions.served_by(found))
+def test_only_served_versions_are_listed() -> None:
+    served = [s.resource.version for s in definitions.served_by(definition())]
+    assert served == ["v1", "v1beta1"]
+    assert definitions.stored_version(definition()) == "v1"
 
 
-def test_accepted_names_are_served() -> None:
-    accepted = NAMES | {"plural": "olds"}
-    (served,) = definitions.served_by(definition(status={"acceptedNames": accepted}))
-    assert served.resource.plural == "olds"
-    assert served.storage_version == ""
+def test_a_name_in_use_is_refused_but_to_the_one_that_had_it() -> None:
+    others = {"cats.example.com": [{"plural": "cats", "kind": "Dog", "listKind": "CatList"}]}
+    names, conflict = definitions.accept_names(definition(), others)
+    assert conflict is not None
+    assert conflict.holder == "cats.example.com"
+    assert conflict.message == '"Dog" is already in use'
+    assert (names["kind"], names["plural"]) == ("", "dogs")
+    names, conflict = definitions.accept_names(definition(acceptedNames=NAMES), others)
+    assert (names, conflict) == (NAMES, None)
 
 
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        ({"plural": "ys", "kind": "Y"}, None),
-        ({"plural": "xs", "kind": "Y"}, "PluralConflict"),
-        ({"plural": "ys", "kind": "Y", "shortNames": ["x"]}, "SingularConflict"),
-        ({"plural": "ys", "kind": "X"}, "KindConflict"),
-        ({"plural": "ys", "kind": "XList"}, "ListKindConflict"),
-    ],
-)
-def test_names_in_use_are_not_had(other: Json, reason: str | None) -> None:
-    names, conflict = definitions.accept_names(definition(), {"other": [other]})
-    assert (conflict.reason if conflict else None) == reason
-    assert (names == NAMES) is (reason is None)
-    if conflict is not None:
-        assert conflict.holder == "other"
+@pytest.mark.parametrize("conflicting", [False, True])
+def test_status_says_whether_names_are_accepted(*, conflicting: bool) -> None:
+    conflict = definitions.NameConflict("KindConflict", "in use", "") if conflicting else None
+    status = definitions.status(definition(), NAMES, conflict, now="t1")
+    wanted = ("False" if conflicting else "True", "t1")
+    assert conditions(status) == {"NamesAccepted": wanted, "Established": wanted}
+    assert status["storedVersions"] == ["v1"]
+    assert definitions.is_established({"status": status}) is not conflicting
 
 
-def test_names_that_were_accepted_stay() -> None:
-    found = definition(status={"acceptedNames": NAMES})
-    assert definitions.accept_names(found, {"other": [NAMES]}) == (NAMES, None)
-
-
-def test_what_is_established_stays_so() -> None:
-    found = definition()
-    found["status"] = definitions.status(found, NAMES, None, now=BEFORE)
-    assert definitions.is_established(found)
-    assert found["status"]["storedVersions"] == ["v1"]
-    conflict = definitions.NameConflict("KindConflict", "m", "")
-    status = definitions.status(found, NAMES, conflict, now=NOW)
-    shown = {c["type"]: (c["status"], c["lastTransitionTime"]) for c in status["conditions"]}
-    assert shown == {"NamesAccepted": ("False", NOW), "Established": ("True", BEFORE)}
-
-
-def test_a_new_definition_with_a_conflict_is_not_established() -> None:
-    conflict = definitions.NameConflict("KindConflict", "m", "")
-    found = definition()
-    found["status"] = definitions.status(found, NAMES, conflict, now=NOW)
-    assert not definitions.is_established(found)
+def test_times_stay_and_an_established_definition_stays_established() -> None:
+    first = definitions.status(definition(), NAMES, None, now="t1")
+    conflict = definitions.NameConflict("KindConflict", "in use", "")
+    second = definitions.status(definition(**first), NAMES, conflict, now="t2")
+    assert conditions(second) == {"NamesAccepted": ("False", "t2"), "Established": ("True", "t1")}
 
 
 def test_a_deleted_definition_waits_for_its_objects() -> None:
-    marked = definitions.mark_deleted(definition(), now=BEFORE)
-    assert marked["metadata"]["finalizers"] == [definitions.CLEANUP]
-    assert marked["metadata"]["deletionTimestamp"] == BEFORE
-    (first,) = marked["status"]["conditions"]
-    (then,) = definitions.terminating(marked, now=NOW)["conditions"]
-    assert first["reason"] == "InstanceDeletionPending"
-    assert then["reason"] == "InstanceDeletionInProgress"
-    assert then["lastTransitionTime"] == BEFORE
+    marked = definitions.mark_deleted(definition(), now="t1")
+    assert marked["metadata"]["finalizers"] == ["keep", definitions.CLEANUP]
+    assert definitions.mark_deleted(marked, now="t2")["metadata"]["finalizers"] == [
+        "keep",
+        definitions.CLEANUP,
+    ]
+    going = definitions.terminating(marked, now="t2")
+    assert conditions(going) == {"Terminating": ("True", "t1")}
+    assert going["conditions"][0]["reason"] == "InstanceDeletionInProgress"

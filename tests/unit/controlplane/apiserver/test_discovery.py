@@ -69,13 +69,13 @@ def test_aggregated_says_the_same_as_plain(root: str) -> None:
         name = group["metadata"].get("name")
         path = f"/apis/{name}/{version['version']}" if name else "/api/v1"
         listed = plain(path)["resources"]
-        told = [r["resource"] for r in version["resources"]]
-        told += [
+        aggregated = [r["resource"] for r in version["resources"]]
+        aggregated += [
             f"{r['resource']}/{s['subresource']}"
             for r in version["resources"]
             for s in r.get("subresources", ())
         ]
-        assert sorted(told) == sorted(r["name"] for r in listed)
+        assert sorted(aggregated) == sorted(r["name"] for r in listed)
 
 
 @pytest.mark.parametrize(

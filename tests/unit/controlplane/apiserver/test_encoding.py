@@ -1,4 +1,4 @@
-"""How answers leave: only whole JSON answers are touched, and only as the client asks."""
+"""Encoded responses: only whole JSON responses are touched, and only as the client asks."""
 
 import gzip
 from collections.abc import Awaitable, Callable
@@ -62,7 +62,7 @@ async def test_indented_for_people(query: bytes, agent: str, lines: int) -> None
     assert len(body.splitlines()) == lines
 
 
-async def test_only_large_answers_are_compressed() -> None:
+async def test_only_large_responses_are_compressed() -> None:
     large = msgspec.json.encode({"a": "x" * (200 * 1024)})
     headers, body = await sent(whole(large), accept_encoding="br, gzip;q=1.0")
     assert headers[b"content-encoding"] == b"gzip"
@@ -74,7 +74,7 @@ async def test_only_large_answers_are_compressed() -> None:
 
 
 @pytest.mark.parametrize("media", [b"text/plain", b"application/json;as=APIGroupDiscoveryList"])
-async def test_other_answers_stay_as_they_are(media: bytes) -> None:
+async def test_other_responses_stay_unchanged(media: bytes) -> None:
     headers, body = await sent(whole(b"ok", media), accept="application/yaml")
     assert (headers[b"content-type"], body) == (media, b"ok")
 

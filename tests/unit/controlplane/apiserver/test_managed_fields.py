@@ -1,4 +1,4 @@
-"""Sets of fields, and what managers keep of them when somebody sends nonsense."""
+"""Sets of fields, and what managers keep of invalid ones."""
 
 from typing import Any
 

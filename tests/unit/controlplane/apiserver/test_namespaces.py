@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import crud
+from kilnwork.controlplane.apiserver import writes
 from support import objects, waiting
 
 CM, NS = resource.CONFIG_MAPS, resource.NAMESPACES
@@ -20,12 +20,12 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
         yield found
 
 
-async def change(world: objects.World, place: crud.Where, **fields: Any) -> None:
+async def change(world: objects.World, place: writes.WriteTarget, **fields: Any) -> None:
     def changed(obj: meta.JsonObject) -> meta.JsonObject:
         found = obj["metadata"] | fields.get("metadata", {})
         return obj | fields | {"metadata": found}
 
-    await world.writer.change(place, changed, crud.Options())
+    await world.writer.change(place, changed, writes.WriteContext())
 
 
 async def test_a_namespace_waits_for_its_own_finalizers(world: objects.World) -> None:
@@ -38,12 +38,12 @@ async def test_a_namespace_waits_for_its_own_finalizers(world: objects.World) ->
     found = world.get(NS, "doomed")
     assert found is not None
     assert found["status"]["phase"] == "Terminating"
-    await change(world, crud.where(NS, None, "doomed"), metadata={"finalizers": []})
+    await change(world, writes.target_of(NS, None, "doomed"), metadata={"finalizers": []})
     await world.gone(NS, "doomed")
 
 
 async def test_the_certificate_is_put_right_again(world: objects.World) -> None:
-    place = crud.where(CM, "default", ROOT_CA)
+    place = writes.target_of(CM, "default", ROOT_CA)
     await change(world, place, data={"ca.crt": "evil"})
 
     def certificate() -> str:

@@ -88,7 +88,7 @@ def test_no_text_takes_long(pattern: str) -> None:
     assert time.thread_time() - begin_s < 2  # 0.05 s of work; `thread_time`: others do not count
 
 
-def test_what_would_take_long_is_given_up() -> None:
+def test_patterns_that_would_take_long_are_refused() -> None:
     made = patterns.Pattern("^(" + "|".join(f"{'.' * n}x" for n in range(1, 130)) + ")*$")
     chance = random.Random(1)
     with pytest.raises(patterns.TooHard):

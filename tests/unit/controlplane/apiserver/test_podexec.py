@@ -68,7 +68,7 @@ async def receive() -> asgi.Message:
 
 
 async def send(message: asgi.Message) -> None:
-    raise AssertionError(f"nobody hears {message}")
+    raise AssertionError(f"unexpected message: {message}")
 
 
 async def test_a_client_that_left_meanwhile_leaves_nothing_at_the_node(

@@ -33,17 +33,17 @@ class Kubelet:
             return web.Response(status=404, text="no such container")
         if container == "waiting":
             return web.Response(status=400, text='container "waiting" is waiting to start')
-        answer = web.StreamResponse()
-        await answer.prepare(request)
-        await answer.write(b"line 1\n")
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"line 1\n")
         if "follow" in request.query:
             try:
                 await self.more.wait()
             finally:
                 self.left.set()
-            await answer.write(b"line 2\n")
-        await answer.write_eof()
-        return answer
+            await response.write(b"line 2\n")
+        await response.write_eof()
+        return response
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ async def test_node_that_cannot_be_reached_is_named(logs: podlogs.PodLogs) -> No
         (pod("main"), b"sinceSeconds=x", 400, "invalid syntax"),
     ],
 )
-def test_questions_without_an_answer(
+def test_questions_that_are_refused(
     found: dict[str, Any], query: bytes, code: int, text: str
 ) -> None:
     asked = Client().asks(query)

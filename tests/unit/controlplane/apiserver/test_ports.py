@@ -38,7 +38,7 @@ def test_a_free_pair_is_none_that_outgoing_connections_get() -> None:
     assert not pair & set(range(first, last + 1))
 
 
-def test_small_answers_are_not_held_back() -> None:
+def test_small_responses_are_not_delayed() -> None:
     ports = pairs.bind(0)
     client = socket.create_connection(ports.plain.getsockname())
     ports.plain.setblocking(True)
@@ -52,7 +52,7 @@ def test_small_answers_are_not_held_back() -> None:
 
 
 def _after_a_free_port() -> socket.socket:
-    """A listening socket, with nobody on the port before it."""
+    """A listening socket, with no process on the port before it."""
     while True:
         taken = socket.create_server(("127.0.0.1", 0))
         try:
@@ -79,7 +79,7 @@ def test_impossible_ports(port: int) -> None:
         pairs.bind(port)
 
 
-def test_nobody_holds_a_free_port() -> None:
+def test_a_free_port_has_no_holder() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert pairs.port_holder(port) == ""

@@ -63,7 +63,7 @@ def test_zero_is_kept_where_it_means_something() -> None:
 
 
 def test_a_pod_of_the_real_api_server() -> None:
-    """Two answers to the same GET: all is the same, but for the nulls that Go's JSON has."""
+    """Two responses to the same GET: all is the same, but for the nulls that Go's JSON has."""
     expected = without_nulls(msgspec.json.decode((GOLDEN / "pod.json").read_bytes()))
     assert protobuf.decode((GOLDEN / "pod.pb").read_bytes()) == expected
 

@@ -1,4 +1,4 @@
-"""The forms of answers, by what a client accepts."""
+"""The formats of responses, by what a client accepts."""
 
 import pytest
 

@@ -41,7 +41,7 @@ def test_a_rule_says_where_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({}, 'spec: Invalid value: "object": failed rule: self.count < 100'),
         (
@@ -55,9 +55,9 @@ def test_a_rule_says_where_and_why() -> None:
         ({"reason": "FieldValueDuplicate"}, 'spec: Duplicate value: "object"'),
     ],
 )
-def test_a_rule_has_its_own_words(more: dict[str, Any], told: str) -> None:
+def test_a_rule_has_its_own_words(more: dict[str, Any], message: str) -> None:
     kind = served(**COUNT, **{"x-kubernetes-validations": ruled("self.count < 100", **more)})
-    assert judged(kind, {"count": 100}) == [told]
+    assert judged(kind, {"count": 100}) == [message]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_what_cel_knows(rule: str, good: Any, bad: Any) -> None:
 def test_what_cannot_be_computed_is_refused() -> None:
     kind = served(**COUNT, **{"x-kubernetes-validations": ruled("10 / self.count > 1")})
     assert judged(kind, {"count": 2}) == []
-    (told,) = judged(kind, {"count": 0})
-    assert told.endswith("evaluating rule: 10 / self.count > 1")
+    (message,) = judged(kind, {"count": 0})
+    assert message.endswith("evaluating rule: 10 / self.count > 1")
 
 
 def test_names_are_escaped_in_structs_and_not_in_maps() -> None:
@@ -146,7 +146,7 @@ def test_what_is_as_it_was_is_not_judged_again() -> None:
         ({"rule": "self.a == 1"}, ""),
     ],
 )
-def test_rules_that_are_not_held_are_told(rule: dict[str, Any], why: str) -> None:
+def test_rules_that_are_not_enforced_are_reported(rule: dict[str, Any], why: str) -> None:
     assert rules_cel.unenforced(rule).startswith(why)
     assert bool(rules_cel.unenforced(rule)) is bool(why)
     if why:

@@ -43,7 +43,7 @@ def test_documents(error: statuses.StatusError, code: int, reason: str) -> None:
     assert document["message"] == error.message
 
 
-def test_waiting_time_is_told_twice() -> None:
+def test_waiting_time_is_in_header_and_body() -> None:
     error = statuses.unavailable("busy", retry_after_s=3)
     assert error.headers["Retry-After"] == "3"
     assert error.details["retryAfterSeconds"] == 3

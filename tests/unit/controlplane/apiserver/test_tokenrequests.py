@@ -28,7 +28,7 @@ def minter() -> tokens.Tokens:
 def ask(
     minter: tokens.Tokens, spec: dict[str, Any] | None, *, user: authn.User = authn.ADMIN
 ) -> dict[str, Any]:
-    return tokenrequests.issue(
+    return tokenrequests.issue_token(
         {} if spec is None else {"spec": spec},
         account=ACCOUNT,
         minter=minter,
@@ -41,21 +41,24 @@ def ask(
 def test_an_hour_for_this_server_is_the_default(
     minter: tokens.Tokens, spec: dict[str, Any] | None
 ) -> None:
-    answer = ask(minter, spec)
-    assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
-    assert answer["spec"] == {"audiences": [tokens.API_AUDIENCE], "expirationSeconds": 3600}
-    claims = minter.verify(answer["status"]["token"])
+    response = ask(minter, spec)
+    assert (response["kind"], response["apiVersion"]) == (
+        "TokenRequest",
+        "authentication.k8s.io/v1",
+    )
+    assert response["spec"] == {"audiences": [tokens.API_AUDIENCE], "expirationSeconds": 3600}
+    claims = minter.verify(response["status"]["token"])
     assert claims is not None
-    assert answer["status"]["expirationTimestamp"] == clocks.rfc3339(claims.expires)
+    assert response["status"]["expirationTimestamp"] == clocks.rfc3339(claims.expires)
 
 
 def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.Tokens) -> None:
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "pod-uid"}
-    answer = ask(minter, {"boundObjectRef": reference}, user=NODE)
-    claims = minter.verify(answer["status"]["token"])
+    response = ask(minter, {"boundObjectRef": reference}, user=NODE)
+    claims = minter.verify(response["status"]["token"])
     assert claims is not None
     assert claims.bound == tokens.Bound("Pod", "p", "pod-uid")
-    assert answer["spec"]["boundObjectRef"] == reference
+    assert response["spec"]["boundObjectRef"] == reference
 
 
 @pytest.mark.parametrize(

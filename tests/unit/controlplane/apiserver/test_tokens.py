@@ -109,7 +109,7 @@ def test_tokens_that_choose_their_algorithm_are_refused(
         {"sub": "system:serviceaccount:ns:admin"},
         {"kubernetes.io": {}},
         {"kubernetes.io": "x"},
-        {"iss": "somebody"},
+        {"iss": "other"},
         {"exp": "soon"},
     ],
 )

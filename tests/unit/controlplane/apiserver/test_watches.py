@@ -1,4 +1,4 @@
-"""Watches without a network: what is told to whom, when a stream ends."""
+"""Watches without a network: what each client receives, and when a stream ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ def wants(**more: Any) -> watch_stream.WatchRequest:
     return watch_stream.WatchRequest(**(settings | more))
 
 
-async def told(watch: watch_stream.Watch) -> list[tuple[str, str]]:
+async def received(watch: watch_stream.Watch) -> list[tuple[str, str]]:
     lines = await watch.take(1.0)
     decoded = [msgspec.json.decode(line) for line in (lines or b"").splitlines()]
     return [(d["type"], d["object"]["metadata"].get("name", "")) for d in decoded]
@@ -81,11 +81,11 @@ async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watche
     assert len(hub) == 2
 
 
-async def test_other_namespaces_are_not_told(world: objects.World, hub: watches.WatchHub) -> None:
+async def test_other_namespaces_are_not_sent(world: objects.World, hub: watches.WatchHub) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     await world.create(CM, "elsewhere", namespace="kube-system")
     await world.create(CM, "here")
-    assert await told(watch) == [("ADDED", "here")]
+    assert await received(watch) == [("ADDED", "here")]
 
 
 async def test_a_client_that_leaves_is_forgotten(
@@ -133,7 +133,7 @@ async def test_what_a_watch_begins_with_may_be_large(
     for i in range(5):
         await world.create(CM, f"c{i}", data={"x": "y" * 300})
     watch = hub.open(wants())
-    assert len(await told(watch)) == 6
+    assert len(await received(watch)) == 6
 
 
 async def test_nothing_in_time_is_no_end(hub: watches.WatchHub, world: objects.World) -> None:

@@ -55,14 +55,14 @@ async def refusal(
 
 
 @pytest.mark.parametrize("shown", [None, {}])
-async def test_nobody_is_anonymous(shown: dict[str, Any] | None) -> None:
-    answer = await refusal(Known(("get", "proxy")), "/containerLogs/ns/p/c", shown=shown)
-    assert answer == access.UNAUTHORIZED
+async def test_no_request_is_anonymous(shown: dict[str, Any] | None) -> None:
+    response = await refusal(Known(("get", "proxy")), "/containerLogs/ns/p/c", shown=shown)
+    assert response == access.UNAUTHORIZED
 
 
 async def test_an_unknown_token_is_refused() -> None:
-    answer = await refusal(Known(("get", "proxy")), "/healthz", token="bad")
-    assert answer == access.UNAUTHORIZED
+    response = await refusal(Known(("get", "proxy")), "/healthz", token="bad")
+    assert response == access.UNAUTHORIZED
 
 
 async def test_a_right_to_the_nodes_proxy_is_enough() -> None:
@@ -73,8 +73,8 @@ async def test_a_right_to_the_nodes_proxy_is_enough() -> None:
 
 
 async def test_reading_is_not_enough_to_create() -> None:
-    answer = await refusal(Known(("get", "proxy")), "/exec/ns/p/c", token="good", method="POST")
-    assert answer == (
+    response = await refusal(Known(("get", "proxy")), "/exec/ns/p/c", token="good", method="POST")
+    assert response == (
         403,
         "Forbidden (user=anna, verb=create, resource=nodes, subresource(s)=[proxy])\n",
         (),
@@ -84,9 +84,9 @@ async def test_reading_is_not_enough_to_create() -> None:
 async def test_a_finer_right_opens_its_path_only() -> None:
     finer = Known(("get", "healthz"))
     assert await refusal(finer, "/healthz", token="good") is None
-    answer = await refusal(finer, "/containerLogs/ns/p/c", token="good")
-    assert answer is not None
-    assert answer.status == 403
+    response = await refusal(finer, "/containerLogs/ns/p/c", token="good")
+    assert response is not None
+    assert response.status == 403
 
 
 async def test_a_certificate_of_the_superusers_needs_no_api_server() -> None:
@@ -97,18 +97,18 @@ async def test_a_certificate_of_the_superusers_needs_no_api_server() -> None:
 
 
 async def test_other_certificates_need_the_right() -> None:
-    answer = await refusal(Known(), "/healthz", shown=certificate("bert"))
-    assert answer is not None
-    assert "Forbidden (user=bert, verb=get" in answer.message
-    assert "subresource(s)=[healthz proxy]" in answer.message
+    response = await refusal(Known(), "/healthz", shown=certificate("bert"))
+    assert response is not None
+    assert "Forbidden (user=bert, verb=get" in response.message
+    assert "subresource(s)=[healthz proxy]" in response.message
 
 
-async def test_without_an_api_server_nobody_else_gets_in() -> None:
+async def test_without_an_api_server_others_are_refused() -> None:
     reviewer = Known(("get", "proxy"))
     reviewer.away = True
     assert await refusal(reviewer, "/healthz", token="good") == access.UNAUTHORIZED
-    answer = await refusal(reviewer, "/containerLogs/ns/p/c", shown=certificate("bert"))
-    assert answer == (
+    response = await refusal(reviewer, "/containerLogs/ns/p/c", shown=certificate("bert"))
+    assert response == (
         500,
         "Authorization error (user=bert, verb=get, resource=nodes, subresource=proxy)",
         (),

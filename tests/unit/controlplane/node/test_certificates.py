@@ -33,7 +33,7 @@ def test_it_stays_until_something_has_changed(tmp_path: Path) -> None:
     assert ensure(tmp_path, address="10.0.0.6") != other
 
 
-def test_it_is_made_anew_before_it_ends(tmp_path: Path) -> None:
+def test_it_is_replaced_before_it_expires(tmp_path: Path) -> None:
     later = clock.ManualClock(NOW.wall() + (own_certificate.DAYS - 29) * 86_400)
     first = ensure(tmp_path)
     certificate, key = tmp_path / "c.crt", tmp_path / "c.key"

@@ -69,7 +69,7 @@ def test_an_unwritable_log_loses_lines_and_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "gone" / "0.log").read_text() == f"{TIME} stdout F kept\n"
 
 
-def test_a_full_disk_is_told_once_there_is_room(tmp_path: Path) -> None:
+def test_the_log_says_that_a_full_disk_has_lost_output(tmp_path: Path) -> None:
     with small_disks.mounted(tmp_path, mib=8) as disk:
         log = writer(disk / "0.log")
         log.write("stdout", b"one\n")

@@ -133,7 +133,7 @@ async def test_a_shim_that_says_nothing_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(exec_link, "REPLY_S", 0.05)
+    monkeypatch.setattr(exec_link, "RESPONSE_TIMEOUT_S", 0.05)
     path = Path("s")
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(path))
@@ -148,7 +148,7 @@ async def test_a_shim_that_says_nothing_is_not_waited_for(
 
 async def test_no_shim_is_an_error_of_its_own(bench: Bench) -> None:
     with pytest.raises(errors.ShimAway):
-        await exec_link.run(bench.base / "nobody", bench.id, ["true"], timeout_s=5)
+        await exec_link.run(bench.base / "missing", bench.id, ["true"], timeout_s=5)
 
 
 async def test_a_process_that_takes_too_long_is_killed(bench: Bench) -> None:
@@ -350,7 +350,9 @@ async def test_who_leaves_is_forgotten(other: Attached) -> None:
     second.close()
 
 
-async def test_nobody_attaches_to_what_does_not_run(bench: Bench, other: Attached) -> None:
+async def test_a_container_that_does_not_run_cannot_be_attached(
+    bench: Bench, other: Attached
+) -> None:
     with pytest.raises(exec_link.NotRunning):
         await other.join()
     await other.start("true")

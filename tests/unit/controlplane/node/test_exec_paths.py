@@ -26,7 +26,7 @@ def find(namespace: str, pod: str, name: str) -> exec_paths.FoundContainer | asg
     )
 
 
-async def answer(
+async def response(
     path: str, query: str = "", *, method: str = "POST", headers: Any = ()
 ) -> tuple[int, str]:
     paths = exec_paths.ExecPaths(find, shim=Path("/nowhere/s"))
@@ -56,12 +56,12 @@ async def answer(
     ["/exec", "/exec/ns", "/exec/ns/p", "/exec/ns/p/u/main/x", "/portForward/ns", "/attach/"],
 )
 async def test_paths_that_are_none(path: str) -> None:
-    assert await answer(path, "output=1") == (404, "404 page not found")
+    assert await response(path, "output=1") == (404, "404 page not found")
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD"])
 async def test_methods_that_are_none(method: str) -> None:
-    assert (await answer("/exec/ns/p/main", "output=1", method=method))[0] == 404
+    assert (await response("/exec/ns/p/main", "output=1", method=method))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,21 @@ async def test_methods_that_are_none(method: str) -> None:
     ],
 )
 async def test_what_is_not_there(path: str, query: str, wanted: tuple[int, str]) -> None:
-    assert await answer(path, query, headers=SPDY) == wanted
+    assert await response(path, query, headers=SPDY) == wanted
 
 
 @pytest.mark.parametrize("query", ["", "command=true", "input=0", "error=1&tty=1"])
 async def test_a_session_without_any_stream(query: str) -> None:
     """With a terminal there is no standard error."""
     text = "you must specify at least 1 of stdin, stdout, stderr"
-    assert await answer("/exec/ns/p/main", query, headers=SPDY) == (400, text)
+    assert await response("/exec/ns/p/main", query, headers=SPDY) == (400, text)
 
 
 @pytest.mark.parametrize("path", ["/exec/ns/p/main", f"/exec/ns/p/{UID}/main", "/attach/ns/p/main"])
 async def test_what_is_no_upgrade(path: str) -> None:
     wanted = (400, "Upgrade request required")
-    assert await answer(path, "output=1") == wanted
-    assert await answer(path, "output=1", headers=SPDY) == wanted  # of HTTP/1.0, or with a body
+    assert await response(path, "output=1") == wanted
+    assert await response(path, "output=1", headers=SPDY) == wanted  # of HTTP/1.0, or with a body
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_a_client_that_has_left_gets_no_session(path: str, query: str) -> 
         raise AssertionError("there is no body to be read")
 
     async def send(message: Any) -> None:
-        raise AssertionError(f"nobody hears {message}")
+        raise AssertionError(f"unexpected message: {message}")
 
     await paths.serve(asgi.Request(scope, receive), asgi.Response(send))
     await paths.stop()

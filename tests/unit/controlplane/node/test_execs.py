@@ -39,7 +39,7 @@ async def test_all_are_closed_in_the_end(tty: bool) -> None:  # noqa: FBT001
 
 
 @pytest.mark.parametrize("what", ["exec", "attach"])
-async def test_a_client_that_leaves_is_not_answered_for_a_silent_shim(
+async def test_a_client_that_leaves_gets_no_response_from_a_silent_shim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.chdir(tmp_path)  # for a short path
@@ -62,6 +62,6 @@ async def test_a_client_that_leaves_is_not_answered_for_a_silent_shim(
         connection.gone.set()
         assert await asyncio.wait_for(ending, 30) is None
         assert (await asyncio.wait_for(loop.sock_recv(asked, 4096), 30)).startswith(b"{")
-        assert await asyncio.wait_for(loop.sock_recv(asked, 4096), 30) == b"", "it lets go"
+        assert await asyncio.wait_for(loop.sock_recv(asked, 4096), 30) == b"", "it closes"
         asked.close()
         assert descriptors.opened() == before

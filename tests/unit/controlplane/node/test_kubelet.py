@@ -1,4 +1,4 @@
-"""The kubelet's paths over real TLS: who may ask, and what is answered."""
+"""The kubelet's paths over real TLS: who may ask, and the responses."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ from kilnwork.kit import asgi, clock
 from kilnwork.kube import reviews
 
 
-class Nobody:
+class NoReviewer:
     """A reviewer that knows no token and no right."""
 
     async def user(self, token: str) -> reviews.User | None:
@@ -37,7 +37,7 @@ class World:
         pair = self.certificates.node("n1")
         mine = kubelet.Certificates(pair.certificate, pair.key, self.certificates.ca_certificate)
         app = kubelet.KubeletApp(
-            self.find, allowed=access.Access(Nobody()), now=clock.SystemClock()
+            self.find, allowed=access.Access(NoReviewer()), now=clock.SystemClock()
         )
         self.server = kubelet.KubeletServer(app, address="127.0.0.1", certificates=mine)
 
@@ -64,8 +64,8 @@ class World:
         )
 
     async def get(self, path: str) -> tuple[int, str]:
-        async with self.session() as session, session.get(path) as answer:
-            return answer.status, await answer.text()
+        async with self.session() as session, session.get(path) as response:
+            return response.status, await response.text()
 
 
 @pytest_asyncio.fixture
@@ -104,10 +104,10 @@ async def test_refusals(world: World, path: str, status: int, text: str) -> None
 
 
 async def test_a_client_without_certificate_or_token_is_refused(world: World) -> None:
-    async with world.session(certificate=False) as session, session.get("/healthz") as answer:
-        assert (answer.status, await answer.text()) == (401, "Unauthorized")
-        assert answer.headers["www-authenticate"] == "Bearer"
-        assert answer.headers["content-type"] == "text/plain"
+    async with world.session(certificate=False) as session, session.get("/healthz") as response:
+        assert (response.status, await response.text()) == (401, "Unauthorized")
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert response.headers["content-type"] == "text/plain"
 
 
 async def test_a_certificate_of_another_ca_is_refused(world: World, tmp_path: Path) -> None:
@@ -124,21 +124,21 @@ async def test_a_certificate_of_another_ca_is_refused(world: World, tmp_path: Pa
 async def test_following_ends_with_the_container(world: World) -> None:
     world.log.write("stdout", b"one\n")
     async with world.session() as session:
-        answer = await session.get("/containerLogs/ns/p/main?follow=true")
-        assert await answer.content.readline() == b"one\n"
+        response = await session.get("/containerLogs/ns/p/main?follow=true")
+        assert await response.content.readline() == b"one\n"
         world.log.write("stdout", b"two\n")
-        assert await answer.content.readline() == b"two\n"
+        assert await response.content.readline() == b"two\n"
         world.log.write("stdout", b"three\n")
         world.runs = False
-        assert await answer.content.read() == b"three\n"
+        assert await response.content.read() == b"three\n"
 
 
 async def test_a_follower_that_leaves_does_not_stay_behind(world: World) -> None:
     world.log.write("stdout", b"one\n")
     async with world.session() as session:
-        answer = await session.get("/containerLogs/ns/p/main?follow=true")
-        assert await answer.content.readline() == b"one\n"
-        answer.close()
+        response = await session.get("/containerLogs/ns/p/main?follow=true")
+        assert await response.content.readline() == b"one\n"
+        response.close()
     await asyncio.wait_for(idle(), 30)
 
 
@@ -151,8 +151,8 @@ async def idle() -> None:
 async def test_stopping_ends_followers(world: World) -> None:
     world.log.write("stdout", b"one\n")
     async with world.session() as session:
-        answer = await session.get("/containerLogs/ns/p/main?follow=true")
-        assert await answer.content.readline() == b"one\n"
+        response = await session.get("/containerLogs/ns/p/main?follow=true")
+        assert await response.content.readline() == b"one\n"
         await asyncio.wait_for(world.server.stop(), 30)
 
 

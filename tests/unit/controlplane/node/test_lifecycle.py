@@ -123,7 +123,7 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_longer() -> None:
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_a_long_run_starts_the_count_anew() -> None:
+def test_a_long_run_resets_the_count() -> None:
     long = BAD._replace(finished_at=100.0 + lifecycle.STEADY_S)
     assert lifecycle.ended(view(RUNNING, row=7), long, now=0.0).row == 1
 
@@ -183,7 +183,7 @@ def test_sidecars_end_when_the_others_have() -> None:
     assert decided(deleted, **views, b=view(OK)) == [lifecycle.Stop("side", 2.0)]
 
 
-def test_a_container_that_its_probes_gave_up_is_stopped_once_and_starts_again() -> None:
+def test_a_container_whose_probes_failed_is_stopped_once_and_starts_again() -> None:
     of = pod("OnFailure")
     failing = view(RUNNING, failing=True)
     assert decided(of, main=failing) == [stop(9.0)]

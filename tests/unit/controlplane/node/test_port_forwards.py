@@ -26,7 +26,7 @@ async def test_the_address_of_the_pod_comes_first() -> None:
         await writer.wait_closed()
 
 
-async def test_a_port_without_a_program_is_told_of_the_address_of_the_pod() -> None:
+async def test_a_port_without_a_program_is_named_with_the_address_of_the_pod() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]

@@ -1,6 +1,5 @@
-"""What a container may do, from its securityContext and that of its Pod."""
+"""The part of a securityContext that a process can be given, and what is refused."""
 
-import os
 from typing import Any
 
 import pytest
@@ -10,64 +9,51 @@ from kilnwork.controlplane.node import privileges
 AT = "spec.containers[0]"
 
 
-def of(pod: dict[str, Any], container: dict[str, Any], *, uid: int = 7) -> privileges.Privileges:
-    return privileges.of(pod, container, uid=uid, gid=8, at=AT)
+def of(
+    container: dict[str, Any], pod: dict[str, Any] | None = None, *, uid: int = 1000
+) -> privileges.Privileges:
+    return privileges.of(pod or {}, container, uid=uid, gid=100, at=AT)
 
 
-def number(name: str) -> int:
-    return privileges.CAPABILITIES.index(name)
+def test_nothing_is_dropped_by_default() -> None:
+    assert of({}) == privileges.Privileges(no_new_privileges=False, dropped=())
+
+
+@pytest.mark.parametrize(("allowed", "locked"), [(True, False), (False, True), (None, False)])
+def test_only_false_forbids_escalation(*, allowed: bool | None, locked: bool) -> None:
+    assert of({"allowPrivilegeEscalation": allowed}).no_new_privileges is locked
+
+
+def test_capabilities_are_dropped_by_number_and_added_ones_stay() -> None:
+    chown, kill = (privileges.CAPABILITIES.index(name) for name in ("CHOWN", "KILL"))
+    found = of({"capabilities": {"drop": ["kill", "CAP_CHOWN", "UNKNOWN"]}})
+    assert found.dropped == (chown, kill)
+    every = set(range(len(privileges.CAPABILITIES)))
+    found = of({"capabilities": {"drop": ["ALL"], "add": ["KILL"]}})
+    assert found.dropped == tuple(sorted(every - {kill}))
 
 
 @pytest.mark.parametrize(
-    ("pod", "container", "field"),
+    ("container", "pod", "path"),
     [
-        ({"runAsUser": 1}, {}, "spec.securityContext.runAsUser"),
-        ({"runAsUser": 7}, {"runAsUser": 1}, f"{AT}.securityContext.runAsUser"),
-        ({"runAsGroup": 1}, {}, "spec.securityContext.runAsGroup"),
+        ({"runAsUser": 0}, {}, f"{AT}.securityContext.runAsUser"),
+        ({}, {"runAsUser": 0}, "spec.securityContext.runAsUser"),
+        ({"runAsGroup": 7}, {"runAsGroup": 100}, f"{AT}.securityContext.runAsGroup"),
     ],
 )
-def test_another_user_is_refused_by_field(
-    pod: dict[str, Any], container: dict[str, Any], field: str
+def test_another_user_or_group_is_refused_by_path(
+    container: dict[str, Any], pod: dict[str, Any], path: str
 ) -> None:
     with pytest.raises(privileges.PrivilegeRefused) as refused:
-        of(pod, container)
-    assert str(refused.value).startswith(f"{field}: 1 is not the ")
+        of(container, pod)
+    assert str(refused.value).startswith(f"{path}: ")
 
 
-def test_the_container_goes_before_the_pod() -> None:
-    assert of({"runAsUser": 1, "runAsGroup": 8}, {"runAsUser": 7}) == privileges.Privileges()
+def test_the_container_goes_before_its_pod() -> None:
+    assert of({"runAsUser": 1000}, {"runAsUser": 0}) == privileges.Privileges()
 
 
-def test_root_is_refused_to_who_wants_none() -> None:
-    with pytest.raises(privileges.PrivilegeRefused, match="runAsNonRoot"):
-        of({"runAsNonRoot": True}, {}, uid=0)
-    of({"runAsNonRoot": True}, {"runAsNonRoot": False}, uid=0)
-    of({"runAsNonRoot": True}, {})
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "dropped"),
-    [
-        ({}, set()),
-        ({"drop": ["CHOWN", "cap_kill", "NO_SUCH"]}, {"CHOWN", "KILL"}),
-        ({"drop": ["all"]}, set(privileges.CAPABILITIES)),
-        ({"drop": ["ALL"], "add": ["KILL"]}, set(privileges.CAPABILITIES) - {"KILL"}),
-        ({"add": ["SYS_ADMIN"]}, set()),
-    ],
-)
-def test_capabilities_are_dropped_by_number(
-    capabilities: dict[str, list[str]], dropped: set[str]
-) -> None:
-    found = of({}, {"capabilities": capabilities})
-    assert found.dropped == tuple(sorted(map(number, dropped)))
-
-
-@pytest.mark.parametrize(("allowed", "never"), [(False, True), (True, False), (None, False)])
-def test_escalation_must_be_forbidden(*, allowed: bool | None, never: bool) -> None:
-    assert of({}, {"allowPrivilegeEscalation": allowed}).no_new_privileges is never
-
-
-def test_a_running_process_shows_what_it_has_dropped() -> None:
-    found = privileges.of_process(os.getpid())
-    assert set(found.dropped) <= set(range(len(privileges.CAPABILITIES)))
-    assert (number("CHOWN"), number("KILL")) == (0, 5)
+def test_a_node_of_root_runs_nothing_that_must_not_be_root() -> None:
+    assert of({"runAsNonRoot": True}) == privileges.Privileges()
+    with pytest.raises(privileges.PrivilegeRefused, match="this node runs as root"):
+        of({"runAsNonRoot": True}, uid=0)

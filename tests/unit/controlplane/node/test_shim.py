@@ -331,7 +331,7 @@ async def test_a_full_disk_ends_neither_it_nor_what_runs() -> None:
     await bench.close()
 
 
-def test_one_whose_process_ends_as_it_leaves_is_let_go_once(tmp_path: Path) -> None:
+def test_one_whose_process_ends_as_it_leaves_is_released_once(tmp_path: Path) -> None:
     made = shim.Shim(tmp_path, tmp_path / "s", patience_s=1, now=clock.SystemClock())
     ours, theirs = socket.socketpair()
     guest = exec_shim.ExecConnection(ours)

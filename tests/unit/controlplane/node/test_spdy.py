@@ -157,7 +157,7 @@ def test_a_stream_is_opened_used_and_ended_both_ways() -> None:
     peer.session.send(1, b"too late")
     peer.session.finish(1)
     assert peer.hears() == [spdy.Data(1, b"out"), spdy.Data(1, b"", fin=True)]
-    assert peer.says(spdy.data(1, b"nobody is there")) == []
+    assert peer.says(spdy.data(1, b"unknown stream")) == []
 
 
 def test_a_reset_ends_a_stream_at_once() -> None:

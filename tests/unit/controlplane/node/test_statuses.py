@@ -27,8 +27,8 @@ def status(of: pods.Pod, now: float = NOW, **view: Any) -> dict[str, Any]:
 
 
 def state(found: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = found["containerStatuses"][0]["state"]
-    return answer
+    state: dict[str, Any] = found["containerStatuses"][0]["state"]
+    return state
 
 
 def test_a_running_container_is_ready() -> None:
@@ -46,7 +46,7 @@ def test_a_running_container_is_ready() -> None:
     }
 
 
-def test_an_end_is_told_with_code_signal_and_reason() -> None:
+def test_an_end_is_reported_with_code_signal_and_reason() -> None:
     found = status(pod(), last=BAD)
     assert found["phase"] == "Failed"
     ended = state(found)["terminated"]
@@ -220,7 +220,7 @@ def ephemeral(
     return statuses.status(of, {"main": lifecycle.ContainerView(last=RUNNING), **views}, facts)
 
 
-def test_ephemeral_containers_count_for_nothing_and_their_ends_are_told() -> None:
+def test_ephemeral_containers_count_for_nothing_and_their_ends_are_reported() -> None:
     found = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
     assert found["phase"] == "Running"
     assert next(c for c in found["conditions"] if c["type"] == "Ready")["status"] == "True"
@@ -249,7 +249,7 @@ def test_the_status_of_one_that_has_ended_is_not_made_again() -> None:
     assert "running" in after[statuses.EPHEMERAL][1]["state"]
 
 
-def test_starts_may_wait_to_be_told_and_ends_may_not() -> None:
+def test_starts_may_wait_to_be_reported_and_ends_may_not() -> None:
     before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
     started = ephemeral(growing(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
     assert statuses.only_started(before, started)

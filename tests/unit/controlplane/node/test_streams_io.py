@@ -23,7 +23,7 @@ def _websocket_ping() -> bytes:
     ],
     ids=["spdy", "websocket"],
 )
-async def test_answers_that_nobody_reads_end_the_connection(
+async def test_replies_that_are_not_read_end_the_connection(
     codec: streams.Codec, asking: bytes
 ) -> None:
     ours, theirs = socket.socketpair()

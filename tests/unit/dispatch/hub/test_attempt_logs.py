@@ -95,7 +95,7 @@ def test_what_is_dropped_first_is_told_too(tmp_path: Path) -> None:
     assert attempt_logs.AttemptLogs(tmp_path).kept(REF) == 9
 
 
-def test_a_full_disk_is_told_in_the_log_once_there_is_room(tmp_path: Path) -> None:
+def test_the_log_says_what_a_full_disk_has_lost(tmp_path: Path) -> None:
     with small_disks.mounted(tmp_path, mib=8) as disk:
         (disk / "logs").mkdir()
         logs = attempt_logs.AttemptLogs(disk / "logs")

@@ -215,7 +215,9 @@ def test_a_failed_step_gives_the_exit_code() -> None:
     assert ARGO.read(SPEC, flow("Failed", compressedNodes="H4sI")).exit_code is None
 
 
-def test_a_workflow_is_stopped_then_terminated_and_one_that_nobody_has_seen_deleted() -> None:
+def test_a_workflow_is_stopped_then_terminated_and_one_that_no_controller_has_seen_deleted() -> (
+    None
+):
     assert ARGO.stop(flow(), STOP, now=100.0) is None
     patch = ARGO.stop(flow("Running", spec={"suspend": True}), STOP, now=100.0)
     assert patch == {

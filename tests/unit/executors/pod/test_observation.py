@@ -239,7 +239,7 @@ CASES = {
         pods.made("Failed", pods.ended(137, reason="Error")),
         "signal 9",
     ),
-    "an end that nobody saw": Case(
+    "an end that was not seen": Case(
         (S.PENDING, R.PROCESS_KILLED),
         pods.made("Failed", pods.ended(137, reason="ContainerStatusUnknown", message="lost")),
         "container main ended, and its end was not seen: lost",

@@ -128,7 +128,7 @@ def test_the_pod_of_a_task_object_is_owned_by_it_and_held() -> None:
     assert "blockOwnerDeletion" not in owner  # which would need a right of its own
 
 
-def test_the_pod_of_a_spawned_task_is_owned_by_nobody() -> None:
+def test_the_pod_of_a_spawned_task_has_no_owner() -> None:
     assert "ownerReferences" not in template.pod(an_attempt(owner=""))["metadata"]
 
 

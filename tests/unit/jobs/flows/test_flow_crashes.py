@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kilnwork.jobs.flows import model
-from kilnwork.testing import flows as in_process
+from kilnwork.testing import inline_flows as in_process
 from support import flow_world, job_world
 
 _P = model.Phase

@@ -12,7 +12,7 @@ import pytest
 from kilnwork.api import flow_validation
 from kilnwork.jobs import errors
 from kilnwork.jobs.flows import model
-from kilnwork.testing import flows as in_process
+from kilnwork.testing import inline_flows as in_process
 from support import flow_world, job_world
 
 SEEDS = 40

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork.jobs.flows import model
-from kilnwork.testing import flows as in_process
+from kilnwork.testing import inline_flows as in_process
 from support import flow_world
 
 _S = model.InstanceState

@@ -1,8 +1,8 @@
 """SyncSets in the test's own process: their flow on files of this machine, without a server.
 
 `run_set(ss, data={"trades": "tests/trades"})` pins, divides and shows the data as a pond would, so
-that digests and shards are the same, and runs the flow as `flows.run_flow` does. Workers, gangs and
-sources of a pond have no part in it: data is given here, or `inline` in the set.
+that digests and shards are the same, and runs the flow as `inline_flows.run_flow` does. Workers,
+gangs and sources of a pond have no part in it: data is given here, or `inline` in the set.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from kilnwork.jobs.flows import model
 from kilnwork.kit import snapshot_paths
 from kilnwork.sdk import snapshots as sdk_snapshots
 from kilnwork.sdk import sync_sets
-from kilnwork.testing import flows
+from kilnwork.testing import inline_flows
 
 _OUTPUTS = ".outputs"
 """Directory for what tasks write; no snapshot has such a name."""
@@ -57,10 +57,10 @@ def run_set(
         unknown = (data or {}).keys() - found.keys()
         if unknown:
             known = ", ".join(found) or "none"
-            raise flows.InvalidFlow(
+            raise inline_flows.InvalidFlow(
                 f"data: {min(unknown)!r} is no snapshot of the set; there are: {known}"
             )
-        view, attempts = flows.run(spec.flow, data=found, params=params, functions=functions)
+        view, attempts = inline_flows.run(spec.flow, data=found, params=params, functions=functions)
         if outputs is not None and view.phase is model.Phase.SUCCEEDED:
             for one in spec.data.outputs:
                 _keep(one, attempts.get(one.step, ()), Path(directory), Path(outputs))
@@ -82,14 +82,14 @@ def _keep(output: sync_set.Output, attempts: Sequence[str], directory: Path, out
                 for piece in content.pieces():
                     file.write(piece)
     except data_errors.PondError as error:
-        raise flows.InvalidFlow(f"output {output.name}: {error}") from error
+        raise inline_flows.InvalidFlow(f"output {output.name}: {error}") from error
 
 
 def _spec(body: Mapping[str, Any]) -> sync_set.SyncSetSpec:
     try:
         return msgspec.convert(body["spec"], sync_set.SyncSetSpec)
     except (KeyError, msgspec.ValidationError) as error:
-        raise flows.InvalidFlow(f"this is no SyncSet: {error}") from error
+        raise inline_flows.InvalidFlow(f"this is no SyncSet: {error}") from error
 
 
 @contextlib.contextmanager
@@ -125,7 +125,7 @@ def _pinned(
     elif snapshot.source.inline is not None:
         _write(snapshot.source.inline, place)
     else:
-        raise flows.InvalidFlow(
+        raise inline_flows.InvalidFlow(
             f"data: snapshot {snapshot.name} comes from a pond, and there is none here: give its "
             f"directory, data={{{snapshot.name!r}: …}}"
         )
@@ -161,7 +161,7 @@ def _link(name: str, given: Path, place: Path) -> None:
         place.mkdir()
         (place / given.name).symlink_to(given)
     else:
-        raise flows.InvalidFlow(f"data: snapshot {name}: there is no {given}")
+        raise inline_flows.InvalidFlow(f"data: snapshot {name}: there is no {given}")
 
 
 def _write(files: Mapping[str, str], place: Path) -> None:
@@ -169,7 +169,7 @@ def _write(files: Mapping[str, str], place: Path) -> None:
     for path, text in files.items():
         problem = snapshot_paths.problem(path)
         if problem:
-            raise flows.InvalidFlow(f"data: inline file {path!r} {problem}")
+            raise inline_flows.InvalidFlow(f"data: inline file {path!r} {problem}")
         file = place / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)

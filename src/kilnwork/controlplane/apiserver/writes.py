@@ -1,4 +1,4 @@
-"""What a write is about: which object, who writes and how, and what it came to.
+"""The values of a write: its target, who writes and how, and its result.
 
 Used by `crud` and by everything that writes through it.
 """
@@ -13,7 +13,7 @@ from kilnwork.controlplane.apiserver import authn, builtin
 
 
 class WriteTarget(msgspec.Struct, frozen=True):
-    """Which object: how it is served, namespace (empty for cluster-wide kinds), name."""
+    """One object to write: how it is served, namespace (empty for cluster-wide kinds), name."""
 
     served: builtin.ServedResource
     namespace: str = ""
@@ -29,7 +29,7 @@ class WriteTarget(msgspec.Struct, frozen=True):
 
 
 def target_of(kind: resource.Resource, namespace: str | None, name: str) -> WriteTarget:
-    """The place of an object; the namespace is dropped for cluster-wide kinds."""
+    """The write target of an object; the namespace is dropped for cluster-wide kinds."""
     return WriteTarget(builtin.of(kind), (namespace or "") if kind.namespaced else "", name)
 
 
@@ -48,7 +48,7 @@ class WriteContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """What a write came to: the object as JSON, and warnings for the person who sent it."""
+    """The result of a write: the object as JSON, and warnings for the person who sent it."""
 
     raw: bytes
     warnings: tuple[str, ...] = ()

@@ -18,8 +18,8 @@ from kilnwork.data import blobs as blob_store
 from kilnwork.kit import ids
 from kilnwork.sdk import callbacks, errors, futures, session, streams
 from kilnwork.testing import clock as clocks
-from kilnwork.testing import record as records
-from kilnwork.testing import runs
+from kilnwork.testing import inline_runs
+from kilnwork.testing import task_record as records
 
 
 class InlineSession(session.Session):
@@ -39,7 +39,7 @@ class InlineSession(session.Session):
         self._specs: list[api_task.TaskSpec] = []
         self._held: dict[int, Any] = {}
         self._number = 0
-        self._runs = runs.Runs(self.clock, self.blobs)
+        self._runs = inline_runs.Runs(self.clock, self.blobs)
 
     @property
     def tasks(self) -> Sequence[records.Record]:

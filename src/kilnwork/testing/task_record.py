@@ -1,6 +1,6 @@
 """What an inline session knows of one task.
 
-Used by `testing.runs`; tests may read the fields to see what their program has asked for.
+Used by `testing.inline_runs`; tests may read the fields to see what their program has asked for.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Running inline tasks: the queue, the stack of what runs, retries, timeouts, cancellation.
 
-Used by `testing.sessions`. The rules are those of the dispatcher and the slots (docs/reference),
-for one task at a time and without losses.
+Used by `testing.inline_sessions`. The rules are those of the dispatcher and the slots
+(docs/reference), for one task at a time and without losses.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from kilnwork.kit import backoff, ids
 from kilnwork.sdk import context, errors, failures, futures, pickling, running, task, variables
 from kilnwork.testing import agenda
 from kilnwork.testing import clock as clocks
-from kilnwork.testing import record as records
+from kilnwork.testing import task_record as records
 
 Reason = reasons.Reason
 State = api_task.State

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.testing import flows, timeline
+from kilnwork.testing import inline_flows, timeline
 
 
 def sleep(seconds: float) -> float:
@@ -22,7 +22,7 @@ FUNCTIONS = {"f:sleep": sleep, "f:fail": fail_after}
 
 
 def run(*steps: dict[str, Any], **more: Any) -> Any:
-    return flows.run_flow({"do": list(steps), **more}, functions=FUNCTIONS)
+    return inline_flows.run_flow({"do": list(steps), **more}, functions=FUNCTIONS)
 
 
 def step(seconds: float, call: str = "f:sleep", **more: Any) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""Which file job a word means."""
+
+import pytest
+
+from kilnwork.cli import errors, file_names
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("file/a", "a"), ("2026-01-7", "2026-01-7"), ("a", None), ("task/a", None)],
+)
+def test_a_word_says_that_it_is_a_file_job(word: str, name: str | None) -> None:
+    assert file_names.said(word) == name
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["files"], []),
+        (["file", "a", "b"], ["a", "b"]),
+        (["file/a", "file/b"], ["a", "b"]),
+        (["tasks"], None),
+        (["task", "a"], None),
+    ],
+)
+def test_a_line_lists_file_jobs_or_other_objects(words: list[str], names: list[str] | None) -> None:
+    assert file_names.listed(words) == names
+
+
+@pytest.mark.parametrize("words", [["files,tasks"], ["file/a", "task/b"]])
+def test_both_in_one_line_are_refused(words: list[str]) -> None:
+    with pytest.raises(errors.Unusable, match="in a command of their own"):
+        file_names.listed(words)
+
+
+async def test_what_cannot_be_done_keeps_no_other_from_being_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = list[str]()
+
+    async def do(word: str) -> None:
+        if word.startswith("bad"):
+            raise errors.Missing(f"no {word}")
+        done.append(word)
+
+    with pytest.raises(errors.Missing, match="no bad two"):
+        await file_names.each(["bad one", "good", "bad two", "well"], do)
+    assert done == ["good", "well"]
+    assert capsys.readouterr().err == "error: no bad one\n"

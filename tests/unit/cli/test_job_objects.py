@@ -1,0 +1,79 @@
+"""What is read of Job objects."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.cli import errors, job_objects
+
+
+def job(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "j"}, "spec": spec or {}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("found", "over"),
+    [
+        (job(), False),
+        (job(phase="Running"), False),
+        (job(phase="Succeeded"), True),
+        (job({"run": 2}, phase="Failed", run=1), False),
+        (job({"run": 2}, phase="Failed", run=2), True),
+    ],
+)
+def test_a_job_is_over_when_the_run_that_was_asked_for_is(
+    *, found: dict[str, Any], over: bool
+) -> None:
+    assert job_objects.is_over(found) is over
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({}, None),
+        ({"total": 10, "succeeded": 3}, "3/10"),
+        ({"total": 10, "succeeded": 3, "failed": 2}, "3/10 (2 failed)"),
+    ],
+)
+def test_indexes_are_counted(counts: dict[str, int], text: str | None) -> None:
+    assert job_objects.indexes(job(indexes=counts)) == text
+
+
+def test_its_config_is_its_owner_or_else_what_the_spec_names() -> None:
+    owned = job({"configName": "named"})
+    assert job_objects.config(owned) == "named"
+    owned["metadata"]["ownerReferences"] = [
+        {"kind": "Other", "name": "x"},
+        {"kind": "JobConfig", "name": "owner"},
+    ]
+    assert job_objects.config(owned) == "owner"
+    assert job_objects.config(job()) == ""
+
+
+def test_a_job_takes_the_time_to_its_end_or_to_now() -> None:
+    start, end = "1970-01-01T00:00:10Z", "1970-01-01T00:00:15Z"
+    assert job_objects.took_s(job(), now=100.0) is None
+    assert job_objects.took_s(job(startTime=start), now=100.0) == 90.0
+    assert job_objects.took_s(job(startTime=start, finishTime=end), now=100.0) == 5.0
+
+
+def test_a_sentence_says_where_it_is_and_why() -> None:
+    assert job_objects.sentence(job()) == "Job j has not been looked at yet"
+    found = job(
+        phase="Failed",
+        reason="IndexesFailed",
+        message="one failed.",
+        indexes={"total": 2, "succeeded": 1},
+    )
+    assert job_objects.sentence(found) == (
+        "Job j is Failed (IndexesFailed): one failed; 1 of 2 indexes have succeeded"
+    )
+    assert job_objects.sentence(job(phase="Running", reason="Running")) == "Job j is Running"
+
+
+def test_an_end_that_is_no_success_is_an_error_with_a_hint() -> None:
+    job_objects.check_end(job(phase="Succeeded"))
+    with pytest.raises(errors.TaskFailed, match="`kiln retry job/j`"):
+        job_objects.check_end(job(phase="Failed"))
+    with pytest.raises(errors.TaskFailed, match="It never ran"):
+        job_objects.check_end(job(phase="AdmissionError"))

@@ -1,0 +1,26 @@
+"""Options that hold a selector."""
+
+import click
+import pytest
+
+from kilnwork.cli import selector_types
+
+
+@pytest.mark.parametrize("text", ["app=web", " app=web ", "tier!=test", "env in (a,b)", "!app"])
+def test_a_label_selector_is_taken_without_the_spaces_around_it(text: str) -> None:
+    assert selector_types.LABEL_SELECTOR.convert(text, None, None) == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "it is empty"), ("  ", "it is empty"), ("a b", "Write it as app=web")]
+)
+def test_what_is_no_selector_is_wrong_usage_with_an_example(text: str, said: str) -> None:
+    with pytest.raises(click.BadParameter, match=said):
+        selector_types.LABEL_SELECTOR.convert(text, None, None)
+
+
+def test_fields_are_compared_only() -> None:
+    taken = selector_types.FIELD_SELECTOR.convert("status.phase!=Running", None, None)
+    assert taken == "status.phase!=Running"
+    with pytest.raises(click.BadParameter, match=r"metadata\.name=x"):
+        selector_types.FIELD_SELECTOR.convert("a in (b)", None, None)

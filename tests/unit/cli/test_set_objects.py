@@ -1,0 +1,51 @@
+"""What is read of SyncSets."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.cli import errors, set_objects
+
+
+def sync_set(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "s"}, "spec": spec or {}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("found", "over"),
+    [
+        (sync_set(), False),
+        (sync_set(phase="Running", generation=1), False),
+        (sync_set(phase="Failed", generation=1), True),
+        (sync_set({"generation": 2}, phase="Failed", generation=1), False),
+        (sync_set({"run": 2}, phase="Failed", generation=1, run=1), False),
+        (sync_set({"run": 2}, phase="Failed", generation=1, run=2), True),
+    ],
+)
+def test_a_set_is_over_when_what_was_asked_for_is(*, found: dict[str, Any], over: bool) -> None:
+    assert set_objects.is_over(found) is over
+
+
+def test_a_sentence_says_where_it_is_and_what_to_do() -> None:
+    assert set_objects.sentence(sync_set()) == "SyncSet s has not been looked at yet."
+    text = set_objects.sentence(sync_set(phase="Failed", generation=3, progress="2/5"))
+    assert text.startswith("SyncSet s is Failed; 2 of 5 tasks have succeeded.")
+    assert "`kiln retry syncset/s --failed`" in text
+    assert "--generation 3`" in text
+    held = set_objects.sentence(sync_set({"suspend": True}, phase="Running", generation=1))
+    assert held.endswith("`kiln resume syncset/s` lets it go on.")
+
+
+def test_what_keeps_a_flow_from_starting_is_named_until_it_is_over() -> None:
+    unmet = {"type": "DataReady", "status": "False", "reason": "Fetching", "message": "1 of 2."}
+    met = {"type": "GangReady", "status": "True", "reason": "Ready"}
+    text = set_objects.sentence(sync_set(phase="Pending", conditions=[unmet, met]))
+    assert "; DataReady is False (Fetching): 1 of 2." in text
+    assert "GangReady" not in text
+    assert "DataReady" not in set_objects.sentence(sync_set(phase="Failed", conditions=[unmet]))
+
+
+def test_only_success_is_no_error() -> None:
+    set_objects.check_end(sync_set(phase="Succeeded"))
+    with pytest.raises(errors.TaskFailed, match="SyncSet s is Killed"):
+        set_objects.check_end(sync_set(phase="Killed"))

@@ -1,0 +1,89 @@
+"""The downward API: fields of a Pod and resources of a container as text."""
+
+import msgspec
+import pytest
+
+from kilnwork.controlplane.node import container_inputs, downward_fields, errors, pods
+
+FACTS = container_inputs.NodeFacts(
+    node="n1",
+    address="127.0.0.1",
+    workdir="/work",
+    env={},
+    service_env={},
+    capacity={"cpu": "4", "memory": "1Gi"},
+)
+POD = msgspec.convert(
+    {
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "uid": "u1",
+            "labels": {"b": "2", "a": 'say "x"'},
+            "annotations": {"k": "v"},
+        },
+        "spec": {"serviceAccountName": "robot", "containers": []},
+    },
+    pods.Pod,
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("metadata.name", "p"),
+        ("metadata.namespace", "ns"),
+        ("metadata.uid", "u1"),
+        ("spec.nodeName", "n1"),
+        ("spec.serviceAccountName", "robot"),
+        ("status.hostIP", "127.0.0.1"),
+        ("status.podIPs", "127.0.0.1"),
+        ("metadata.labels['b']", "2"),
+        ("metadata.labels['missing']", ""),
+        ("metadata.annotations['k']", "v"),
+    ],
+)
+def test_a_field_is_text(path: str, text: str) -> None:
+    assert downward_fields.field(path, POD, FACTS) == text
+
+
+@pytest.mark.parametrize("path", ["metadata.labels", "spec.containers", "status.phase"])
+def test_other_fields_are_refused_by_name(path: str) -> None:
+    with pytest.raises(errors.NotYet, match=f"unsupported fieldPath: {path}"):
+        downward_fields.field(path, POD, FACTS)
+
+
+def test_a_file_may_have_all_labels_sorted_and_quoted() -> None:
+    found = downward_fields.file_content("metadata.labels", POD, FACTS)
+    assert found == 'a="say \\"x\\""\nb="2"'
+    assert downward_fields.file_content("metadata.name", POD, FACTS) == "p"
+
+
+def container(**resources: dict[str, str]) -> pods.Container:
+    return msgspec.convert({"name": "c", "resources": resources}, pods.Container)
+
+
+@pytest.mark.parametrize(
+    ("resource", "divisor", "resources", "text"),
+    [
+        ("limits.cpu", "0", {"limits": {"cpu": "1500m"}}, "2"),
+        ("limits.cpu", "1m", {"limits": {"cpu": "1500m"}}, "1500"),
+        ("limits.memory", "1Mi", {}, "1024"),
+        ("limits.unknown", "0", {}, "0"),
+        ("requests.cpu", "0", {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}, "1"),
+        ("requests.cpu", "0", {"limits": {"cpu": "3"}}, "3"),
+        ("requests.cpu", "0", {}, "0"),
+    ],
+)
+def test_a_resource_is_a_whole_number_of_its_divisor(
+    resource: str, divisor: str, resources: dict[str, dict[str, str]], text: str
+) -> None:
+    reference = pods.ResourceReference(resource=resource, divisor=divisor)
+    assert downward_fields.resource(reference, container(**resources), FACTS) == text
+
+
+@pytest.mark.parametrize("resource", ["limits", "limits.", "usage.cpu"])
+def test_what_is_no_resource_is_refused(resource: str) -> None:
+    reference = pods.ResourceReference(resource=resource)
+    with pytest.raises(errors.NotYet, match="unsupported container resource"):
+        downward_fields.resource(reference, container(), FACTS)

@@ -1,0 +1,119 @@
+"""The graph of owner references: which objects the collector is to look at after a change."""
+
+import pytest
+
+from kilnwork.api import meta
+from kilnwork.controlplane import objects, owners
+from kilnwork.controlplane.apiserver import deletion
+
+OWNER = objects.Key("configmaps", "ns", "owner")
+CHILD = objects.Key("configmaps", "ns", "child")
+PARENT = meta.ObjectMeta(name="owner", uid="u-owner")
+
+
+def reference(
+    *, blocks: bool = False, api_version: str = "v1", name: str = "owner", uid: str = "u-owner"
+) -> meta.OwnerReference:
+    return meta.OwnerReference(
+        api_version=api_version,
+        kind="ConfigMap",
+        name=name,
+        uid=uid,
+        block_owner_deletion=blocks,
+    )
+
+
+def owned(*references: meta.OwnerReference) -> meta.ObjectMeta:
+    return meta.ObjectMeta(name="child", uid="u-child", owner_references=references)
+
+
+def deleting(
+    name: str, uid: str, finalizer: str, *references: meta.OwnerReference
+) -> meta.ObjectMeta:
+    return meta.ObjectMeta(
+        name=name,
+        uid=uid,
+        deletion_timestamp="2026-01-01T00:00:00Z",
+        finalizers=(finalizer,),
+        owner_references=references,
+    )
+
+
+def test_a_dependent_is_looked_at_when_its_references_change_and_not_again() -> None:
+    graph = owners.OwnerGraph()
+    assert list(graph.note(CHILD, owned(reference()))) == [CHILD]
+    assert list(graph.note(CHILD, owned(reference()))) == []
+    assert graph.dependents("u-owner") == (CHILD,)
+    assert graph.owned() == (CHILD,)
+
+
+def test_an_object_without_references_is_not_owned_any_more() -> None:
+    graph = owners.OwnerGraph()
+    graph.note(CHILD, owned(reference()))
+    assert list(graph.note(CHILD, owned())) == []
+    assert (graph.owned(), graph.dependents("u-owner")) == ((), ())
+
+
+def test_dependents_are_looked_at_when_their_owner_is_gone() -> None:
+    graph = owners.OwnerGraph()
+    graph.note(CHILD, owned(reference()))
+    assert list(graph.forget(OWNER, PARENT)) == [CHILD]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "wanted", "absent"),
+    [
+        ("ns", reference(), True),
+        ("other", reference(), False),
+        ("ns", reference(name="another"), False),
+        ("ns", reference(api_version="apps/v1"), False),
+        ("ns", reference(uid="u-2"), False),
+    ],
+)
+def test_a_deleted_owner_is_absent_for_references_that_name_it(
+    namespace: str, wanted: meta.OwnerReference, *, absent: bool
+) -> None:
+    graph = owners.OwnerGraph()
+    graph.note(CHILD, owned(reference()))
+    graph.forget(OWNER, PARENT)
+    assert graph.is_absent(namespace, wanted) is absent
+
+
+def test_foreground_deletion_looks_at_dependents_first_and_once() -> None:
+    graph = owners.OwnerGraph()
+    graph.note(CHILD, owned(reference(blocks=True)))
+    found = deleting("owner", "u-owner", deletion.FOREGROUND)
+    assert list(graph.note(OWNER, found)) == [CHILD, OWNER]
+    assert list(graph.note(OWNER, found)) == []
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_only_references_that_block_hold_an_owner(*, blocks: bool) -> None:
+    graph = owners.OwnerGraph()
+    graph.note(CHILD, owned(reference(blocks=blocks)))
+    assert graph.blocks("u-owner") is blocks
+
+
+def test_a_waiting_owner_is_looked_at_when_its_dependent_is_gone_or_blocks_no_more() -> None:
+    for unblock in (False, True):
+        graph = owners.OwnerGraph()
+        child = owned(reference(blocks=True))
+        graph.note(CHILD, child)
+        graph.note(OWNER, deleting("owner", "u-owner", deletion.FOREGROUND))
+        if unblock:
+            assert OWNER in list(graph.note(CHILD, owned(reference())))
+        else:
+            assert list(graph.forget(CHILD, child)) == [OWNER]
+
+
+def test_a_dependent_in_foreground_deletion_is_known() -> None:
+    graph = owners.OwnerGraph()
+    graph.note(CHILD, owned(reference()))
+    assert not graph.has_foreground_dependent("u-owner")
+    graph.note(CHILD, deleting("child", "u-child", deletion.FOREGROUND, reference()))
+    assert graph.has_foreground_dependent("u-owner")
+
+
+def test_an_object_that_orphans_its_dependents_is_looked_at() -> None:
+    graph = owners.OwnerGraph()
+    assert list(graph.note(OWNER, deleting("owner", "u-owner", deletion.ORPHAN))) == [OWNER]
