@@ -1,0 +1,65 @@
+"""Rules for ephemeral containers: only new ones are judged, and none changes."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.controlplane.apiserver import rules_ephemeral
+
+Json = dict[str, Any]
+FIELD = "spec.ephemeralContainers"
+
+
+def debug(name: str = "d", **more: Any) -> Json:
+    return {"name": name, "image": "i", **more}
+
+
+def pod(*containers: Json) -> Json:
+    main = {"name": "main", "image": "i"}
+    return {"spec": {"containers": [main], "ephemeralContainers": list(containers)}}
+
+
+def wrong(old: Json, new: Json) -> list[tuple[str, str]]:
+    return [(c.field, c.reason) for c in rules_ephemeral.validate(old, new)]
+
+
+def added(container: Json) -> list[str]:
+    rules_ephemeral.default(new := pod(container), pod())
+    return [field for field, _ in wrong(pod(), new)]
+
+
+@pytest.mark.parametrize(
+    ("more", "fields"),
+    [
+        ({}, []),
+        ({"targetContainerName": "main"}, []),
+        ({"targetContainerName": "none"}, [f"{FIELD}[0].targetContainerName"]),
+        ({"image": " i"}, [f"{FIELD}[0].image"]),
+        ({"resources": {}}, []),
+        ({"resources": {"limits": {"cpu": "1"}}}, [f"{FIELD}[0].resources"]),
+        ({"lifecycle": {}}, [f"{FIELD}[0].lifecycle"]),
+        ({"ports": []}, [f"{FIELD}[0].ports"]),
+    ],
+)
+def test_a_new_container(more: Json, fields: list[str]) -> None:
+    assert added(debug(**more)) == fields
+
+
+def test_names_are_taken_by_all_containers() -> None:
+    assert added(debug("main")) == [f"{FIELD}[0].name"]
+    known = debug()
+    rules_ephemeral.default(new := pod(known, debug()), pod(known))
+    assert wrong(pod(known), new)[0] == (f"{FIELD}[1].name", "FieldValueDuplicate")
+
+
+def test_known_containers_are_not_judged_again() -> None:
+    known = debug(ports=[{}])
+    assert wrong(pod(known), pod(known)) == []
+
+
+def test_known_containers_stay() -> None:
+    known = debug()
+    assert wrong(pod(known), pod()) == [(FIELD, "FieldValueForbidden")]
+    changed = debug(image="other")
+    rules_ephemeral.default(new := pod(changed), pod(known))
+    assert wrong(pod(known), new) == [(FIELD, "FieldValueForbidden")]
