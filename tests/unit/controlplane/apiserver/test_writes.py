@@ -4,7 +4,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane import objects
-from kilnwork.controlplane.apiserver import authn, write_targets
+from kilnwork.controlplane.apiserver import authn, writes
 
 
 @pytest.mark.parametrize(
@@ -19,16 +19,16 @@ from kilnwork.controlplane.apiserver import authn, write_targets
 def test_cluster_wide_kinds_have_no_namespace(
     kind: resource.Resource, namespace: str | None, expected: str
 ) -> None:
-    found = write_targets.target_of(kind, namespace, "n")
+    found = writes.target_of(kind, namespace, "n")
     assert found.kind == kind
     assert found.key == objects.Key(kind.qualified, expected, "n")
 
 
 def test_a_write_is_the_servers_own_and_real_unless_said_otherwise() -> None:
-    options = write_targets.WriteContext()
+    options = writes.WriteContext()
     assert options.user == authn.SERVER
     assert not options.dry_run
     assert options.field_validation == "Warn"
-    outcome = write_targets.WriteResult(b"{}")
+    outcome = writes.WriteResult(b"{}")
     assert not outcome.gone
     assert not outcome.created
