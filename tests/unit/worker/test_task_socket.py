@@ -13,7 +13,7 @@ from kilnwork.kit import clock, ids
 from kilnwork.worker import task_socket, unix_http
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
-CHILD = ids.new_task_id()
+CHILD = ids.TaskId(bytes(15) + b"\1")
 
 
 class Link:

@@ -39,7 +39,7 @@ def channels(subprotocol: str = "v5.channel.k8s.io") -> Peer:
 
 def test_the_first_byte_names_the_stream() -> None:
     peer = channels()
-    assert peer.says(b"\0in", b"\0", b"", b"\7nobody", b"\2closed") == [streams.Received(0, b"in")]
+    assert peer.says(b"\0in", b"\0", b"", b"\7absent", b"\2closed") == [streams.Received(0, b"in")]
     peer.codec.send(1, b"out")
     peer.codec.send(2, b"dropped")
     peer.codec.send(1, b"")

@@ -1,0 +1,27 @@
+"""Waiting for something of a server to be over."""
+
+import pytest
+
+from kilnwork.kit import clock
+from kilnwork.sdk import polling
+
+
+@pytest.mark.parametrize("timeout_s", [None, 0.0, 60.0])
+def test_what_is_over_is_asked_about_once(timeout_s: float | None) -> None:
+    asked = list[bool]()
+
+    def done() -> bool:
+        asked.append(True)
+        return True
+
+    assert polling.wait_until(done, timeout_s, time=clock.SystemClock())
+    assert asked == [True]
+
+
+def test_without_time_left_it_is_still_asked_about() -> None:
+    assert not polling.wait_until(lambda: False, 0.0, time=clock.SystemClock())
+
+
+def test_it_is_asked_again_until_it_is_over() -> None:
+    responses = iter([False, False, True])
+    assert polling.wait_until(lambda: next(responses), None, time=clock.SystemClock())

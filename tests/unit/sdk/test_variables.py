@@ -1,0 +1,31 @@
+"""Variables of a call in the environment of its process."""
+
+import os
+
+import pytest
+
+from kilnwork.sdk import variables
+
+
+def test_variables_are_there_while_it_runs_and_what_was_before_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KILN_TEST_OLD", "before")
+    monkeypatch.delenv("KILN_TEST_NEW", raising=False)
+    with variables.applied({"KILN_TEST_OLD": "now", "KILN_TEST_NEW": "new"}):
+        assert os.environ["KILN_TEST_OLD"] == "now"
+        assert os.environ["KILN_TEST_NEW"] == "new"
+    assert os.environ["KILN_TEST_OLD"] == "before"
+    assert "KILN_TEST_NEW" not in os.environ
+
+
+def fail_without_it() -> None:
+    with variables.applied({"KILN_TEST_NEW": "new"}):
+        del os.environ["KILN_TEST_NEW"]
+        raise ValueError("bad")
+
+
+def test_a_call_that_removes_one_and_fails_leaves_nothing() -> None:
+    with pytest.raises(ValueError, match="bad"):
+        fail_without_it()
+    assert "KILN_TEST_NEW" not in os.environ
