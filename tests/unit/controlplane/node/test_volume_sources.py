@@ -55,4 +55,4 @@ def test_another_type_is_refused_by_name() -> None:
         volume_sources.check(pod({"name": "v", "nfs": {}}))
     with pytest.raises(errors.Unsupported, match='"a/b" is not a valid volume name'):
         volume_sources.check(pod({"name": "a/b"}))
-    volume_sources.check(pod({"name": "v", "emptyDir": {}}))
+    volume_sources.check(pod({"name": "v"}, {"name": "h", "hostPath": {"path": "/d"}}))
