@@ -1,11 +1,10 @@
-"""The node's serving certificate: kept while it is good, and when a new one is asked for."""
+"""The serving certificate that a node signs itself: kept while it is good."""
 
-import datetime
 from pathlib import Path
 
 from cryptography import x509
 
-from kilnwork.controlplane.node import own_certificate, requested_certificate
+from kilnwork.controlplane.node import own_certificate
 from kilnwork.kit import clock
 
 NOW = clock.ManualClock()
@@ -39,14 +38,3 @@ def test_it_is_replaced_before_it_expires(tmp_path: Path) -> None:
     certificate, key = tmp_path / "c.crt", tmp_path / "c.key"
     own_certificate.ensure(certificate, key, name="n1", address="10.0.0.5", now=later)
     assert certificate.read_bytes() != first
-
-
-def test_a_new_one_is_asked_for_at_four_fifths_of_its_life(tmp_path: Path) -> None:
-    found = x509.load_pem_x509_certificate(ensure(tmp_path))
-    life = found.not_valid_after_utc - found.not_valid_before_utc
-    expected = found.not_valid_before_utc + life * 0.8
-    left_s = requested_certificate.renewal_s(found, NOW.wall())
-    moment = datetime.datetime.fromtimestamp(NOW.wall() + left_s, datetime.UTC)
-    assert abs((moment - expected).total_seconds()) < 1
-    over = found.not_valid_after_utc.timestamp()
-    assert requested_certificate.renewal_s(found, over) == requested_certificate.LOOK_S

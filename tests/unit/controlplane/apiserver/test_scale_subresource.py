@@ -1,0 +1,47 @@
+"""An object of a custom kind seen as autoscaling/v1 Scale."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import builtin, scale_subresource, statuses
+
+KIND = resource.Resource(group="x.dev", version="v1", kind="X", plural="xs", singular="x")
+PATHS = builtin.ScalePaths(spec=".spec.n", status=".status.n", selector=".status.labels")
+SERVED = builtin.ServedResource(resource=KIND, schema={}, scale=PATHS)
+
+
+def of(spec: Any, status: Any = None) -> dict[str, Any]:
+    metadata = {"name": "a", "namespace": "ns", "uid": "u", "labels": {"a": "b"}}
+    return scale_subresource.of(SERVED, {"metadata": metadata, "spec": spec, "status": status})
+
+
+def test_the_numbers_stand_where_the_definition_says() -> None:
+    found = of({"n": 3}, {"n": 2, "labels": "a=b"})
+    assert found == {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
+        "spec": {"replicas": 3},
+        "status": {"replicas": 2, "selector": "a=b"},
+    }
+
+
+def test_what_is_not_known_yet_is_zero() -> None:
+    assert of({"n": 0})["spec"] == {"replicas": 0}
+    assert of({"n": 1})["status"] == {"replicas": 0}
+
+
+@pytest.mark.parametrize("spec", [{}, {"n": None}, None])
+def test_an_object_without_a_number_has_no_scale(spec: Any) -> None:
+    with pytest.raises(statuses.StatusError, match=r"\.spec\.n") as refused:
+        of(spec)
+    assert refused.value.code == 500
+
+
+def test_a_kind_without_the_subresource_has_no_such_path() -> None:
+    plain = builtin.ServedResource(resource=KIND, schema={})
+    with pytest.raises(statuses.StatusError) as refused:
+        scale_subresource.of(plain, {"metadata": {}, "spec": {"n": 1}})
+    assert refused.value.code == 404

@@ -1,0 +1,71 @@
+"""Lifecycle hooks: what runs, and why it failed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import hooks, pods, probes
+from kilnwork.kit import clock
+
+RECORD = containers.ContainerRecord("c1", "/nowhere")
+
+
+def container(**lifecycle: Any) -> pods.Container:
+    obj = {"name": "c", "image": "i", "lifecycle": lifecycle or None}
+    return msgspec.convert(obj, pods.Container)
+
+
+def running(code: int, output: bytes = b"") -> tuple[hooks.Hooks, list[tuple[Any, ...]]]:
+    asked: list[tuple[Any, ...]] = []
+
+    async def run(container_id: str, argv: Sequence[str], limit_s: float) -> tuple[int, bytes]:
+        asked.append((container_id, *argv, limit_s))
+        return code, output
+
+    def ignore(*_: object) -> None:
+        raise AssertionError("no container is probed here")
+
+    probers = probes.Probers(run, ignore, address="127.0.0.1", now=clock.ManualClock())
+    return hooks.Hooks(run, probers), asked
+
+
+COMMAND = {"exec": {"command": ["a", "b"]}}
+
+
+async def test_without_a_hook_nothing_runs() -> None:
+    found, asked = running(1)
+    assert await found.post_start(container(preStop=COMMAND), RECORD) == ""
+    assert await found.pre_stop(container(), RECORD, grace_s=3) == ""
+    assert asked == []
+
+
+async def test_a_command_runs_in_the_container_within_the_grace() -> None:
+    found, asked = running(0)
+    hook = container(preStop=COMMAND)
+    assert await found.pre_stop(hook, RECORD, grace_s=3) == ""
+    assert asked == [("c1", "a", "b", 3)]
+
+
+async def test_a_failed_command_says_its_code_and_output() -> None:
+    found, _ = running(2, b"no\n")
+    hook = container(postStart=COMMAND)
+    why = await found.post_start(hook, RECORD)
+    assert why == "command exited with 2: no"
+
+
+async def test_a_hook_that_is_too_slow_fails() -> None:
+    found, _ = running(0)
+    hook = container(preStop={"sleep": {"seconds": 60}})
+    why = await found.pre_stop(hook, RECORD, grace_s=0.01)
+    assert why == "it did not end within 0.01 s"
+
+
+@pytest.mark.parametrize("name", ["postStart", "preStop"])
+def test_which_hooks_there_are(name: str) -> None:
+    found = container(**{name: COMMAND})
+    assert hooks.has_post_start(found) is (name == "postStart")
+    assert hooks.has_pre_stop(found) is (name == "preStop")
+    assert not hooks.has_pre_stop(None)

@@ -1,0 +1,38 @@
+"""One Pod that has something on this node."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import lifecycle, pod_state, volumes
+from kilnwork.kube import objects
+
+RUNS = containers.ContainerRecord("u/a/1", "/d", pid=5)
+ENDED = containers.ContainerRecord("u/a/0", "/d", exit_code=0)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> pod_state.PodState:
+    directory = volumes.PodDirectory(tmp_path, "u", links=tmp_path / "m")
+    return pod_state.PodState("u", objects.Key("ns", "p"), directory)
+
+
+def test_a_container_is_unknown_before_its_first_change(state: pod_state.PodState) -> None:
+    assert state.view("a") == lifecycle.UNKNOWN
+    assert state.views == {}
+    assert state.records() == []
+
+
+def test_a_change_leaves_the_rest_of_a_container(state: pod_state.PodState) -> None:
+    state.change("a", last=RUNS, before=ENDED)
+    state.change("a", ready=False)
+    assert state.view("a") == lifecycle.UNKNOWN._replace(last=RUNS, before=ENDED, ready=False)
+    assert state.view("b") == lifecycle.UNKNOWN
+
+
+def test_only_what_runs_is_counted_and_every_start_is_a_record(state: pod_state.PodState) -> None:
+    state.change("a", last=RUNS, before=ENDED)
+    state.change("b", last=ENDED)
+    assert state.running == 1
+    assert state.records() == [RUNS, ENDED, ENDED]

@@ -1,0 +1,58 @@
+"""From the volumes of a Pod to what they need."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.controlplane.node import container_inputs, errors, pods, volume_sources
+
+
+def pod(*volumes: dict[str, Any]) -> pods.Pod:
+    spec = {"containers": [{"name": "c", "image": "i"}], "volumes": list(volumes)}
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, pods.Pod)
+
+
+@pytest.mark.parametrize(
+    ("volume", "keeps"),
+    [
+        ({"name": "v"}, True),
+        ({"name": "v", "emptyDir": {}}, True),
+        ({"name": "v", "hostPath": {"path": "/d"}}, True),
+        ({"name": "v", "secret": {"secretName": "s"}}, False),
+        ({"name": "v", "projected": {"sources": []}}, False),
+    ],
+)
+def test_some_volumes_are_the_containers_own(volume: dict[str, Any], *, keeps: bool) -> None:
+    assert volume_sources.keeps(volume) is keeps
+
+
+def test_objects_and_tokens_are_named_by_every_source() -> None:
+    sources = [
+        {"configMap": {"name": "c", "optional": True}},
+        {"serviceAccountToken": {"path": "t", "audience": "a", "expirationSeconds": 700}},
+    ]
+    found = pod(
+        {"name": "s", "secret": {"secretName": "s"}},
+        {"name": "p", "projected": {"sources": sources}},
+    )
+    assert list(volume_sources.wanted(found)) == [
+        container_inputs.ObjectWant("Secret", "s", False),
+        container_inputs.ObjectWant("ConfigMap", "c", True),
+    ]
+    assert list(volume_sources.tokens(found)) == [container_inputs.TokenWant("a", 700)]
+
+
+def test_only_a_host_path_is_a_place_on_the_machine() -> None:
+    place = volume_sources.host_path({"name": "v", "hostPath": {"path": "/d"}})
+    assert place is not None
+    assert place.path == "/d"
+    assert volume_sources.host_path({"name": "v", "emptyDir": {}}) is None
+
+
+def test_another_type_is_refused_by_name() -> None:
+    with pytest.raises(errors.Unsupported, match='volume "v" is of type nfs'):
+        volume_sources.check(pod({"name": "v", "nfs": {}}))
+    with pytest.raises(errors.Unsupported, match='"a/b" is not a valid volume name'):
+        volume_sources.check(pod({"name": "a/b"}))
+    volume_sources.check(pod({"name": "v"}, {"name": "h", "hostPath": {"path": "/d"}}))
