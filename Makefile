@@ -41,6 +41,7 @@ check: $(VENV)/.dev ## Lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	$(BIN)/python -m hack.words
 	$(BIN)/mypy
 	$(BIN)/mypy examples/0[2-6]*/*.py examples/[12]*/*.py examples/3*/*.py examples/4*/*.py
 
