@@ -283,7 +283,7 @@ def elsewhere(store: local.LocalStore, story: str, *, number: int = errno.EOPNOT
         "from pathlib import Path\n"
         "from support import no_links\n"
         "from kilnwork.data import errors\n"
-        "from kilnwork.data.stores import growing, local, local_growing, port\n"
+        "from kilnwork.data.stores import local, local_resumable, port, resumable\n"
         f"no_links.forbid({number})\n"
         "store = local.LocalStore(Path(sys.argv[1]))\n" + story
     )
@@ -317,8 +317,8 @@ def test_without_links_one_of_many_creates(store: local.LocalStore) -> None:
 def test_without_links_an_upload_says_that_it_is_to_be_copied(store: local.LocalStore) -> None:
     said = elsewhere(
         store,
-        "upload = local_growing.LocalGrowing(store, 'u')\n"
-        "with growing.append(upload, 0) as new: new.write(b'all')\n"
+        "upload = local_resumable.LocalGrowing(store, 'u')\n"
+        "with resumable.append(upload, 0) as new: new.write(b'all')\n"
         "print(upload.link('job/input'), b''.join(upload.read()))\n",
     )
     assert said.split() == ["False", "b'all'"]
