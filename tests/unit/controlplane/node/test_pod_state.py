@@ -6,7 +6,6 @@ import pytest
 
 from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import lifecycle, pod_state, volumes
-from kilnwork.kube import objects
 
 RUNS = containers.ContainerRecord("u/a/1", "/d", pid=5)
 ENDED = containers.ContainerRecord("u/a/0", "/d", exit_code=0)
@@ -15,7 +14,7 @@ ENDED = containers.ContainerRecord("u/a/0", "/d", exit_code=0)
 @pytest.fixture
 def state(tmp_path: Path) -> pod_state.PodState:
     directory = volumes.PodDirectory(tmp_path, "u", links=tmp_path / "m")
-    return pod_state.PodState("u", objects.Key("ns", "p"), directory)
+    return pod_state.PodState("u", ("ns", "p"), directory)
 
 
 def test_a_container_is_unknown_before_its_first_change(state: pod_state.PodState) -> None:
