@@ -122,10 +122,10 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TRY = """
 import sys
 from kilnwork.api import filejobs
-from kilnwork.jobs.work import errors, finding
+from kilnwork.jobs.work import errors, function_import
 function, *sys.path[:0] = sys.argv[1:]
 try:
-    finding.find(filejobs.Mapper(function=function))
+    function_import.import_function(filejobs.Mapper(function=function))
 except errors.MapperUnusable as error:
     sys.stderr.write(str(error))
     sys.exit(3)
