@@ -61,7 +61,7 @@ def test_bad_records_are_put_aside_and_counted(path: Path) -> None:
     mapped = files.map(path, half, items_per_part=30)
     assert len(list(mapped)) == 90
     assert [error["line"] for error in mapped.errors] == list(range(10, 101, 10))
-    assert mapped.errors[0]["reason"].startswith("ValueError: no 10 (test_map.py:")
+    assert mapped.errors[0]["reason"].startswith("ValueError: no 10 (test_mapping.py:")
     assert json.loads(mapped.errors[0]["raw"]) == RECORDS[9]
     assert mapped.records == filejobs.Records(total=100, succeeded=90, failed=10, skipped=0)
 

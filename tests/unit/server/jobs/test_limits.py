@@ -1,0 +1,75 @@
+"""How often one user may come, and how many transfers run at once."""
+
+import contextlib
+
+import pytest
+
+from kilnwork.kit import clock
+from kilnwork.server import errors
+from kilnwork.server.jobs import limits, settings
+
+
+def _limits(
+    time: clock.Clock | None = None,
+    *,
+    posts_per_second: float | None = None,
+    burst: int = 100,
+    uploads: int = 64,
+    downloads: int = 256,
+) -> limits.Limits:
+    chosen = settings.Settings(
+        posts_per_second=posts_per_second, burst=burst, uploads=uploads, downloads=downloads
+    )
+    return limits.Limits(chosen, time or clock.ManualClock())
+
+
+def test_without_a_rate_every_request_is_admitted() -> None:
+    found = _limits(burst=1)
+    for _ in range(5):
+        found.admit("ann")
+
+
+def test_a_burst_is_admitted_then_one_for_each_interval() -> None:
+    time = clock.ManualClock()
+    found = _limits(time, posts_per_second=0.5, burst=2)
+    found.admit("ann")
+    found.admit("ann")
+    with pytest.raises(errors.TooManyRequests) as caught:
+        found.admit("ann")
+    assert caught.value.headers == ((b"retry-after", b"2"),)
+    found.admit("bob")
+    time.advance(2)
+    found.admit("ann")
+    with pytest.raises(errors.TooManyRequests):
+        found.admit("ann")
+
+
+def test_a_bucket_never_holds_more_than_the_burst() -> None:
+    time = clock.ManualClock()
+    found = _limits(time, posts_per_second=1, burst=1)
+    found.admit("ann")
+    time.advance(100)
+    found.admit("ann")
+    with pytest.raises(errors.TooManyRequests):
+        found.admit("ann")
+
+
+def test_one_user_leaves_a_quarter_to_others() -> None:
+    found = _limits(uploads=4, downloads=4)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(found.upload("ann"))
+        with pytest.raises(errors.TooManyRequests, match="of yours"), found.upload("ann"):
+            pass
+        with found.download("ann"):
+            pass
+        stack.enter_context(found.upload("bob"))
+        with pytest.raises(errors.TooManyRequests, match="4 uploads are"), found.upload("eve"):
+            pass
+    with found.upload("eve"):
+        pass
+
+
+def test_with_one_place_the_only_user_gets_it() -> None:
+    with _limits(uploads=1).upload("ann"):
+        pass

@@ -1,0 +1,68 @@
+"""Range, If-Range, If-Match and If-None-Match as RFC 9110 has them."""
+
+import pytest
+
+from kilnwork.server import errors
+from kilnwork.server.jobs import ranges
+
+TAG = '"abc"'
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, None),
+        ("bytes=0-0", (0, 1)),
+        ("bytes=2-", (2, 10)),
+        ("bytes=-3", (7, 10)),
+        ("bytes=-30", (0, 10)),
+        ("bytes=4-99", (4, 10)),
+        (" BYTES = 1-2 ", (1, 3)),
+        ("bytes=-", None),
+        ("bytes=3-2", None),
+        ("bytes=0-1,4-5", None),
+        ("lines=0-1", None),
+    ],
+)
+def test_a_range_is_a_span_or_the_whole(
+    header: str | None, expected: tuple[int, int] | None
+) -> None:
+    assert ranges.wanted(header, size=10, if_range=None, etag=TAG) == expected
+
+
+@pytest.mark.parametrize("header", ["bytes=10-", "bytes=10-12", "bytes=-0"])
+def test_a_range_behind_the_end_is_refused_with_the_size(header: str) -> None:
+    with pytest.raises(errors.RangeNotSatisfiable) as caught:
+        ranges.wanted(header, size=10, if_range=None, etag=TAG)
+    assert caught.value.headers == ((b"content-range", b"bytes */10"),)
+
+
+@pytest.mark.parametrize(("tag", "expected"), [(TAG, (0, 1)), ('W/"abc"', None), ('"x"', None)])
+def test_if_range_compares_strongly(tag: str, expected: tuple[int, int] | None) -> None:
+    assert ranges.wanted("bytes=0-0", size=10, if_range=tag, etag=TAG) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, False),
+        ("*", True),
+        (TAG, True),
+        ('"x", W/"abc"', True),
+        ('"x"', False),
+        ("abc", False),
+    ],
+)
+def test_if_none_match_compares_weakly(header: str | None, *, expected: bool) -> None:
+    assert ranges.matches(header, TAG) is expected
+
+
+@pytest.mark.parametrize("header", [None, "*", TAG, '"x", "abc"'])
+def test_if_match_passes_the_version_that_is_there(header: str | None) -> None:
+    ranges.check_match(header, TAG)
+
+
+@pytest.mark.parametrize("header", ['"x"', 'W/"abc"', ""])
+def test_if_match_refuses_another_version(header: str) -> None:
+    with pytest.raises(errors.PreconditionFailed, match="it is"):
+        ranges.check_match(header, TAG)

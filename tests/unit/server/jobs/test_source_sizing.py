@@ -1,0 +1,37 @@
+"""The environment of the source system."""
+
+import pytest
+
+from kilnwork.kit import errors
+from kilnwork.server.jobs import source_sizing
+
+
+def test_defaults_are_those_of_its_code() -> None:
+    found = source_sizing.read({"ITEMSPERJOB": " "})
+    assert (found.container, found.items_per_part, found.parallelism) == ("jobs", 100_000, 2)
+    assert (found.aci_parallelism, found.aci_trigger) == (50, 6)
+
+
+def test_its_variables_are_read() -> None:
+    found = source_sizing.read(
+        {
+            "CONTAINER": "old",
+            "ITEMSPERJOB": "7",
+            "MAXPARALLELISM": "3",
+            "ACIMAXPARALLELISM": "1",
+            "ACICOMPLETIONSTRIGGER": "0",
+        }
+    )
+    assert (found.container, found.items_per_part, found.parallelism) == ("old", 7, 3)
+    assert (found.aci_parallelism, found.aci_trigger) == (1, 0)
+
+
+def test_containername_wins_over_the_name_of_its_readme() -> None:
+    assert source_sizing.read({"CONTAINERNAME": "a", "CONTAINER": "b"}).container == "a"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "٣", str(1 << 31)])
+def test_what_is_no_number_from_one_up_is_refused(text: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match="ITEMSPERJOB"):
+        source_sizing.read({"ITEMSPERJOB": text})
+    assert source_sizing.read({"ITEMSPERJOB": str((1 << 31) - 1)}).items_per_part == (1 << 31) - 1

@@ -1,0 +1,23 @@
+"""Which task a few digits of an id mean."""
+
+import pytest
+
+from kilnwork.kit import ids
+from kilnwork.server import abbreviations, errors
+
+TASKS = [ids.TaskId(bytes([number]) * 16) for number in range(1, 8)]
+
+
+def test_one_task_is_the_one_that_was_meant() -> None:
+    assert abbreviations.only("01", TASKS[:1]) == TASKS[0]
+    assert abbreviations.only("ff", []) is None
+
+
+@pytest.mark.parametrize("count", [2, 5, 6])
+def test_of_several_at_most_five_are_named(count: int) -> None:
+    with pytest.raises(errors.Conflict) as caught:
+        abbreviations.only("0", TASKS[:count])
+    text = str(caught.value)
+    named = [task for task in TASKS if ids.task_text(task) in text]
+    assert named == TASKS[: min(count, 5)]
+    assert ("…" in text) == (count > 5)
