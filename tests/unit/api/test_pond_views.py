@@ -1,0 +1,70 @@
+"""Leases of a pond as the REST API takes and shows them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import names, pond_views
+
+DIGEST = "sha256:" + "0" * 64
+
+
+def request(*snapshots: dict[str, Any]) -> pond_views.LeaseRequest:
+    return msgspec.convert({"snapshots": snapshots}, pond_views.LeaseRequest)
+
+
+def test_a_snapshot_is_from_a_source_and_read_unless_it_says_copy() -> None:
+    (found,) = request({"name": "a", "from": {"source": "s"}}).snapshots
+    assert found.from_ is not None
+    assert (found.from_.source, found.access, found.digest) == ("s", "read", None)
+    assert request({"name": "a", "access": "copy"}).snapshots[0].access == "copy"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"digest": DIGEST[:-1]},
+        {"digest": DIGEST.upper()},
+        {"digest": f"{DIGEST}0"},
+        {"access": "write"},
+        {"name": "A"},
+        {"sources": "a"},
+    ],
+)
+def test_a_snapshot_that_cannot_be_read_is_refused(fields: dict[str, str]) -> None:
+    request({"name": "a", "digest": DIGEST})
+    with pytest.raises(msgspec.ValidationError):
+        request({"name": "a", **fields})
+
+
+@pytest.mark.parametrize(
+    ("count", "is_usable"),
+    [
+        (0, False),
+        (1, True),
+        (pond_views.MAX_SNAPSHOTS, True),
+        (pond_views.MAX_SNAPSHOTS + 1, False),
+    ],
+)
+def test_a_lease_has_some_snapshots_and_a_bound(count: int, is_usable: bool) -> None:  # noqa: FBT001
+    snapshots = [{"name": f"a{number}"} for number in range(count)]
+    if is_usable:
+        assert len(request(*snapshots).snapshots) == count
+    else:
+        with pytest.raises(msgspec.ValidationError):
+            request(*snapshots)
+
+
+def test_a_lease_is_of_all_nodes_unless_it_names_some() -> None:
+    assert request({"name": "a"}).nodes is None
+
+
+def test_names_of_leases_of_users_are_no_names_of_sets() -> None:
+    assert not names.is_dns_label(f"{pond_views.LEASE_PREFIX}a")
+    assert names.is_dns_label("a")
+
+
+def test_views_are_written_in_camel_case() -> None:
+    view = pond_views.LeaseNodeView(ready=False, bytes_done=1, bytes_total=2)
+    assert msgspec.to_builtins(view)["bytesDone"] == 1

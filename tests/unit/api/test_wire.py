@@ -1,0 +1,33 @@
+"""What every struct that users write has in common."""
+
+import msgspec
+import pytest
+
+from kilnwork.api import wire
+
+
+class Written(wire.Wire, frozen=True):
+    """A struct as the modules of kinds have them."""
+
+    run_after: int = 0
+    name: str = ""
+
+
+def test_fields_are_written_in_camel_case() -> None:
+    assert msgspec.convert({"runAfter": 1}, Written).run_after == 1
+    assert msgspec.to_builtins(Written(run_after=1)) == {"runAfter": 1}
+
+
+def test_what_has_its_default_is_left_out() -> None:
+    assert msgspec.to_builtins(Written()) == {}
+
+
+@pytest.mark.parametrize("field", ["run_after", "runafter", "other"])
+def test_an_unknown_field_is_refused(field: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=field):
+        msgspec.convert({field: 1}, Written)
+
+
+def test_values_do_not_change() -> None:
+    with pytest.raises(AttributeError):
+        Written().name = "a"  # type: ignore[misc]

@@ -1,0 +1,46 @@
+"""`kiln adjust`: what may be changed, and that something must."""
+
+import shlex
+
+import pytest
+
+from kilnwork.cli import exits
+from support import serverless_cli
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("job", "say what to change"),
+        ("job --parallelism 0", "--parallelism"),
+        ("job --parallelism 100001", "--parallelism"),
+        ("job --priority 1000001", "--priority"),
+        ("job --ttl soon", "no duration"),
+        ("job --max-failed many", "many"),
+        ("--priority 1", "Missing argument"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+    kiln: serverless_cli.ServerlessCli, line: str, words: str
+) -> None:
+    ended = kiln.run("adjust", *shlex.split(line))
+    assert ended.code == exits.Exit.USAGE
+    assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "job --parallelism 1",
+        "job --priority -1000000",
+        "job --ttl 1h",
+        "job --max-failed 1%",
+        "job --max-failed 0",
+    ],
+)
+def test_a_line_that_can_be_used_needs_a_server(
+    kiln: serverless_cli.ServerlessCli, line: str
+) -> None:
+    ended = kiln.run("adjust", *shlex.split(line))
+    assert ended.code == exits.Exit.UNREACHABLE
+    assert "no-kubeconfig does not exist" in ended.err

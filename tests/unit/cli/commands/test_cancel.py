@@ -1,0 +1,41 @@
+"""`kiln cancel`: which options go together."""
+
+import shlex
+
+import pytest
+
+from kilnwork.cli import exits
+from support import serverless_cli
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "Missing argument"),
+        ("a --at 2026-01-02 --wait", "leave out --at"),
+        ("a --at soon", "--at"),
+        ("a --timeout soon", "no duration"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+    kiln: serverless_cli.ServerlessCli, line: str, words: str
+) -> None:
+    ended = kiln.run("cancel", *shlex.split(line))
+    assert ended.code == exits.Exit.USAGE
+    assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a",
+        "a --wait --timeout 1s",
+        "job/a --at 2026-01-02",
+    ],
+)
+def test_a_line_that_can_be_used_needs_a_server(
+    kiln: serverless_cli.ServerlessCli, line: str
+) -> None:
+    ended = kiln.run("cancel", *shlex.split(line))
+    assert ended.code == exits.Exit.UNREACHABLE
+    assert "no-kubeconfig does not exist" in ended.err

@@ -1,0 +1,60 @@
+"""`kiln delete`: what is named, once and in one way."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kilnwork.cli import exits
+from support import serverless_cli
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A directory with a file of one object, and one of none."""
+    (tmp_path / "map.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")
+    (tmp_path / "empty.yaml").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "name what to delete"),
+        ("task a -f {tmp}/map.yaml", "name what to delete"),
+        ("upload/", "name one"),
+        ("files", "say which file jobs"),
+        ("file/a --all", "say which file jobs"),
+        ("files --all -l a=b", "say which file jobs"),
+        ("tasks --all -l a=b", "--all and -l exclude each other"),
+        ("-f {tmp}/empty.yaml", "no objects in there"),
+        ("task a --timeout soon", "no duration"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+    kiln: serverless_cli.ServerlessCli, directory: Path, line: str, words: str
+) -> None:
+    ended = kiln.run("delete", *shlex.split(line.format(tmp=directory)))
+    assert ended.code == exits.Exit.USAGE
+    assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "task/a",
+        "task a b",
+        "upload/a",
+        "file/a",
+        "files --all",
+        "tasks --all",
+        "tasks -l a=b",
+        "-f {tmp}/map.yaml",
+    ],
+)
+def test_a_line_that_can_be_used_needs_a_server(
+    kiln: serverless_cli.ServerlessCli, directory: Path, line: str
+) -> None:
+    ended = kiln.run("delete", *shlex.split(line.format(tmp=directory)))
+    assert ended.code == exits.Exit.UNREACHABLE
+    assert "no-kubeconfig does not exist" in ended.err

@@ -1,0 +1,42 @@
+"""`kiln results`: where the result goes, and which part."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kilnwork.cli import exits
+from support import serverless_cli
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "Missing argument"),
+        ("a -o {tmp}/none/result", "none"),
+        ("a --part 0", "--part"),
+        ("a --part x", "--part"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+    kiln: serverless_cli.ServerlessCli, tmp_path: Path, line: str, words: str
+) -> None:
+    ended = kiln.run("results", *shlex.split(line.format(tmp=tmp_path)))
+    assert ended.code == exits.Exit.USAGE
+    assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a",
+        "a --part 1 --errors",
+        "a --partial --wait -o {tmp}/result",
+    ],
+)
+def test_a_line_that_can_be_used_needs_a_server(
+    kiln: serverless_cli.ServerlessCli, tmp_path: Path, line: str
+) -> None:
+    ended = kiln.run("results", *shlex.split(line.format(tmp=tmp_path)))
+    assert ended.code == exits.Exit.UNREACHABLE
+    assert "no-kubeconfig does not exist" in ended.err

@@ -1,0 +1,44 @@
+"""`kiln run-job`: which options it takes."""
+
+import shlex
+
+import pytest
+
+from kilnwork.cli import exits
+from support import serverless_cli
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "Missing argument"),
+        ("c --at soon", "--at"),
+        ("c --after soon", "no duration"),
+        ("c --priority high", "--priority"),
+        ("c --concurrency-policy Later", "--concurrency-policy"),
+        ("task/c", "write NAME or jobconfig/NAME"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+    kiln: serverless_cli.ServerlessCli, line: str, words: str
+) -> None:
+    ended = kiln.run("run-job", *shlex.split(line))
+    assert ended.code == exits.Exit.USAGE
+    assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "c",
+        "jobconfig/c --after 30m --enqueue",
+        "c --at 2026-01-02T03:04Z --priority 3",
+        "c --option a=1 --dry-run",
+    ],
+)
+def test_a_line_that_can_be_used_needs_a_server(
+    kiln: serverless_cli.ServerlessCli, line: str
+) -> None:
+    ended = kiln.run("run-job", *shlex.split(line))
+    assert ended.code == exits.Exit.UNREACHABLE
+    assert "no-kubeconfig does not exist" in ended.err

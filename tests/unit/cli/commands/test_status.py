@@ -1,0 +1,49 @@
+"""`kiln status`: its options, and waiting for a server that is not there."""
+
+import shlex
+
+import pytest
+
+from kilnwork.cli import exits
+from support import serverless_cli
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("a", "unexpected extra argument"),
+        ("--timeout soon", "no duration"),
+        ("-o wide", "wide"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+    kiln: serverless_cli.ServerlessCli, line: str, words: str
+) -> None:
+    ended = kiln.run("status", *shlex.split(line))
+    assert ended.code == exits.Exit.USAGE
+    assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "-o json",
+        "-n default",
+    ],
+)
+def test_a_line_that_can_be_used_needs_a_server(
+    kiln: serverless_cli.ServerlessCli, line: str
+) -> None:
+    ended = kiln.run("status", *shlex.split(line))
+    assert ended.code == exits.Exit.UNREACHABLE
+    assert "no-kubeconfig does not exist" in ended.err
+
+
+def test_a_server_that_does_not_come_is_waited_for_until_the_time_is_over(
+    kiln: serverless_cli.ServerlessCli,
+) -> None:
+    ended = kiln.run("status", "--wait", "--timeout", "0.01s")
+    assert ended.code == exits.Exit.TIMED_OUT
+    assert "not ready within 0.01 s" in ended.err
+    assert "no-kubeconfig does not exist" in ended.err

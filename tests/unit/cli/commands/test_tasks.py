@@ -1,0 +1,49 @@
+"""`kiln tasks`: which options belong to tasks and which to totals."""
+
+import shlex
+
+import pytest
+
+from kilnwork.cli import exits
+from support import serverless_cli
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--by function --limit 1", "--limit is of tasks"),
+        ("--by function --limit 0", "--limit is of tasks"),
+        ("--by function -o wide", "-o wide is of tasks"),
+        ("--by function -o name", "-o name is of tasks"),
+        ("--by worker", "--by"),
+        ("--state running", "--state"),
+        ("--sort name", "--sort"),
+        ("--limit -1", "--limit"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+    kiln: serverless_cli.ServerlessCli, line: str, words: str
+) -> None:
+    ended = kiln.run("tasks", *shlex.split(line))
+    assert ended.code == exits.Exit.USAGE
+    assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "--by function",
+        "--by function -o json --sort cpu",
+        "--state Running --parent a --function m:f --spawned",
+        "--limit 0",
+        "--all",
+        "-o wide",
+    ],
+)
+def test_a_line_that_can_be_used_needs_a_server(
+    kiln: serverless_cli.ServerlessCli, line: str
+) -> None:
+    ended = kiln.run("tasks", *shlex.split(line))
+    assert ended.code == exits.Exit.UNREACHABLE
+    assert "no-kubeconfig does not exist" in ended.err

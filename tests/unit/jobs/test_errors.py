@@ -1,0 +1,31 @@
+"""Errors of jobs: one root, and what each carries."""
+
+import inspect
+
+import pytest
+
+from kilnwork.jobs import errors
+from kilnwork.kit import errors as kit_errors
+
+EVERY = [
+    found
+    for _, found in inspect.getmembers(errors, inspect.isclass)
+    if found.__module__ == errors.__name__
+]
+
+
+@pytest.mark.parametrize("error", EVERY, ids=lambda error: error.__name__)
+def test_every_error_is_caught_by_the_root(error: type[Exception]) -> None:
+    assert issubclass(error, errors.JobsError)
+    assert issubclass(error, kit_errors.KilnError)
+
+
+def test_reactions_differ_so_that_no_error_is_caught_as_another() -> None:
+    reactions = [error for error in EVERY if error is not errors.JobsError]
+    assert all(error.__bases__ == (errors.JobsError,) for error in reactions)
+
+
+def test_a_key_that_was_used_names_its_job_and_request() -> None:
+    error = errors.KeyUsed("2026-01-ab", b"digest")
+    assert (error.job, error.fingerprint) == ("2026-01-ab", b"digest")
+    assert str(error) == "this idempotency key made job 2026-01-ab already"

@@ -1,0 +1,30 @@
+"""Errors of the work on a part: one root, and whether a record is to blame."""
+
+import pytest
+
+from kilnwork.jobs.work import errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.BadResult,
+        errors.RecordsRefused,
+        errors.FailPart,
+        errors.MapperUnusable,
+        errors.CommandFailed,
+    ],
+)
+def test_every_error_is_caught_by_the_root(error: type[Exception]) -> None:
+    assert error.__bases__ == (errors.WorkError,)
+
+
+@pytest.mark.parametrize("is_input", [False, True])
+def test_refused_records_say_whether_the_input_is_bad(is_input: bool) -> None:  # noqa: FBT001
+    assert errors.RecordsRefused("bad", input_=is_input).input is is_input
+
+
+def test_refused_records_may_be_right_at_the_next_attempt() -> None:
+    assert errors.RecordsRefused("bad").input is False
+    assert str(errors.RecordsRefused("line 3")) == "line 3"
+    assert str(errors.RecordsRefused())
