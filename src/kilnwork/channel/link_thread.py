@@ -145,7 +145,8 @@ class LinkThread:
         self._thread = None
 
     def connect(self, *, patience_s: float, failures: int = 0) -> None:
-        """Until the link stands. Raises what makes further tries useless, or the last failure."""
+        """Try until the link stands. Raises what makes further tries useless, or the last
+        failure."""
         monotonic = self._link.clock.monotonic
         began = monotonic()
         until = began + patience_s

@@ -75,7 +75,7 @@ class Turns:
             return True
 
     def take(self, turn: Turn) -> bool:
-        """Lead though there is nothing to read from, to tidy up; False if another thread leads."""
+        """Lead in order to clean up, with or without a socket; False if another thread leads."""
         with self._lock:
             if self._leader is not None:
                 return False

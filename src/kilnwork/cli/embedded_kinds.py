@@ -69,7 +69,7 @@ _NOT_SERVED = {
 
 
 def _validate_sync_set(obj: meta.JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a SyncSet, also objects that this server does not have."""
+    """Yield the problems of a SyncSet, also objects of kinds that `kiln up` does not serve."""
     yield from admission.validate_sync_set(obj)
     resources = (obj.get("spec") or {}).get("resources") or {}
     for position, manifest in enumerate(resources.get("objects") or ()):

@@ -77,7 +77,8 @@ class CachedBlobs(blobs.Blobs):
         return False
 
     def touch_all(self, digests: Sequence[bytes]) -> None:
-        """As `Blobs.touch_all`: from the thread of a link, so with little patience."""
+        """As `Blobs.touch_all`. Runs in the thread of a link, so it waits for the manager
+        briefly."""
         for digest in digests:
             self.touch_here(digest)
         stale = [digest for digest in digests if not self._is_fresh(digest)]

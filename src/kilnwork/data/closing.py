@@ -26,7 +26,7 @@ class Aborts(Closes):
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """Leave nothing; may be repeated, and does nothing after what was done is complete."""
+        """Discard what was written. Repeatable; has no effect once that is complete."""
 
     def close(self) -> None:
         self.abort()

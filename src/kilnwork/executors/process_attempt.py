@@ -40,7 +40,7 @@ class Halt:
 
 
 class ProcessAttempt:
-    """See the module. `live` it once; `over` is set when its end is reported or not wanted."""
+    """One attempt. Call `live` once; `over` is set when its end is reported or not wanted."""
 
     def __init__(self, run: messages.Run, link: Link, time: clock.Clock) -> None:
         self.ref = run.ref

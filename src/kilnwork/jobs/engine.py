@@ -174,7 +174,7 @@ class Engine:
         *,
         planner: Planner | None = None,
     ) -> None:
-        """Let there be jobs of a kind of source, for a service that follows them. `planner`: makes
+        """Register a kind of source, and who is notified of changes of its jobs. `planner`: makes
         more of them when one ends."""
         self.sources[kind], self._listeners[kind] = source, listener
         if planner is not None:

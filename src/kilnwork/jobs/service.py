@@ -136,8 +136,8 @@ class FileJobs:
         return None if self._engine.stopped is None else str(self._engine.stopped)
 
     def new_id(self) -> model.JobId:
-        """For a job that will be created; a larger input goes to
-        `NAMESPACE/JobId.dashed/input` of the store before."""
+        """Return an id for a new job. Put a larger input at `NAMESPACE/JobId.dashed/input` of the
+        store before the job is created."""
         uuid = bytes(ids.new_task_id())
         month = _month(int(self._clock.wall()) // 3600)
         number = int.from_bytes(uuid[8:], "big") & (1 << 62) - 1

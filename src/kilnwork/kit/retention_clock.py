@@ -54,7 +54,8 @@ class _Span(msgspec.Struct):
 
 
 class _State(msgspec.Struct):
-    """`count`: seconds, which began as those of the wall clock."""
+    """What the file holds. `count`: seconds that have passed, which began as those of the wall
+    clock; `wall`, `monotonic`: both clocks at the last sample; `boot`: id of the boot."""
 
     count: float
     wall: float

@@ -211,7 +211,7 @@ class Elector:
         """Look, and take it if that is allowed; None: later."""
         try:
             await self._in_time(self._look(), self._patience_s)
-            if self._objects() or self._view.wait_s(self._clock.monotonic()) > 0:
+            if self._has_objection() or self._view.wait_s(self._clock.monotonic()) > 0:
                 return None
             return await self._take()
         except (errors.Conflict, errors.AlreadyExists) as error:
@@ -237,8 +237,8 @@ class Elector:
         self._view.see(record, now_s=self._clock.monotonic())
         self.problem = ""
 
-    def _objects(self) -> bool:
-        """Something other than its holder forbids to take the Lease that was just read."""
+    def _has_objection(self) -> bool:
+        """Whether `objection` forbids to lead by the Lease that was just read; logs a new one."""
         objection = self._settings.objection(self._lease)
         if objection and objection != self.objection:
             log.warning("does not lead", extra=self._facts(why=objection))

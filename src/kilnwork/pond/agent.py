@@ -132,7 +132,7 @@ class Agent:
             await asyncio.sleep(3600.0 if allowed_s is None else allowed_s - away_s)
 
     def _fail(self, name: str, error: BaseException) -> None:
-        """`BackgroundWork` has logged it; another agent may fare better."""
+        """End the agent after a failure of background work, which is logged already."""
         self._failed.set()
 
     async def _open_store(self) -> None:

@@ -168,7 +168,7 @@ class HttpSource:
             return ""
 
     def _tls(self) -> ssl.SSLContext:
-        """Of the system's authorities, and the source's own; created again when that is another."""
+        """Return a context that trusts the system's authorities and the source's `ca.crt`."""
         own = self._secret("ca.crt")
         if self._context is None or self._context[0] != own:
             self._context = own, self._new_context(own)

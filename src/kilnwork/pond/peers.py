@@ -133,8 +133,11 @@ class Peers:
         self._connections = connections.Connections(None, self._tls)
 
     def origin(self, node: str, address: str, digest: str) -> origins.Origin:
-        """Where one blob may be had. Asked for from its beginning a second time, what came before
-        was damaged: the peer looks whether that is so on its disk."""
+        """Return the origin of one blob at a peer.
+
+        A second request from its beginning means that the first copy was damaged, so it asks the
+        peer to check the blob on its disk.
+        """
         begun = False
 
         def open_(offset: int, _: str) -> origins.Content:

@@ -110,7 +110,7 @@ class Driver(session.Session):
         atexit.register(self.close)
 
     def lost(self, error: Exception) -> None:
-        """What watches the dispatcher knows that it is gone: look now, not after a while."""
+        """Reconnect at once, without back-off: the process of the dispatcher has ended."""
         self.link.reconnect_now()
 
     def close(self, timeout: float | None = None) -> None:

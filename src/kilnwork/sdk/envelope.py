@@ -173,7 +173,7 @@ def _by_value_wanted() -> bool:
 
 
 def _names_main(parts: Sequence[Part]) -> bool:
-    """Plain pickle names what `__main__` holds; in a worker that is another module."""
+    """Whether a pickle may refer to `__main__` by name, which is another module in a worker."""
     for part in parts:  # noqa: SIM110 - twice as fast as any()
         if len(part) <= _MAX_FRAME_BYTES and b"__main__" in part:
             return True

@@ -41,7 +41,7 @@ class Kept:
 
     @property
     def short_lives(self) -> int:
-        """How many of it in a row, this one included, ended soon after their start."""
+        """How many processes in a row ended soon after their start, as of the last `wait_s`."""
         return self._short_lives
 
     def wait_s(self, now: float) -> float | None:

@@ -54,7 +54,7 @@ class Block(set_steps.Step):
 
 
 def paths(steps: Steps, prefix: str = "") -> Iterator[tuple[set_steps.Step, str]]:
-    """Yield steps with their paths, such as `checks.var`: those in others too."""
+    """Yield all steps, also those within others, with their paths, such as `checks.var`."""
     for step in steps.listed:
         yield step, f"{prefix}{step.name}"
         if isinstance(step, Block):

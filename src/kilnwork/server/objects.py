@@ -206,7 +206,7 @@ def _range(text: str) -> tuple[int, int | None]:
 
 
 async def _write(call: _Call) -> None:
-    """No client sees any of it before all is there and on disk."""
+    """Create or replace an object: readers see all of it, on disk, or nothing."""
     create = call.header(b"if-none-match") == "*"
     expected = call.header(b"if-match").strip('"') or None
     if expected is not None:

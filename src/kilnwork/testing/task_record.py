@@ -13,7 +13,8 @@ from kilnwork.sdk import context, futures
 
 
 class Record:
-    """One task. `function`: `module:name`; `attempts`: how many were begun; `reason`: why so."""
+    """One task. `function`: `module:name`; `attempts`: how many were begun; `reason`: of its
+    `state`."""
 
     def __init__(  # noqa: PLR0913 - what a call is
         self,

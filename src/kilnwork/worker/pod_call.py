@@ -214,7 +214,7 @@ class PodCall(session.Session):
         return self._ref, 0 if keyed else self._held.stack[-1].next_ordinal(function)
 
     def loaded(self) -> None:
-        """The function has come."""
+        """Do nothing: there is no slot whose threads would have to be counted."""
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
         """A task whose result was not sent along with the call that takes it; waits for it."""

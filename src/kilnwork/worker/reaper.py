@@ -35,7 +35,7 @@ class ProcessExit(NamedTuple):
 
 
 def _own_peak_bytes() -> int:
-    """Of this process alone: our own ru_maxrss may be that of who started us, a large manager."""
+    """Return the peak memory of this process: ru_maxrss may be that of the process before exec."""
     with open("/proc/self/status", "rb") as file:  # noqa: PTH123  as in `usage`
         line = next(line for line in file if line.startswith(b"VmHWM:"))
     return int(line.split()[1]) << 10

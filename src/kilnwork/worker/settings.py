@@ -67,7 +67,7 @@ class RemoteManager:
 
     @property
     def channel(self) -> str:
-        """The Unix socket that is as good as the dispatcher's."""
+        """Path of the Unix socket on which the relay forwards to the dispatcher."""
         return str(self.directory / "channel")
 
     @property

@@ -140,7 +140,8 @@ class _Sidecar:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Requests without a response are sent again by themselves."""
+        """Send the progress that was kept while there was no link; the peer sends requests
+        again."""
         self._calls.welcomed()
 
     def received(self, order: peer.Order) -> None:

@@ -235,8 +235,9 @@ class SlotSession(session.Session):
         *,
         first: bool = False,
     ) -> bool:
-        """Wait until `done()`: without the slot, and in the main thread perhaps running what is
-        waited for on top of the task that waits.
+        """Release the slot and wait until `done()`; return False when the time is up first.
+
+        In the main thread the task that is waited for may run on the stack of the one that waits.
 
         Raises Cancelled when the task is asked to stop.
         """

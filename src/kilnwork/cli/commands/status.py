@@ -280,7 +280,7 @@ def _nodes(nodes: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _calls(functions: Sequence[dict[str, Any]]) -> list[str]:
-    """Columns of the states that there are, of the functions with the most calls."""
+    """Return the lines of a table: functions with the most calls, a column for each state."""
     shown = functions[:_MANY]
     states = [state for state in task.State if any(state in one["states"] for one in shown)]
     lines = render.columns(

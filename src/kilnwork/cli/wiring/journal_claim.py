@@ -24,9 +24,9 @@ EVENT = "AnotherJournal"
 
 
 class JournalClaim:
-    """What the candidate with this journal may conclude from a Lease. `adopt`: it was asked to lead
-    in any case. `place`: where the journal is, for people; `namespace`: of the Lease. `machine`:
-    its host name, that of its Pod in a cluster."""
+    """Decides by the Lease whether this manager may lead with its journal. `adopt`: lead even if
+    the Lease names another journal. `place`: where the journal is, for people; `namespace`: of the
+    Lease. `machine`: its host name, that of its Pod in a cluster."""
 
     def __init__(
         self,

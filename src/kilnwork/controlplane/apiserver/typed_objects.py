@@ -195,7 +195,7 @@ _LEAVES = frozenset({str, bool, int, float})
 
 
 def _present(type_: FieldType, value: Any) -> field_sets.Set:
-    """The node of a value that was not there, or is no more: itself and all below it."""
+    """Return the set of a value that was added or removed: the value and all below it."""
     if isinstance(value, dict):
         if not value or type_.merging is Merging.ATOMIC:
             return {}

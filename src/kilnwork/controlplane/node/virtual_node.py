@@ -71,8 +71,8 @@ class VirtualNodeSettings(NamedTuple):
 class VirtualNode:
     """One node of a cluster. `start` it in a running loop, then `stop` it.
 
-    `on_removed` is called when a client has asked for its removal by `registration.REMOVE`, and it
-    is done, or when another process runs the node and nothing runs here any more: then `stop` it.
+    `on_removed` is called when a removal that was requested by `registration.REMOVE` is done, and
+    when another process has taken the node over and nothing runs here any more. `stop` it then.
     """
 
     def __init__(

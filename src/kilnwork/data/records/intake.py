@@ -49,7 +49,7 @@ class Intake:
         return self._gzip is not None or self._spec.format in _SLOW
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What comes next of the file; gives what to store, in order: go through all of it.
+        """Take the next bytes of the file and yield what to store, in order; exhaust the iterator.
 
         Raises `InputRefused` with the line's number, `InputTooLarge`.
         """

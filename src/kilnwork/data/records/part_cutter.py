@@ -83,7 +83,8 @@ class Cutter:
         self.start, self.lines = self.end, 0
 
     def _grow(self) -> None:
-        """Each two become one; one that is left over is open again, as it has but half."""
+        """Merge neighbouring parts in pairs and double the limits. An odd last part is open
+        again."""
         self._sums.settle()
         before, sums = self._stretches, self._sums.ended
         self._stretches, self._sums.ended = [], []

@@ -105,7 +105,7 @@ def _of_any(column: Column) -> str:
 
 
 def restorer(declared: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any, Any], None]:
-    """A function that gives a record the values of a row that are restored."""
+    """Build `restore(task, row)`, which sets those columns on a record that are `restored`."""
     lines = [f"task.{column.name} = {column.read}" for column in declared if column.restored]
     return _function("task, row", "\n    ".join(lines), scope)
 

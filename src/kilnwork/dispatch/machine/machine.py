@@ -91,7 +91,7 @@ class Machine:
         }
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
-        """Apply an input. Raises `RunRefused` or `TaskTooLarge` for a Submit that may not be."""
+        """Apply an input. Raises `RunRefused` or `TaskTooLarge` for a Submit that is refused."""
         self.memory.remember(item, now)
         self._handlers[type(item)](item, now)
 

@@ -130,6 +130,6 @@ def report_unknown(mem: memory.Memory, submitter: records.Submitter, number: int
 def report_known(
     mem: memory.Memory, submitter: records.Submitter, number: int, known: calls.Value
 ) -> None:
-    """Report how a task has ended that memory has no more."""
+    """Report the end of a task that is no longer in memory."""
     result = calls.CallResult(number, known.state, known.reason, known.message, known.payload)
     report(mem, submitter, result)

@@ -46,7 +46,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _PodOfVariables(msgspec.Struct, frozen=True):
-    """As much of a Pod as says for whom its containers were added."""
+    """The fields of a Pod that say which attempt added each ephemeral container."""
 
     metadata: meta.ObjectMeta
     spec: _Spec = _Spec()

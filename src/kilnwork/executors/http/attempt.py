@@ -114,7 +114,7 @@ class HttpAttempt(base.ProcessAttempt):
     def _ended(
         self, ending: attempts.Ending, reason: str, message: str = "", **more: Any
     ) -> attempts.Outcome:
-        """Without secrets, which a server may repeat."""
+        """As the base class, with secrets taken out of the message: a server may repeat them."""
         return super()._ended(ending, reason, self._hidden(message), **more)
 
     def _see(self, reason: reasons.Reason, message: str = "", **more: Any) -> None:

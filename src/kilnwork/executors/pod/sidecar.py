@@ -133,8 +133,11 @@ def _check_names(spec: Mapping[str, Any]) -> None:
 
 
 def _variables(*, has_input: bool) -> list[dict[str, str]]:
-    """What all containers get; where mounts are not at their paths, the node has its own value for
-    the first, which the others refer to."""
+    """Return the variables of every container.
+
+    All paths refer to the first, which is empty unless the node sets it: where mounts are not at
+    their paths.
+    """
     at = f"$({container_mounts.VARIABLE}){DIRECTORY}"
     variables = {
         container_mounts.VARIABLE: "",

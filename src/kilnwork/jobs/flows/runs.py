@@ -246,8 +246,8 @@ class FlowRuns:
         return None if row is None else self._tables.new(row)
 
     def code(self) -> dict[str, set[bytes]]:
-        """Return the digests of blobs with code that runs of the journal name, by namespace: also
-        an old generation may be run again."""
+        """Return the digests of code blobs by namespace, of all runs in the journal: an old
+        generation may be run again."""
         found: dict[str, set[bytes]] = {}
         seen: dict[int, tuple[str, frozenset[bytes]]] = {}
         for row in self._tables.rows("flow_runs"):

@@ -231,8 +231,11 @@ class StepJobs:
 
 
 def job_uuid(run: records.Run, key: str) -> bytes:
-    """Return the UUID of a step's job: the same for ever, and no other run's, also of the same
-    generation that was forgotten and is started again, or of a step that began again."""
+    """Return the stable UUID of a step's job.
+
+    It differs between runs, also when a forgotten generation is started again, and between
+    repetitions of the step.
+    """
     new, number = run.new, run.records[key].run
     name = f"{new.generation}/{run.state.made}/{key}"
     return task_hub.extra_id(tables.uid_bytes(new.uid), name if number == 1 else f"{name}/{number}")

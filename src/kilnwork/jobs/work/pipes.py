@@ -189,7 +189,7 @@ class Piped:
         got = False
         for descriptor, _ in ready:
             if descriptor == self._watch:
-                self._reap()
+                self._note_exit()
             elif descriptor in self._open:
                 got = self._take(descriptor) or got
         return got
@@ -206,8 +206,9 @@ class Piped:
             self._receiver.reported(data)
         return True
 
-    def _reap(self) -> None:
-        """It has exited. Not waited for before `close`, so that no other process gets its pid."""
+    def _note_exit(self) -> None:
+        """Note how it has exited. It is reaped in `close`, so that no other process gets its
+        pid."""
         self._poll.unregister(self._watch)
         try:
             found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)

@@ -95,7 +95,7 @@ class Quotas:
                 self._users.get(upload.state.user, {}).pop(upload.id, None)
 
     def _most(self, had: int) -> int | None:
-        """Bytes of a user who has `had`."""
+        """How many bytes a user may have in all who has `had` now; None: any number."""
         if self._settings.files_bytes_per_user is not None:
             return self._settings.files_bytes_per_user
         free = self._room.free()

@@ -1,0 +1,144 @@
+"""The body of a request, from the network to what takes it in."""
+
+import asyncio
+import gzip
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+from typing import Literal
+
+import pytest
+
+from kilnwork.kit import asgi
+from kilnwork.server import errors
+from kilnwork.server.jobs import body, requests
+
+
+class _Sink:
+    """Keeps the pieces, and the threads that brought them. `fails_at`: which piece it refuses."""
+
+    def __init__(self, *, slow: bool = False, fails_at: int | None = None) -> None:
+        self.slow = slow
+        self.pieces: list[bytes] = []
+        self.threads: set[int] = set()
+        self._fails_at = fails_at
+
+    def take(self, piece: bytes) -> None:
+        if len(self.pieces) == self._fails_at:
+            raise errors.BadRequest("refused")
+        self.pieces.append(bytes(piece))
+        self.threads.add(threading.get_ident())
+
+
+class _Turns(asyncio.Semaphore):
+    """Counts how often a turn was taken."""
+
+    taken = 0
+
+    async def acquire(self) -> Literal[True]:
+        self.taken += 1
+        return await super().acquire()
+
+
+def _request(
+    pieces: Sequence[bytes] = (b"",), headers: Sequence[tuple[bytes, bytes]] = ()
+) -> requests.Request:
+    left = list(pieces)
+
+    async def receive() -> asgi.Message:
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/jobs",
+        "query_string": b"",
+        "headers": list(headers),
+    }
+    return requests.Request(scope, receive)
+
+
+@pytest.fixture
+def pool() -> Iterator[futures.Executor]:
+    with futures.ThreadPoolExecutor(1) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("headers", "coding"),
+    [
+        ([], ""),
+        ([(b"content-encoding", b"identity")], ""),
+        ([(b"content-encoding", b"GZIP")], "gzip"),
+        ([(b"content-encoding", b"gzip"), (b"content-encoding", b"br")], "gzip,br"),
+    ],
+)
+def test_the_coding_is_that_of_all_headers(headers: list[tuple[bytes, bytes]], coding: str) -> None:
+    assert body.coding(_request(headers=headers)) == coding
+
+
+def test_an_encoded_body_is_opened_only_to_be_unpacked() -> None:
+    request = _request(headers=[(b"content-encoding", b"gzip")])
+    with pytest.raises(errors.UnsupportedMediaType, match="Content-Encoding: gzip") as caught:
+        body.open_body(request)
+    assert caught.value.headers == ((b"accept-encoding", b"identity"),)
+    body.open_body(request, unpacks=True)
+
+
+@pytest.mark.parametrize(("transfer", "accepted"), [(b"Chunked", True), (b"gzip, chunked", False)])
+def test_only_chunked_transfers_are_accepted(transfer: bytes, *, accepted: bool) -> None:
+    request = _request(headers=[(b"transfer-encoding", transfer)])
+    if accepted:
+        body.open_body(request)
+    else:
+        with pytest.raises(errors.NotImplementedHere, match="Transfer-Encoding: gzip, chunked"):
+            body.open_body(request)
+
+
+@pytest.mark.parametrize(
+    ("data", "inline", "on_loop"),
+    [
+        (b"x" * (64 << 10), True, True),
+        (b"x" * ((64 << 10) + 1), True, False),
+        (b"x", False, False),
+        (gzip.compress(b"x"), True, False),
+    ],
+)
+async def test_a_small_plain_body_is_taken_on_the_event_loop(
+    pool: futures.Executor, data: bytes, *, inline: bool, on_loop: bool
+) -> None:
+    sink = _Sink()
+    await body.pour(body.open_body(_request([data])), sink, pool, inline=inline)
+    assert b"".join(sink.pieces) == data
+    assert (threading.get_ident() in sink.threads) == on_loop
+
+
+async def test_a_long_body_comes_in_batches_in_order(pool: futures.Executor) -> None:
+    data = [bytes([number]) * (64 << 10) for number in range(20)]
+    sink = _Sink()
+    await body.pour(body.open_body(_request(data)), sink, pool)
+    assert b"".join(sink.pieces) == b"".join(data)
+    assert len(sink.pieces) == 3
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 2])
+async def test_an_error_of_the_sink_ends_the_body(pool: futures.Executor, fails_at: int) -> None:
+    data = [b"x" * (512 << 10)] * 3
+    sink = _Sink(fails_at=fails_at)
+    with pytest.raises(errors.BadRequest, match="refused"):
+        await body.pour(body.open_body(_request(data)), sink, pool)
+    assert len(sink.pieces) == fails_at
+
+
+@pytest.mark.parametrize(
+    ("slow", "data", "turns_taken"),
+    [(False, b"x", 0), (True, b"x", 1), (False, gzip.compress(b"x"), 1)],
+)
+async def test_what_is_expensive_to_read_takes_a_turn(
+    pool: futures.Executor, data: bytes, turns_taken: int, *, slow: bool
+) -> None:
+    turns, sink = _Turns(1), _Sink(slow=slow)
+    await body.pour(body.open_body(_request([data])), sink, pool, inline=False, turns=turns)
+    assert sink.pieces == [data]
+    assert turns.taken == turns_taken
+    assert not turns.locked()

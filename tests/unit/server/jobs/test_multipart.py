@@ -1,0 +1,141 @@
+"""Forms: fields, and the file in pieces."""
+
+import pytest
+
+from kilnwork.server import errors
+from kilnwork.server.jobs import multipart
+
+
+class _Target:
+    """Keeps what it gets, and the fields that had come before it was opened."""
+
+    slow = False
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        self.fields = fields
+        self.data = b""
+
+    def take(self, piece: bytes) -> None:
+        self.data += piece
+
+
+def _part(name: str, data: bytes, *headers: bytes) -> bytes:
+    head = [b'Content-Disposition: form-data; name="%s"' % name.encode(), *headers]
+    return b"--b\r\n" + b"\r\n".join(head) + b"\r\n\r\n" + data + b"\r\n"
+
+
+def _send(body: bytes, *, step: int = 0) -> tuple[multipart.Form, _Target]:
+    made: list[_Target] = []
+
+    def opener(fields: dict[str, str]) -> _Target:
+        made.append(_Target(fields))
+        return made[-1]
+
+    form = multipart.Form([b"b"], opener)
+    for start in range(0, len(body), step or len(body)):
+        form.take(body[start : start + (step or len(body))])
+    form.finish()
+    return form, made[0]
+
+
+END = b"--b--\r\n"
+
+
+@pytest.mark.parametrize(
+    ("types", "form"),
+    [
+        ([], False),
+        (["text/csv"], False),
+        ([" Multipart/Form-Data; boundary=b"], True),
+        (["multipart/mixed"], None),
+        (["multipart/mixed", "multipart/form-data"], True),
+    ],
+)
+def test_a_form_is_known_by_its_content_type(types: list[str], *, form: bool | None) -> None:
+    assert multipart.is_form(types) is form
+
+
+@pytest.mark.parametrize(
+    ("types", "named"),
+    [
+        (["multipart/form-data"], []),
+        (["multipart/form-data; boundary=abc; charset=utf-8"], [b"abc"]),
+        (['multipart/form-data; BOUNDARY = "a \\"b"'], [b'a "b']),
+        (["multipart/form-data; boundary=a", "multipart/form-data; boundary=b"], [b"a", b"b"]),
+    ],
+)
+def test_boundaries_are_all_that_the_headers_name(types: list[str], named: list[bytes]) -> None:
+    assert multipart.boundaries(types) == named
+
+
+@pytest.mark.parametrize("step", [0, 1, 7])
+def test_fields_and_file_are_the_same_however_the_body_is_cut(step: int) -> None:
+    body = _part("name", b"a") + _part("file", b"1\r\n2\n") + _part("priority", b"3") + END
+    form, target = _send(body, step=step)
+    assert form.fields == {"name": "a", "priority": "3"}
+    assert target.data == b"1\r\n2\n"
+
+
+@pytest.mark.parametrize(("size", "waits"), [(64 << 10, True), ((64 << 10) + 1, False)])
+def test_fields_behind_a_small_file_come_before_its_target(size: int, *, waits: bool) -> None:
+    body = _part("file", b"x" * size) + _part("name", b"a") + END
+    form, target = _send(body, step=1000)
+    assert target.fields == ({"name": "a"} if waits else {})
+    assert (form.before, form.fields) == (target.fields, {"name": "a"})
+    assert target.data == b"x" * size
+
+
+FILE = _part("file", b"1")
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        (FILE, errors.BadRequest, "breaks off"),
+        (_part("a", b"1") + END, errors.BadRequest, "no field named 'file'"),
+        (FILE + FILE + END, errors.BadRequest, "two files"),
+        (_part("a", b"1") * 2 + FILE + END, errors.BadRequest, "'a' comes more than once"),
+        (_part("a", b"\xff") + FILE + END, errors.BadRequest, "'a' is not UTF-8"),
+        (b"--b\r\nX: 1\r\n\r\n1\r\n" + END, errors.BadRequest, "has no name"),
+        (_part("a", b"1", *[b"X: " + b"x" * 3277] * 5) + END, errors.BadRequest, "16,384 bytes"),
+        (
+            _part("file", b"1", b"Content-Transfer-Encoding: base64") + END,
+            errors.UnsupportedMediaType,
+            "base64: send it as it is",
+        ),
+    ],
+)
+def test_a_wrong_form_is_refused(body: bytes, error: type[errors.HttpError], message: str) -> None:
+    with pytest.raises(error) as caught:
+        _send(body)
+    assert message in str(caught.value)
+
+
+def test_encodings_that_change_nothing_are_accepted() -> None:
+    _, target = _send(_part("file", b"1", b"Content-Transfer-Encoding: 8BIT") + END)
+    assert target.data == b"1"
+
+
+def test_a_form_has_at_most_100_fields() -> None:
+    fields = b"".join(_part(str(number), b"") for number in range(99))
+    form, _ = _send(fields + FILE + END)
+    assert len(form.fields) == 99
+    with pytest.raises(errors.BadRequest, match="100 fields"):
+        _send(fields + _part("more", b"") + FILE + END)
+
+
+def test_fields_have_at_most_one_mebibyte_together() -> None:
+    half = b"x" * (1 << 19)
+    body = _part("a", half) + _part("b", half)
+    assert len(_send(body + FILE + END)[0].fields) == 2
+    with pytest.raises(errors.ContentTooLarge, match="field 'c'"):
+        _send(body + _part("c", b"x") + FILE + END)
+
+
+@pytest.mark.parametrize("named", [[], [b"other", b"b"], [b"b", b"other"]])
+def test_the_boundary_is_the_one_that_the_body_begins_with(named: list[bytes]) -> None:
+    target = _Target({})
+    form = multipart.Form(named, lambda _: target)
+    form.take(FILE + END)
+    form.finish()
+    assert target.data == b"1"

@@ -1,0 +1,133 @@
+"""How much of `/files` one user may have."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.data.stores import local
+from kilnwork.server import errors
+from kilnwork.server.jobs import intake, quotas, settings, uploads
+
+FIRST = "00000000-0000-0000-0000-000000000001"
+SECOND = "00000000-0000-0000-0000-000000000002"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> local.LocalStore:
+    return local.LocalStore(tmp_path)
+
+
+@pytest.fixture
+def kept(store: local.LocalStore) -> uploads.Uploads:
+    return uploads.Uploads(store)
+
+
+def _quotas(
+    store: local.LocalStore,
+    *,
+    files: int = 1000,
+    most_bytes: int | None = 100,
+    load: bool = True,
+) -> quotas.Quotas:
+    chosen = settings.Settings(files_per_user=files, files_bytes_per_user=most_bytes)
+    found = quotas.Quotas(uploads.Uploads(store), chosen, intake.Room(store))
+    if load:
+        found.load()
+    return found
+
+
+def _begin(
+    kept: uploads.Uploads,
+    name: str,
+    *,
+    user: str = "ann",
+    length: int | None = None,
+    complete: bool = False,
+) -> uploads.Kept:
+    state = uploads.State(created=1.0, user=user, length=length, complete=complete)
+    return kept.begin("default", name, state)
+
+
+def test_the_store_is_read_once_on_load(store: local.LocalStore, kept: uploads.Uploads) -> None:
+    _begin(kept, FIRST, length=60)
+    found = _quotas(store, load=False)
+    ready = [found.ready]
+    found.load()
+    assert [*ready, found.ready] == [False, True]
+    _begin(kept, SECOND, length=40)
+    found.load()
+    assert found.left("ann", None, offset=0, size=0) == 40
+
+
+def test_only_uploads_that_are_not_complete_count_against_their_number(
+    store: local.LocalStore,
+    kept: uploads.Uploads,
+) -> None:
+    found = _quotas(store, files=1)
+    found.note(_begin(kept, FIRST, complete=True))
+    found.begin("ann")
+    found.note(_begin(kept, SECOND))
+    with pytest.raises(errors.TooManyRequests, match="1 uploads of yours") as caught:
+        found.begin("ann")
+    assert caught.value.headers == ((b"retry-after", b"60"),)
+    found.begin("bob")
+
+
+@pytest.mark.parametrize(("size", "fits"), [(0, True), (30, True), (31, False)])
+def test_an_upload_may_fill_the_room_that_others_leave(
+    store: local.LocalStore, kept: uploads.Uploads, size: int, *, fits: bool
+) -> None:
+    found = _quotas(store)
+    found.note(_begin(kept, FIRST, length=60))
+    found.note(_begin(kept, SECOND, length=90, user="bob"))
+    if fits:
+        assert found.left("ann", None, offset=10, size=size) == 30
+    else:
+        with pytest.raises(errors.InsufficientStorage, match="101 bytes, and 100"):
+            found.left("ann", None, offset=10, size=size)
+
+
+def test_an_upload_does_not_count_against_itself(
+    store: local.LocalStore, kept: uploads.Uploads
+) -> None:
+    found = _quotas(store)
+    found.note(_begin(kept, FIRST, length=60))
+    assert found.left("ann", FIRST, offset=20, size=80) == 80
+
+
+@pytest.mark.parametrize(("offset", "length", "left"), [(20, 60, 40), (70, 60, 30), (5, None, 95)])
+def test_an_upload_counts_with_its_length_or_what_has_come(
+    store: local.LocalStore, kept: uploads.Uploads, offset: int, length: int | None, left: int
+) -> None:
+    found = _quotas(store)
+    found.note(_begin(kept, FIRST, length=length)._replace(offset=offset))
+    assert found.left("ann", None, offset=0, size=0) == left
+
+
+def test_a_removed_upload_leaves_its_room(store: local.LocalStore, kept: uploads.Uploads) -> None:
+    found = _quotas(store)
+    first, second = _begin(kept, FIRST, length=60), _begin(kept, SECOND, length=30)
+    found.note(first)
+    found.note(second)
+    kept.remove(first)
+    found.forget()
+    assert found.left("ann", None, offset=0, size=0) == 70
+    found.drop(second)
+    assert found.left("ann", None, offset=0, size=0) == 100
+
+
+def test_without_a_limit_one_user_has_three_quarters_of_the_disk(
+    store: local.LocalStore, kept: uploads.Uploads
+) -> None:
+    _begin(kept, FIRST)
+    found = _quotas(store, most_bytes=None)
+    free = intake.Room(store).free()
+    left = found.left("ann", None, offset=0, size=0)
+    assert free is not None
+    assert left is not None
+    assert left == pytest.approx(free * 0.75, rel=0.005)
+
+
+def test_before_the_directory_exists_any_size_fits(tmp_path: Path) -> None:
+    found = _quotas(local.LocalStore(tmp_path / "none"), most_bytes=None)
+    assert found.left("ann", None, offset=0, size=1 << 60) is None

@@ -1,0 +1,93 @@
+"""What is kept of uploads to `/files`."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.data.stores import local
+from kilnwork.server import errors
+from kilnwork.server.jobs import uploads
+
+FIRST = "00000000-0000-0000-0000-000000000001"
+SECOND = "00000000-0000-0000-0000-000000000002"
+STATE = uploads.State(created=5.0, user="ann", length=3)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> uploads.Uploads:
+    return uploads.Uploads(local.LocalStore(tmp_path))
+
+
+def _append(upload: uploads.Kept, data: bytes, *, offset: int = 0) -> None:
+    with upload.bytes.stretch(offset) as writer:
+        writer.write(data)
+        writer.commit()
+
+
+def test_a_new_upload_is_found_with_its_state(kept: uploads.Uploads) -> None:
+    begun = kept.begin("a", FIRST, STATE)
+    found = kept.find("a", FIRST)
+    assert found is not None
+    assert (found.state, found.offset, found.touched) == (STATE, 0, 5.0)
+    assert found.etag == begun.etag != ""
+
+
+@pytest.mark.parametrize(
+    ("namespace", "ref"), [("b", FIRST), ("a", SECOND), ("a", "x"), ("a", f"../a/{FIRST}")]
+)
+def test_another_namespace_or_id_finds_nothing(
+    kept: uploads.Uploads, namespace: str, ref: str
+) -> None:
+    kept.begin("a", FIRST, STATE)
+    assert kept.find(namespace, ref) is None
+
+
+@pytest.mark.parametrize(
+    ("complete", "data", "whole"),
+    [(True, b"abc", True), (False, b"abc", False), (True, b"ab", False)],
+)
+def test_an_upload_is_whole_once_it_is_complete_and_all_there(
+    kept: uploads.Uploads, *, complete: bool, data: bytes, whole: bool
+) -> None:
+    begun = kept.begin("a", FIRST, STATE)
+    _append(begun, data)
+    kept.save(begun, uploads.State(created=5.0, length=3, complete=complete))
+    found = kept.find("a", FIRST)
+    assert found is not None
+    assert (found.offset, found.whole) == (len(data), whole)
+
+
+def test_uploads_are_listed_by_id_and_namespace(kept: uploads.Uploads) -> None:
+    for namespace, name in [("b", FIRST), ("a", SECOND), ("a", FIRST)]:
+        kept.begin(namespace, name, STATE)
+    assert [one.id for one in kept.list("a")] == [FIRST, SECOND]
+    assert sorted((one.namespace, one.id) for one in kept.all()) == [
+        ("a", FIRST),
+        ("a", SECOND),
+        ("b", FIRST),
+    ]
+
+
+def test_an_older_state_is_not_saved_over_a_newer_one(kept: uploads.Uploads) -> None:
+    begun = kept.begin("a", FIRST, STATE)
+    kept.save(begun, uploads.State(created=6.0))
+    with pytest.raises(errors.Conflict, match=FIRST):
+        kept.save(begun, uploads.State(created=7.0))
+    found = kept.find("a", FIRST)
+    assert found is not None
+    assert found.state.created == 6.0
+
+
+def test_an_upload_that_was_removed_is_not_saved(kept: uploads.Uploads) -> None:
+    begun = kept.begin("a", FIRST, STATE)
+    kept.remove(begun)
+    with pytest.raises(errors.NotFound, match=FIRST):
+        kept.save(begun, STATE)
+    assert kept.find("a", FIRST) is None
+
+
+def test_uploads_are_forgotten_when_nothing_has_come_since(kept: uploads.Uploads) -> None:
+    kept.begin("a", FIRST, uploads.State(created=9.0))
+    kept.begin("b", SECOND, uploads.State(created=10.0))
+    assert kept.forget(before=10.0) == 1
+    assert [one.id for one in kept.all()] == [SECOND]
