@@ -1,4 +1,4 @@
-"""Manifests come back as they were written, unless their parts do not add up."""
+"""Manifests are read back unchanged, unless their parts do not add up."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ FIRST, SECOND = filejobs.Part(1, 3, 5, 1, 1, 0), filejobs.Part(2, 5, 9, 2, 2, 0)
 @pytest.mark.parametrize(
     "good", [manifest(FIRST, SECOND), manifest(bytes_=4, lines=0), manifest(bytes_=0, lines=0)]
 )
-def test_a_manifest_comes_back_as_it_was_written(good: filejobs.Manifest) -> None:
+def test_a_manifest_is_read_back_unchanged(good: filejobs.Manifest) -> None:
     assert manifests.decode(manifests.encode(good)) == good
 
 
