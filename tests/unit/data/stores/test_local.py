@@ -287,7 +287,7 @@ def elsewhere(store: local.LocalStore, story: str, *, number: int = errno.EOPNOT
         f"no_links.forbid({number})\n"
         "store = local.LocalStore(Path(sys.argv[1]))\n" + story
     )
-    tests = str(Path(__file__).parents[2])
+    tests = str(Path(__file__).parents[3])
     return subprocess.run(
         [sys.executable, "-c", program, str(store.directory)],
         stdout=subprocess.PIPE,

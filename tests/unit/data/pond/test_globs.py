@@ -1,0 +1,26 @@
+"""Patterns of snapshot paths, and the refusal of one that is none."""
+
+import pytest
+
+from kilnwork.data import errors
+from kilnwork.data.pond import globs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "fits"),
+    [
+        ("*.csv", "a.csv", True),
+        ("*.csv", "a.json", False),
+        ("*.csv", "year/a.csv", False),
+        ("**/*.csv", "year/a.csv", True),
+    ],
+)
+def test_a_path_fits_its_pattern(pattern: str, path: str, fits: bool) -> None:  # noqa: FBT001
+    assert globs.matches(pattern, path) is fits
+
+
+def test_a_bad_pattern_is_a_refused_manifest_that_keeps_its_cause() -> None:
+    with pytest.raises(errors.ManifestRefused) as refused:
+        globs.matches("a[b", "ab")
+    assert isinstance(refused.value.__cause__, ValueError)
+    assert str(refused.value) == str(refused.value.__cause__)

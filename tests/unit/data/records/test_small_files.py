@@ -1,0 +1,63 @@
+"""A small file of lines that is measured at once, or left to an intake."""
+
+import gzip
+
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.data.records import intake, small_files
+
+TEXT = filejobs.InputSpec(format=filejobs.Format.TEXT)
+LIMITED = filejobs.InputSpec(format=filejobs.Format.TEXT, max_line_bytes=1024)
+
+
+@pytest.mark.parametrize("content", [b"a\n", b"a", b"a\nb\n", b"a\r\n\nb", b"x" * 1023 + b"\n"])
+def test_a_plain_file_has_the_manifest_of_an_intake(content: bytes) -> None:
+    spec = filejobs.FileJobSpec(input=LIMITED, items_per_part=3, bytes_per_part=1024)
+    taker = intake.Intake(spec)
+    kept = b"".join(taker.feed(content))
+    rest, expected = taker.finish()
+    assert kept + rest == content
+    assert small_files.manifest(content, spec) == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(gzip.compress(b"a\n"), id="gzip"),
+        pytest.param(b"\xef\xbb\xbfa\n", id="byte order mark"),
+        pytest.param(b"a\n" * 4, id="more lines than a part"),
+        pytest.param(b"a\n" * 3 + b"b", id="more lines than a part, the last without LF"),
+        pytest.param(b"x" * 800 + b"\n", id="more bytes than a part"),
+    ],
+)
+def test_what_is_not_plain_is_left_to_an_intake(content: bytes) -> None:
+    spec = filejobs.FileJobSpec(input=TEXT, items_per_part=3, bytes_per_part=700)
+    assert small_files.manifest(content, spec) is None
+
+
+def test_a_file_longer_than_a_line_may_be_is_left_to_an_intake() -> None:
+    spec = filejobs.FileJobSpec(input=LIMITED)
+    assert small_files.manifest(b"x\n" * 512, spec) is not None
+    assert small_files.manifest(b"x\n" * 512 + b"x", spec) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        (TEXT, True),
+        (filejobs.InputSpec(format=filejobs.Format.JSONL), True),
+        (filejobs.InputSpec(format=filejobs.Format.JSON), False),
+        (filejobs.InputSpec(format=filejobs.Format.CSV), False),
+        (filejobs.InputSpec(format=filejobs.Format.TEXT, gzip=True), False),
+        (filejobs.InputSpec(format=filejobs.Format.TEXT, gzip=False), True),
+    ],
+)
+def test_only_lines_that_are_not_packed_may_be_plain(
+    given: filejobs.InputSpec,
+    plain: bool,  # noqa: FBT001
+) -> None:
+    spec = filejobs.FileJobSpec(input=given)
+    assert small_files.likely(spec) is plain
+    assert (small_files.manifest(b"1\n", spec) is not None) is plain

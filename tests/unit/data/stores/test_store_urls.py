@@ -1,0 +1,52 @@
+"""URLs of stores open the store that they name, or are refused with what to write."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.data import errors
+from kilnwork.data.stores import local, store_urls
+
+
+def test_a_file_url_opens_the_directory_it_names(tmp_path: Path) -> None:
+    directory = tmp_path / "two words"
+    store = store_urls.open_store(f"file://{tmp_path}/two%20words")
+    assert isinstance(store, local.LocalStore)
+    store.put("a", b"content")
+    assert (directory / "a").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("", "names no store"),
+        ("file:relative", "names no store"),
+        ("file://host/directory", "names no store"),
+        ("s3:///bucket", "names no store"),
+        ("kiln:", "names no store"),
+        ("kiln:default/job", "run it in a slot of a worker"),
+    ],
+)
+def test_a_url_without_a_store_is_refused(url: str, reason: str) -> None:
+    with pytest.raises(errors.StoreRefused, match=reason):
+        store_urls.open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "names", "expected"),
+    [
+        ("file:///data", ("job",), "file:///data/job"),
+        ("file:///data/", ("job",), "file:///data/job"),
+        ("kiln:", ("default", "job"), "kiln:default/job"),
+        ("kiln:default", ("job",), "kiln:default/job"),
+    ],
+)
+def test_a_url_inside_another_has_one_slash_between(
+    url: str, names: tuple[str, ...], expected: str
+) -> None:
+    assert store_urls.inside(url, *names) == expected
+
+
+def test_a_name_that_no_store_takes_is_refused() -> None:
+    with pytest.raises(errors.BadKey):
+        store_urls.inside("file:///data", "..")

@@ -1,0 +1,62 @@
+"""Commit records: the first of a part's run is the result."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.data import commit_records, errors
+from kilnwork.data.stores import local
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> local.LocalStore:
+    return local.LocalStore(tmp_path / "job")
+
+
+def commit(part: int, run: int, *, attempt: int = 1) -> filejobs.Commit:
+    done = filejobs.PartOutcome.SUCCEEDED
+    return filejobs.Commit(part=part, run=run, attempt=attempt, outcome=done)
+
+
+def test_later_attempts_are_given_the_first_record(store: local.LocalStore) -> None:
+    assert commit_records.find(store, 1, 1) is None
+    first = commit_records.publish(store, commit(1, 1, attempt=1))
+    assert commit_records.publish(store, commit(1, 1, attempt=2)) == first
+    failed = filejobs.PartOutcome.FAILED
+    assert commit_records.fail_part(store, 1, 1, outcome=failed, message="", at=5.0) == first
+    assert commit_records.find(store, 1, 1) == first
+
+
+def test_a_failed_part_is_a_record_of_the_server(store: local.LocalStore) -> None:
+    found = commit_records.fail_part(
+        store, 2, 3, outcome=filejobs.PartOutcome.CANCELLED, message="why", at=5.0
+    )
+    assert (found.attempt, found.message, found.started, found.finished) == (0, "why", 5.0, 5.0)
+    assert commit_records.find(store, 2, 3) == found
+
+
+def test_the_latest_run_of_each_part_counts(store: local.LocalStore) -> None:
+    for part, run in ((1, 2), (1, 10), (1, 9), (0, 1)):
+        commit_records.publish(store, commit(part, run))
+    for key in ("commits/x-1", "commits/1-x", "commits/5"):
+        store.put(key, b"")
+    assert sorted(commit_records.listed(store)) == [(0, 1), (1, 2), (1, 9), (1, 10)]
+    assert commit_records.latest(store) == {0: commit(0, 1), 1: commit(1, 10)}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"{", "is no commit record"),
+        (msgspec.json.encode(commit(1, 2)), "it is that of part 1, run 2"),
+        (msgspec.json.encode(commit(2, 1)), "it is that of part 2, run 1"),
+    ],
+)
+def test_a_record_that_is_not_of_its_place_is_damaged(
+    store: local.LocalStore, content: bytes, reason: str
+) -> None:
+    store.put("commits/1-1", content)
+    with pytest.raises(errors.ObjectDamaged, match=reason):
+        commit_records.find(store, 1, 1)

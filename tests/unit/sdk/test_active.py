@@ -1,0 +1,51 @@
+"""The session that calls go to is the innermost one that is open."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kilnwork.sdk import active, errors
+
+
+class Session:
+    """Equal to every other, so that only identity can tell them apart."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Session, Session]]:
+    outer, inner = Session(), Session()
+    yield outer, inner
+    active.remove(outer)
+    active.remove(inner)
+
+
+def test_without_a_session_the_error_says_how_to_open_one() -> None:
+    with pytest.raises(errors.NoSession, match=r"kiln\.start\(\)"):
+        active.innermost()
+
+
+def test_the_last_one_added_is_used_until_it_is_removed(pair: tuple[Session, Session]) -> None:
+    outer, inner = pair
+    active.add(outer)
+    active.add(inner)
+    assert active.innermost() is inner
+    active.remove(inner)
+    active.remove(inner)
+    assert active.innermost() is outer
+
+
+def test_a_session_that_is_added_again_becomes_the_innermost(
+    pair: tuple[Session, Session],
+) -> None:
+    outer, inner = pair
+    for one in (outer, inner, outer):
+        active.add(one)
+    assert active.innermost() is outer
+    active.remove(outer)
+    assert active.innermost() is inner
