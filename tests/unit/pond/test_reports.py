@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support import ponds
 
 from kilnwork.api import pond_messages
 from kilnwork.data.pond import leases, store
 from kilnwork.pond import reports
+from support import ponds
 
 FILES = {"a": b"1234", "b": b"56"}
 

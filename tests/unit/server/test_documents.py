@@ -2,13 +2,13 @@
 
 import msgspec
 import pytest
-from tests.support import told_views
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
 from kilnwork.server import documents
+from support import told_views
 
 ERROR = attempts.ErrorInfo(
     "builtins.ValueError",
