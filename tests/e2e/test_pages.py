@@ -41,6 +41,12 @@ def count_words(reader: page_reader.Reader, printed: str) -> None:
     assert int(printed) == len((reader.directory / "README.md").read_text().split())
 
 
+def use_directory(reader: page_reader.Reader, name: str) -> None:
+    """Be a program that keeps its calls in a directory."""
+    program = f"import kilnwork as kiln\nwith kiln.start({name!r}): pass\n"
+    subprocess.run([sys.executable, "-c", program], cwd=reader.directory, check=True, timeout=60)
+
+
 README = page_reader.Page(
     path=pages.ROOT / "README.md",
     beforehand=(
@@ -116,6 +122,7 @@ FULL_DISK = page_reader.Page(
     path=pages.DOCS / "how-to" / "clean-up-a-full-disk.md",
     left_out={"kiln up --keep-for": "never ends: tests/integration/test_cli_prune.py starts it"},
     instead={"~/.local/share/kilnwork/*": "$(dirname $KUBECONFIG)/*"},
+    before={"kiln prune --older-than 1d --data runs": lambda reader: use_directory(reader, "runs")},
 )
 
 USE_SECRETS = page_reader.Page(path=pages.DOCS / "how-to" / "use-secrets.md")

@@ -43,7 +43,11 @@ async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
         assert (await http.get(f"{WIDGETS}/a")).json == made
         assert (await http.delete(f"{CRDS}/widgets.w.test")).status == 200
     async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
-        assert (await http.get(f"{WIDGETS}/a")).json["metadata"]["deletionTimestamp"]
+
+        async def is_ending() -> bool:
+            return "deletionTimestamp" in (await http.get(f"{WIDGETS}/a")).json["metadata"]
+
+        await waiting.wait_until_async(is_ending, what="its objects are deleted")
         await http.patch(f"{WIDGETS}/a", {"metadata": {"finalizers": None}})
 
         async def all_gone() -> bool:

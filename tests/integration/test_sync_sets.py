@@ -118,7 +118,7 @@ async def test_set_that_would_never_fit_holds_nobody_up(world: set_world.SetWorl
 async def test_long_wait_is_a_kube_event_once(
     world: set_world.SetWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "TOLD_S", 0.2)
+    monkeypatch.setattr(waits, "ANNOUNCE_S", 0.2)
     await world.gangs.node("a", cpu="1")
     await world.set()
     await world.set_is("Placing", "WaitingForRoom")

@@ -22,6 +22,8 @@ from kilnwork.cli import (
     shell_completion,
     task_names,
 )
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kit import ids
 from kilnwork.kube import errors as kube_errors
 
 _UPLOAD = "upload/"
@@ -198,16 +200,28 @@ async def _forget_call(s: session.Session, name: str) -> bool:
     """Delete a task that is no object, by id or name; False for an object, and for no task."""
     try:
         found = await s.get_json(s.tasks_path(name))
-        if found["declared"]:
-            return False
-        if found["id"] != name:
-            with contextlib.suppress(kube_errors.NotFound):
-                await s.get_json(s.path(api_kinds.TASKS, name))
-                return False  # an object that the journal has not accepted yet
     except kube_errors.NotFound:
         return False
+    except kit_errors.KilnError:
+        if _is_id(name):
+            raise
+        return False  # deleting the object says what is wrong
+    if found["declared"]:
+        return False
+    if found["id"] != name:
+        with contextlib.suppress(kube_errors.NotFound):
+            await s.get_json(s.path(api_kinds.TASKS, name))
+            return False  # an object that the journal has not accepted yet
     await s.ask("DELETE", s.tasks_path(found["id"]))
     click.echo(f"task {name} deleted, with its result and output")
+    return True
+
+
+def _is_id(name: str) -> bool:
+    try:
+        ids.task_id(name)
+    except ValueError:
+        return False
     return True
 
 
