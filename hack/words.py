@@ -2,7 +2,8 @@
 
 Run by `make check`, and by hand. The list is `words.tsv` beside this file: words, places where a
 word is the right one, and how many uses are left below a directory. It fails on more uses than
-that. It reads names as well as texts: `_` and capitals part words.
+that, and says where the limit can be lowered. It reads names as well as texts: `_` and capitals
+part words.
 
     python -m hack.words                     what is over its limit, with file and line
     python -m hack.words src/kilnwork/cli    every use below a path
@@ -94,20 +95,20 @@ def files(below: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
             yield path, (ROOT / path).read_text(encoding="utf-8")
 
 
-def over(words: Words, uses: Iterable[Use]) -> list[str]:
-    """What is over its limit, as lines to print, and limits that can fall."""
+def over(words: Words, uses: Iterable[Use]) -> tuple[list[str], list[str]]:
+    """Return lines to print: of what is over its limit, and of limits that can be lowered."""
     by_limit: dict[str, list[Use]] = {prefix: [] for prefix in [*words.limits, ""]}
     for use in uses:
         by_limit[words.limited(use.path)].append(use)
-    lines: list[str] = []
+    lines, lower = list[str](), list[str]()
     for prefix, found in by_limit.items():
         limit = words.limits.get(prefix, 0)
         if len(found) > limit:
             lines += map(_shown, found)
             lines.append(f"{prefix or 'elsewhere'}: {len(found)} uses, {limit} allowed")
         elif len(found) < limit:
-            lines.append(f"{prefix}: {len(found)} uses: lower its limit of {limit} in {LIST.name}")
-    return lines
+            lower.append(f"{prefix}: {len(found)} uses: lower its limit of {limit} in {LIST.name}")
+    return lines, lower
 
 
 def _shown(use: Use) -> str:
@@ -138,9 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_counts(words)
         return 0
     uses = [use for path, text in files(given.path) for use in words.uses(path, text)]
-    shown = list(map(_shown, uses)) if given.path else over(words, uses)
-    print(*shown, sep="\n", end="\n" if shown else "")
-    return 0 if given.path or not shown else 1
+    lines, lower = (list(map(_shown, uses)), list[str]()) if given.path else over(words, uses)
+    for line in lines + lower:
+        print(line)
+    return 1 if lines and not given.path else 0
 
 
 if __name__ == "__main__":
