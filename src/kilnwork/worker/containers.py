@@ -1,9 +1,10 @@
-"""Attempts whose commands run in containers of their own, added to the Pod of this worker.
+"""Attempts whose commands run in their own ephemeral containers of this worker's Pod.
 
-Used by `agent`, by name, where the TaskCluster says `runtime: EphemeralContainers`. The dispatcher
-has the container made (a worker has no rights in Kubernetes) and tells when it begins and ends; for
-the rest an attempt is as any other: files, socket, result, report. No client can delete an
-ephemeral container; but the Pod's containers share their processes, so the worker signals those.
+Used by `agent`, which imports it by name where the TaskCluster says `runtime: EphemeralContainers`.
+The dispatcher has the container created (a worker has no rights in Kubernetes) and reports its
+status. Otherwise such an attempt is like any other: files, socket, result, report. No client can
+delete an ephemeral container, but the containers of the Pod share a process namespace, so the
+worker signals its processes.
 """
 
 import asyncio
