@@ -232,6 +232,7 @@ class Agents:
 
     def _renew(self, link: links.Link, message: messages.Renew) -> None:
         self._core.apply(inputs.Renew(link.number))
+        # A fenced worker gets no response, so that its lease ends on its side as well.
         if self._core.machine.knows(link.number):
             link.write_all([messages.Renewed(message.number)])
 
@@ -317,6 +318,8 @@ class Agents:
             return
         found = None
         if self._core.machine.may_have_child(parent, key):
+            # Read and applied without an await in between: a task leaves memory only when its end
+            # is on disk, so memory or journal knows it.
             found = self._core.reader.child(parent.task, parent.run, key)
         new_id = ids.new_task_id()
         self._core.apply(

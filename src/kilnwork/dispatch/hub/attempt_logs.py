@@ -227,6 +227,8 @@ class AttemptLogs:
     def _rotate(self, newer: Path) -> None:
         counter = _rotations(newer)
         before = _number(counter)
+        # In this order: after a crash in between, the count is too low and a line says that output
+        # is missing; the other way round, output that was never stored would count as stored.
         newer.replace(_older(newer))
         counter.write_text(str(before + 1))
 

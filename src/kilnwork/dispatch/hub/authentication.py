@@ -76,6 +76,7 @@ class Authenticator:
     def _check_slot(self, link: links.Link, hello: messages.SlotHello) -> None:
         announced = self._digests.get(hello.slot)
         if announced is None:
+            # The slot has a link of its own, which may be faster than its agent's.
             message = f"slot {hello.slot.hex()} was not announced by its agent"
             link.refuse("NotYet", message, retry=True)
             return

@@ -113,6 +113,8 @@ class Collector:
         old = (entry for entry in kept.entries() if entry.modified < before)
         removed = 0
         while batch := list(itertools.islice(old, BATCH)):
+            # A row that comes to refer to one after this was preceded by a renewal, which `discard`
+            # checks.
             used = self._referenced([entry.digest for entry in batch])
             for entry in batch:
                 if entry.digest not in used:

@@ -135,6 +135,7 @@ class Delivery:
             link = self.links.get(gone.link)
             if link is not None:
                 link.refuse(gone.reason, gone.message, retry=True)
+        # Last, after the greeting was written: opening a link delivers what its peer sent before.
         for number in out.opened:
             link = self.links.get(number)
             if link is not None:

@@ -93,6 +93,7 @@ class Peers:
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
+        # It was accepted before the listener was closed.
         if self._disconnected:
             link.close()
         return link
@@ -169,6 +170,7 @@ class Peers:
         return self._agents.join_attempt(link, hello)
 
     def _authenticated(self, link: links.Link, message: messages.AnyHello) -> None:
+        # The peer may have gone while its token was checked.
         if link.number in self._links:
             self.greeted += isinstance(message, messages.DriverHello)
             link.receive = self._joins[type(message)](link, message)

@@ -142,6 +142,8 @@ class Submitters:
         request = inputs.SubmitCalls(link.number, items)
         lookups = self._core.machine.lookups(request, again=message.again)
         if lookups is not None:
+            # Read and applied without an await in between: a task leaves memory only when its end
+            # is on disk, so memory or journal knows it.
             reader = self._core.reader
             values = reader.values(lookups.namespace, lookups.values)
             cached = reader.cached(lookups, now=self._core.clock.wall()) if lookups.cached else {}

@@ -47,6 +47,7 @@ def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> No
             workers.prove(mem, slot.worker, ref)
         elif end.ending is _SUCCEEDED and task.intent is _NO_INTENT and end.delegate is None:
             _learn(task, end)
+            # Anything but a plain call takes the long way.
             if task.waiting or task.in_place or task.family is not None:
                 completion.conclude(mem, task, _outcome(end), now)
             else:

@@ -54,6 +54,7 @@ def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> N
     worker.cluster.workers[name] = worker
     mem.links[item.link] = worker
     for ref, task in worker.unproven.items():
+        # Run before Stop: a new executor process knows no attempt that it could stop.
         mem.send(instructions.RunAttempt(item.link, ref, task))
         grace = task.spec.timeouts.kill_grace_seconds
         mem.send(instructions.StopAttempt(item.link, ref, grace, task.reason))

@@ -92,12 +92,15 @@ class Machine:
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
         """Apply an input. Raises `RunRefused` or `TaskTooLarge` for a Submit that is refused."""
+        # First, so that an IllegalTransition that the handler raises shows this input too.
         self.memory.remember(item, now)
         self._handlers[type(item)](item, now)
 
     def take(self, now: inputs.Moment) -> instructions.Batch:
         """Assign waiting tasks to free slots, and return everything that is to be done."""
         mem = self.memory
+        # The order matters: ends may queue dependents; a wait in place takes its tasks before the
+        # assignment gives them to others; the assignment shortens the queues for `confirm`.
         if mem.ended or mem.delegating:
             dependencies.settle(mem, now)
         if mem.waiting_slots:
@@ -239,6 +242,7 @@ class Machine:
                 if not (task.stored and task.state.final and task in batch.dirty):
                     continue
                 del batch.dirty[task]
+                # With one run there is one row, which the store then need not look up.
                 row = task.row if task.run == 1 else None
             batch.forgotten[name] = row
 
@@ -266,6 +270,8 @@ class Machine:
         slot = self.memory.slot_links.get(item.link)
         if slot is not None:
             slots.closed(self.memory, slot, now)
+        # Before the submitters: the process of a call in a Pod is in both maps, and leaves both
+        # here.
         elif executors.leave_attempt(self.memory, item.link):
             return
         elif item.link in self.memory.submitters:
@@ -277,6 +283,7 @@ class Machine:
         task = self.held_by(item.link, item.ref)
         if task is not None:
             lifecycle.start(self.memory, task, now, at=item.at)
+        # A late report is acknowledged, too: its sender repeats it on each new link until then.
         if item.link in self.memory.slot_links:
             self.memory.batch.acknowledged[item.link] = item.serial
             if task is not None:
@@ -310,6 +317,7 @@ class Machine:
 
     def _tick(self, now: inputs.Moment) -> None:
         while (timer := self.memory.pop_due_timer(now.mono)) is not None:
+            # Timers are never cancelled: each handler finds out whether its timer is still of use.
             kind, target, attempt = timer
             if isinstance(target, records.Worker):
                 self._worker_timer(kind, target, now)
@@ -332,6 +340,8 @@ class Machine:
         self, kind: memory.Timer, task: records.Task, attempt: int, now: inputs.Moment
     ) -> None:
         limits = task.spec.timeouts
+        # These carry the count of resumptions, all others the number of the attempt they were set
+        # for.
         if kind in _OF_THE_RUN:
             if attempt == task.resumptions:
                 self._deadline_of_run(kind, task, now)

@@ -63,6 +63,7 @@ def leave(mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: 
     if proof:
         task.slot = None
     else:
+        # `task.slot` stays: the end of that slot proves what is unproven in it (`slots._settle`).
         slot.worker.unproven[task.ref] = task
     task.in_place = False
     update(mem, slot)

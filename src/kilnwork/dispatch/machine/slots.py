@@ -49,6 +49,7 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
     submitter = records.Submitter(slot.id, namespace, item.link)
     submitter.slot = slot
     mem.submitters[item.link] = submitter
+    # A slot that is back announces its waits again, after its Hello.
     for wait in slot.stack:
         wait.task.waiting = False
         reservations.stop_wanting(mem, wait)
@@ -133,10 +134,13 @@ def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
     slot = worker.processes.get(item.slot)
     if slot is None:
         _settle_unclaimed(mem, worker, item, now)
+    # Its last reports may be unread in its own link, so they decide first (`closed`).
     elif slot.link:
         slot.gone = item
         assignment.stop_assigning(mem, slot)
     else:
+        # From before the restart, or never started: it holds nothing here, and may have held
+        # unclaimed attempts.
         if slot.opening:
             _settle_unclaimed(mem, worker, item, now)
             _pause(mem, worker, now)
@@ -206,6 +210,7 @@ def _settle(
         elif task is running:
             _end_running(mem, task, item, now)
         elif task in begun:
+            # If it waited in place: what ran on top may have ended the process, and would again.
             task.alone = task.alone or task in waits
             lifecycle.start(mem, task, now, at=now.wall)
             _end_innocent(mem, task, item, now)

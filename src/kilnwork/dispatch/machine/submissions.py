@@ -56,6 +56,7 @@ def lookups(
         ):
             _look_up(mem, submitter, call, request, again=again)
     if request.values:
+        # Calls that others of the same message need are not in the journal yet.
         request.values.difference_update([call.task for call in item.items])
     if request.values or request.calls or request.children or request.keys or request.cached:
         return request
@@ -119,6 +120,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
             message = f"call {call.number} names template {call.template}, which is not defined"
             mem.send(instructions.CloseLink(item.link, "template", message))
             return
+        # Sent again after a reconnect: it was accepted, but the confirmation was lost.
         if call.task in mem.tasks:
             submitters.subscribe(mem, mem.tasks[call.task], submitter, call.number)
         elif call.parent is None and call.key is None and not item.known:

@@ -133,6 +133,7 @@ def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
     while wait.ready:
         name = next(iter(wait.ready))
         task = wait.ready[name]
+        # It may have left the queue since it was offered.
         if task.ticket is not None and _fits(wait.task, task):
             break
         del wait.ready[name]

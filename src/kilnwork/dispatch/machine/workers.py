@@ -82,6 +82,7 @@ def _resume(
     missing.
     """
     theirs = set(item.running)
+    # What was abandoned in a slot that still lives may still run there; the agent does not list it.
     theirs |= {r for r, t in worker.unproven.items() if t.slot and t.slot.id in item.processes}
     ours = {task.ref: task for task in worker.held.values()}
     keep = tuple(ref for ref in item.running if ref in ours or ref in worker.unproven)
@@ -150,6 +151,7 @@ def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     """Queue attempts again, uncounted, that no slot has claimed although the worker has been back
     for a whole lease.
     """
+    # It is away again: its lease decides.
     if not worker.link:
         return
     message = f"no slot of worker {worker.name} had it after the dispatcher was away"

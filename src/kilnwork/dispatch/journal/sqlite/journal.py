@@ -216,6 +216,8 @@ class Journal:
         if self._connection is None:
             raise errors.HubStopped("the journal is closed")
         with connections.transaction(self._connection) as cursor:
+            # Inside the transaction, which holds the write lock: no other dispatcher can take over
+            # in between.
             epoch = cursor.execute(_SQL["read_epoch"]).get
             if epoch != self.epoch:
                 raise errors.StaleEpoch(
@@ -238,6 +240,7 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
         ("take_over", batch.taken_over),
         ("supersede", batch.superseded),
     )
+    # Tasks first: `insert_arguments` skips rows whose task was not accepted.
     changed = _count_moves(cursor, batch, all_written=_write_tasks(connection, cursor, batch))
     for name, values in single:
         if values:
@@ -267,6 +270,7 @@ def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.R
     expected += _INSERT_CALLS.count(batch.calls)
     expected += _RESERVE_CALLS.count(batch.reserved)
     expected += _FINISH_CALLS.count(batch.finished)
+    # A duplicate id, or a row that is final already, is skipped without an error.
     return connection.total_changes() - before == expected
 
 
