@@ -242,7 +242,7 @@ def test_calls_are_found_by_id_by_key_and_as_children(store: port.Store) -> None
     for task in tasks:
         succeed(task)
     write(store, tasks=tasks)
-    found = store.reader.known(
+    found = store.reader.stored_calls(
         lookups(
             calls=[(10, plain.id), (11, foreign.id), (12, an_id(99))],
             keys=[(20, "=daily"), (21, "=weekly")],
@@ -369,7 +369,7 @@ def test_deleted_task_is_not_found(store: port.Store) -> None:
     write(store, tasks=[task])
     write(store, forgotten={task.id: None})
     assert store.reader.values(None, [task.id]) == {}
-    assert store.reader.known(lookups(calls=[(1, task.id)], keys=[(2, "=daily")])) == {}
+    assert store.reader.stored_calls(lookups(calls=[(1, task.id)], keys=[(2, "=daily")])) == {}
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -188,10 +188,10 @@ class AttemptOutput:
         self._late.append(data)
         self._late_bytes += len(data)
         while self._late_bytes > TAIL_BYTES:
-            gone = len(self._late.popleft())
-            self._late_bytes -= gone
-            self._dropped += gone
-            self._may_drop = max(0, self._may_drop - gone)
+            dropped = len(self._late.popleft())
+            self._late_bytes -= dropped
+            self._dropped += dropped
+            self._may_drop = max(0, self._may_drop - dropped)
         return len(data)
 
     def _pass_on(self) -> None:

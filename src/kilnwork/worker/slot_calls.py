@@ -144,9 +144,9 @@ class SlotCalls:
         running.
         """
         for waiting in (self.queue, self.placed):
-            kept = [run for run in waiting if run.ref not in unknown]
+            remaining = [run for run in waiting if run.ref not in unknown]
             waiting.clear()
-            waiting.extend(kept)
+            waiting.extend(remaining)
         self.ends[:] = [end for end in self.ends if end.ref not in unknown]
         for serial, report in list(self._reports.items()):
             if isinstance(report, messages.Started):

@@ -294,14 +294,16 @@ class SlotSession(session.Session):
         """
         held = self._held
         with held.lock:  # as in `gather`
-            said = super().attached(message)
+            first_messages = super().attached(message)
             if held.drop(set(message.unknown)):
                 os.kill(os.getpid(), signal.SIGKILL)
-            said += [level.announced for level in self._stack if level.announced is not None]
+            first_messages += [
+                level.announced for level in self._stack if level.announced is not None
+            ]
             known = set(held.refs())
-            said += [log for log in self._output.kept if log.ref in known]
-            said += held.reports()
-        return [*said, *self._variables.pending()]
+            first_messages += [log for log in self._output.kept if log.ref in known]
+            first_messages += held.reports()
+        return [*first_messages, *self._variables.pending()]
 
     def received(self, message: Any) -> None:
         """Take in calls, orders about them, and the messages that every submitter receives."""

@@ -128,7 +128,7 @@ class ZygoteSupervisor:
         """
         code, _ = await ended
         self._read_all(zygote)
-        said = "" if self._ready else _pass_on_errors(zygote)
+        error_text = "" if self._ready else _pass_on_errors(zygote)
         loop = asyncio.get_running_loop()
         loop.remove_reader(zygote.link)
         loop.remove_writer(zygote.link)
@@ -140,7 +140,7 @@ class ZygoteSupervisor:
         proof = await self._orphans.clear(root)
         message = "" if code < 0 or self._closing else _BROKEN.format(code)
         if not self._ready and not self._closing:
-            message = _not_started(code, said)
+            message = _not_started(code, error_text)
             self._failed_starts += 1
             log.error("slots cannot be started", extra={"why": message})
         for slot in heirless:
@@ -207,31 +207,31 @@ class ZygoteSupervisor:
 
 def _execute() -> zygote_link.ZygoteHandle:
     made: list[int] = []
-    ours, theirs = zygote_link.make_pair()
+    own_end, zygote_end = zygote_link.make_pair()
     try:
         made.append(zygote_link.open_errors_file())
         made.append(os.dup(2))
-        said, stderr = made
+        errors_file, stderr = made
         flags = ["-P"] if sys.flags.safe_path else []
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, *flags, "-m", "kilnwork.worker.zygote", str(stderr)],
             os.environ,
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
-                (os.POSIX_SPAWN_DUP2, said, 2),
+                (os.POSIX_SPAWN_DUP2, zygote_end.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, errors_file, 2),
                 (os.POSIX_SPAWN_DUP2, stderr, stderr),  # onto itself: clears close-on-exec
             ],
             setsigmask=(),
         )
     except BaseException:
-        ours.close()
+        own_end.close()
         _close(tuple(made[:1]))
         raise
     finally:
-        theirs.close()
+        zygote_end.close()
         _close(tuple(made[1:]))
-    return zygote_link.ZygoteHandle(pid, ours, said)
+    return zygote_link.ZygoteHandle(pid, own_end, errors_file)
 
 
 def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
@@ -251,9 +251,9 @@ def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
     return written.decode(errors="replace").strip()
 
 
-def _not_started(code: int, said: str) -> str:
+def _not_started(code: int, error_text: str) -> str:
     how = f"exit code {code}" if code >= 0 else f"signal {-code} ({outcomes.signal_name(-code)})"
-    last = f": {said.splitlines()[-1]}" if said else ""
+    last = f": {error_text.splitlines()[-1]}" if error_text else ""
     return f"the process that starts slots ended before it was ready, with {how}{last}"
 
 

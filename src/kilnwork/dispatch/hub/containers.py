@@ -71,7 +71,7 @@ class Containers:
         """Forget an attempt whose end its worker has reported."""
         self._links.pop(ref, None)
 
-    def gone(self, link: links.Link) -> None:
+    def link_closed(self, link: links.Link) -> None:
         """Forget the requests of a link that was closed."""
         self._links = {ref: at for ref, at in self._links.items() if at != link.number}
 

@@ -147,7 +147,7 @@ class Submitters:
             reader = self._core.reader
             values = reader.values(lookups.namespace, lookups.values)
             cached = reader.cached(lookups, now=self._core.clock.wall()) if lookups.cached else {}
-            known = reader.known(lookups)
+            known = reader.stored_calls(lookups)
             request = inputs.SubmitCalls(link.number, items, known, values, cached)
         self._core.apply(request)
 

@@ -222,7 +222,7 @@ def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
     """Free the task's slot; without proof it stays occupied for as long as the worker lives."""
     worker = task.worker
     if task.slot is not None:
-        reservations.leave(mem, task, task.slot, proof=proof)
+        reservations.release_attempt(mem, task, task.slot, proof=proof)
     elif worker is not None:
         if worker.held.get(task.id) is task:
             del worker.held[task.id]
@@ -317,9 +317,9 @@ def _would_retry(task: records.Task, outcome: attempts.Outcome) -> bool:
 def _fail(
     mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
 ) -> None:
-    again = outcome.proof and _would_retry(task, outcome)
+    retried = outcome.proof and _would_retry(task, outcome)
     task.failures += 1
-    if not again:
+    if not retried:
         _finish_failed(mem, task, outcome, now)
         return
     delay = retries.failure_delay_s(task.spec.retry, task.failures, mem.entropy)
@@ -450,10 +450,10 @@ def kill(
     # A loop: families may be deeper than Python's recursion limit.
     front = [(task, reason, message)]
     while front:
-        target, why, words = front.pop()
+        target, why, text = front.pop()
         if target.state.final or target.intent is _I.KILL:
             continue
-        stop(mem, target, now, intent=_I.KILL, reason=why, message=words)
+        stop(mem, target, now, intent=_I.KILL, reason=why, message=text)
         if target.family is not None:
-            words = f"parent {ids.task_text(target.id)}"
-            front += [(c, _R.PARENT_KILLED, words) for c in target.family.members.values()]
+            text = f"parent {ids.task_text(target.id)}"
+            front += [(c, _R.PARENT_KILLED, text) for c in target.family.members.values()]

@@ -101,8 +101,8 @@ def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: input
     """Fail a task that cannot run because of a failed input, whose error becomes the cause of its
     own.
     """
-    word = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
-    message = f"input {ids.task_text(needed.task)} {word}"
+    how = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
+    message = f"input {ids.task_text(needed.task)} {how}"
     detail = f"{needed.reason}: {needed.message}".strip(": ")
     if needed.reason == _R.INPUT_FAILED:
         detail = needed.reason

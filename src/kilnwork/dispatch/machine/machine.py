@@ -79,15 +79,15 @@ class Machine:
             inputs.WatchTasks: lambda item, _: submitters.watch(mem, item),
             inputs.CancelTasks: functools.partial(submitters.cancel, mem),
             inputs.SlotOpening: lambda item, _: None,
-            inputs.SlotJoined: functools.partial(slots.joined, mem),
-            inputs.SlotGone: functools.partial(slots.gone, mem),
-            inputs.CallsEnded: functools.partial(call_reports.ended, mem),
-            inputs.CallsReturned: functools.partial(call_reports.returned, mem),
+            inputs.SlotJoined: functools.partial(slots.join, mem),
+            inputs.SlotGone: functools.partial(slots.process_ended, mem),
+            inputs.CallsEnded: functools.partial(call_reports.handle_ends, mem),
+            inputs.CallsReturned: functools.partial(call_reports.handle_returns, mem),
             inputs.Waiting: functools.partial(waits.begin, mem),
             inputs.Resumed: lambda item, _: waits.end(mem, item),
-            inputs.Yielded: functools.partial(call_reports.yielded, mem),
+            inputs.Yielded: functools.partial(call_reports.forward_yield, mem),
             inputs.Tick: lambda _, now: self._tick(now),
-            inputs.Stalled: lambda _, now: workers.stalled(mem, now),
+            inputs.Stalled: lambda _, now: workers.renew_all(mem, now),
         }
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
@@ -153,7 +153,7 @@ class Machine:
             return task
         return task if worker is not None and worker.link == link else None
 
-    def knows(self, link: int) -> bool:
+    def holds_lease(self, link: int) -> bool:
         """Return whether the worker behind `link` holds a lease; one that is fenced must not be
         renewed.
         """
@@ -230,8 +230,8 @@ class Machine:
             lifecycle.resume(self.memory, task, now)
 
     def _release(self, item: inputs.Release) -> None:
-        over = [task for task in item.tasks if task not in self.memory.tasks]
-        self.memory.batch.released += over
+        finished = [task for task in item.tasks if task not in self.memory.tasks]
+        self.memory.batch.released += finished
 
     def _forget(self, item: inputs.Forget) -> None:
         """Delete tasks; those whose end the current batch would write are deleted instead."""
@@ -269,7 +269,7 @@ class Machine:
     def _link_closed(self, item: inputs.LinkClosed, now: inputs.Moment) -> None:
         slot = self.memory.slot_links.get(item.link)
         if slot is not None:
-            slots.closed(self.memory, slot, now)
+            slots.link_closed(self.memory, slot, now)
         # Before the submitters: the process of a call in a Pod is in both maps, and leaves both
         # here.
         elif executors.leave_attempt(self.memory, item.link):
@@ -322,7 +322,7 @@ class Machine:
             if isinstance(target, records.Worker):
                 self._worker_timer(kind, target, now)
             elif isinstance(target, records.Slot):
-                slots.overdue(self.memory, target, attempt)
+                slots.drop_overdue(self.memory, target, attempt)
             elif not target.state.final:
                 self._task_timer(kind, target, attempt, now)
 
@@ -351,7 +351,7 @@ class Machine:
             if task.state is _S.PENDING and task.ticket is None:
                 self._retry(task)
         elif kind is memory.Timer.SILENT:
-            slots.silent(self.memory, task, now)
+            slots.check_silent_call(self.memory, task, now)
         elif kind is memory.Timer.RUNNING:
             message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
             if task.held:

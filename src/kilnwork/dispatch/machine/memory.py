@@ -318,8 +318,10 @@ class Memory:
     def _illegal(
         self, task: records.Task, before: str | None, after: str
     ) -> errors.IllegalTransition:
-        what = f"task {ids.task_text(task.id)}/{task.run}/{task.attempt}"
-        return errors.IllegalTransition(f"{what}: {before} → {after}\n{self.describe_history()}")
+        attempt_text = f"task {ids.task_text(task.id)}/{task.run}/{task.attempt}"
+        return errors.IllegalTransition(
+            f"{attempt_text}: {before} → {after}\n{self.describe_history()}"
+        )
 
     def remember(self, item: inputs.Input, now: inputs.Moment) -> None:
         """Remember what an input was about, without its payloads."""

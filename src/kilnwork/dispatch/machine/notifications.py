@@ -23,7 +23,7 @@ def notify(mem: memory.Memory, task: records.Task) -> None:
     if task.dependents is not None:
         mem.ended.append(task)
     if mem.waits_by_task:
-        reservations.task_ended(mem, task)
+        reservations.reoccupy_waiting_slots(mem, task)
     submitter = task.submitter
     if submitter is not None and submitter.link:
         report(mem, task, submitter, task.number)

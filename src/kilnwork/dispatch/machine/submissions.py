@@ -260,7 +260,7 @@ def _find_or_create(
         mem.keys[submitter.namespace, key] = task
         _begin(mem, task, call, item, now)
     elif _same(known, template, call):
-        _found(mem, submitter, call, task, known.value)
+        _report_found(mem, submitter, call, task, known.value)
     else:
         _refuse_key(mem, submitter, call)
 
@@ -358,7 +358,7 @@ def _canonical(data: bytes) -> bytes:
         return data
 
 
-def _found(
+def _report_found(
     mem: memory.Memory,
     submitter: records.Submitter,
     call: calls.CallItem,
@@ -409,7 +409,7 @@ def _submit_child(
         if task is not None and task.parent != call.parent:
             task.parent = call.parent
             mem.mark(task)
-        _found(mem, submitter, call, task or mem.tasks.get(known.value.task), known.value)
+        _report_found(mem, submitter, call, task or mem.tasks.get(known.value.task), known.value)
         return
     if known is not None and known.requested_by == parent.attempt:
         _refuse_key(mem, submitter, call)

@@ -297,9 +297,9 @@ def _forget(cursor: apsw.Cursor, batch: rows.Rows) -> Counter[rows.CountKey]:
     found = _ROWS_OF_TASKS.run(cursor, batch.forgotten)
     newest = dict(found)
     counted = rows.counts_of(_COUNTED_ROWS.run(cursor, [*batch.dropped, *newest.values()]))
-    gone = sorted([*batch.dropped, *(row for _, row in found)])
-    _FORGET_ROWS.run(cursor, gone)
-    ranges = rows.ranges(gone)
+    deleted = sorted([*batch.dropped, *(row for _, row in found)])
+    _FORGET_ROWS.run(cursor, deleted)
+    ranges = rows.ranges(deleted)
     for name in ("forget_attempts", "forget_blobs", "forget_arguments", "forget_outputs"):
         cursor.executemany(_SQL[name], ranges)
     return counted
@@ -318,6 +318,6 @@ def _write_of_participant(
     if repeated is None:
         cursor.executemany(_SQL[name], written)
         return
-    left = iter(written)
-    while some := list(itertools.islice(left, ROWS_AT_ONCE)):
+    remaining = iter(written)
+    while some := list(itertools.islice(remaining, ROWS_AT_ONCE)):
         repeated.run(cursor, list(itertools.chain.from_iterable(some)))
