@@ -288,10 +288,12 @@ class Link(Generic[M]):
             raise errors.LinkRefused(message.reason, message.message, retry=message.retry)
         if not isinstance(message, messages.Attached):
             raise errors.MalformedFrame(f"a {type(message).__name__} instead of Attached")
+        # A dispatcher that lost the journal to another one, and does not know it yet.
         if message.epoch < self._epoch:
             raise errors.LinkClosed("this dispatcher is older than the last one")
         self._epoch = message.epoch
         self.outbox.shut()
+        # What is sent from here on follows the first frames, and is not lost in between.
         self.outbox.hold()
         first = [frames.encode(each) for each in self.handler.attached(message)]
         connection.setblocking(False)

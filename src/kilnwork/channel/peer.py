@@ -344,6 +344,8 @@ class Peer:
                 made = await _in_thread(self._path)
                 _, link = await loop.create_connection(lambda: _Link(self._received), sock=made)
             try:
+                # Before the Hello is sent: a lease counts from then, so it ends here before it does
+                # there.
                 link.hello_sent = self._clock.monotonic()
                 link.write(frames.encode(self._owner.hello(epoch=self._epoch)))
                 await link.welcome
@@ -360,6 +362,7 @@ class Peer:
         self._renew_s = welcome.renew_s
         self._lease.begin(welcome.lease_s, sent=link.hello_sent)
         self._link = link
+        # Reports made by `welcomed` go out below with all others, in the order of their serials.
         self._resuming = True
         self._owner.welcomed(welcome)
         self._resuming = False
@@ -400,6 +403,7 @@ class Peer:
 
     def _acknowledge(self, serial: int) -> None:
         settled = []
+        # A dict keeps the order of insertion, which is that of the serials.
         while self._reports and (oldest := next(iter(self._reports))) <= serial:
             kept = self._reports.pop(oldest)
             if kept.stored is not None and not kept.stored.done():

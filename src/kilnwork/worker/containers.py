@@ -77,6 +77,7 @@ class ContainerAttempt(attempt.Attempt):
 
     def reattach(self, offset: int) -> None:
         super().reattach(offset)
+        # The hub keeps these requests in memory only, and may have been restarted.
         if self._wanted is not None and not self._end.done():
             self._tools.link.send(self._wanted)
             if self._stop is not None:
@@ -140,6 +141,7 @@ class ContainerAttempt(attempt.Attempt):
         if self._began is None or number != signal.SIGTERM:
             return
         found = processes_of(self._container, str(self.ref))
+        # No process is left, and none was ever signalled: the halt did not end it.
         self._was_over = not found and not self._signalled
         self._signalled |= found
         _send(found, signal.SIGTERM)

@@ -217,12 +217,14 @@ class Relay:
             raise
         self._worked()
         self._ends = {end for end in self._ends if not end.over} | {near, far}
+        # One of them may have closed while the other was being connected.
         if near.over or far.over or near.transport is None:
             near.close()
             far.close()
             return
         near.join(far)
         far.join(near)
+        # Last: what the near end sends must find its partner.
         near.transport.resume_reading()
 
     async def _connect(self, far: _Far) -> None:

@@ -127,6 +127,7 @@ class ZygoteSupervisor:
         they left.
         """
         code, _ = await ended
+        # First: it may have reported ends of slots, with their codes, before it died.
         self._read_all(zygote)
         error_text = "" if self._ready else _pass_on_errors(zygote)
         loop = asyncio.get_running_loop()
@@ -136,6 +137,7 @@ class ZygoteSupervisor:
         self._zygote = None
         while self._unsent:
             _close(self._unsent.popleft()[1])
+        # Before the await: a slot that is asked for meanwhile belongs to the next zygote.
         heirless, self._alive = self._alive, {}
         proof = await self._orphans.clear(root)
         message = "" if code < 0 or self._closing else _BROKEN.format(code)
