@@ -109,7 +109,7 @@ class RetryStories(test_calls_stories.CallCrashStories):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_what_failed_runs_again_and_nothing_else(seed: int) -> None:
+def test_only_failed_tasks_run_again(seed: int) -> None:
     """The same without shrinking, and denser."""
     dice, stories = random.Random(seed), RetryStories()
     try:
