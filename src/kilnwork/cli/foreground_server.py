@@ -59,8 +59,10 @@ def logged(function: F) -> F:
         logs.setup(level=level, as_json=log_json)
         return function(**given)
 
-    as_json = click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
-    verbose = click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
+    as_json = click.option("--log-json", is_flag=True, help="Write each log line as a JSON object.")
+    verbose = click.option(
+        "-v", "--verbose", count=True, help="Log more; given twice, debug messages too."
+    )
     return cast(F, verbose(as_json(command)))
 
 

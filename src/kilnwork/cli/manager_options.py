@@ -98,7 +98,7 @@ def allowed_kinds(*default: str) -> Callable[[Function], Function]:
         metavar="PLURAL.GROUP",
         default=default,
         show_default=True,
-        help="A kind of objects that tasks may make, or *.GROUP; may be given more than once.",
+        help="Kind of Kubernetes objects that tasks may create, or *.GROUP; repeatable.",
     )
 
 
@@ -110,22 +110,24 @@ def options(function: Function) -> Function:
         metavar="DURATION",
         default=f"{manager.ABSENCE_S:g}s",
         show_default=True,
-        help="How long the manager may be away without a task being ended: for a rollout, or a"
-        " volume that moves. Tasks of a machine that is cut off run again elsewhere no sooner.",
+        help="How long the manager may be unavailable (a rollout, a volume that moves) before"
+        " running tasks are lost. Tasks of a worker that lost its connection are restarted"
+        " elsewhere only after this time.",
     )
     callback_url = click.option(
         "--callback-url",
         type=BASE_URL,
         metavar="URL",
         default=None,
-        help="Where services reach the manager with results of HTTP requests by callback,"
-        " such as an Ingress that passes on /callbacks; default https:// and --advertise.",
+        help="URL under which services reach the manager to send results of HTTP requests by"
+        " callback, for example an Ingress that forwards /callbacks; default: https:// and the"
+        " address of --advertise.",
     )
     ponds = click.option(
         "--ponds",
         is_flag=True,
-        help="Serve DataPonds, whose agents run as root on nodes, and look for room on nodes before"
-        " the workers of a SyncSet start. The manager then reads Nodes.",
+        help="Serve DataPonds, whose agents run as root on nodes, and check that nodes have room"
+        " before the workers of a SyncSet start. The manager then reads Nodes.",
     )
     return lease(callback_url(ponds(jobs_api_options.options(retention_options.options(function)))))
 

@@ -56,22 +56,30 @@ def list_target(function: Function) -> Function:
 
 def _target(function: Function, *, lists: bool) -> Function:
     add = [
-        click.option("-n", "--namespace", metavar="NS", help="Namespace.", **_SILENT),
+        click.option(
+            "-n",
+            "--namespace",
+            metavar="NS",
+            help="Namespace; default: that of the kubeconfig context.",
+            **_SILENT,
+        ),
         click.option(
             "-A",
             "--all-namespaces",
             is_flag=True,
             hidden=not lists,
-            help="All namespaces, for lists.",
+            help="Use all namespaces.",
             **_SILENT,
         ),
         click.option(
             "--kubeconfig",
             metavar="FILE",
-            help="Kubeconfig; default $KUBECONFIG, then that of `kiln up`.",
+            help="Kubeconfig file; default: $KUBECONFIG, then the file that `kiln up` writes.",
             **_SILENT,
         ),
-        click.option("--context", metavar="NAME", help="Context of the kubeconfig.", **_SILENT),
+        click.option(
+            "--context", metavar="NAME", help="Context of the kubeconfig to use.", **_SILENT
+        ),
     ]
     for option in reversed(add):
         function = option(function)
@@ -84,7 +92,8 @@ def data(function: Function) -> Function:
         "--data",
         "--from",
         metavar="DIRECTORY",
-        help="Of a kiln.start(DIRECTORY), whether that runs or not.",
+        help="Read the journal in this directory of `kiln.start(DIRECTORY)` or `kiln up` instead"
+        " of asking a server.",
         **_SILENT,
     )
     return add(function)
@@ -107,7 +116,7 @@ def output(*forms: str) -> Callable[[Function], Function]:
         "form",
         type=click.Choice(forms),
         default=None,
-        help="Form of the output; default a text for people.",
+        help="Output format; default: text for people.",
     )
 
 

@@ -34,18 +34,21 @@ _OPTIONS = (
         type=common.DURATION,
         default=f"{retention.KEEP_S / _DAY_S:g}d",
         show_default=True,
-        help="Forget tasks that are no objects so long after their end, with output and results.",
+        metavar="DURATION",
+        help="How long a finished task that is not a Task object is kept, with its output and"
+        " result.",
     ),
     click.option(
         "--keep-tasks",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Forget the oldest earlier when more than N tasks are over.",
+        help="Delete the oldest finished tasks earlier when there are more than N.",
     ),
     click.option(
         "--keep-size",
         type=jobs_api_options.SIZE,
         metavar="SIZE",
-        help="Forget the oldest earlier when journal, output and results take more than this.",
+        help="Delete the oldest finished tasks earlier when journal, output and results take more"
+        " space than this.",
     ),
 )

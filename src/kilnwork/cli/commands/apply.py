@@ -33,26 +33,32 @@ _STRICT = "Strict"
     multiple=True,
     required=True,
     metavar="FILE|DIR|-",
-    help="YAML or JSON file, directory of them, or - for standard input; may be repeated.",
+    help="YAML or JSON file, directory of such files, or - for standard input; repeatable.",
     shell_complete=shell_completion.files,
 )
 @options.target
-@click.option("--dry-run", is_flag=True, help="Let the server check everything and keep nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Let the server validate the objects without storing them."
+)
 @click.option(
     "--validate",
     type=bool,
     default=True,
     metavar="true|false",
-    help="With false, check nothing before it is sent, and let the server drop unknown fields.",
+    help="With false, skip all checks before sending, and let the server drop unknown fields.",
 )
 @options.output("name", "json", "yaml")
 def command(files: tuple[str, ...], form: str | None, **flags: bool) -> None:
-    """Create objects from files, or change them to what the files say.
+    """Create the objects in files, or update them to match the files.
 
-    Says created, configured or unchanged for each. Unknown fields are refused. A file that cannot
-    be read, or an object of a kind of kiln that breaks its rules, stops everything before it
-    begins. When the server refuses some objects the others are applied all the same, and the exit
-    code is 1. Takes turns with `kubectl apply`.
+    \b
+    kiln apply -f examples/01-counter/cluster.yaml
+    kiln apply -f - < task.yaml
+
+    Prints created, configured or unchanged for each object. Nothing is applied if a file cannot be
+    read or an object of a kilnwork kind is invalid. If the server rejects some objects, for example
+    because of unknown fields, the others are still applied and the exit code is 1. `kiln apply` and
+    `kubectl apply` can be used on the same object.
     """
     query = {
         "fieldValidation": _STRICT if flags["validate"] else "Ignore",

@@ -52,21 +52,28 @@ class _Victim:
     "files",
     multiple=True,
     metavar="FILE|DIR|-",
-    help="What is in these files.",
+    help="Delete the objects in this YAML or JSON file or directory, or - for standard input;"
+    " repeatable.",
     shell_complete=shell_completion.files,
 )
 @options.list_target
-@click.option("--all", "everything", is_flag=True, help="All objects of the kind.")
+@click.option("--all", "everything", is_flag=True, help="Delete all objects of the kind.")
 @click.option(
     "-l",
     "--selector",
     type=selector_types.LABEL_SELECTOR,
     metavar="LABELS",
-    help="All objects with these labels.",
+    help="Delete all objects with matching labels.",
 )
-@click.option("--wait/--no-wait", default=True, help="Wait until they are gone (default).")
-@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
-@click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
+@click.option(
+    "--wait/--no-wait",
+    default=True,
+    help="Wait until the objects are gone, the default, or return immediately.",
+)
+@click.option(
+    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this time."
+)
+@click.option("--ignore-not-found", is_flag=True, help="Do not treat missing objects as an error.")
 @options.output("name")
 def command(
     words: tuple[str, ...],
@@ -76,16 +83,19 @@ def command(
     form: str | None,
     **flags: bool,
 ) -> None:
-    """Delete objects and, unless --no-wait, wait until they are gone.
-
-    Deleting an unfinished Task kills what runs. A deleted TaskCluster lets what runs end, for up to
-    its drainSeconds; then its workers end.
+    """Delete objects, file jobs and finished tasks, and wait until they are gone.
 
     \b
+    kiln delete task hello
     kiln delete task/hello taskcluster/batch
-    kiln delete file/invoices               a file job: input, results and what runs of it
+    kiln delete -f examples/01-counter/start.yaml --ignore-not-found
+    kiln delete tasks,taskobjects --all
+    kiln delete file/invoices      # a file job with its input, results and parts
     kiln delete files --all
-    kiln delete task 5f1c2a10               a call that is over: its runs, result and output
+    kiln delete task 5f1c2a10      # a finished call, with its runs, result and output
+
+    Deleting an unfinished Task kills it. A deleted TaskCluster lets running tasks finish for up to
+    its drainSeconds; then its workers stop.
     """
     if bool(words) == bool(files):
         raise click.UsageError("name what to delete: KIND NAME…, KIND/NAME…, or -f FILE")

@@ -48,28 +48,35 @@ ALLOWANCE = options.Parsed("address", _allowance)
 
 @click.command()
 @click.argument("executor", type=click.Choice([service.EXECUTOR]))
-@click.option("--name", metavar="NAME", help="Shown as where a task ran; default host and pid.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Name that tasks show as the place where they ran; default: host name and process id.",
+)
 @click.option(
     "--slots",
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
-    help="Requests at once. What is accepted (202) and waited for does not count.",
+    metavar="N",
+    help="Number of concurrent requests; accepted requests (202) whose result is pending do"
+    " not count.",
 )
 @click.option(
     "--labels",
     type=LABELS,
     default="",
     metavar="KEY=VALUE,...",
-    help="What it can reach, for the affinity of tasks.",
+    help="Labels that task affinity can select, for example the network that this executor"
+    " reaches.",
 )
 @click.option(
     "--allow",
     type=ALLOWANCE,
     multiple=True,
     metavar="ADDRESS",
-    help="Address, network or IP:PORT that may be requested though it is loopback, link-local or "
-    "the API server's; may be repeated.",
+    help="Address, network or IP:PORT that may be requested although it is loopback,"
+    " link-local or the API server; repeatable.",
 )
 @foreground_server.logged
 @options.target
@@ -81,10 +88,13 @@ def command(
     labels: dict[str, str],
     allow: tuple[egress.Allowance, ...],
 ) -> int:
-    """Send the HTTP requests of tasks with `spec.http` or `spec.function`, in the foreground.
+    """Run an executor in the foreground that sends the HTTP requests of tasks.
 
-    Start as many as you like, on machines that reach what is to be requested. Ctrl-C lets requests
-    end that are on their way, for 15 seconds.
+    \b
+    kiln executor http --slots 500 --labels zone=dmz
+
+    Executes tasks with `spec.http` or `spec.function`. Start any number of executors, on machines
+    that reach the requested services. Ctrl-C gives requests in flight 15 seconds to finish.
     """
     target = options.current()
     load = functools.partial(

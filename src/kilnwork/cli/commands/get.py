@@ -57,36 +57,41 @@ class Wanted:
     "--selector",
     type=selector_types.LABEL_SELECTOR,
     metavar="LABELS",
-    help="Only objects with these labels.",
+    help="Only objects with matching labels: app=web, tier!=test, env in (a,b), app, !app;"
+    " separate with commas.",
 )
 @click.option(
     "--field-selector",
     type=selector_types.FIELD_SELECTOR,
     metavar="FIELDS",
-    help="Only objects with these fields.",
+    help="Only objects with matching fields, for example metadata.name=x or"
+    " status.state!=Running; separate with commas.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Go on and print changes.")
-@click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@click.option("-w", "--watch", is_flag=True, help="After listing, print changes until interrupted.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 @click.option(
     "--show-managed-fields",
     is_flag=True,
-    help="With -o json and yaml: also metadata.managedFields, who set which field.",
+    help="Include metadata.managedFields, which client owns which field, in -o json and yaml.",
 )
 @click.option(
     "--spawned",
     is_flag=True,
-    help="Tasks that are no objects: submitted by programs, or spawned by tasks.",
+    help="List tasks that are not Task objects: submitted by programs or other tasks.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help=f"With --spawned: the newest so many, 0 for all; default {task_lists.LIMIT}, and all with"
-    " -o json, yaml or name.",
+    metavar="N",
+    help=f"With --spawned: show the newest N tasks, 0 for all; default: {task_lists.LIMIT}, all"
+    f" with -o json, yaml or name.",
 )
 @click.option(
-    "--state", metavar="STATE", help="Only Jobs in this phase; with --indexes, only such indexes."
+    "--state",
+    metavar="STATE",
+    help="Only Jobs in this phase; with --indexes only indexes in this state.",
 )
-@click.option("--indexes", is_flag=True, help="The indexes of the Job that is named.")
+@click.option("--indexes", is_flag=True, help="List the indexes of the named Job.")
 def command(
     words: tuple[str, ...],
     form: str | None,
@@ -96,16 +101,19 @@ def command(
     limit: int | None,
     **flags: bool,
 ) -> None:
-    """List objects by kind, or show those that are named.
-
-    KIND is a plural, singular or short name: tasks, task, ktask; taskclusters, ktc; taskobjects,
-    ktobj; pods, events, nodes and whatever else the server serves. `all` means every kind of ours.
-    `files` means file jobs, as `kiln files` shows them.
+    """List objects by kind, or show the named ones.
 
     \b
+    kiln get tasks
+    kiln get tasks hello -o yaml
     kiln get tasks --field-selector status.state=Failed
+    kiln get all -A
     kiln get jobs --state Failed
     kiln get job report-x7k2p --indexes
+
+    KIND is a plural, singular or short name: tasks, task, ktask; taskclusters, ktc; taskobjects,
+    ktobj; pods, events, nodes and every other resource of the server. `all` stands for all kilnwork
+    kinds, `files` for file jobs, as `kiln files` lists them.
     """
     if state is not None or flags["indexes"]:
         if selector or field_selector or flags["watch"] or flags["spawned"]:

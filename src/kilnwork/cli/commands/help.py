@@ -11,9 +11,13 @@ TOPICS = ("exit-codes",)
 @click.argument("words", nargs=-1, metavar="[COMMAND | TOPIC]")
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show help on a command or a topic.
+    """Show help on a command or on a topic.
 
-    Topics: exit-codes.
+    \b
+    kiln help run
+    kiln help exit-codes
+
+    Topics: `exit-codes`.
     """
     root = ctx.find_root()
     if not words:

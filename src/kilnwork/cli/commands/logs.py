@@ -21,12 +21,26 @@ from kilnwork.cli import (
 @click.argument("task", metavar="NAME|ID|job/NAME", shell_complete=shell_completion.subjects)
 @options.target
 @options.data
-@click.option("-f", "--follow", is_flag=True, help="Go on until the task is over.")
-@click.option("--run", type=click.IntRange(min=1), help="Of this run; default the newest.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; default the newest.")
-@click.option("--index", metavar="N|KEY", help="Of a Job: this index, by number, key or label.")
-@click.option("--step", metavar="STEP", help="Of a SyncSet: this step, or an instance: price[17].")
-@click.option("--tail", type=click.IntRange(min=0), help="Only the last N lines.")
+@click.option("-f", "--follow", is_flag=True, help="Print new output until the task finishes.")
+@click.option(
+    "--run",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of the run (for SyncSets the generation); default: the newest.",
+)
+@click.option(
+    "--attempt",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of the attempt; default: the newest.",
+)
+@click.option("--index", metavar="N|KEY", help="Job: only this index, by number, key or label.")
+@click.option(
+    "--step", metavar="STEP", help="SyncSet: only this step, or one instance of it: price[17]."
+)
+@click.option(
+    "--tail", type=click.IntRange(min=0), metavar="N", help="Print only the last N lines."
+)
 def command(
     task: str,
     follow: bool,  # noqa: FBT001
@@ -34,22 +48,22 @@ def command(
     step: str | None,
     **asked: int | None,
 ) -> None:
-    """Print what a task printed, standard output and error in one.
+    """Print the output of a task, standard output and standard error combined.
 
     \b
-    kiln logs -f hello
-    kiln logs --tail 20 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
-    kiln logs -f job/report-x7k2p
+    kiln logs hello
+    kiln logs -f --tail 20 hello
     kiln logs job/report-x7k2p --index oslo --attempt 1
     kiln logs syncset/eod-risk --step price
 
-    With -f and no --attempt the next attempts follow, until the task is over. Of a task that waits
-    it is said what for. Of a file job, by id
-    or name, a part is shown: the first that failed, else the first; NAME-3 is part 3.
+    Prints the newest attempt of the newest run. With -f, and without --attempt, the output of later
+    attempts follows until the task finishes. If a task has not started, the reason is printed to
+    standard error.
 
-    Of a Job with several indexes it prints those of up to 20, what failed first, each line with
-    the index before it; --index chooses one. Of a SyncSet each line has the step before it; --step
-    chooses one, --run another generation.
+    For a file job, by id or name, prints the output of its first failed part, or of the first part
+    if none failed; NAME-3 selects part 3. For job/NAME prints up to 20 indexes, failed ones first,
+    and puts the index before each line; --index selects one. For syncset/NAME puts the step before
+    each line; --step selects one, --run another generation.
     """
     query = {key: str(value) for key, value in asked.items() if value is not None}
     if follow:

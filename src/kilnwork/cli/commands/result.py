@@ -73,27 +73,29 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("name", metavar="NAME|ID|job/NAME|syncset/NAME", shell_complete=_complete)
 @options.target
 @click.option("-o", "--output", default=downloads.STDOUT, metavar="FILE",
-              help="Write it there; default standard output.")  # fmt: skip
+              help="File to write; default: standard output.")  # fmt: skip
 @click.option("--data", "--from", "directory", type=directory_type.Directory(), metavar="DIRECTORY",
-              help="Of a kiln.start(DIRECTORY), whether that runs or not.")  # fmt: skip
+              help="Read the result from this directory of `kiln.start(DIRECTORY)` or `kiln up`"
+              " instead of asking a server.")  # fmt: skip
 def command(name: str, output: str, directory: Path | None) -> None:
-    """Bring the result of a task that has succeeded, as the bytes that it is.
+    """Print or save the result of a task that has succeeded.
 
     \b
     kiln result hello
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 -o model.bin
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 --data runs
-    kiln result job/report-x7k2p
+    kiln result job/report-x7k2p -o report.json
     kiln result syncset/eod-risk
 
-    JSON is printed with a line end. Anything else is not printed to a terminal: name a file, or
-    pipe it. What a Python function returned is JSON where JSON can say it, else a pickle; loading a
-    pickle runs code that its writer chose.
+    The bytes are written unchanged, except that JSON is printed with a final newline. Binary
+    results are not written to a terminal: use -o or a pipe. The return value of a Python function
+    is JSON if JSON can represent it, otherwise a pickle; loading a pickle runs code that its author
+    chose.
 
-    The result of a Job is that of its finalizer, or of its only index; those of others brings
-    `kiln result NAME-INDEX`. The result of a SyncSet is that of its flow.
+    The result of a Job is that of its finalizer, or of its only index; `kiln result NAME-INDEX`
+    prints that of one index. The result of a SyncSet is that of its flow.
 
-    Ends with 6 when the task failed or was killed.
+    Exits with 1 while the task is unfinished, with 6 if it failed or was killed.
     """
     downloads.check_target(output)
     job = job_names.said(name)

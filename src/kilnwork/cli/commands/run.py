@@ -45,37 +45,52 @@ class _Input:
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="COMMAND [ARG…]")
 @options.target
-@click.option("--name", help="Name of the Task; default run- and something random.")
+@click.option("--name", metavar="NAME", help="Name of the Task; default: run- and a random suffix.")
 @click.option(
     "--cluster",
-    help="TaskCluster to run on; default `default`.",
+    metavar="NAME",
+    help="TaskCluster to run on; default: `default`.",
     shell_complete=shell_completion.of_kind(kinds.TASK_CLUSTERS),
 )
-@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--env",
+    "env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Environment variable of the command; repeatable.",
+)
 @click.option(
     "--input",
     "source",
     metavar="FILE|OBJECT",
-    help="JSON or YAML file, - for standard input, or a TaskObject.",
+    help="Input: a JSON or YAML file, - for standard input, or the name of a TaskObject.",
     shell_complete=shell_completion.files,
 )
-@click.option("--retries", type=click.IntRange(min=0), help="Tries after the first one failed.")
-@click.option("--timeout", type=options.DURATION, help="How long an attempt may run.")
-@click.option("--watch", is_flag=True, help="Follow states and output, and end as the task ends.")
-@click.option("--dry-run", is_flag=True, help="Print the Task and make nothing.")
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Number of further attempts after the first one fails; default: 0.",
+)
+@click.option("--timeout", type=options.DURATION, help="Maximum run time of an attempt.")
+@click.option("--watch", is_flag=True, help="Print states and output until the task finishes.")
+@click.option("--dry-run", is_flag=True, help="Print the Task without creating it.")
 @options.output("name", "json", "yaml")
 def command(words: tuple[str, ...], source: str | None, form: str | None, **rest: Any) -> int:
     """Run a command as a Task.
 
     \b
     kiln run --watch -- python -c 'print(6 * 7)'
-    kiln run --input numbers.json --retries 2 -- ./sum.sh
+    kiln run --name total --input numbers.json --retries 2 -- ./sum.sh
+    kiln run --dry-run -- make report > task.yaml
 
-    The command finds its input as a file named by $KILN_INPUT (a JSON object; a file given here is
-    in it as "input") and may write its result, JSON, to the file named by $KILN_OUTPUT.
+    Creates a Task and prints its name. The command can read its input from the file that
+    $KILN_INPUT names, a JSON object in which the value of --input is the member "input", and can
+    write its result as JSON to the file that $KILN_OUTPUT names.
 
-    With --watch output goes to standard output and states to standard error; the exit code is the
-    command's own. Ctrl-C leaves the task running.
+    With --watch the command's output goes to standard output and state changes go to standard
+    error; kiln exits with the command's exit code. Ctrl-C stops watching and leaves the task
+    running.
     """
     given = _input(source)
     body = _body(words, given, rest)

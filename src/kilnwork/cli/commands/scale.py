@@ -18,20 +18,24 @@ MAX_NAMED = 10
     "name", metavar="NAME", shell_complete=shell_completion.of_kind(_CLUSTERS), default="default"
 )
 @options.target
-@click.option("--replicas", type=click.IntRange(min=0), required=True, help="How many workers.")
-@click.option("--wait", is_flag=True, help="Wait until there are as many, all connected.")
-@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
+@click.option(
+    "--replicas", type=click.IntRange(min=0), required=True, metavar="N", help="Number of workers."
+)
+@click.option("--wait", is_flag=True, help="Wait until this number of workers is connected.")
+@click.option(
+    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this time."
+)
 def command(name: str, replicas: int, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
-    """Ask for another number of workers of TaskCluster NAME, `default` if none is named.
+    """Set the number of workers of TaskCluster NAME, default `default`.
 
     \b
     kiln scale --replicas 8 --wait
     kiln scale batch --replicas 0
 
-    Fewer: workers that hold no task go first, the others when what they run has ended; they get
-    nothing new. `kubectl scale taskcluster/NAME --replicas N` and autoscalers do the same.
+    When scaling down, idle workers stop first; busy workers get no new tasks and stop when their
+    tasks have finished. `kubectl scale taskcluster/NAME --replicas N` and autoscalers do the same.
 
-    Ends with 5 when the time is over.
+    With --wait, prints progress; exits with 5 after --timeout.
     """
     session.run(lambda s: _scale(s, _plain(name), replicas, wait=wait, timeout_s=timeout))
 

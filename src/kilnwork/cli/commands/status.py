@@ -29,18 +29,28 @@ _MANY = 10
 @click.command()
 @options.target
 @options.output("json", "yaml")
-@click.option("--wait", is_flag=True, help="Wait until the server is ready.")
 @click.option(
-    "--timeout", type=options.DURATION, default=None, help="Wait no longer; default for ever."
+    "--wait",
+    is_flag=True,
+    help="Wait until the server is ready, also if it has not been started yet.",
+)
+@click.option(
+    "--timeout",
+    type=options.DURATION,
+    default=None,
+    help="Stop waiting after this time; default: wait without limit.",
 )
 def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
-    """Show server, nodes, clusters, how many tasks and file jobs are where, and the newest files.
+    """Show the state of the server, its nodes, TaskClusters, tasks and file jobs.
 
-    Tasks are Task objects and those that programs have submitted, also by function.
+    \b
+    kiln status
+    kiln status --wait --timeout 30s
 
-    Of all namespaces that you may see unless -n names one; what you may not see is named. In a
-    Kubernetes cluster the manager is shown too. With --wait also a server that is still to be
-    started is waited for.
+    Prints whether the server (in a Kubernetes cluster also the manager) is ready, its nodes and
+    TaskClusters, the number of tasks in each state, in total and by Python function, and the newest
+    file jobs. Covers all namespaces that you may read, or the one of -n; lists the resources that
+    you may not read.
     """
     facts = asyncio.run(_when_ready(timeout)) if wait else session.run(_facts)
     if form is not None:

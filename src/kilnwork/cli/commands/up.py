@@ -31,28 +31,31 @@ from kilnwork.server.jobs import source_sizing
     type=click.IntRange(0, 65534),
     default=7443,
     show_default=True,
-    help="Port for TLS; the next one serves plain http. 0 takes a free pair.",
+    metavar="PORT",
+    help="TLS port; plain HTTP is served on the next port. 0 picks a free pair of ports.",
 )
 @click.option(
     "--data",
     type=directory_type.Directory(),
-    help="Data directory; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
+    help="Data directory; default: ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
     "--workdir",
     type=directory_type.Directory(exists=True),
-    help="Where tasks run; default the current directory.",
+    help="Working directory of tasks; default: the current directory.",
 )
 @click.option(
     "--slots",
     type=click.IntRange(1, 1000),
-    help="Tasks at once on TaskCluster `default`; default one per core.",
+    metavar="N",
+    help="Number of tasks that TaskCluster `default` runs at once; default: the number of"
+    " cores. Used only when the data directory is created.",
 )
 @click.option(
     "--source-compat",
     is_flag=True,
-    help="Let the Jobs API be as that of aksjobscheduler: ids as text, its fields and variables, no"
-    " token over plain http.",
+    help="Serve the Jobs API in the form of aksjobscheduler: text ids, its fields and"
+    " environment variables, no token over plain HTTP.",
 )
 @manager_options.allowed_kinds("*")
 @jobs_api_options.options
@@ -68,10 +71,17 @@ def command(
     allowed_kinds: tuple[str, ...],
     **limited: Any,
 ) -> int:
-    """Start API server, node, dispatcher and controllers on this machine, in the foreground.
+    """Start a kilnwork server on this machine, in the foreground.
 
-    Listens on 127.0.0.1 only. Ctrl-C or `kiln down` ends it and everything it started; a second
-    Ctrl-C does not wait. Objects, results, files and logs stay in the data directory.
+    \b
+    kiln up
+    kiln up --port 0 --data ./scratch --workdir examples/01-counter
+
+    Starts an API server, a node, a dispatcher and the controllers, which listen on 127.0.0.1 only.
+    Prints the address of the server and the `export KUBECONFIG=…` line for other terminals.
+
+    Ctrl-C or `kiln down` stops the server and all processes that it started; a second Ctrl-C stops
+    them without waiting. Objects, results, files and logs stay in the data directory.
     """
     keep = retention_options.chosen(limited)
     settings = embedded.EmbeddedSettings(

@@ -69,30 +69,33 @@ _DEFAULTS = {api_kinds.DATA_PONDS.kind: "condition=Ready"}
     "wanted",
     default=None,
     metavar="WHAT",
-    help="state=NAME, of Jobs and SyncSets phase=NAME, condition=TYPE[=STATUS], delete, or final"
-    " (any end, with exit code 0); default: the end, which must be a success, of DataPonds"
+    help="state=NAME; phase=NAME (Jobs and SyncSets); condition=TYPE[=STATUS]; delete; or"
+    " final, any final state, with exit code 0. Default: success, for DataPonds"
     " condition=Ready.",
 )
 @click.option(
-    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this; default never."
+    "--timeout",
+    type=options.DURATION,
+    default=None,
+    help="Stop waiting after this time, 0 to check once; default: wait without limit.",
 )
 def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -> None:
-    """Wait for tasks to succeed, or for them or other objects to become what --for says.
+    """Wait until tasks succeed, or until objects reach the state or condition of --for.
 
     \b
+    kiln wait hello
     kiln wait task-0 --for=state=Success --timeout=60s
     kiln wait 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
     kiln wait taskcluster/default --for=condition=Available
-    kiln wait job/report-x7k2p --for=Succeeded
+    kiln wait job/report-x7k2p --for=Succeeded --timeout=1h
     kiln wait syncset/eod-risk
-    kiln wait datapond/lake
+    kiln wait datapond/lake --timeout=60s
 
-    A task that is no object can be waited for until it is over, and so can a file job, by its id,
-    by its name or as file/NAME.
+    Prints a line for each object once it has reached the state. For tasks that are not Task
+    objects, and for file jobs (by id, name or file/NAME), it can only wait until they finish.
 
-    Ends with 5 when the time is over, with 6 when a task does not succeed, or ends in another state
-    than the one that is waited for, or a file job does not succeed. With --for=final any end of a
-    task is as good.
+    Exits with 5 after --timeout, and with 6 if a task or file job fails or a task finishes in
+    another state than the requested one. With --for=final every final state is accepted.
     """
 
     async def work(s: session.Session) -> None:

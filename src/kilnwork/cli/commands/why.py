@@ -38,7 +38,7 @@ FIRST_LOOK_S = 3.0
 @options.data
 @options.output("json")
 def command(subject: str, form: str | None) -> None:
-    """Say in one sentence why a task waits, runs, failed or was killed.
+    """Explain in one sentence why a task waits, runs, failed or was killed.
 
     \b
     kiln why hello
@@ -48,8 +48,8 @@ def command(subject: str, form: str | None) -> None:
     kiln why syncset/eod-risk
     kiln why datapond/lake
 
-    A Python function that raised an error shows its traceback as well. KIND/NAME asks about
-    something else than a task, such as a Job, file/NAME and the id of a file job about that job.
+    If a Python function raised an exception, prints its traceback too. KIND/NAME explains the state
+    of another object, file/NAME or the id of a file job that of the file job.
     """
     document = session.run(lambda s: _document(s, subject))
     if form == "json":
