@@ -1,4 +1,4 @@
-"""Options that bound the Jobs API of a server, of `kiln up` and `kiln manager` alike."""
+"""Options of `kiln up` and `kiln manager` that limit the Jobs API."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
 def _size(text: str) -> int:
-    """Bytes, with binary units as Kubernetes writes them: 500Mi, 10Gi."""
+    """Return the bytes of a size with binary units as in Kubernetes: 500Mi, 10Gi."""
     found = re.fullmatch(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi|Ti)", text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no size: write it as 500Mi, 10Gi or 1Ti")
@@ -26,7 +26,7 @@ SIZE = common.Parsed("size", _size)
 
 
 def size_text(number: int) -> str:
-    """As people would write it: 10Gi for 10737418240."""
+    """Return a size in the largest unit that divides it: 10Gi for 10737418240."""
     unit = next(unit for unit in reversed(_UNITS) if number % (1 << _UNITS[unit]) == 0)
     return f"{number >> _UNITS[unit]}{unit}"
 
@@ -40,7 +40,7 @@ def options(function: Function) -> Function:
 def chosen(
     given: dict[str, Any], *, source: source_sizing.Source | None = None
 ) -> settings.Settings:
-    """Take them out of what a command was given."""
+    """Remove the values of these options from `given` and return them as settings."""
     return settings.Settings(
         most_body_bytes=given.pop("max_upload"),
         most_stored_bytes=given.pop("max_input"),

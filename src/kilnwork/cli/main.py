@@ -82,7 +82,7 @@ class _OutputClosed(Exception):
 
 
 class Commands(click.Group):
-    """A group that loads a command's module only to run it or to show its own help."""
+    """A group that imports a command's module only to run it or to show its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -1,6 +1,6 @@
 """Options of the manager, which `kiln manager` takes and `kiln install` writes into its Pod.
 
-Checked by both in the same way, so that what `kiln install` prints is what the manager accepts.
+Both check them in the same way, so that the manager accepts what `kiln install` prints.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - refused, not listened on
 
 
 def _lease_length(text: str) -> float:
-    """Seconds that a lease may have."""
+    """Return the duration in seconds. Raises ValueError outside of the allowed range."""
     seconds = common.parse_duration(text)
     least, most = manager.MIN_ABSENCE_S, manager.MAX_ABSENCE_S
     if not least <= seconds <= most:
@@ -42,7 +42,7 @@ ADDRESS = common.Parsed("HOST:PORT", _address)
 
 
 def advertised(*also: str) -> common.Parsed:
-    """Where others connect: HOST:PORT, both of them said, or a word of `also`."""
+    """Return the type of an address to which others connect: HOST:PORT, or a word of `also`."""
 
     def parse(text: str) -> str:
         host, _, port = text.rpartition(":")
@@ -103,7 +103,7 @@ def allowed_kinds(*default: str) -> Callable[[Function], Function]:
 
 
 def options(function: Function) -> Function:
-    """Add them: the lease, the URL of callbacks, ponds, and the bounds of the Jobs API."""
+    """Add the options for the lease, callbacks, ponds, retention and the limits of the Jobs API."""
     lease = click.option(
         "--lease",
         type=LEASE_LENGTH,
@@ -133,7 +133,7 @@ def options(function: Function) -> Function:
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
-    """Those that the user gave, as arguments of `kiln manager`."""
+    """Return the options that the user gave, as arguments of `kiln manager`."""
     found = []
     for param in ctx.command.params:
         if param.name not in _NAMES or param.name is None:
@@ -155,7 +155,7 @@ def _text(kind: object, value: Any) -> str:
 
 @options
 def _taken(**_: Any) -> None:
-    """Carries the options, for their names."""
+    """Do nothing: this function only carries the options, so that their names can be listed."""
 
 
 _NAMES = frozenset(one.name for one in getattr(_taken, "__click_params__", ()))

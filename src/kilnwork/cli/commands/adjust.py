@@ -1,4 +1,4 @@
-"""`kiln adjust`: change a file job while it runs."""
+"""`kiln adjust`: change the settings of a file job."""
 
 from typing import Any
 

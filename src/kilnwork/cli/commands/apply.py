@@ -1,4 +1,4 @@
-"""`kiln apply`: create objects, or change them to what the manifest says."""
+"""`kiln apply`: create objects from manifests, or update them to match."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -80,14 +80,14 @@ async def _run(
     query: dict[str, str],
     form: str | None,
 ) -> int:
-    """How many failed."""
+    """Apply all manifests and return the number of failures."""
     if query["fieldValidation"] == _STRICT:
         await _check(s, found)
     return await _apply(s, found, query=query, form=form)
 
 
 async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> None:
-    """Say which of the objects must be refused. Raises CommandError if any must."""
+    """Check all objects before sending any. Raises CommandError if one would be refused."""
     refused = 0
     async with wait_notice.waiting("checking") as waiting:
         for manifest in found:
@@ -103,7 +103,10 @@ async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> Non
 
 
 async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | None:
-    """What keeps us from looking is said again as the object is sent."""
+    """Return why the server would refuse the object, or None.
+
+    Errors while reading the stored object are ignored: sending the object reports them again.
+    """
     if (given["apiVersion"], given["kind"]) not in _OUR_KINDS:
         return None  # others may be of a definition in the same file
     try:
@@ -131,7 +134,7 @@ async def _apply(
     query: dict[str, str],
     form: str | None,
 ) -> int:
-    """How many failed."""
+    """Create or update the objects one by one and return the number of failures."""
     done: list[meta.JsonObject] = []
     failed = 0
     async with wait_notice.waiting("applying") as waiting:
@@ -151,7 +154,7 @@ async def _apply(
 
 
 class _Object(NamedTuple):
-    """An object of a file, which is in its namespace. `path`: its URL path."""
+    """Object of a manifest with its namespace set, and its URL path."""
 
     kind: resource.Resource
     namespace: str

@@ -1,4 +1,4 @@
-"""`kiln backfill`: Jobs for ticks of a schedule that are past."""
+"""`kiln backfill`: create Jobs for past ticks of a schedule."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -132,8 +132,9 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
 def _ticks(
     schedule: schedules.CompiledSchedule, asked: dict[str, Any], *, now: float
 ) -> Sequence[int]:
-    """Those that are meant. Raises `errors.Unusable` for a range that is not past, empty, or too
-    large."""
+    """Return the ticks in the requested range. Raises `errors.Unusable` if the range is not in the
+    past, is empty or has too many ticks.
+    """
     start, end = asked["start"].first(schedule.zone), asked["end"].last(schedule.zone)
     if asked["end"].whole_day and asked["end"].first(schedule.zone) <= now:
         end = min(end, now)
@@ -161,7 +162,9 @@ def _ticks(
 def _check_room(
     config: job_config.JobConfig, policy: api_job.ConcurrencyPolicy, count: int
 ) -> None:
-    """Jobs beyond the queue would be refused one by one."""
+    """Refuse to create more Jobs than the JobConfig's queue takes: the server would refuse them one
+    by one.
+    """
     room = config.spec.concurrency.max_queued + (config.spec.concurrency.max_concurrency or 1)
     if policy is api_job.ConcurrencyPolicy.ENQUEUE and count > room:
         raise errors.CommandError(

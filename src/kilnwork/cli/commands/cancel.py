@@ -1,4 +1,7 @@
-"""`kiln cancel`: stop tasks by their killTimestamp, or by the journal when they have no object."""
+"""`kiln cancel`: stop tasks, Jobs, SyncSets and file jobs.
+
+A Task object is stopped by its killTimestamp, a task without an object by a request to the journal.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

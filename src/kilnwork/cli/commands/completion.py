@@ -1,4 +1,4 @@
-"""`kiln completion`: a script that teaches the shell our commands and options."""
+"""`kiln completion`: print a script that adds the commands and options to shell completion."""
 
 import click
 from click import shell_completion

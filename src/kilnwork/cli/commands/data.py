@@ -1,4 +1,4 @@
-"""`kiln data`: what the ponds hold, on which nodes, for whom; and leases of one's own."""
+"""`kiln data`: show what the nodes of DataPonds hold; create and release leases."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
 
 
 def _source(given: str) -> tuple[str, dict[str, Any]]:
-    """Name of the snapshot, and where it comes from."""
+    """Return the name of the snapshot and its source."""
     if not given.startswith(job_files.PREFIX):
         return given, {"source": given}
     try:

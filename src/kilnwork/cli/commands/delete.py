@@ -1,4 +1,4 @@
-"""`kiln delete`: delete objects by kind and name, by selector or as listed in files."""
+"""`kiln delete`: delete objects by kind and name, by selector, or as listed in files."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def command(
 async def _delete_jobs(
     s: session.Session, jobs: Sequence[str], flags: Mapping[str, bool], *, form: str | None
 ) -> None:
-    """File jobs, which are no objects: with their input, results and parts."""
+    """Delete file jobs, which are not Kubernetes objects, with their input, results and parts."""
 
     async def delete(name: str) -> None:
         job = await file_jobs.resolved(s, name)
@@ -150,7 +150,7 @@ async def _delete_jobs(
 async def _delete_uploads(
     s: session.Session, uploads: Sequence[str], flags: Mapping[str, bool], *, form: str | None
 ) -> None:
-    """Of uploads that belong to no job, what has come."""
+    """Delete the received data of uploads that belong to no job."""
 
     async def delete(upload: str) -> None:
         try:
@@ -207,7 +207,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
 
 
 async def _forget_call(s: session.Session, name: str) -> bool:
-    """Delete a task that is no object, by id or name; False for an object, and for no task."""
+    """Delete a task that is not a Task object, by id or name. Return False if there is none."""
     try:
         found = await s.get_json(s.tasks_path(name))
     except kube_errors.NotFound:
@@ -236,7 +236,7 @@ def _is_id(name: str) -> bool:
 
 
 async def _check_kind(s: session.Session, word: str) -> None:
-    """Raises `errors.Missing` if a word alone is no kind, but the name of something."""
+    """Raise `errors.Missing` if a single word is not a kind but the name of an object or task."""
     if kinds.named(word, api_kinds.ALL):
         return
     found = []
@@ -274,8 +274,9 @@ async def _chosen(
 async def _identified(
     s: session.Session, named: Sequence[tuple[resource.Resource, str, str]], *, lenient: bool
 ) -> list[_Victim]:
-    """With the uid of each: an object that was created again under the same name meanwhile
-    stays."""
+    """Return the objects with their uids, so that an object created again under the same name is
+    kept.
+    """
     found = []
     missing: kube_errors.NotFound | None = None
     for served, name, namespace in named:
@@ -330,5 +331,5 @@ async def _until_gone(
 
 
 def _another(uid: str) -> object_waits.Test:
-    """True when the object is gone, or another one has its name."""
+    """Return a test that is true once the object is gone or another one has its name."""
     return lambda found: found is None or found["metadata"].get("uid") != uid

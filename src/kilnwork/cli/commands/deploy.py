@@ -1,4 +1,4 @@
-"""`kiln deploy`: make JobConfigs of the jobs that a Python module declares."""
+"""`kiln deploy`: create or update the JobConfigs that a Python module declares."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,7 +99,7 @@ def _whole(bodies: Sequence[meta.JsonObject]) -> meta.JsonObject:
 
 
 class _Deployment:
-    """One run of the command on a server."""
+    """One run of the command against a server."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _Deployment:
         self._collection = s.path(kinds.JOB_CONFIGS, namespace=self._namespace)
 
     async def run(self) -> int:
-        """Return how many failed."""
+        """Deploy all JobConfigs and return the number of failures."""
         failed, done = 0, []
         async with wait_notice.waiting("deploying") as waiting:
             deployed = await self._deployed()
@@ -140,7 +140,7 @@ class _Deployment:
         return failed
 
     async def _deployed(self) -> dict[str, meta.JsonObject]:
-        """The JobConfigs that were deployed from the module before, by name."""
+        """Return the JobConfigs that were deployed from the module earlier, by name."""
         label = job_modules.deployed_from(self._found.module)
         selector = f"{job_manifests.DEPLOYED_FROM}={label}"
         items = await self._session.items(self._collection, query={"labelSelector": selector})
@@ -149,7 +149,7 @@ class _Deployment:
     async def _one(
         self, name: str, body: meta.JsonObject, live: meta.JsonObject | None
     ) -> meta.JsonObject:
-        """Make a JobConfig what the module declares; return it as it is then."""
+        """Apply one JobConfig of the module and return the resulting object."""
         if live is None:
             live = await self._read(name)
         wanted = await self._apply(name, body, dry=True)
@@ -184,7 +184,10 @@ class _Deployment:
         )
 
     async def _stale(self, name: str, live: meta.JsonObject) -> int:
-        """A JobConfig that the module declares no more: 1 if it could not be deleted."""
+        """Delete, or without --prune only report, a JobConfig that the module no longer declares.
+
+        Return 1 if it could not be deleted, otherwise 0.
+        """
         if not self._prune:
             click.echo(
                 f"{name} was deployed from {self._found.module}, which declares it no more: "

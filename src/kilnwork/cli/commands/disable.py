@@ -1,4 +1,4 @@
-"""`kiln disable`: of the schedules of JobConfigs."""
+"""`kiln disable`: disable the schedules of JobConfigs."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`kiln down`: stop the server of a data directory and wait until it is gone."""
+"""`kiln down`: stop the server of a data directory and wait until it has exited."""
 
 import asyncio
 import os

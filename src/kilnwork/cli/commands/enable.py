@@ -1,4 +1,4 @@
-"""`kiln enable`: of the schedules of JobConfigs."""
+"""`kiln enable`: enable the schedules of JobConfigs."""
 
 import click
 

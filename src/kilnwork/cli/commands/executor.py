@@ -1,7 +1,7 @@
-"""`kiln executor http`: a process that sends the HTTP requests of tasks, in the foreground.
+"""`kiln executor http`: a foreground process that sends the HTTP requests of tasks.
 
-Only the process around it: options, the way to the manager, what is printed. What it does is
-`executors.http`.
+Contains the options, the connection to the manager and the printed messages; the executor itself is
+in `executors.http`.
 """
 
 import functools
@@ -114,7 +114,7 @@ def command(
 
 
 class _Server:
-    """The executor with its connections; `foreground_server.Server`."""
+    """Executor with its connections; implements `foreground_server.Server`."""
 
     def __init__(
         self,
@@ -153,14 +153,16 @@ class _Server:
 
 
 class _Reader(knative.ServicesOfCluster):
-    """`service.Reader` of an API server."""
+    """`service.Reader` that reads Knative Services from an API server."""
 
     async def secret(self, namespace: str, name: str) -> meta.JsonObject:
         return await self.kube.get(resource.SECRETS, name, namespace)
 
 
 def _api_server(server: str) -> frozenset[tuple[str, int]]:
-    """Addresses of the API server, with the port beside it where a `kiln up` serves http."""
+    """Return the addresses of the API server, and of the plain HTTP port next to it, which `kiln
+    up` serves.
+    """
     parts = parse.urlsplit(server)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     found = {(parts.hostname or "", port)}

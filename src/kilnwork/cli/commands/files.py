@@ -1,4 +1,4 @@
-"""`kiln files`: file jobs, one of them, or its parts."""
+"""`kiln files`: list file jobs, or show one or its parts."""
 
 from typing import Any
 

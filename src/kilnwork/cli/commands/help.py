@@ -1,4 +1,4 @@
-"""`kiln help`: help on a command, or on a topic that belongs to no single command."""
+"""`kiln help`: show help on a command, or on a topic that concerns all commands."""
 
 import click
 
@@ -37,6 +37,6 @@ def _on_command(root: click.Context, name: str) -> None:
 
 
 def exit_codes() -> str:
-    """The table of exit codes as text."""
+    """Return the table of exit codes as text."""
     rows = [f"{code.value:>4}  {meaning}" for code, meaning in exits.MEANINGS.items()]
     return "\n".join(["Exit codes:", "", *rows, "", exits.RUN_NOTE])

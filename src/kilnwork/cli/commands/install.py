@@ -1,6 +1,6 @@
-"""`kiln install`: print the manifests of a manager for a Kubernetes cluster.
+"""`kiln install`: print the manifests of the manager for a Kubernetes cluster.
 
-Only options and their checks; the objects are made in `installation`. Talks to no server.
+Contains the options and their checks; `installation` makes the objects. Talks to no server.
 """
 
 import re
@@ -19,7 +19,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _quantity(text: str) -> str:
-    """A quantity of Kubernetes, such as 10Gi."""
+    """Check a Kubernetes quantity, such as 10Gi, and return it."""
     if not _QUANTITY.fullmatch(text):
         raise ValueError(f"{text!r} is no quantity: write 500m, 2, 512Mi or 10Gi")
     return text
@@ -33,7 +33,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _toleration(text: str) -> settings.Toleration:
-    """KEY[=VALUE][:EFFECT], as kubectl writes a taint."""
+    """Parse KEY[=VALUE][:EFFECT], the form in which kubectl writes a taint."""
     pair, _, effect = text.partition(":")
     key, _, value = pair.partition("=")
     if not key or (effect and effect not in _EFFECTS):
@@ -48,14 +48,14 @@ TOLERATION = options.Parsed("KEY[=VALUE][:EFFECT]", _toleration)
 
 
 def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The name of an image, as far as it can be judged without a registry."""
+    """Check the syntax of an image name; no registry is asked."""
     if value is not None and (not value or any(one.isspace() for one in value)):
         raise click.BadParameter(f"{value!r} cannot be the name of an image", ctx, param)
     return value
 
 
 def _user(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
-    """The id of a user that is not root; None for `node`."""
+    """Return the id of a user that is not root, or None for `node`."""
     if value == "node":
         return None
     if not (value.isascii() and value.isdigit() and 0 < int(value) < 2**31):
@@ -65,7 +65,7 @@ def _user(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
 
 
 def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """A namespace's name, or several."""
+    """Check one or several names of namespaces."""
     for name in (value,) if isinstance(value, str) else value:
         if name != names.dns_label(name):
             raise click.BadParameter(f"{name!r} cannot be the name of a namespace", ctx, param)
@@ -256,14 +256,14 @@ def command(form: str, **given: Any) -> None:
 
 
 def text(objects: list[dict[str, Any]], form: str) -> str:
-    """Several YAML documents, or one List in JSON."""
+    """Return the objects as YAML documents, or as one List in JSON."""
     if form == "json":
         return render.json_text({"apiVersion": "v1", "kind": "List", "items": objects})
     return "---\n".join(_yaml(one) for one in objects)
 
 
 def _yaml(value: dict[str, Any]) -> str:
-    """In the order in which people write objects: apiVersion, kind, metadata, the rest."""
+    """Return an object as YAML in the usual order of keys: apiVersion, kind, metadata, the rest."""
     plain = msgspec.to_builtins(value)
     found: str = yaml.safe_dump(plain, sort_keys=False, default_flow_style=False, width=100)
     return found

@@ -1,4 +1,4 @@
-"""`kiln jobs`: Jobs, one of them, or its indexes."""
+"""`kiln jobs`: list Jobs, or show one or its indexes."""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""`kiln logs`: what a task printed, from the journal's log files; they outlive Pods and objects."""
+"""`kiln logs`: print the output of a task from the journal's log files, which outlive Pods and
+objects.
+"""
 
 import click
 
@@ -102,7 +104,7 @@ async def _logs(
 
 
 async def _of_job(s: session.Session, job: file_jobs.Job, query: dict[str, str]) -> None:
-    """Of one of its parts, and says of which."""
+    """Print the output of one part of a file job, and report which part that is."""
     of, total, number = job["id"], file_jobs.parts(job).get("total", 0), 1
     if file_jobs.parts(job).get("failed"):
         where = file_jobs.path(of, "parts")

@@ -1,7 +1,7 @@
-"""`kiln manager`: dispatcher, controllers and REST API for a Kubernetes cluster, in the foreground.
+"""`kiln manager`: run the manager of a Kubernetes cluster in the foreground.
 
-Only options and what is printed; the process around it is in `foreground_server`, what starts and
-stops, and in which order, in `wiring.in_cluster`.
+Contains the options and the printed messages. `foreground_server` owns the process, and
+`wiring.in_cluster` starts and stops the parts in order.
 """
 
 import os
@@ -143,7 +143,9 @@ def _settings(**given: Any) -> in_cluster.InClusterSettings:
 
 
 def _mounted(data: Path) -> Path:
-    """On nodes whose containers see the host's file system, volumes are below another directory."""
+    """Return the path of a volume: below another directory on nodes whose containers see the host's
+    file system.
+    """
     inside = container_mounts.locate(data, os.environ)
     return inside if inside.is_dir() else data
 

@@ -1,6 +1,6 @@
-"""`kiln node`: this machine as a node of a cluster, in the foreground.
+"""`kiln node`: attach this machine to a cluster as a node, in the foreground.
 
-Only the process around it: options, signals, what is printed. The node is `controlplane.node`.
+Contains the options, signal handling and printed messages; the node is `controlplane.node`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _taint(text: str) -> registration.Taint:
-    """KEY=VALUE:EFFECT or KEY:EFFECT, as kubectl takes it."""
+    """Parse KEY=VALUE:EFFECT or KEY:EFFECT, as kubectl does."""
     left, _, effect = text.rpartition(":")
     key, _, content = left.partition("=")
     if not key or effect not in _EFFECTS:
@@ -169,7 +169,7 @@ async def _remove(kube: config.Config, settings: virtual_node.VirtualNodeSetting
 
 
 def read_labels(given: tuple[str, ...]) -> dict[str, str]:
-    """KEY=VALUE, each; a usage error for anything else."""
+    """Parse KEY=VALUE words. Raises a usage error for anything else."""
     for label in given:
         if "=" not in label or label.startswith("="):
             raise click.BadParameter(f"{label!r} is no label: write KEY=VALUE")
@@ -177,7 +177,7 @@ def read_labels(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def facing(server: str) -> str:
-    """Our address on the way to the API server; no packet is sent."""
+    """Return the local address on the route to the API server; sends no packet."""
     url = parse.urlsplit(server)
     host, port = url.hostname or "127.0.0.1", url.port or 443
     try:

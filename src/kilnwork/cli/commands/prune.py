@@ -1,4 +1,4 @@
-"""`kiln prune`: forget tasks that are over, to make room on the disk of the server."""
+"""`kiln prune`: delete finished tasks from the journal, to free disk space of the server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`kiln render`: show the objects that a SyncSet becomes, without a server."""
+"""`kiln render`: print the objects that a SyncSet creates, without a server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`kiln replay`: run a generation of a SyncSet again, on the same data."""
+"""`kiln replay`: run a generation of a SyncSet again on the same data."""
 
 import click
 

@@ -1,6 +1,7 @@
-"""`kiln result`: what a task returned or wrote to `$KILN_OUTPUT`.
+"""`kiln result`: print or save what a task returned or wrote to `$KILN_OUTPUT`.
 
-From the manager, or from the directory of a `kiln.start(directory)`, whether that runs or not.
+Reads from the manager, or from the directory of a `kiln.start(directory)`, whether that runs or
+not.
 """
 
 import contextlib
@@ -49,7 +50,7 @@ _OFFERED = 100
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names and ids, of the directory if one is given before."""
+    """Complete task names and ids, those of the directory if `--data` stands before the name."""
     directory = ctx.params.get("directory")
     if directory is None:
         return shell_completion.tasks(ctx, param, incomplete)
@@ -114,7 +115,10 @@ def command(name: str, output: str, directory: Path | None) -> None:
 
 
 async def _from_manager(s: session.Session, name: str, output: str) -> None:
-    """Its state first, so that what it lacks is said in our own words."""
+    """Copy a result from the manager.
+
+    The task is read first, so that the error for a missing result can name its state.
+    """
     try:
         found = await s.get_json(s.tasks_path(name))
     except kube_errors.NotFound as error:
@@ -147,7 +151,9 @@ async def _from_manager(s: session.Session, name: str, output: str) -> None:
 
 
 async def _of_job(s: session.Session, name: str, output: str) -> None:
-    """From the task that has it; from the object itself if the journal has that task no more."""
+    """Copy the result of a Job from its task, or from the Job's status if the journal no longer has
+    that task.
+    """
     found = await job_names.get(s, name)
     if not job_objects.is_over(found):
         raise errors.CommandError(
@@ -197,7 +203,7 @@ async def _of_set(s: session.Session, name: str, output: str) -> None:
 
 
 async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
-    """The Task object of that name. Raises Missing where a file job has it."""
+    """Return the Task object, or None. Raises Missing if a file job has that name."""
     with contextlib.suppress(kube_errors.NotFound):
         return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     if await file_names.perhaps(s, name) is not None:
@@ -208,7 +214,9 @@ async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
 
 
 def _from_status(name: str, status: Mapping[str, Any], output: str) -> None:
-    """Of a Task that the journal does not know: not yet, or not any more."""
+    """Copy the result from the status of a Task that the journal does not have yet, or no longer
+    has.
+    """
     _check_state(name, {"state": api_task.State.PENDING, **status}, _wait_hint(name))
     kept = status.get("result")
     if kept is None:
@@ -260,7 +268,9 @@ def _view(directory: Path, name: str) -> model.TaskView:
 
 
 def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
-    """The one task whose id begins or ends so. Raises Conflict where there are several."""
+    """Return the task whose id begins or ends with these digits, or None. Raises Conflict if there
+    are several.
+    """
     digits = ids.abbreviated(name)
     if digits is None:
         return None
@@ -270,7 +280,7 @@ def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
 
 
 def _newest(reader: queries.Queries) -> str:
-    """What there is instead: ids are seen nowhere else."""
+    """Return a hint that lists the newest tasks of the directory with their ids."""
     found, _ = reader.tasks(_NAMESPACE, wanted=model.TaskQuery(), limit=_SHOWN, below=None)
     shown = [f"{ids.task_text(v.task)} ({v.function or v.name}, {v.state})" for v in found]
     return f"; the newest are {', '.join(shown)}" if shown else ""
@@ -297,7 +307,7 @@ def _check_state(name: str, found: Mapping[str, Any], hint: str) -> None:
 
 
 def _check_terminal(name: str, media_type: str, output: str) -> None:
-    """Bytes that are no text would garble a terminal."""
+    """Refuse to write binary data to a terminal."""
     if media_type == attempts.JSON or output != downloads.STDOUT or not sys.stdout.isatty():
         return
     what = "a Python pickle" if media_type == attempts.PICKLE else f"of type {media_type}"
@@ -318,7 +328,7 @@ def _opened(output: str) -> Iterator[IO[bytes]]:
 
 
 def _end_line(file: IO[bytes], media_type: str, end: bytes | memoryview) -> None:
-    """End the last line of JSON that is printed and ends with `end`, unless it has an end."""
+    """Write a newline after printed JSON that ends with `end`, unless it has one."""
     is_printed = file is sys.stdout.buffer and media_type == attempts.JSON
     if is_printed and bytes(end[-1:]) != b"\n":
         file.write(b"\n")

@@ -1,4 +1,4 @@
-"""`kiln results`: what a file job has made, or its bad records."""
+"""`kiln results`: print or save the result of a file job, or its bad records."""
 
 from typing import Any
 

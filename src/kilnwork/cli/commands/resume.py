@@ -1,4 +1,4 @@
-"""`kiln resume`: of tasks, file jobs, Jobs and SyncSets."""
+"""`kiln resume`: resume suspended tasks, file jobs, Jobs and SyncSets."""
 
 import click
 

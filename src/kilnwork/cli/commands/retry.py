@@ -1,4 +1,4 @@
-"""`kiln retry`: a new run of tasks, Jobs and file jobs that are over."""
+"""`kiln retry`: start a new run of finished tasks, Jobs, SyncSets and file jobs."""
 
 from collections.abc import Sequence
 
@@ -81,7 +81,7 @@ async def _all(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    """Each that can be; the others are named, the last of them by the exit."""
+    """Retry each one that can be retried; print the errors of the others and raise the last."""
     started: list[retries.Started] = []
     begun = set[str]()
 

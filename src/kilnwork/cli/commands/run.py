@@ -1,4 +1,6 @@
-"""`kiln run`: make a Task of a command line; with --watch follow it and end as it ended."""
+"""`kiln run`: create a Task from a command line; with --watch follow it and exit with its exit
+code.
+"""
 
 import asyncio
 import contextlib
@@ -35,7 +37,7 @@ _AGAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What the task reads: the name of a TaskObject, and its data when it is made by us."""
+    """Input of the task: the name of a TaskObject, and its data if the command creates it."""
 
     name: str
     data: Any = None
@@ -182,7 +184,9 @@ def _announce(made: meta.JsonObject, *, form: str | None, watch: bool) -> None:
 
 
 async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) -> None:
-    """The TaskObject, owned by the Task: they go together. Without it the Task is taken back."""
+    """Create the TaskObject, owned by the Task and deleted with it. If that fails, delete the
+    Task.
+    """
     metadata = made["metadata"]
     body = {
         "apiVersion": kinds.TASK_OBJECTS.api_version,
@@ -231,7 +235,7 @@ class _Follower:
         self._unread: errors.CommandError | None = None
 
     async def follow(self) -> int:
-        """Until the task is over: its exit code."""
+        """Follow the task until it finishes and return the exit code."""
         background = coroutines.BackgroundWork("run")
         subject = object_waits.Subject(kinds.TASKS, self._name, self._namespace)
         versions = object_waits.versions(self._session, subject)
@@ -264,7 +268,9 @@ class _Follower:
         return found
 
     async def _say(self, found: meta.JsonObject) -> None:
-        """The state when it changes; in a terminal also how far its children are, now and then."""
+        """Print the state when it changes; in a terminal also the progress of its children from
+        time to time.
+        """
         text, status = object_waits.described(found), found.get("status") or {}
         if status.get("state") and text != self._last:
             click.echo(f"{self._name}: {text}", err=True)

@@ -1,4 +1,4 @@
-"""`kiln run-job`: make a Job of a JobConfig, with values for its options; --watch follows it."""
+"""`kiln run-job`: create a Job from a JobConfig with option values; --watch follows it."""
 
 import sys
 from typing import Any
@@ -141,7 +141,7 @@ def _check(asked: dict[str, Any]) -> None:
 
 
 def _schema(config: job_config.JobConfig) -> dict[str, Any]:
-    """What values the options take. Raises `errors.Unusable` for options that are not valid."""
+    """Return the JSON Schema of the option values. Raises `errors.Unusable` for invalid options."""
     problems = list(api_options.problems(config.spec.option))
     if problems:
         raise errors.Unusable("; ".join(f"{field} {problem}" for field, problem in problems))
@@ -149,7 +149,7 @@ def _schema(config: job_config.JobConfig) -> dict[str, Any]:
 
 
 def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]:
-    """The Job. Raises `errors.Unusable` for values that do not suit the options."""
+    """Return the Job. Raises `errors.Unusable` for option values that the options do not allow."""
     policy = api_job.ConcurrencyPolicy.ENQUEUE if asked["enqueue"] else asked["policy"]
     try:
         values = job_options.given(config.spec.option, asked["text"], asked["pairs"])

@@ -1,4 +1,4 @@
-"""`kiln scale`: ask for another number of workers."""
+"""`kiln scale`: set the number of workers of a TaskCluster."""
 
 import click
 
@@ -41,7 +41,7 @@ def command(name: str, replicas: int, wait: bool, timeout: float | None) -> None
 
 
 def _plain(word: str) -> str:
-    """The name in NAME or KIND/NAME."""
+    """Return the name in NAME or KIND/NAME."""
     kind, slash, name = word.partition("/")
     if not slash:
         return word
@@ -76,7 +76,7 @@ def _workers(count: int) -> str:
 
 
 async def _missing(s: session.Session, name: str) -> str:
-    """That there is none of this name, and which there are."""
+    """Return the error text for a missing TaskCluster, with the names of the existing ones."""
     known = sorted(item["metadata"]["name"] for item in await s.items(s.path(_CLUSTERS)))
     text = f"there is no TaskCluster {name} in namespace {s.namespace}"
     if not known:
@@ -103,7 +103,7 @@ def _has(replicas: int, name: str) -> object_waits.Test:
 
 
 def _where(found: meta.JsonObject | None) -> str:
-    """How far it is, and what stands in the way."""
+    """Return how many workers are connected, and what prevents more."""
     status = (found or {}).get("status") or {}
     conditions: list[dict[str, str]] = status.get("conditions") or []
     ready = next((c for c in conditions if c["type"] == "Ready"), {})

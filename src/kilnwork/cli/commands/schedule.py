@@ -1,4 +1,4 @@
-"""`kiln schedule`: when JobConfigs run next, or when an expression would."""
+"""`kiln schedule`: show when JobConfigs, or cron expressions, run next."""
 
 from typing import Any
 
@@ -118,7 +118,7 @@ async def _show(
 
 
 async def _list(s: session.Session, count: int, form: str | None, *, headers: bool) -> None:
-    """All that have a schedule; those that are invalid are named, and harm no other."""
+    """Print all schedules; report invalid ones without failing for the others."""
     now, views = s.clock.wall(), []
     for item in await s.items(s.scope(api_kinds.JOB_CONFIGS)):
         try:

@@ -1,4 +1,4 @@
-"""`kiln suspend`: of tasks, file jobs, Jobs and SyncSets."""
+"""`kiln suspend`: suspend tasks, file jobs, Jobs and SyncSets."""
 
 import click
 

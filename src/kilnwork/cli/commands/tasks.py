@@ -1,4 +1,4 @@
-"""`kiln tasks`: tasks of the journal, those that are no objects too."""
+"""`kiln tasks`: list the tasks of the journal, including those that are not Task objects."""
 
 from collections.abc import Mapping
 from typing import Any, get_args

@@ -1,7 +1,7 @@
-"""`kiln up`: everything on this machine in one process tree, in the foreground.
+"""`kiln up`: run the whole server on this machine as one process tree, in the foreground.
 
-Only options and what is printed; the process around it is in `foreground_server`, what starts and
-stops, and in which order, in `wiring.embedded`.
+Contains the options and the printed messages. `foreground_server` owns the process, and
+`wiring.embedded` starts and stops the parts in order.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`kiln upload`: a file becomes a job, mapped in parallel, with one ordered result."""
+"""`kiln upload`: create a file job from a file; it maps the records in parallel."""
 
 import sys
 from typing import Any
@@ -30,7 +30,7 @@ ONE_REQUEST_BYTES = 8 << 20
 
 
 class _WithProgram(click.Command):
-    """What follows `--` is a program of its own, whatever it looks like."""
+    """Command whose arguments after `--` are a program, whatever they look like."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words: list[str] = []
@@ -247,7 +247,9 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
 
 
 def _spec(file: str, given: dict[str, Any]) -> dict[str, Any]:
-    """All of the job but its mapper; raises `errors.Unusable` for what cannot be."""
+    """Return the job's spec without its mapper. Raises `errors.Unusable` for contradictory
+    options.
+    """
     records, percent = file_jobs.parse_tolerance(given["max_failed"])
     name = file.lower().removesuffix(".gz")
     form = given["form"] or next((f for end, f in _BY_NAME.items() if name.endswith(end)), "jsonl")
@@ -347,7 +349,7 @@ async def _make(
 
 
 def _encoded(spec: filejobs.FileJobSpec) -> str:
-    """As JSON. Raises `errors.Unusable` for words that are no text."""
+    """Return the spec as JSON. Raises `errors.Unusable` for words that are not valid Unicode."""
     try:
         return msgspec.json.encode(spec).decode()
     except UnicodeEncodeError as error:
@@ -359,7 +361,7 @@ def _encoded(spec: filejobs.FileJobSpec) -> str:
 async def _post(
     s: session.Session, query: dict[str, str], key: str, body: bytes, name: str
 ) -> file_jobs.Job:
-    """Make the job; again while the server is away, which its key makes safe."""
+    """Create the job. Repeats the request while the server is away, which its key makes safe."""
     headers = {"Idempotency-Key": key}
     async with wait_notice.waiting(f"the server takes {name} apart") as waiting:
         return await file_jobs.patiently(

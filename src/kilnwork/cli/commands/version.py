@@ -1,4 +1,4 @@
-"""`kiln version`: of this program, and of the server it would talk to."""
+"""`kiln version`: show the versions of this program and of its server."""
 
 from typing import Any
 

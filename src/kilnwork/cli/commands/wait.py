@@ -33,7 +33,7 @@ _STATES = {state.lower(): state for state in task.State}
 
 
 class _OfPhases(NamedTuple):
-    """How a kind with phases and an end is waited for."""
+    """How `kiln wait` treats a kind that has phases and a final phase."""
 
     phases: type[enum.StrEnum]
     phase_of: Callable[[str], enum.StrEnum | None]
@@ -127,7 +127,9 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
 
 
 async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str | None]:
-    """The id of a file job, or else the name of a task that only the journal has, or neither."""
+    """Return the id of a file job, or the name of a task that only the journal has; otherwise
+    neither.
+    """
     said = file_names.said(word)
     if said is not None:
         found: file_names.Found | None = await file_names.named(s, said)
@@ -179,7 +181,9 @@ async def _until_over(
 
 
 async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
-    """A name alone is a Task's; a Job's only where there is no such Task."""
+    """Return the kind of a name without a kind: a Job if there is a Job but no Task of that name,
+    otherwise a Task.
+    """
     try:
         await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     except kube_errors.NotFound:
@@ -197,15 +201,18 @@ async def _subject(s: session.Session, word: str) -> object_waits.Subject:
 
 
 def check_end(found: meta.JsonObject | None, name: str) -> None:
-    """Raises `errors.TaskFailed` for a Task that is over and has not succeeded."""
+    """Raise `errors.TaskFailed` for a finished Task that has not succeeded."""
     state = ((found or {}).get("status") or {}).get("state")
     if state != task.State.SUCCESS:
         raise errors.TaskFailed(f"{name} ended as {object_waits.described(found)}")
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
-    """Only tasks, Jobs and SyncSets have states and an end. Raises `errors.Unusable` instead of
-    waiting for ever."""
+    """Raise `errors.Unusable` if the kind never reaches what is waited for.
+
+    Only tasks, Jobs and SyncSets have states and a final state; for other kinds the command would
+    wait for ever.
+    """
     if wanted.partition("=")[0] in ("condition", "delete") or served == api_kinds.TASKS:
         return
     of_phases = _OF_PHASES.get(served.kind)
@@ -223,7 +230,7 @@ def check_kind(wanted: str, served: resource.Resource) -> None:
 
 
 def test_of(wanted: str, name: str) -> object_waits.Test:
-    """What `--for` asks of an object called `name`. Raises `errors.Unusable`."""
+    """Return the test for `--for` on the object called `name`. Raises `errors.Unusable`."""
     if wanted == "delete":
         return lambda found: found is None
     if wanted == _FINAL:
@@ -241,7 +248,7 @@ def test_of(wanted: str, name: str) -> object_waits.Test:
 
 
 def _state_of(wanted: str) -> task.State | None:
-    """The state in `state=NAME` or `NAME`."""
+    """Return the state in `state=NAME` or `NAME`, or None."""
     what, _, value = wanted.partition("=")
     return _STATES.get((value if what == "state" else wanted).lower())
 

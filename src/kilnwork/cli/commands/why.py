@@ -1,4 +1,4 @@
-"""`kiln why`: one sentence on why something is where it is."""
+"""`kiln why`: explain in one sentence the state of a task or object."""
 
 import contextlib
 from collections.abc import Iterable
@@ -77,7 +77,7 @@ async def _of_job(found: job_names.Item) -> dict[str, Any]:
 
 
 def job_sentence(found: job_names.Item) -> str:
-    """Why a Job is where it is, which indexes have failed, and what to do."""
+    """Return a sentence about the Job's state, its failed indexes, and what to do."""
     text = f"{job_objects.sentence(found)}."
     counts = job_objects.counts(found)
     if counts.failed and counts.total > 1:
@@ -93,7 +93,7 @@ def job_sentence(found: job_names.Item) -> str:
 
 
 def config_sentence(found: job_names.Item) -> str:
-    """Why a JobConfig makes Jobs or none: its state, what is wrong, when it runs next."""
+    """Return a sentence about a JobConfig: its state, what is wrong, and when it runs next."""
     name, status = found["metadata"]["name"], found.get("status") or {}
     if not status.get("state"):
         return f"JobConfig {name} has not been looked at yet."
@@ -163,8 +163,9 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
 
 
 async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """A new Task once the manager has said something of it, which takes a moment; as it is when
-    that takes longer."""
+    """Return a new Task once the manager has set its status, or the unchanged object after a
+    moment.
+    """
     subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
     with contextlib.suppress(errors.TimedOut):
         seen = await object_waits.until(
@@ -179,7 +180,7 @@ async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> di
 
 
 async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
-    """What its nodes say is not in the object."""
+    """Add what the nodes of the DataPond report; the object itself does not have it."""
     metadata = found["metadata"]
     nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
     text = pond_objects.sentence(found, nodes["items"])
@@ -187,8 +188,9 @@ async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
-    """What only the journal has of a Task object that began: progress, what it has used, the Python
-    error."""
+    """Return what only the journal has of a started Task: progress, resource use, the Python
+    error.
+    """
     if (found.get("status") or {}).get("startTime"):
         with contextlib.suppress(*errors.SERVER_ERRORS):
             return await s.get_json(s.tasks_path(found["metadata"]["uid"], "why"))
@@ -196,7 +198,9 @@ async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, An
 
 
 def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
-    """Why an object of another kind is as it is: from status, containers and conditions."""
+    """Return a sentence about an object of any other kind, from status, containers and
+    conditions.
+    """
     name = f"{served.kind} {found['metadata']['name']}"
     status = found.get("status") or {}
     if status.get("phase") and (status.get("reason") or status.get("message")):
@@ -218,7 +222,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
 
 
 def _last_end(container: dict[str, Any]) -> str:
-    """How it ended the last time: the cause that "back-off" does not name."""
+    """Return how the container last terminated: the cause behind a "back-off" message."""
     ended = (container.get("lastState") or {}).get("terminated")
     if not ended:
         return ""
@@ -227,7 +231,9 @@ def _last_end(container: dict[str, Any]) -> str:
 
 
 def _together(conditions: Iterable[dict[str, Any]]) -> list[str]:
-    """Each state with its reason and message once, whatever the number of types that are in it."""
+    """Return each state with its reason and message once, even if several condition types share
+    it.
+    """
     types: dict[tuple[str, str, str], list[str]] = {}
     for c in conditions:
         state = (c["status"], c.get("reason") or "", c.get("message") or "")
