@@ -38,9 +38,9 @@ def check_target(target: str | None, *, source: str | None = None) -> None:
     except OSError as error:
         raise errors.Unusable(f"-o {target}: {error.strerror}") from error
     if source is not None and path.is_file() and _same(path, Path(source)):
-        raise errors.Unusable(f"-o {target}: that is the file to upload: name another one")
+        raise errors.Unusable(f"-o {target}: this is the file to upload; name another one")
     if target.endswith("/") and not path.is_dir():
-        raise errors.Unusable(f"-o {target}: there is no such directory, and a file is to be named")
+        raise errors.Unusable(f"-o {target}: there is no such directory; name a file")
     if path.exists() and not path.is_file() and not path.is_dir():
         return  # a device or a pipe
     directory = path.resolve().parent
@@ -158,7 +158,7 @@ class _Download:
     def _begin(self, reply: http_types.ClientResponse) -> None:
         if self._got and reply.status != 206:
             raise errors.CommandError(
-                f"{self._path} has changed while it was read: start again to read what it is now"
+                f"{self._path} has changed while it was read: start again to read the new content"
             )
         self._etag = reply.headers.get("ETag", "")
         length = reply.headers.get("Content-Length", "")

@@ -25,7 +25,7 @@ async def follow(s: session.Session, job: str, *, output: str | None) -> None:
         last = await until_over(s, job)
     except asyncio.CancelledError:
         click.echo(
-            f"job {job} goes on: `kiln wait {job}` waits for it, `kiln files {job}` shows it, "
+            f"job {job} continues: `kiln wait {job}` waits for it, `kiln files {job}` shows it, "
             f"`kiln cancel {job}` stops it",
             err=True,
         )
@@ -36,14 +36,14 @@ async def follow(s: session.Session, job: str, *, output: str | None) -> None:
         await _bring(s, job, output)
     file_jobs.check_end(last)
     if output is None and not file_jobs.all_bad(file_jobs.records(last)):
-        click.echo(f"`kiln results {job} -o FILE` brings the result", err=True)
+        click.echo(f"`kiln results {job} -o FILE` prints the result", err=True)
 
 
 async def _bring(s: session.Session, job: str, output: str) -> None:
     try:
         count = await downloads.fetch(s, job, output)
     except errors.CommandError as error:
-        again = f"the result stays where it is: `kiln results {job} -o FILE` brings it"
+        again = f"the result is kept: `kiln results {job} -o FILE` downloads it"
         raise errors.CommandError(f"{error}; {again}") from error
     if output != downloads.STDOUT:
         click.echo(f"{output}: {file_jobs.size_text(count)}", err=True)
@@ -99,9 +99,11 @@ async def until_over(
                 waiting.say(_line(last, counted, now_s=s.clock.monotonic()))
     except TimeoutError as error:
         where = "" if last is None else f"; {file_jobs.sentence(last)}"
-        raise errors.TimedOut(f"job {job} is not over within {timeout_s:g} s{where}") from error
+        raise errors.TimedOut(
+            f"job {job} has not finished within {timeout_s:g} s{where}"
+        ) from error
     if last is None:
-        raise errors.CommandError(f"the server says nothing of job {job}")
+        raise errors.CommandError(f"the server sent no state of job {job}")
     return last
 
 

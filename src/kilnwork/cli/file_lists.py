@@ -109,16 +109,16 @@ def _describe(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str
 def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
     of, phase = job["id"], file_jobs.phase(job)
     if phase is filejobs.FileJobPhase.SUCCEEDED:
-        yield f"kiln results {of} -o FILE    brings the result"
+        yield f"kiln results {of} -o FILE    prints the result"
     elif phase.final:
         if job.get("reason") == file_jobs.TOO_MANY:
-            yield f"kiln adjust {of} --max-failed N    lets more bad records pass"
-        yield f"kiln retry {of} --failed    runs again what failed"
-        yield f"kiln files {of} --parts    shows which parts those are"
+            yield f"kiln adjust {of} --max-failed N    accepts more bad records"
+        yield f"kiln retry {of} --failed    runs the failed parts again"
+        yield f"kiln files {of} --parts    lists the parts"
     elif phase is filejobs.FileJobPhase.PAUSED:
-        yield f"kiln resume {of}    goes on"
+        yield f"kiln resume {of}    resumes it"
     else:
-        yield f"kiln wait {of}    waits for its end"
+        yield f"kiln wait {of}    waits until it finishes"
     if counts.failed:
         yield f"kiln results {of} --errors    lists the bad records"
 
@@ -139,7 +139,8 @@ async def uploads(s: session.Session, form: str | None, *, headers: bool) -> Non
         for line in lines if headers else lines[1:]:
             click.echo(line)
         click.echo(
-            "`kiln upload FILE … --resume UPLOAD` goes on, `kiln delete upload/UPLOAD` deletes",
+            "`kiln upload FILE … --resume UPLOAD` continues an upload,"
+            " `kiln delete upload/UPLOAD` deletes it",
             err=True,
         )
 

@@ -228,12 +228,12 @@ def _next(found: Mapping[str, Any]) -> Iterator[str]:
     name, counts = found["metadata"]["name"], job_objects.counts(found)
     if job_objects.phase(found) == _P.SUCCEEDED:
         if job_objects.status(found).get("result"):
-            yield f"kiln result job/{name}    brings its result"
+            yield f"kiln result job/{name}    prints its result"
     elif group(found) == "finished":
         if job_objects.phase(found) != _P.ADMISSION_ERROR:
-            yield f"kiln retry job/{name}    runs again what has not succeeded"
+            yield f"kiln retry job/{name}    runs the other indexes again"
     elif job_objects.spec(found).get("suspend"):
-        yield f"kiln resume job/{name}    goes on"
+        yield f"kiln resume job/{name}    resumes it"
     else:
         yield f"kiln jobs {name} --watch    follows it"
         yield f"kiln cancel job/{name}    stops it"

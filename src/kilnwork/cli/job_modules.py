@@ -50,7 +50,7 @@ def declared(
     found = _jobs(module)
     if not found and not may_be_empty:
         raise errors.Unusable(
-            f"{text} declares no jobs: write @kiln.job(…) above a function of {name}"
+            f"{text} declares no jobs: decorate a function of {name} with @kiln.job(…)"
         )
     label = deployed_from(name)
     bodies = []
@@ -101,7 +101,7 @@ def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
     """Return the directory to import from, and the name of the module."""
     if not _is_file(text):
         if not all(part.isidentifier() for part in text.split(".")):
-            raise errors.Unusable(f"{text}: {text!r} is no module: {FORMS}")
+            raise errors.Unusable(f"{text}: {text!r} is not a module: {FORMS}")
         return Path.cwd() if working_dir is None else working_dir.absolute(), text
     path = Path(text).absolute()
     if not path.is_file():

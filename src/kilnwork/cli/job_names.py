@@ -47,7 +47,7 @@ async def get(s: session.Session, name: str, served: resource.Resource = api_kin
         lists = "kiln jobs" if of_jobs else f"kiln get {served.plural}"
         raise errors.Missing(
             f'there is no {served.kind} "{name}" in namespace {s.one_namespace()}: '
-            f"`{lists}` lists those that there are{f'. {kinds.ELSEWHERE}' if of_jobs else ''}"
+            f"`{lists}` lists the existing ones{f'. {kinds.ELSEWHERE}' if of_jobs else ''}"
         ) from error
 
 

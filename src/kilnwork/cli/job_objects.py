@@ -86,7 +86,7 @@ def sentence(found: Item) -> str:
     """Return the Job's state and the reason as a sentence without a full stop."""
     name, known = found["metadata"]["name"], status(found)
     if not phase(found):
-        return f"Job {name} has not been looked at yet"
+        return f"Job {name} has not been processed yet"
     text = f"Job {name} is {phase(found)}"
     if known.get("reason") and known["reason"] != phase(found):
         text += f" ({known['reason']})"
@@ -108,10 +108,10 @@ def hint(found: Item) -> str:
     """Return what to do about a Job that has not succeeded, or ""."""
     name = found["metadata"]["name"]
     if phase(found) == api_job.Phase.ADMISSION_ERROR:
-        return f"It never ran: `kiln get job {name} -o yaml` shows all of it"
+        return f"It never ran: `kiln get job {name} -o yaml` shows the details"
     return (
-        f"`kiln logs job/{name}` shows what it printed, "
-        f"`kiln retry job/{name}` runs again what has not succeeded"
+        f"`kiln logs job/{name}` shows its output, "
+        f"`kiln retry job/{name}` runs the other indexes again"
     )
 
 

@@ -39,7 +39,7 @@ async def follow(s: session.Session, name: str) -> None:
         last = await _until_over(s, name, failures)
     except asyncio.CancelledError:
         click.echo(
-            f"Job {name} goes on: `kiln jobs {name} --watch` follows it, "
+            f"Job {name} continues: `kiln jobs {name} --watch` follows it, "
             f"`kiln cancel job/{name}` stops it",
             err=True,
         )

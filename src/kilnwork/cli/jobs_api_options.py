@@ -18,7 +18,7 @@ def _size(text: str) -> int:
     """Return the bytes of a size with binary units as in Kubernetes: 500Mi, 10Gi."""
     found = re.fullmatch(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi|Ti)", text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no size: write it as 500Mi, 10Gi or 1Ti")
+        raise ValueError(f"{text!r} is not a size: write it as 500Mi, 10Gi or 1Ti")
     return int(found[1]) << _UNITS[found[2]]
 
 

@@ -64,7 +64,7 @@ def task_name(word: str) -> str:
     if not meant:
         return word
     if meant != (api_kinds.TASKS,):
-        raise errors.Unusable(f"{word} is no task" + _HINTS.get(meant[0].kind, ""))
+        raise errors.Unusable(f"{word} is not a task" + _HINTS.get(meant[0].kind, ""))
     return name
 
 
@@ -77,7 +77,7 @@ def unknown_kind(word: str) -> str:
     if not slash or kind.lower() in FILE_JOBS or named(kind, api_kinds.ALL):
         return ""
     return (
-        f'there is no task "{word}", and {kind!r} is no kind that this command knows: write '
+        f'there is no task "{word}", and {kind!r} is not a kind that this command accepts: write '
         f"{name} or, with its kind, {', '.join(f'{one}/{name}' for one in _WITH_TASKS)}"
     )
 

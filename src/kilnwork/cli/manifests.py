@@ -119,7 +119,7 @@ def _json(value: Any, *, where: str, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_json(item, where=where, depth=depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        raise errors.Unusable(f"{where}: {value} is no JSON number")
+        raise errors.Unusable(f"{where}: {value} is not a JSON number")
     if value is None or isinstance(value, str | int | float):
         return value
     raise errors.Unusable(f"{where}: a {type(value).__name__} cannot be written as JSON")

@@ -58,14 +58,14 @@ def parse(text: str | None, command: str | Sequence[str], *, batch: int | None, 
         return Wanted(filejobs.Mapper(builtin=text))
     where, colon, name = text.rpartition(":")
     if not colon and text.endswith(".py"):
-        raise errors.Unusable(f"--{of} {text}: say which function of it: --{of} {text}:FUNCTION")
+        raise errors.Unusable(f"--{of} {text}: name the function: --{of} {text}:FUNCTION")
     if not colon or not where or not all(part.isidentifier() for part in name.split(".")):
         raise errors.Unusable(f"--{of} {text}: {FORMS.replace('--mapper', f'--{of}')}")
     if not where.endswith(".py"):
         if not all(part.isidentifier() for part in where.split(".")):
             raise errors.Unusable(
-                f"--{of} {text}: {where!r} is no module; a file ends with .py, a module is written "
-                "with dots"
+                f"--{of} {text}: {where!r} is not a module; a file ends with .py, a module is "
+                "written with dots"
             )
         return Wanted(filejobs.Mapper(function=text, batch_records=batch))
     file = Path(where)

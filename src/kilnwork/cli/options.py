@@ -160,7 +160,7 @@ def parse_duration(text: str) -> float:
             letters += 1
         number, unit = rest[:digits], rest[digits:letters] or "s"
         if number.count(".") > 1 or not number.strip(".") or unit not in _UNITS:
-            raise ValueError(f"{text!r} is no duration: write it as 30s, 5m or 1h30m")
+            raise ValueError(f"{text!r} is not a duration: write it as 30s, 5m or 1h30m")
         total += float(number) * _UNITS[unit]
         rest = rest[letters:]
     return total

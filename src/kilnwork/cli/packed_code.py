@@ -36,7 +36,7 @@ def pack(
         except (data_errors.DataError, OSError) as error:
             raise errors.Unusable(f"the code cannot be sent: {error}") from error
         if packed.digest is None:
-            raise errors.Unusable(f"--working-dir {working_dir}: there are no files in it")
+            raise errors.Unusable(f"--working-dir {working_dir}: it has no files")
         with open(kept.open(blobs.parse(packed.digest)), "rb") as file:  # noqa: PTH123
             body = file.read()
     return PackedCode(packed.digest, body, packed.left_out)

@@ -29,7 +29,7 @@ def sentence(found: Item, nodes: Sequence[Item]) -> str:
     name, status = found["metadata"]["name"], found.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     if "Ready" not in conditions:
-        return f"DataPond {name} has not been looked at yet."
+        return f"DataPond {name} has not been processed yet."
     text = f"DataPond {name} {_ready(conditions['Ready'], status)}"
     full = conditions.get("Full")
     if full is not None and full["status"] == "True":

@@ -84,9 +84,7 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
             return _of_task(s, name, run, already=True)
         _check(name, live["spec"], state)
         if state == "Success":
-            raise errors.CommandError(
-                f"task {name} has succeeded: nothing of it failed that could run again"
-            )
+            raise errors.CommandError(f"task {name} has succeeded: nothing in it has failed")
     subject = failed_objects.TASK, name
     runs = await _failed_objects(s, subject)
     asked = max(run, int(live.get("spec", {}).get("run", 1)))  # another word may have started it
@@ -117,7 +115,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
     above = ", ".join(one for _, one in objects)
     return Started(
         name,
-        f"{above} starts again: {name} runs again when that asks for it",
+        f"{above} starts again and will run {name} again",
         lambda timeout_s: object_waits.for_final(
             s, name, timeout_s=timeout_s, run=int(response["run"]) + 1
         ),
@@ -159,7 +157,7 @@ def _runs_again(state: str, run: int) -> bool:
 def _check(name: str, spec: dict[str, Any], state: str) -> None:
     if not object_waits.is_final(state):
         raise errors.CommandError(
-            f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
+            f"task {name} is {state or 'new'}, not finished: `kiln cancel {name}` stops it"
         )
     if spec.get("suspend"):
         raise errors.CommandError(f"task {name} is suspended: `kiln resume {name}` first")
@@ -206,12 +204,12 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
         return _of_job(s, name, f"job/{name} is running again already, as run {run}")
     if not job_objects.is_over(found):
         raise errors.CommandError(
-            f"Job {name} is {phase or 'new'}, not over: `kiln cancel job/{name}` stops it"
+            f"Job {name} is {phase or 'new'}, not finished: `kiln cancel job/{name}` stops it"
         )
     counts = job_objects.counts(found)
     if phase == api_job.Phase.SUCCEEDED and counts.succeeded == counts.total:
         raise errors.CommandError(
-            f"Job {name} has succeeded, nothing of it is left to run: make another Job"
+            f"Job {name} has succeeded, no index is left to run: create another Job"
         )
     if job_objects.spec(found).get("suspend"):
         raise errors.CommandError(f"Job {name} is suspended: `kiln resume job/{name}` first")

@@ -97,7 +97,7 @@ def describe(view: View, *, now: float) -> Iterator[str]:
     if view.spec.disabled:
         yield f"  none of these makes a Job: `kiln enable {view.name}` lets them"
     if not view.ticks:
-        yield "  nothing is to come"
+        yield "  no future ticks"
         return
     rows = [
         (local(tick, zone), clock.rfc3339(tick), render.short_time(tick - now))

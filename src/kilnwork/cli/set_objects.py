@@ -54,7 +54,7 @@ def sentence(found: Item) -> str:
     """
     name, known = found["metadata"]["name"], status(found)
     if not phase(found):
-        return f"SyncSet {name} has not been looked at yet."
+        return f"SyncSet {name} has not been processed yet."
     text = f"SyncSet {name} is {phase(found)}"
     if known.get("reason") and known["reason"] != phase(found):
         text += f" ({known['reason']})"
@@ -86,12 +86,12 @@ def _unmet(known: Mapping[str, Any]) -> list[str]:
 def _hint(found: Item) -> str:
     name = found["metadata"]["name"]
     if found["spec"].get("suspend") and not is_over(found):
-        return f" `kiln resume syncset/{name}` lets it go on."
+        return f" `kiln resume syncset/{name}` resumes it."
     if phase(found) in ("Failed", "Killed"):
         generation = status(found).get("generation", 1)
         return (
-            f" `kiln retry syncset/{name} --failed` runs again what failed, `kiln replay {name} "
-            f"--generation {generation}` all of the same data and flow."
+            f" `kiln retry syncset/{name} --failed` runs the failed steps again, `kiln replay "
+            f"{name} --generation {generation}` the whole generation on the same data."
         )
     return ""
 
@@ -131,7 +131,7 @@ async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
     if is_over(found):
         raise errors.CommandError(f"SyncSet {name} is already {phase(found)}")
     await job_names.change(s, name, {"suspend": suspended}, SERVED)
-    return f"SyncSet {name} {'is suspended' if suspended else 'goes on'}"
+    return f"SyncSet {name} {'is suspended' if suspended else 'is resumed'}"
 
 
 def resumed_ended(subject: str, state: str, *, retry: str) -> str:
@@ -139,7 +139,7 @@ def resumed_ended(subject: str, state: str, *, retry: str) -> str:
     retried.
     """
     return (
-        f"{subject} is already {state}, and is not suspended any more: `kiln retry {retry} "
+        f"{subject} is already {state}, and is no longer suspended: `kiln retry {retry} "
         "--failed` runs again what failed"
     )
 
@@ -166,13 +166,13 @@ async def retry(s: session.Session, name: str) -> int:
         return asked
     if not is_over(found):
         raise errors.CommandError(
-            f"SyncSet {name} is {phase(found) or 'new'}, not over: `kiln cancel syncset/{name}` "
-            "stops it"
+            f"SyncSet {name} is {phase(found) or 'new'}, not finished: `kiln cancel "
+            f"syncset/{name}` stops it"
         )
     if phase(found) not in ("Failed", "Killed"):
         raise errors.CommandError(
-            f"SyncSet {name} is {phase(found)}, nothing of it failed that could run again: "
-            f"`kiln replay {name}` runs all of it"
+            f"SyncSet {name} is {phase(found)}, nothing in it has failed: "
+            f"`kiln replay {name}` runs the whole generation again"
         )
     if (found.get("spec") or {}).get("suspend"):
         raise errors.CommandError(
@@ -191,8 +191,8 @@ async def replay(s: session.Session, name: str, generation: int | None) -> int:
     found = await get(s, name)
     if not is_over(found):
         raise errors.CommandError(
-            f"SyncSet {name} is {phase(found) or 'new'}, not over: `kiln cancel syncset/{name}` "
-            "stops it"
+            f"SyncSet {name} is {phase(found) or 'new'}, not finished: `kiln cancel "
+            f"syncset/{name}` stops it"
         )
     kept = [int(one["generation"]) for one in status(found).get("generations") or ()]
     asked = generation or next(iter(kept), None)

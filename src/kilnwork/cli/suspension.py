@@ -88,7 +88,7 @@ async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> No
             return
     if object_waits.is_final(state):
         raise errors.CommandError(f"task {name} is already {state}")
-    click.echo(f"{name} {'is suspended' if suspended else 'goes on'}")
+    click.echo(f"{name} {'is suspended' if suspended else 'is resumed'}")
 
 
 async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: bool) -> None:
@@ -101,4 +101,4 @@ async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: 
             return
         raise errors.CommandError(f"Job {name} is already {job_objects.phase(found)}")
     await job_names.change(s, name, {"suspend": suspended})
-    click.echo(f"Job {name} {'is suspended' if suspended else 'goes on'}")
+    click.echo(f"Job {name} {'is suspended' if suspended else 'is resumed'}")

@@ -10,7 +10,7 @@ def sentence(found: dict[str, Any]) -> str:
     """Return how many workers there are, what they do, and how many are outdated."""
     name, spec, status = found["metadata"]["name"], found["spec"], found.get("status") or {}
     if not status.get("conditions"):
-        return f"TaskCluster {name} has not been looked at yet."
+        return f"TaskCluster {name} has not been processed yet."
     slots = status.get("slots") or {}
     text = (
         f"TaskCluster {name}: {status.get('readyReplicas', 0)} of {spec.get('replicas', 1)} workers"

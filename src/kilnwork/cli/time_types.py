@@ -44,7 +44,7 @@ def parse(text: str) -> Moment:
     try:
         return Moment(dt.datetime.fromisoformat(text.strip()), _is_date(text.strip()))
     except ValueError:
-        raise ValueError(f"{text[:100]!r} is no time: {_EXAMPLES}") from None
+        raise ValueError(f"{text[:100]!r} is not a time: {_EXAMPLES}") from None
 
 
 def _is_date(text: str) -> bool:

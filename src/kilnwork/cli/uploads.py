@@ -73,7 +73,7 @@ class Source:
     def going_on(self, upload: str) -> str:
         """Return the text that tells the user how to resume an interrupted upload."""
         if self.seekable:
-            return f"the same command with --resume {upload} goes on where it is"
+            return f"the same command with --resume {upload} continues it"
         return (
             f"{self.name} cannot be read again, so start again. `kiln delete upload/{upload}` "
             "deletes them; otherwise they go after a day"

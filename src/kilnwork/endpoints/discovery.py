@@ -66,7 +66,7 @@ def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
     elif response.status >= 500:
         raise errors.ManagerNotReady(f"{server} is not ready: {response.message()}")
     raise errors.EndpointError(
-        f"{server} is no kiln server: it has no /v1 ({response.status} {response.reason})"
+        f"{server} is not a kilnwork server: it has no /v1 ({response.status} {response.reason})"
     )
 
 
@@ -129,15 +129,15 @@ def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps
             missing = True
             refusals.append(f"there is no ServiceAccount {account}")
         else:
-            refusals.append(f"you may not ask for one of {account}: {response.message()}")
+            refusals.append(f"you may not request one of {account}: {response.message()}")
     hint = "`kiln token ACCOUNT` makes a token of another account"
     if missing:
         hint = (
             f"`kiln install --only drivers --drivers-in {namespace}` makes these accounts, {hint}"
         )
     raise errors.AccessDenied(
-        f"the kubeconfig for {server} has no token to show to the manager, and in namespace "
-        f"{namespace} you get none of ServiceAccount {' or '.join(accounts)}: "
+        f"the kubeconfig for {server} has no token for the manager, and in namespace "
+        f"{namespace} you cannot get one of ServiceAccount {' or '.join(accounts)}: "
         f"{'; '.join(refusals)}. {hint}"
     )
 

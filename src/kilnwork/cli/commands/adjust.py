@@ -49,7 +49,7 @@ def command(job: str, **given: Any) -> None:
         change["ttlSecondsAfterFinished"] = int(given["ttl"])
     if not change:
         options_of = "--parallelism, --max-failed, --priority or --ttl"
-        raise click.UsageError(f"say what to change: {options_of}")
+        raise click.UsageError(f"name what to change: {options_of}")
     session.run(lambda s: _adjust(s, job, change))
 
 

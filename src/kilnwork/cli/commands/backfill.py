@@ -140,7 +140,7 @@ def _ticks(
         end = min(end, now)
     if end > now:
         raise errors.Unusable(
-            f"--to {clock.rfc3339(end)} is to come: the schedule makes those Jobs itself"
+            f"--to {clock.rfc3339(end)} is in the future: the schedule creates those Jobs itself"
         )
     if end < start:
         raise errors.Unusable(f"--to {clock.rfc3339(end)} is before --from {clock.rfc3339(start)}")

@@ -66,7 +66,7 @@ def command(tasks: tuple[str, ...], timeout: float | None, **asked: Any) -> None
     """
     at = None if asked["at"] is None else clock.rfc3339(asked["at"].first())
     if at is not None and asked["wait"]:
-        raise click.UsageError("--wait is of what stops at once: leave out --at")
+        raise click.UsageError("--wait cannot be combined with --at")
     session.run(lambda s: _all(s, tasks, wait=asked["wait"], timeout_s=timeout, at=at))
 
 
@@ -139,7 +139,7 @@ async def _cancel(s: session.Session, name: str) -> str:
 
 def _check_at(name: str, at: str | None) -> None:
     if at is not None:
-        raise errors.Unusable(f"--at is of Jobs, and {name} is none: leave it out")
+        raise errors.Unusable(f"--at is only for Jobs, and {name} is not a Job: leave it out")
 
 
 async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None) -> str:

@@ -107,7 +107,7 @@ def command(
     jobs = file_names.listed(words) if words else None
     if jobs is not None:
         if selector or bool(jobs) == flags["everything"]:
-            raise errors.Unusable("say which file jobs: file/NAME, their ids, or files --all")
+            raise errors.Unusable("name the file jobs: file/NAME, their ids, or files --all")
         return session.run(lambda s: _delete_jobs(s, jobs, flags, form=form))
     if selector and flags["everything"]:
         raise click.UsageError("--all and -l exclude each other")
@@ -263,7 +263,7 @@ async def _chosen(
     s: session.Session, served: resource.Resource, choice: _Choice
 ) -> list[tuple[resource.Resource, str, str]]:
     if not choice.everything and not choice.selector:
-        raise errors.Unusable(f"say which {served.plural}: names, --all, or a selector with -l")
+        raise errors.Unusable(f"name the {served.plural}: names, --all, or a selector with -l")
     query = {"labelSelector": choice.selector} if choice.selector else {}
     items = await s.items(s.scope(served), query=query)
     if not items:
@@ -311,7 +311,7 @@ async def _delete(
             await s.ask("DELETE", victim.path, body=body)
         except kube_errors.NotFound:  # with its definition or its owner, a moment ago
             if not lenient:
-                click.echo(f"{victim.text} is gone already", err=True)
+                click.echo(f"{victim.text} is already gone", err=True)
             continue
         click.echo(victim.text if form == "name" else f"{victim.text} deleted")
         done.append(victim)

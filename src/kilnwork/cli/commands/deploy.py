@@ -190,7 +190,7 @@ class _Deployment:
         """
         if not self._prune:
             click.echo(
-                f"{name} was deployed from {self._found.module}, which declares it no more: "
+                f"{name} was deployed from {self._found.module}, which no longer declares it: "
                 "--prune deletes it, and its Jobs",
                 err=True,
             )

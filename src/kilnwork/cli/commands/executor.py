@@ -29,7 +29,7 @@ def _label(text: str) -> tuple[str, str]:
     key, mark, value = text.partition("=")
     problem = names.qualified_problem(key) or names.label_value_problem(value)
     if not mark or problem:
-        raise ValueError(f"{text!r} is no label: write KEY=VALUE")
+        raise ValueError(f"{text!r} is not a label: write KEY=VALUE")
     return key, value
 
 
@@ -38,7 +38,7 @@ def _allowance(text: str) -> egress.Allowance:
         return egress.parse_allowance(text)
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is no address: write 127.0.0.1, 10.0.0.0/8 or IP:PORT"
+            f"{text!r} is not an address: write 127.0.0.1, 10.0.0.0/8 or IP:PORT"
         ) from error
 
 

@@ -21,7 +21,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 def _quantity(text: str) -> str:
     """Check a Kubernetes quantity, such as 10Gi, and return it."""
     if not _QUANTITY.fullmatch(text):
-        raise ValueError(f"{text!r} is no quantity: write 500m, 2, 512Mi or 10Gi")
+        raise ValueError(f"{text!r} is not a quantity: write 500m, 2, 512Mi or 10Gi")
     return text
 
 

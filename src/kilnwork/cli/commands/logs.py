@@ -83,15 +83,15 @@ async def _logs(
 ) -> None:
     if (name := set_objects.said(word)) is not None:
         if index is not None:
-            raise errors.Unusable(f"--index is of a Job: write --step 'STEP[{index}]'")
+            raise errors.Unusable(f"--index is only for Jobs: write --step 'STEP[{index}]'")
         await set_logs.show(s, name, query, step=step)
         return
     if step is not None:
-        raise errors.Unusable(f"--step is of a SyncSet: write syncset/{word}")
+        raise errors.Unusable(f"--step is only for SyncSets: write syncset/{word}")
 
     async def of_task(name: str) -> None:
         if index is not None:
-            raise errors.Unusable(f"--index is of a Job: write job/{name}")
+            raise errors.Unusable(f"--index is only for Jobs: write job/{name}")
         await task_logs.of_task(s, kinds.task_name(name), query)
 
     await job_names.either(
@@ -112,5 +112,5 @@ async def _of_job(s: session.Session, job: file_jobs.Job, query: dict[str, str])
         number = next(iter([int(part["part"]) async for part in failed]), 1)
     if total > 1:
         another = f"`kiln logs {of}-{number % total + 1}` shows the next"
-        click.echo(f"this is part {number} of {total:,}: {another}", err=True)
+        click.echo(f"this is part {number} of {total:,}; {another}", err=True)
     await task_logs.of_task(s, f"{of}-{number}", query)

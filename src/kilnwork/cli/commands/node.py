@@ -29,7 +29,7 @@ def _taint(text: str) -> registration.Taint:
     key, _, content = left.partition("=")
     if not key or effect not in _EFFECTS:
         known = ", ".join(_EFFECTS)
-        raise ValueError(f"{text!r} is no taint: write KEY=VALUE:EFFECT with one of {known}")
+        raise ValueError(f"{text!r} is not a taint: write KEY=VALUE:EFFECT with one of {known}")
     return registration.Taint(key, content, effect)
 
 
@@ -172,7 +172,7 @@ def read_labels(given: tuple[str, ...]) -> dict[str, str]:
     """Parse KEY=VALUE words. Raises a usage error for anything else."""
     for label in given:
         if "=" not in label or label.startswith("="):
-            raise click.BadParameter(f"{label!r} is no label: write KEY=VALUE")
+            raise click.BadParameter(f"{label!r} is not a label: write KEY=VALUE")
     return dict(label.split("=", 1) for label in given)
 
 

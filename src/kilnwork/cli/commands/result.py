@@ -165,7 +165,7 @@ async def _of_job(s: session.Session, name: str, output: str) -> None:
     if finalizer is None and job_objects.counts(found).total != 1:
         raise errors.Missing(
             f"Job {name} has {job_objects.counts(found).total:,} indexes and no finalizer, so each "
-            f"index has its own result: `kiln result {name}-0` brings the first"
+            f"index has its own result: `kiln result {name}-0` prints that of the first"
         )
     task = f"{name}-finalizer" if finalizer is not None else await _only_task(s, name)
     try:
@@ -207,9 +207,9 @@ async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
     with contextlib.suppress(kube_errors.NotFound):
         return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     if await file_names.perhaps(s, name) is not None:
-        raise errors.Missing(f"{name} is a file job: `kiln results {name}` brings its results")
+        raise errors.Missing(f"{name} is a file job: `kiln results {name}` prints its results")
     if await job_names.perhaps(s, name) is not None:
-        raise errors.Missing(f"{name} is a Job: `kiln result job/{name}` brings its result")
+        raise errors.Missing(f"{name} is a Job: `kiln result job/{name}` prints its result")
     return None
 
 
@@ -234,7 +234,7 @@ def _from_status(name: str, status: Mapping[str, Any], output: str) -> None:
 def _from_directory(directory: Path, name: str, output: str) -> None:
     view = _view(directory, name)
     known = {"state": view.state, "reason": view.reason, "message": view.message}
-    _check_state(name, known, "it goes on, or will with the next kiln.start of that directory")
+    _check_state(name, known, "it runs, or will run at the next kiln.start of that directory")
     payload = results.plain(view.result)
     if payload is None:
         click.echo(f"task {name} has no result", err=True)

@@ -101,8 +101,8 @@ async def _all(
         if (name := set_objects.said(word)) is not None:
             if not failed:
                 raise errors.Unusable(
-                    f"--failed runs again what failed of a SyncSet; `kiln replay {name}` runs all "
-                    "of it, as its next generation"
+                    f"--failed runs the failed steps of a SyncSet again; `kiln replay {name}` runs "
+                    "the whole generation again, as a new one"
                 )
             one = await retries.sync_set(s, name)
         else:

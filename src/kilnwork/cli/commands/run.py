@@ -113,7 +113,7 @@ def _input(source: str | None) -> _Input | None:
     text = sys.stdin.read() if source == "-" else manifests.read_text(path)
     found = [value for _, value in manifests.documents(text, source=source)]
     if len(found) != 1:
-        raise errors.Unusable(f"--input {source}: one JSON or YAML document is expected")
+        raise errors.Unusable(f"--input {source}: expected one JSON or YAML document")
     return _Input(f"input-{ids.new_uid()[:8]}", found[0], made=True)
 
 
@@ -253,7 +253,7 @@ class _Follower:
                         return self._end(status)
         except asyncio.CancelledError:
             click.echo(
-                f"task {self._name} goes on: `kiln logs -f {self._name}` follows it, "
+                f"task {self._name} continues: `kiln logs -f {self._name}` follows it, "
                 f"`kiln cancel {self._name}` stops it",
                 err=True,
             )
@@ -304,7 +304,7 @@ class _Follower:
     def _end(self, status: dict[str, Any]) -> int:
         if self._unread is not None:
             click.echo(f"the output was not read to its end: {self._unread}", err=True)
-            click.echo(f"`kiln logs {self._name}` shows all of it", err=True)
+            click.echo(f"`kiln logs {self._name}` shows all output", err=True)
         if status["state"] == "Success":
             return exits.Exit.OK if self._unread is None else self._unread.code
         raise errors.TaskFailed(

@@ -284,7 +284,9 @@ def _text(facts: dict[str, Any]) -> list[str]:
     if facts["functions"]:
         lines += ["", *_calls(facts["functions"])]
     if "onlyIn" in facts:
-        lines.append(f"Only namespace {facts['onlyIn']}: you may not see all; -n names another.")
+        lines.append(
+            f"Shows only namespace {facts['onlyIn']}: you may not read all; use -n for another one."
+        )
     return lines
 
 

@@ -82,6 +82,10 @@ def command(form: str | None, **asked: Any) -> None:
 
 def _refuse_for_totals(asked: Mapping[str, Any], form: str | None) -> None:
     if asked["limit"] is not None:
-        raise click.UsageError("--limit is of tasks: --by function counts all of them")
+        raise click.UsageError(
+            "--limit cannot be combined with --by function, which counts all tasks"
+        )
     if form not in (None, "json", "yaml"):
-        raise click.UsageError(f"-o {form} is of tasks: with --by function use -o json or yaml")
+        raise click.UsageError(
+            f"-o {form} cannot be combined with --by function: use -o json or yaml"
+        )

@@ -102,7 +102,7 @@ def command(
 
 
 def _say_ready(server: embedded.EmbeddedServer, settings: embedded.EmbeddedSettings) -> None:
-    state = "is ready" if server.trouble is None else "is not ready, but can be mended,"
+    state = "is ready" if server.trouble is None else "is not ready, but can be repaired,"
     click.echo(f"kiln {version.__version__} {state} at {server.url} (data: {settings.data_dir})")
     if server.trouble is not None:
         click.echo(f"  {server.trouble}")
@@ -110,11 +110,13 @@ def _say_ready(server: embedded.EmbeddedServer, settings: embedded.EmbeddedSetti
     click.echo(f"  export KUBECONFIG={shlex.quote(str(server.kubeconfig))}")
     click.echo()
     click.echo("In another terminal, with that line first:")
-    click.echo("  kiln run --watch -- echo hello     run something")
-    click.echo("  kiln tasks                         see tasks, those of Python programs too")
+    click.echo("  kiln run --watch -- echo hello     run a command")
+    click.echo(
+        "  kiln tasks                         list tasks, including those of Python programs"
+    )
     click.echo("  kiln upload FILE --mapper M        map the records of a file")
-    click.echo("  kiln status                        see workers and counts")
+    click.echo("  kiln status                        show workers and task counts")
     if settings.files.source is not None:
-        click.echo(f"The Jobs API is at {server.http_url}/jobs, as that of aksjobscheduler.")
-    click.echo("Ctrl-C here, or `kiln down`, stops everything.")
+        click.echo(f"The Jobs API is at {server.http_url}/jobs, in the form of aksjobscheduler.")
+    click.echo("Ctrl-C here, or `kiln down`, stops the server.")
     sys.stdout.flush()

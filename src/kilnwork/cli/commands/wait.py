@@ -154,7 +154,9 @@ async def _file_job(
     s: session.Session, job: str, wanted: str | None, *, timeout_s: float | None
 ) -> None:
     if wanted not in (None, _FINAL):
-        raise errors.Unusable(f"{job} is a file job: only its end can be waited for, without --for")
+        raise errors.Unusable(
+            f"{job} is a file job: it can only be waited for until it finishes, without --for"
+        )
     found = await file_job_progress.until_over(s, job, timeout_s=timeout_s)
     await file_job_progress.tell_bad(s, found)
     if wanted is None:
@@ -167,11 +169,11 @@ async def _until_over(
 ) -> None:
     state = task.State.SUCCESS if wanted is None else _state_of(wanted)
     if state is None and wanted != _FINAL:
-        raise errors.Unusable(
-            f"{name} is no object: only --for=final and --for=state=NAME are known"
-        )
+        raise errors.Unusable(f"{name} is not a Task object: use --for=final or --for=state=NAME")
     if state is not None and not task.State(state).final:
-        raise errors.Unusable(f"{name} is no object: only its end can be waited for")
+        raise errors.Unusable(
+            f"{name} is not a Task object: it can only be waited for until it finishes"
+        )
     ended = await object_waits.for_final(s, name, timeout_s=timeout_s)
     if wanted is None and ended != state:
         raise errors.TaskFailed(f"task {name} ended as {ended}: `kiln why {name}` says why")

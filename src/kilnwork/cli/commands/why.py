@@ -83,7 +83,7 @@ def job_sentence(found: job_names.Item) -> str:
     if counts.failed and counts.total > 1:
         text += f" Failed: {counts.failed_indexes}."
     if job_objects.spec(found).get("suspend") and not job_objects.is_over(found):
-        text += f" It is suspended: `kiln resume job/{found['metadata']['name']}` lets it go on."
+        text += f" It is suspended: `kiln resume job/{found['metadata']['name']}` resumes it."
     if job_objects.is_over(found) and job_objects.phase(found) != api_job.Phase.SUCCEEDED:
         text += f" {job_objects.hint(found)}."
     if found["metadata"].get("deletionTimestamp"):
@@ -96,7 +96,7 @@ def config_sentence(found: job_names.Item) -> str:
     """Return a sentence about a JobConfig: its state, what is wrong, and when it runs next."""
     name, status = found["metadata"]["name"], found.get("status") or {}
     if not status.get("state"):
-        return f"JobConfig {name} has not been looked at yet."
+        return f"JobConfig {name} has not been processed yet."
     active, queued = status.get("active", 0), status.get("queued", 0)
     text = f"JobConfig {name} is {status['state']}: {active} of its Jobs run, {queued} wait"
     bad = [c for c in status.get("conditions") or () if c["status"] != "True"]
@@ -108,7 +108,7 @@ def config_sentence(found: job_names.Item) -> str:
     if schedule.get("disabled"):
         return f"{text}; its schedule is disabled: `kiln enable {name}` lets it make Jobs."
     following = status.get("nextRuns") or ()
-    text += f"; it runs next at {following[0]}" if following else "; no run is to come"
+    text += f"; it runs next at {following[0]}" if following else "; no further run is scheduled"
     missed = status.get("missed") or {}
     if missed.get("total"):
         text += f"; {missed['total']} ticks made no Job, the latest by {missed['latestReason']}"

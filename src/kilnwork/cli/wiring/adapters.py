@@ -253,7 +253,7 @@ class LiveOutputs:
         try:
             await self._controllers.outputs.catch_up(ref)
         except kube_errors.KubeError as error:
-            text = f"cannot read what it prints: {error}. What it has printed is kept when it ends"
+            text = f"cannot read its output: {error}. The output is stored when it ends"
             raise server_errors.NoOutput(text) from error
 
     def following(self, ref: attempts.AttemptRef) -> contextlib.AbstractAsyncContextManager[None]:
