@@ -347,7 +347,7 @@ def test_an_unknown_kind_is_named(kiln: Kiln) -> None:
 def test_an_unknown_kind_before_the_name_of_a_task_is_named(kiln: Kiln, verb: str) -> None:
     done = kiln(verb, "foo/x")
     assert done.code == exits.Exit.NOT_FOUND
-    assert "'foo' is no kind" in done.err
+    assert "'foo' is not a kind" in done.err
     assert "task/x, job/x, syncset/x, file/x" in done.err
 
 

@@ -354,7 +354,7 @@ def test_a_job_is_suspended_and_cancelled(kiln: inner_kiln.Kiln, server: up.Up) 
     wait_for(server, "held", "Running")
     assert kiln("pause", "job/held").out == "Job held is suspended\n"
     assert server.get("jobs", "held")["spec"]["suspend"] is True
-    assert kiln("resume", "job/held").out == "Job held goes on\n"
+    assert kiln("resume", "job/held").out == "Job held is resumed\n"
     refused = kiln("retry", "job/held")
     assert (refused.code, "not over" in refused.err) == (exits.Exit.FAILED, True)
     later = kiln("cancel", "job/held", "--at", "2099-01-01T00:00Z")
@@ -447,7 +447,7 @@ def test_backfill_makes_each_tick_once(kiln: inner_kiln.Kiln, server: up.Up) -> 
         (("--from", "2026-01-01", "--to", "2026-01-09", "--limit", "3"), "more than 3 ticks"),
         (("--from", "2025-01-01", "--to", "2025-01-31"), "--concurrency-policy Allow"),
         (("--from", "2026-01-01T03:00", "--to", "2026-01-01T04:00"), "has no tick"),
-        (("--from", "yesterday", "--to", "2026-01-01"), "is no time"),
+        (("--from", "yesterday", "--to", "2026-01-01"), "is not a time"),
     ],
 )
 def test_backfill_refuses_what_is_not_meant(

@@ -54,7 +54,7 @@ def test_a_call_that_is_over_shows_what_it_used_and_is_deleted(
 def test_pruning_says_what_may_go(up: up_support.Up, tmp_path: Path) -> None:
     done = up.kiln("prune", check=False)
     assert done.returncode != 0
-    assert "say what may go: --older-than, --keep or --free" in done.stderr
+    assert "name what to delete: --older-than, --keep or --free" in done.stderr
     assert up.kiln("prune", "--older-than", "1d", "-A").stdout.startswith("0 tasks forgotten")
 
 

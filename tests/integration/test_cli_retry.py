@@ -63,7 +63,7 @@ def test_a_parent_runs_again_with_the_child_that_failed(
     assert kiln("wait", "parent").code == FAILED
     gate.touch()
     assert kiln("retry", "badly", "--failed", "--wait").out == (
-        "parent starts again: badly runs again when that asks for it\n"
+        "parent starts again and will run badly again\n"
     )
     assert kiln("wait", "parent").code == OK
     assert sorted(log.read_text().split()) == ["badly", "badly", "well"]
@@ -222,7 +222,7 @@ def test_a_second_retry_of_a_call_follows_the_first(
 
 def test_tasks_are_suspended_and_go_on(server: up.Up, kiln: inner_kiln.Kiln) -> None:
     apply(server, of_kind("Task", "held", {"command": ["true"], "suspend": True}))
-    assert kiln("resume", "held").out == "held goes on\n"
+    assert kiln("resume", "held").out == "held is resumed\n"
     assert kiln("wait", "held").code == OK
     over = kiln("suspend", "held")
     assert (over.code, "is already Success" in over.err) == (exits.Exit.FAILED, True)

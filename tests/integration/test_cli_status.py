@@ -147,7 +147,7 @@ def test_who_may_see_one_namespace_sees_that_and_is_told_so(
     assert (done.code, done.err) == (0, "")
     assert "(in namespace default)" in done.out
     assert "nodes: not shown: " in done.out
-    assert "Only namespace default: you may not see all; -n names another." in done.out
+    assert "Shows only namespace default: you may not read all; use -n for another one." in done.out
     facts = json.loads(kiln("status", "-o", "json").out)
     assert [cluster["namespace"] for cluster in facts["clusters"]] == ["default"]
     assert (facts["onlyIn"], set(facts["missing"])) == ("default", {"nodes"})

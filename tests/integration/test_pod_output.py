@@ -90,7 +90,7 @@ async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back
     assert world.plane.node is not None
     await world.plane.node.abandon()
     world.plane.node = None
-    with pytest.raises(server_errors.NoOutput, match=r"cannot read what it prints: .*node n1 "):
+    with pytest.raises(server_errors.NoOutput, match=r"cannot read its output: .*node n1 "):
         await reader.outputs.catch_up(reader.ref)
     async with reader.outputs.following(reader.ref):
         await world.plane.start_node()
