@@ -138,16 +138,16 @@ JOB = crd_parts.KindDefinition(
     columns=(
         crd_parts.column("Phase", ".status.phase"),
         crd_parts.column(
-            "Succeeded", ".status.indexes.succeeded", type_="integer", about="Indexes done."
+            "Succeeded", ".status.indexes.succeeded", type_="integer", about="Successful indexes."
         ),
         crd_parts.column(
-            "Failed", ".status.indexes.failed", type_="integer", about="Indexes that failed."
+            "Failed", ".status.indexes.failed", type_="integer", about="Failed indexes."
         ),
         crd_parts.column("Total", ".status.indexes.total", type_="integer", about="All indexes."),
         crd_parts.column("Started", ".status.startTime", type_="date"),
         crd_parts.column("Finished", ".status.finishTime", type_="date"),
-        crd_parts.column("Reason", ".status.reason", wide=True, about="Why it is in that phase."),
-        crd_parts.column("Type", ".spec.type", wide=True, about="Who made it."),
+        crd_parts.column("Reason", ".status.reason", wide=True, about="Reason for the phase."),
+        crd_parts.column("Type", ".spec.type", wide=True, about="How the Job was created."),
         crd_parts.AGE,
     ),
     selectable=(".spec.configName", ".spec.type", ".status.phase", ".status.state"),
@@ -182,14 +182,14 @@ JOB_CONFIG = crd_parts.KindDefinition(
     status=job_config.JobConfigStatus,
     columns=(
         crd_parts.column("State", ".status.state"),
-        crd_parts.column("Active", ".status.active", type_="integer", about="Jobs that run."),
-        crd_parts.column("Queued", ".status.queued", type_="integer", about="Jobs that wait."),
+        crd_parts.column("Active", ".status.active", type_="integer", about="Active Jobs."),
+        crd_parts.column("Queued", ".status.queued", type_="integer", about="Waiting Jobs."),
         crd_parts.column("Cron", ".spec.schedule.cron['expression','expressions']"),
         crd_parts.column("Timezone", ".spec.schedule.cron.timezone", wide=True),
         crd_parts.column(
-            "Last Scheduled", ".status.lastScheduled", type_="date", about="The latest tick."
+            "Last Scheduled", ".status.lastScheduled", type_="date", about="Latest tick."
         ),
-        crd_parts.column("Next Run", ".status.nextRuns[0]", about="The next tick."),
+        crd_parts.column("Next Run", ".status.nextRuns[0]", about="Next tick."),
         crd_parts.AGE,
     ),
     selectable=(".status.state",),

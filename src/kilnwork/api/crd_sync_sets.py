@@ -90,14 +90,20 @@ SYNC_SET = crd_parts.KindDefinition(
     columns=(
         crd_parts.column("Phase", ".status.phase"),
         crd_parts.column(
-            "Generation", ".status.generation", type_="integer", about="The newest generation."
+            "Generation",
+            ".status.generation",
+            type_="integer",
+            about="Number of the newest generation.",
         ),
         crd_parts.column("Data", ".status.dataReady", about="Nodes that hold their data."),
         crd_parts.column("Gang", ".status.gang", about="Workers that are connected."),
         crd_parts.column("Progress", ".status.progress", about="Tasks of the flow that succeeded."),
-        crd_parts.column("Reason", ".status.reason", wide=True, about="Why it is in that phase."),
+        crd_parts.column("Reason", ".status.reason", wide=True, about="Reason for the phase."),
         crd_parts.column(
-            "Backend", ".status.backendRef.backend", wide=True, about="What starts the groups."
+            "Backend",
+            ".status.backendRef.backend",
+            wide=True,
+            about="Backend that starts the groups.",
         ),
         crd_parts.column("Finished", ".status.finishTime", type_="date", wide=True),
         crd_parts.AGE,
