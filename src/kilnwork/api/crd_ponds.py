@@ -1,6 +1,6 @@
-"""The CustomResourceDefinition of DataPonds: columns, and rules for a real server.
+"""The CustomResourceDefinition of DataPond: its rules and columns.
 
-Used by `crd`.
+Used by `crd`. The CEL rules are for the real API server.
 """
 
 from kilnwork.api import crd_parts, data_pond
