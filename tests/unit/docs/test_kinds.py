@@ -17,7 +17,7 @@ CronJob."""
 
 MANIFESTS = [
     pytest.param(manifest, id=f"{path.name}: {manifest['kind']} {manifest['metadata']['name']}")
-    for path in pages.every()
+    for path in pages.all_pages()
     for block in pages.blocks(path.read_text(), "yaml")
     for manifest in yaml.safe_load_all(block)
     if "kind" in manifest  # fragments of a manifest have no kind
