@@ -13,7 +13,7 @@ import pytest
 from kilnwork.api import attempts, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids, processes
-from support import scripted_hub, short, waiting, worker_process
+from support import scripted_hub, short_paths, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -21,7 +21,7 @@ LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_hub.ScriptedHub]:
-    directory = short.directory()
+    directory = short_paths.directory()
     found = scripted_hub.ScriptedHub(directory / "channel.sock")
     await found.start()
     yield found
@@ -401,7 +401,7 @@ def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
 async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
-    hub.answer = made
+    hub.respond = made
     body = '{"name": "kid", "spec": {"command": ["true"]}}'
     status, answer = await curl(hub, "http://task/tasks", "--json", body)
     assert (status, answer) == (201, {"id": ids.task_text(CHILD)})
@@ -415,7 +415,7 @@ async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
 async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.ScriptedHub) -> None:
-    hub.answer = made
+    hub.respond = made
     status, answer = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
     assert (status, answer) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
     ask = await hub.first(messages.GetTask)
@@ -534,7 +534,7 @@ async def test_a_request_survives_the_loss_of_the_link(hub: scripted_hub.Scripte
         curl(hub, "http://task/tasks", "--json", '{"key": "left", "spec": {"command": ["true"]}}')
     )
     first = await hub.first(messages.Spawn)
-    hub.answer = made
+    hub.respond = made
     hub.drop()
     assert await asked == (201, {"id": ids.task_text(CHILD)})
     again = hub.all_of(messages.Spawn)[-1]

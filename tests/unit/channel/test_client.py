@@ -16,7 +16,7 @@ from kilnwork.api import calls, task
 from kilnwork.channel import client, errors, frames, messages
 from kilnwork.kit import clock, ids
 from kilnwork.kit import errors as kit_errors
-from support import interrupting, scripted_dispatcher, short, waiting
+from support import scripted_dispatcher, short_paths, sigint_injection, waiting
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
 PAYLOAD = scripted_dispatcher.json("1")
@@ -71,7 +71,7 @@ class Owner:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    made = short.directory()
+    made = short_paths.directory()
     yield made
     for path in made.iterdir():
         path.unlink()
@@ -198,7 +198,7 @@ def test_waiting_thread_reads_for_itself(
         until(lambda: link.turns.begun > begun, "a thread that waits")
         return scripted_dispatcher.succeeded(item)
 
-    dispatcher.accepts, dispatcher.answer = False, once_it_waits
+    dispatcher.accepts, dispatcher.respond = False, once_it_waits
     for number in range(1, 20):
         begun = link.turns.begun
         link.send(submit(number))
@@ -209,7 +209,7 @@ def test_waiting_thread_reads_for_itself(
 def test_each_of_many_waiting_threads_gets_its_own_message(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     got: list[int] = []
 
     def wait(number: int) -> None:
@@ -268,7 +268,7 @@ def test_thread_that_leads_for_long_is_not_disturbed(
     dispatcher.results(result(8))
     until(lambda: link._thread._asleep, "the background thread sleeps")
     ticks = owner.ticks
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     for number in range(50):
         link.send(submit(number))
         dispatcher.wait_items(number + 1)
@@ -296,7 +296,7 @@ def test_dispatcher_that_does_not_read_blocks_no_thread(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     dispatcher.reads.clear()
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     big = scripted_dispatcher.json('"' + "x" * 60_000 + '"')
     for number in range(1, 101):
         link.send(messages.Submit((calls.CallItem(number, ids.new_task_id(), 1, big),)))
@@ -325,7 +325,7 @@ def test_oversized_message_is_refused_and_the_link_stays(
 def test_lost_connection_is_restored_while_threads_wait(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     threads = [
         in_thread(lambda n=n: link.wait(lambda: n in owner.numbers(), 20), f"waits {n}")  # type: ignore[misc]
         for n in (1, 2)
@@ -477,7 +477,7 @@ def test_close_writes_what_was_sent_and_wakes_all(
 def test_ctrl_c_during_a_wait_leaves_the_link_usable(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    interrupting.once_in(client.Link.wait)
+    sigint_injection.interrupt_inside(client.Link.wait)
     with pytest.raises(KeyboardInterrupt):
         link.wait(lambda: False, 60)
     assert not link.turns.led
@@ -485,7 +485,7 @@ def test_ctrl_c_during_a_wait_leaves_the_link_usable(
     assert link.wait(lambda: 1 in owner.numbers(), 10)
     other = in_thread(lambda: link.wait(lambda: 2 in owner.numbers(), 20), "leads")
     until(lambda: link.turns.led, "another thread leads")
-    interrupting.once_in(client.Link.wait)
+    sigint_injection.interrupt_inside(client.Link.wait)
     with pytest.raises(KeyboardInterrupt):
         link.wait(lambda: False, 60)
     link.send(submit(2))
