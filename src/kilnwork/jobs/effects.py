@@ -1,7 +1,8 @@
-"""The steps of jobs that are work of their item source: done in threads, and what came of them
-taken in.
+"""Effects: run the steps of a job that its item source performs in threads, and apply their
+results.
 
-Used by the engine, whose loop it shares. What fails is tried again, and the job says so meanwhile.
+Used by the engine, on the engine's event loop. A step that fails is retried, and until then the job
+shows the error.
 """
 
 import asyncio
@@ -22,23 +23,23 @@ log = logging.getLogger(__name__)
 THREADS = 8
 
 _Gathered = tuple[bytes | attempts.Payload | None, str]
-"""The results, and why the finalizer cannot get them."""
+"""The list of results, and why the finalizer cannot get it ("" if it can)."""
 
 
 class EffectOwner(Protocol):
-    """What effects need of the engine. `tasks`: which item of which job a task works on."""
+    """What effects need of the engine. `tasks`: the job and item of each task."""
 
     tasks: dict[ids.TaskId, tuple[records.Job, int]]
 
     @property
     def over(self) -> bool:
-        """Return whether it takes in nothing any more."""
+        """Whether the engine has stopped and accepts no more results."""
         ...
 
     def now(self) -> float: ...
 
     def inline(self, job: records.Job) -> bytes | None:
-        """Return its input, if that may be in the journal alone."""
+        """Return the job's input if it may be in the journal only, else None."""
         ...
 
     def wake(self, job: records.Job) -> None: ...
@@ -49,8 +50,9 @@ class EffectOwner(Protocol):
 
 
 class Effects:
-    """Carries out steps. `blobs`: directory of the blobs, by namespace. `retry_s`: between tries of
-    what failed."""
+    """Runs steps. `blobs`: the directory of blobs, with a subdirectory per namespace. `retry_s`:
+    delay before a failed step is retried.
+    """
 
     def __init__(
         self, owner: EffectOwner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float
@@ -59,11 +61,11 @@ class Effects:
         self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-store")
 
     async def stop(self) -> None:
-        """Begin nothing more; what a thread has begun it ends."""
+        """Begin no more work, and wait for the work that threads have begun."""
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
     def begin(self, job: records.Job, step: plan_steps.Step) -> None:
-        """Carry out a step; the owner is woken when it is done."""
+        """Begin a step; the owner is woken when it is done."""
         _METHODS[type(step)](self, job, step)
 
     def _in_thread(
@@ -73,7 +75,7 @@ class Effects:
         work: Callable[[], Any],
         then: Callable[[Any], None],
     ) -> None:
-        """Do some work; `then` takes in what came of it."""
+        """Run `work` in a thread, then call `then` with its result on the event loop."""
 
         def ended(future: "asyncio.Future[Any]") -> None:
             if self._owner.over or future.cancelled():
@@ -110,7 +112,9 @@ class Effects:
         self._owner.wake(job)
 
     def _gather(self, job: records.Job, _: plan_steps.Gather) -> None:
-        """Look up results on the loop, some at a time: the journal is read here only."""
+        """Read the results of all items on the event loop, in batches: the journal may be read only
+        there.
+        """
         run = job.run
         results = gathered_results.GatheredResults(job, self._hub, job.source.around_results(run))
 

@@ -1,8 +1,9 @@
-"""Parts of a file as the items of a job: commit records, bad records, merging, the reducer.
+"""File items: the parts of a file as items of a job, with commit records, bad records, merging and
+reducer.
 
-Used by the service, which hands `FileSources` to the engine. A part is closed by its commit record
-(`kilnwork.data.commit_records`), no matter which attempt wrote it, and by nothing else; the record
-of part 0 says how the job ended.
+Used by the service, which passes `FileSources` to the engine. Only a commit record ends a part
+(`kilnwork.data.commit_records`), no matter which attempt wrote it; the commit record of part 0 says
+how the job ended.
 """
 
 import logging
@@ -39,10 +40,13 @@ MAP = "kilnwork.jobs.work.part:run"
 REDUCE = "kilnwork.jobs.work.reduce:run"
 
 MAX_SPEC_BYTES = 128 * 1024
-"""It goes to the worker with each part; a task may have 768 KiB."""
+"""Limit on the encoded spec, which is sent to the worker with each part; a task may have 768 KiB.
+"""
 
 MAX_COMMITS = 1024
-"""Commit records in memory, of parts that ended lately: they are asked for soon, if ever."""
+"""Commit records kept in memory, those of the parts that ended last: records are read soon after,
+if ever.
+"""
 
 _SMALL_SPEC = 4096
 _O = filejobs.PartOutcome
@@ -59,8 +63,9 @@ def _small_spec(encoded: bytes) -> filejobs.FileJobSpec:
 
 
 def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
-    """Parts follow each other without gap or overlap, and hold all that there is. Raises
-    `InvalidJob`."""
+    """Check that the parts of a manifest cover the input without gaps or overlaps. Raises
+    `InvalidJob`.
+    """
     try:
         manifests.checked(manifest)
     except data_errors.ManifestDamaged as error:
@@ -83,8 +88,7 @@ def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
 
 
 def checked(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
-    """Return the record as it counts: a part whose records do not add up has failed, whatever it
-    says."""
+    """Return the commit record, changed to a failure if its record counts do not add up."""
     found = commit.records
     total = found.succeeded + found.failed + found.skipped
     if commit.outcome is not _O.SUCCEEDED or total == found.total == part.lines:
@@ -97,10 +101,10 @@ def checked(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
 
 
 class FileSources:
-    """Makes the sources of a service's jobs (`rows.SourceKind`); knows their store.
+    """Makes the item sources of file jobs (`rows.SourceKind`) and accesses their store.
 
-    `worker_url`: of the store as workers open it, None: the store's own; `opened`: how we open it.
-    `ttl_s`: see `rows.SourceKind`.
+    `worker_url` is the URL under which workers open the store, None if it is the store's own.
+    `opened` opens a store by URL. `ttl_s`: see `rows.SourceKind`.
     """
 
     nouns = "parts"
@@ -122,18 +126,18 @@ class FileSources:
         self._lock = threading.Lock()
 
     def spec(self, encoded: bytes) -> filejobs.FileJobSpec:
-        """Decode a spec. Equal small specs are one object: most jobs are like others."""
+        """Decode a spec. Equal small specs are the same object, since most jobs resemble others."""
         return _decode_spec(encoded) if len(encoded) > _SMALL_SPEC else _small_spec(encoded)
 
     def progress(self, encoded: bytes) -> model.FileProgress:
-        """Decode what the journal has of the progress of a job."""
+        """Decode the progress of a job."""
         return _decode_progress(encoded)
 
     def detail(self, row: rows.JobRow) -> None:
         """Return None, as `FileItems.detail`."""
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "FileItems":
-        """Return the source of a job of the journal."""
+        """Return the source of a job from the journal."""
         manifest = _decode_manifest(definition)
         return FileItems(self, _file_spec(spec), manifest, _decode_progress(progress))
 
@@ -154,11 +158,11 @@ class FileSources:
         return self._opened(store_urls.inside(self.store.url, namespace, job.dashed))
 
     def remembered(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
-        """Return a commit record that was read or written lately. Records never change."""
+        """Return a commit record from memory, or None. Records never change."""
         return self._commits.get((job, part, run))
 
     def remember(self, job: bytes, commit: filejobs.Commit) -> None:
-        """A commit record that is in the store."""
+        """Keep a commit record, which is in the store, in memory."""
         with self._lock:
             self._commits[job, commit.part, commit.run] = commit
             if len(self._commits) > MAX_COMMITS:
@@ -167,7 +171,7 @@ class FileSources:
     def commits(
         self, namespace: str, job: model.JobId, wanted: Iterable[tuple[int, int]]
     ) -> dict[int, filejobs.Commit]:
-        """Read the commit records of parts (number, run), as far as they can be read; blocks."""
+        """Return the readable commit records of these (part, run) pairs, by part. Blocks."""
         directory, result = self.directory(namespace, job), {}
         for part, run in wanted:
             found = self.remembered(job.uuid, part, run)
@@ -186,7 +190,7 @@ def _file_spec(spec: item_source.Policy) -> filejobs.FileJobSpec:
 
 
 class FileItems:
-    """`item_source.ItemSource`: the parts of one file."""
+    """The parts of one file (`item_source.ItemSource`)."""
 
     kind, noun, nouns, first = "file", "part", "parts", 1
     ends_with_task = keeps_tasks = False
@@ -211,7 +215,7 @@ class FileItems:
         self.blobs = _blobs(spec)
 
     def work(self, job: records.Job, item: int) -> item_source.Work:
-        """Return a call of `work.part` or `work.reduce`."""
+        """Return a call of `work.part`, or of `work.reduce` for item 0."""
         spec = _file_spec(job.spec)
         mapper = spec.mapper if item else spec.reducer
         call = api_task.Call(
@@ -231,21 +235,21 @@ class FileItems:
         )
 
     def task_name(self, job: records.Job, item: int) -> str:
-        """Return the id of the job with the number."""
+        """Return the job's id and the number of the part."""
         return f"{job.id.text}-{item}"
 
     def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
-        """Return none."""
+        """Return an empty list: file jobs have no hooks."""
         return []
 
     def around_results(self, run: int) -> None:
-        """Return None: its reducer reads the results where they are stored."""
+        """Return None: the reducer reads the results from the store."""
 
     def detail(self, job: records.Job) -> None:
-        """Return None: `progress` has all."""
+        """Return None: `progress` has everything that views show."""
 
     def failure_text(self, result: item_source.ItemResult) -> str:
-        """Return which part failed, and why."""
+        """Return which part failed and why."""
         return f"{self.noun} {result.item}: {result.message}"
 
     def _url(self, directory: str) -> str:
@@ -279,7 +283,9 @@ class FileItems:
         )
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
-        """Too many bad records, or one where none may be."""
+        """Return reason and message if the job has too many bad records, or a bad record where none
+        is allowed.
+        """
         spec, counts = _file_spec(job.spec), job.counts
         bad, most = self.progress.failed, spec.max_failed_records
         if most is not None and bad > most:
@@ -294,7 +300,7 @@ class FileItems:
         return None
 
     def count(self, result: item_source.ItemResult) -> None:
-        """Add the records of a part; of the job: what it has published."""
+        """Add the record counts of a part to the progress; for item 0, add the published files."""
         commit: filejobs.Commit = result.data
         if result.item:
             self.progress = self._added(self.progress, commit)
@@ -314,10 +320,10 @@ class FileItems:
         )
 
     def end(self, job: records.Job) -> None:
-        """Do nothing: the record of the job has all."""
+        """Do nothing: the commit record of the job has everything."""
 
     def result(self, commit: filejobs.Commit) -> item_source.ItemResult:
-        """Return what a commit record says."""
+        """Return the item result that a commit record states."""
         reason, message = "", commit.message
         if commit.part:
             commit = checked(commit, self.definition.parts[commit.part - 1])
@@ -334,7 +340,7 @@ class FileItems:
         return lambda: job_directory.store(directory, file, inline)
 
     def job_file(self, job: records.Job) -> job_directory.JobFile:
-        """Return what `job.json` says now."""
+        """Return the current content of `job.json`."""
         return job_directory.JobFile(
             id=job.id.text,
             uuid=job.id.dashed,
@@ -348,7 +354,7 @@ class FileItems:
         )
 
     def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
-        """Read the commit records of open parts."""
+        """Read the commit records of unfinished parts."""
         directory, job_run, base = self._directory(job), job.run, job.base_run
         known = job.items.snapshot()
 
@@ -410,7 +416,7 @@ class FileItems:
         return self._sources.commits(job.namespace, job.id, wanted)
 
     def purge(self, job: records.Job) -> Callable[[], None]:
-        """Delete the directory."""
+        """Delete the job's directory."""
         store, prefix = self._sources.store, f"{job.directory}/"
         return lambda: job_directory.purge(store, prefix)
 
@@ -419,7 +425,7 @@ class FileItems:
 
 
 def _blobs(spec: filejobs.FileJobSpec) -> bytes:
-    """Digests that mapper and reducer name."""
+    """Return the digests of the blobs that mapper and reducer name, concatenated."""
     named: set[str | None] = set()
     for mapper in (spec.mapper, spec.reducer):
         if mapper is not None and (mapper.code or mapper.environment):
@@ -428,7 +434,7 @@ def _blobs(spec: filejobs.FileJobSpec) -> bytes:
 
 
 def _reduced(returned: bytes | None) -> filejobs.Reduced | None:
-    """What the call that reduces has returned."""
+    """Decode what the reducing call returned, or return None if it cannot be decoded."""
     try:
         return None if returned is None else msgspec.json.decode(returned, type=filejobs.Reduced)
     except msgspec.MsgspecError:
@@ -436,7 +442,7 @@ def _reduced(returned: bytes | None) -> filejobs.Reduced | None:
 
 
 def _warning(counts: filejobs.Records) -> tuple[str, str]:
-    """What users should know of a job that has succeeded."""
+    """Return reason and message of what users should know about a job that has succeeded."""
     if counts.succeeded or not counts.failed:
         return "", ""
     which = f"all {counts.failed} records are" if counts.failed > 1 else "its only record is"

@@ -1,8 +1,10 @@
-"""Jobs as controllers, server and CLI see them: taken up by uid, followed, ended, listed by index.
+"""Jobs, as controllers, server and CLI see them: identified by uid, followed, ended, and listed by
+index.
 
-One service per dispatcher, on its loop; its tables are in the dispatcher's journal. What a
-coroutine method returns is on disk. Reading methods do not block: they read memory, or one index.
-Everything may be repeated. Not what a Job object says (`api.job`), nor when its schedule is due.
+There is one service per dispatcher, on the dispatcher's event loop; its tables are in the
+dispatcher's journal. A coroutine method returns when its effect is on disk. Reading methods do not
+block: they read memory, or rows of one index. All methods may be repeated. The meaning of a Job
+object is defined in `api.job`, and when its schedule is due in `api.schedules`.
 """
 
 import functools
@@ -33,14 +35,15 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 PAGE = 500
-"""Rows read at once, of those who want to know everything."""
+"""Rows read at once when all Jobs are listed."""
 
 MAX_RELEASED = 4_000
-"""Views that are kept until they were handed out, of Jobs that memory has no more: a kilobyte
-each."""
+"""Views kept for the next call of `changes` after their Jobs were dropped from memory: a kilobyte
+each.
+"""
 
 MAX_DEFINITION_BYTES = 16 << 20
-"""Longest template, with variables, inputs and the items that a task returned."""
+"""Maximum size of a template with variables, inputs and the items that a task returned."""
 
 _View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
 
@@ -57,22 +60,29 @@ class IndexJobs:
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
         self._recent: dict[str, index_model.IndexJobView] = {}
-        """What the newest `changes` has returned, and `put` since: each uses the other's."""
+        """Views returned by the last `changes`, and by `put` since then, so that each can reuse the
+        other's.
+        """
         self._released: dict[bytes, _View] = {}
-        """Jobs that memory has no more and that `changes` has not given: they need no read."""
+        """Views of Jobs that were dropped from memory and not returned by `changes` yet, which
+        saves reading them.
+        """
         self._known: set[bytes] | None = None
-        """All Jobs of the journal, once they were read: a new one need not be looked for."""
+        """UUIDs of all Jobs in the journal, once they have been read, so that a new Job need not be
+        looked up.
+        """
         moved_by.register(index_items.KIND, self._sources, self)
 
     def stop(self) -> None:
-        """End all waits for changes. The engine is stopped."""
+        """End all waits for changes. The engine must be stopped."""
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
-        """Take up a Job; one that is known already is returned as it is.
+        """Add a Job. If it was added before, return it unchanged.
 
-        One that is not accepted is in phase AdmissionError: `Forbidden`, `QueueFull`, or
-        `TickNotDecided`. Raises `InvalidJob` (message begins with the field's path), `JobsStopped`.
+        A Job that is refused gets phase AdmissionError with reason `Forbidden`, `QueueFull` or
+        `TickNotDecided`. Raises `InvalidJob` (the message begins with the path of the field),
+        `JobsStopped`.
         """
         self._check()
         uuid = _uuid(new.uid)
@@ -131,8 +141,9 @@ class IndexJobs:
         items: list[Any] | None = None,
         inputs: dict[str, Any] | None = None,
     ) -> None:
-        """Give a Job that has not started the list of `withResultOf`, or its inputs; what it has
-        already stays. Raises `InvalidJob` for what is too large."""
+        """Set the list of `withResultOf`, or the inputs, of a Job that has not started. Values that
+        are set already stay. Raises `InvalidJob` if they are too large.
+        """
         job = self._load(uid)
         if job is None or not job.waits or job.stage is not records.RUNNING:
             return
@@ -153,11 +164,11 @@ class IndexJobs:
         await self._engine.settled(job)
 
     async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
-        """Do not let a Job start, or let it when its turn comes; one that has started goes on."""
+        """Hold a Job that has not started, or with None release it to start when its turn comes."""
         await self._change_claim(uid, hold=hold)
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
-        """Start no attempt, or go on; what runs goes on in any case."""
+        """Pause or resume a Job: while it is paused, no attempt starts. Running attempts continue."""
         job = self._open(uid)
         if job is not None:
             transitions.adjust(job, model.Adjustment(suspend=suspended), now=self._clock.wall())
@@ -170,8 +181,9 @@ class IndexJobs:
         max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET,
         priority: int | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
-        """Change what may be changed of a Job that is not over; tasks that were made keep their
-        priority."""
+        """Change the parallelism or priority of an unfinished Job. Existing tasks keep their
+        priority.
+        """
         job = self._open(uid)
         if job is None:
             return
@@ -191,16 +203,18 @@ class IndexJobs:
         await self._engine.settled(job)
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
-        """End a Job: Killing, then Killed when it is proved that nothing of it runs. Over or ending
-        already: nothing happens."""
+        """End a Job: its phase is Killing, then Killed when it is proved that nothing of it is
+        running. Does nothing if the Job has ended or is ending.
+        """
         job = self._open(uid)
         if job is not None:
             transitions.kill(job, reason, message or "it was killed", now=self._clock.wall())
             await self._engine.settled(job)
 
     async def fail(self, uid: str, reason: str, message: str) -> None:
-        """End a Job as Failed, since what it needs cannot be had. Over or ending already: nothing
-        happens."""
+        """End a Job as Failed because something that it needs is unavailable. Does nothing if it
+        has ended or is ending.
+        """
         job = self._open(uid)
         if job is not None:
             transitions.fail(job, reason, message, now=self._clock.wall())
@@ -216,12 +230,13 @@ class IndexJobs:
         priority: int | msgspec.UnsetType = msgspec.UNSET,
         killed: str = "",
     ) -> None:
-        """Run again what has not succeeded of a Job that is over, in its turn; not over, or no
-        higher run: nothing happens. One that was refused for its group is looked at again; one
-        whose tick was not decided is refused again.
+        """Queue a finished Job to run again, as run number `run`, those indexes that have not
+        succeeded. Does nothing if the Job is unfinished or `run` is not higher. A Job that was
+        refused for its group is considered again; a Job whose tick was not decided is refused
+        again.
 
-        What is newly asked for holds from the start of the run. `killed`: why the run is killed
-        before it starts; "": it is not.
+        The new settings hold from the start of the run. `killed`: why the run is killed before it
+        starts; "" if it is not.
         """
         job = self._load(uid)
         if job is None or job.stage is not records.FINISHED or job.deleting or run <= job.run:
@@ -247,21 +262,23 @@ class IndexJobs:
         await self._engine.settled(job)
 
     async def release(self, uid: str) -> None:
-        """The object of a Job is gone: what runs is killed, then the Job is forgotten. Its tasks
-        stay in the journal as long as any other."""
+        """Delete a Job whose object was deleted: its running tasks are killed, then its rows are
+        deleted. Its tasks stay in the journal as long as any other task.
+        """
         job = self._load(uid)
         if job is not None:
             transitions.delete(job, now=self._clock.wall())
             await self._engine.settled(job)
 
     def limit(self, group: start_queue.Group) -> None:
-        """A JobConfig has other limits; not stored, so to be said at each start."""
+        """Set the limits of a JobConfig. They are not stored: call this after each start."""
         self._engine.admission.turns.set_limits(group)
         self._hub.wake()
 
     def group(self, config: str) -> index_model.GroupView:
-        """Return which Jobs of a JobConfig run, and which wait: what is decided, a moment before it
-        is on disk."""
+        """Return which Jobs of a JobConfig are running and which are waiting, including decisions
+        that are not on disk yet.
+        """
         admission = self._engine.admission
         return index_model.GroupView(
             active=tuple(map(_text, admission.uuids(admission.turns.active(config)))),
@@ -269,10 +286,11 @@ class IndexJobs:
         )
 
     async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
-        """Jobs that changed after `since`, once there are any, and the number to go on; a Job that
-        was released is left out.
+        """Wait until there are Jobs that changed after version number `since`; return the number
+        for the next call, and their views. Deleted Jobs are left out.
 
-        `since` 0, or of another dispatcher's life: all Jobs of the journal.
+        If `since` is 0, or comes from an earlier dispatcher process, return all Jobs in the
+        journal.
         """
         self._engine.check()
         await self._feed.newer(since)
@@ -290,7 +308,7 @@ class IndexJobs:
     def _changed(
         self, uid: str, known: index_model.IndexJobView | None
     ) -> index_model.IndexJobView | None:
-        """Return the newest view of a Job; `known`: one of this moment, maybe."""
+        """Return the newest view of a Job, or None. `known` is reused if it is current."""
         found = self._view(_uuid(uid))
         if found is None or found.deleting:
             return None
@@ -298,7 +316,7 @@ class IndexJobs:
         return known if same else self._shown(found)
 
     def view(self, uid: str) -> index_model.IndexJobView | None:
-        """Return a Job as it is on disk; None: there is none, or it was released."""
+        """Return the view of a Job as it is on disk, or None if there is no such Job."""
         found = self._view(_uuid(uid))
         return None if found is None or found.deleting else self._shown(found)
 
@@ -310,7 +328,7 @@ class IndexJobs:
         limit: int = 100,
         state: index_model.IndexState | None = None,
     ) -> list[index_model.IndexView]:
-        """Return indexes with numbers above `after`, in order. Raises `NoSuchJob`."""
+        """Return up to `limit` indexes with numbers above `after`, in order. Raises `NoSuchJob`."""
         row = self._tables.job("uuid", _uuid(uid))
         if row is None or row.deleting or row.source != index_items.KIND:
             raise errors.NoSuchJob(f"there is no Job with uid {uid}")
@@ -318,24 +336,25 @@ class IndexJobs:
         return found.page(after=after, limit=limit, state=state)
 
     def schedule(self, config: str) -> index_model.ScheduleRow | None:
-        """Return what was decided about the ticks of a JobConfig; None: nothing yet."""
+        """Return what was decided about the ticks of a JobConfig, or None if nothing was."""
         return self._schedules.row(config)
 
     async def decide(self, decision: index_model.Decision) -> index_model.ScheduleRow:
-        """Note what was decided about ticks, before a Job is made of them. Raises `TickDecided`:
-        another manager has led meanwhile."""
+        """Store what was decided about ticks, before Jobs are made of them. Raises `TickDecided` if
+        another manager has decided meanwhile.
+        """
         self._check()
         row = self._schedules.decide(decision)
         await self._hub.write(schedule_rows.writes(row))
         return row
 
     async def forget_schedule(self, config: str) -> None:
-        """The JobConfig is gone."""
+        """Delete the decisions of a JobConfig that was deleted."""
         if self._schedules.row(config) is not None:
             await self._hub.write(self._schedules.forget(config))
 
     def shown(self, job: records.Job) -> None:
-        """Publish what is new of a Job (`engine.Listener`)."""
+        """Publish a change of a Job (`engine.Listener`)."""
         self._feed.publish((job.id.text,))
         if job.view is None:
             self._feed.drop((job.id.text,))
@@ -343,7 +362,7 @@ class IndexJobs:
                 self._known.discard(job.id.uuid)
 
     def released(self, job: records.Job) -> None:
-        """The journal has all of it (`engine.Listener`)."""
+        """Keep the view of a Job that was dropped from memory (`engine.Listener`)."""
         if job.view is None:
             self._released.pop(job.id.uuid, None)
             return
@@ -352,7 +371,9 @@ class IndexJobs:
         self._released[job.id.uuid] = job.view
 
     def _check(self) -> None:
-        """Raises `JobsStopped`, so that callers do not wait until there is room on the disk."""
+        """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
+        space on the disk.
+        """
         self._engine.check()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
@@ -365,7 +386,7 @@ class IndexJobs:
         return self._engine.find(_uuid(uid))
 
     def _open(self, uid: str) -> records.Job | None:
-        """Return a Job that is not over, to be changed; wake it afterwards."""
+        """Return an unfinished Job in order to change it, or None. Wake it after the change."""
         job = self._load(uid)
         return None if job is None or job.stage is records.FINISHED else job
 

@@ -1,4 +1,5 @@
-"""What is shown of Jobs and their indexes: the journal has states and tasks, memory what runs.
+"""Listing of Jobs and their indexes: states and tasks come from the journal, what is running from
+memory.
 
 Used by `index_jobs`.
 """
@@ -43,13 +44,13 @@ _TASK_STATES = {
 _View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
 
 FindTask = Callable[[ids.TaskId], task_model.TaskView | None]
-"""Find the newest run of a task: `TaskHub.view`."""
+"""Returns the newest run of a task, or None: `TaskHub.view`."""
 
 _decode = msgspec.json.Decoder(index_items.IndexDefinition).decode
 
 
 class Indexes:
-    """The indexes of one Job as they are now. `live`: the Job, if it is in memory."""
+    """The indexes of one Job in their current state. `live`: the Job, if it is in memory."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Indexes:
     def page(
         self, *, after: int, limit: int, state: index_model.IndexState | None
     ) -> list[index_model.IndexView]:
-        """Return those with numbers above `after`, in order."""
+        """Return up to `limit` indexes with numbers above `after`, in order."""
         wanted = range(max(after, -1) + 2, self._items.size + 1)
         found = (item for item in wanted if state is None or self._state(item) is state)
         return [self._view(item) for item in itertools.islice(found, limit)]
@@ -99,7 +100,7 @@ class Indexes:
 def of_task(
     item: int, known: task_model.TaskView | None, *, task: ids.TaskId, **given: Any
 ) -> index_model.IndexView:
-    """Return one index, with what the journal has of its task."""
+    """Return the view of one index, with the data of its task from the journal."""
     more: dict[str, Any] = {}
     if known is not None:
         more = {
@@ -117,7 +118,7 @@ def of_task(
 
 
 def counts(view: _View) -> index_model.IndexCounts:
-    """Return how many indexes are where."""
+    """Return the counts of indexes by state."""
     detail: index_items.IndexDetail = view.detail
     return index_model.IndexCounts(
         total=view.parts.total,
@@ -137,7 +138,7 @@ def why(
     live: records.Job | None,
     find: FindTask,
 ) -> tuple[str, str]:
-    """Return reason and message of a Job's phase. `live`: the Job, if it is in memory."""
+    """Return reason and message for a Job's phase. `live`: the Job, if it is in memory."""
     if waiting is not None:
         return waiting.reason, waiting.message
     if live is not None and view.detail.phase in _BEFORE_RUNNING and not view.spec.suspend:
@@ -146,8 +147,9 @@ def why(
 
 
 def _why_of_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
-    """Return what the first of its tasks waits for; None if that is a slot, which the view says
-    without numbers that change."""
+    """Return reason and message of what the Job's first task waits for. Return None if it waits for
+    a slot: the view says so without numbers that change.
+    """
     item = next((n for n, task in job.tasks.items() if n and task.ended is None), None)
     known = None if item is None else find(task_hub.task_id(job.id.uuid, item))
     if item is None or known is None or not known.reason:
@@ -158,7 +160,7 @@ def _why_of_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
 
 
 def result(view: _View, find: FindTask) -> attempts.Payload | None:
-    """Return what the finalizer of a Job has returned, or its only task."""
+    """Return the result of a Job's finalizer, or of its only task."""
     if view.spec.finalizer or view.parts.total == 1:
         known = find(task_hub.task_id(view.uuid, 0 if view.spec.finalizer else 1))
         return None if known is None else known.result
@@ -166,8 +168,9 @@ def result(view: _View, find: FindTask) -> attempts.Payload | None:
 
 
 def newest(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
-    """Return the indexes that a view of the Job shows, without labels and results: those that have
-    a task."""
+    """Return the indexes that a view of the Job shows, without labels and results. Indexes without
+    a task are left out.
+    """
     detail: index_items.IndexDetail = view.detail
     found = []
     for item in detail.shown:

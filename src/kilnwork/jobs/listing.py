@@ -1,4 +1,4 @@
-"""Pages of parts: the journal has their states, the store the records of those that are over.
+"""Listing of parts: their states come from the journal, the records of ended parts from the store.
 
 Used by the service.
 """
@@ -21,12 +21,12 @@ _SHOWN = {_S.SUCCEEDED: _P.SUCCEEDED, _S.FAILED: _P.FAILED, _S.CANCELLED: _P.CAN
 
 @lru_cache(maxsize=16)
 def _manifest(encoded: bytes) -> filejobs.Manifest:
-    """A client that reads one page reads the next one too."""
+    """Decode a manifest. Cached, since a client that reads one page reads the next one too."""
     return msgspec.json.decode(encoded, type=filejobs.Manifest)
 
 
 class Parts:
-    """The parts of one job as they are now. `live`: the job, if it is in memory."""
+    """The parts of one job in their current state. `live`: the job, if it is in memory."""
 
     def __init__(
         self,
@@ -48,8 +48,9 @@ class Parts:
     async def parts(
         self, *, after: int, limit: int, state: model.PartState | None
     ) -> list[model.PartView]:
-        """Return those with numbers above `after`, in order; of one whose record cannot be read,
-        what the journal knows. Raises `StoreError`."""
+        """Return up to `limit` parts with numbers above `after`, in order. If the record of a part
+        cannot be read, its view has only what the journal knows. Raises `StoreError`.
+        """
         numbers: list[int] = []
         for number in range(max(after, 0) + 1, self._items.size + 1):
             if len(numbers) == limit:
@@ -61,8 +62,9 @@ class Parts:
         return [_complete(view, found.get(view.part.number)) for view in views]
 
     async def commits(self) -> list[filejobs.Commit]:
-        """Return the records of all parts that are over, in order. Raises `ObjectMissing` if one is
-        missing of those that have succeeded: what they have made is not all of it."""
+        """Return the records of all ended parts, in order. Raises `ObjectMissing` if the record of
+        a succeeded part is missing, because the results would be incomplete.
+        """
         wanted = list(self._recorded(range(1, self._items.size + 1)))
         succeeded = list(self._items.in_state(_S.SUCCEEDED))
         found = await self._read(wanted)
@@ -73,7 +75,7 @@ class Parts:
         return list(found.values())
 
     def _recorded(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Number and run of those that have a commit record."""
+        """Yield number and run of each part that has a commit record."""
         for number in numbers:
             run = self._items.runs[number]
             if run and self._items.states[number] in _SHOWN:
@@ -108,7 +110,7 @@ class Parts:
         return _P.RUNNING if task.active else _P.QUEUED
 
     def _view(self, number: int) -> model.PartView:
-        """Return what is known without a record."""
+        """Return the view of a part without its record."""
         task = None if self._live is None else self._live.tasks.get(number)
         return model.PartView(
             part=self.manifest.parts[number - 1],

@@ -1,11 +1,11 @@
-"""What a job does next: facts in, steps out. Pure: no clock, no disk, no dispatcher.
+"""Plan of a job: decides from its record what to do next, and returns steps. Pure: no clock, no
+disk, no dispatcher.
 
-Used by the engine and `transitions`. `next_steps` says what is to be done as things are, and may be
-asked at any time: what is under way is not asked for again, and what is done is not done twice. The
-functions of `transitions` take in what has happened. An item is closed by the result that its
-source finds, and by nothing else; the job by the result of item 0, which it makes itself when it is
-to end early. Where items end with their tasks, the end of a task is that result. So after a crash
-anywhere the same steps follow from journal and source.
+Used by the engine and `transitions`. `next_steps` may be called at any time: it does not return
+steps that are under way or done. The functions of `transitions` record events. Only the result that
+its source finds ends an item; only the result of item 0 ends the job, and the plan creates that
+result itself if the job is to end early. For sources with `ends_with_task`, the end of a task is
+the item's result. So after a crash at any point, journal and source lead to the same steps.
 """
 
 from typing import NamedTuple
@@ -26,18 +26,18 @@ _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 
 class TaskRoom(NamedTuple):
-    """Says how many tasks a job may have, and whether it may be prepared."""
+    """How many tasks a job may have, and whether it may be prepared."""
 
     window: int
-    """Items with a task at once, unless its `parallelism` says otherwise."""
+    """Default number of items with a task at once, overridden by the job's `parallelism`."""
     slots: int
-    """Of its cluster, 0 when there are none at the moment."""
+    """Slots of its cluster; 0 if there are none at the moment."""
     prepare: bool
-    """It may be prepared, to begin soon."""
+    """Whether it may be prepared, in order to begin soon."""
 
 
 def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.Step]:
-    """Return what to do now; nothing of it is under way."""
+    """Return the steps to begin now, without those that are under way."""
     found: list[plan_steps.Step] = []
     before = None
     while before is not job.stage and not found:
@@ -49,8 +49,9 @@ def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.
 
 
 def _follow(job: records.Job, found: list[plan_steps.Step]) -> None:
-    """Hooks are submitted in the transaction that changes the phase, so that what is in the journal
-    says which were."""
+    """Add the hooks for a change of the phase. They are submitted in the transaction that changes
+    the phase, so that the phase in the journal says which hooks were submitted.
+    """
     if job.started is not None and _E.RUNNING not in job.followed:
         _announce(job, found, _E.RUNNING)
     if job.stage is records.FINISHED and not job.refused:
@@ -65,8 +66,9 @@ def _announce(job: records.Job, found: list[plan_steps.Step], event: api_job.Hoo
 
 
 def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
-    """Find the steps of this stage; if there are none and the stage has changed, there may be more
-    to do."""
+    """Add the steps of the current stage. If there are none and the stage has changed, the caller
+    repeats this.
+    """
     if job.stage is records.FINISHED:
         if job.deleting:
             _once(job, found, plan_steps.Purge())
@@ -92,7 +94,7 @@ def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now
 def stop(
     job: records.Job, outcome: filejobs.PartOutcome, reason: str, message: str, *, now: float
 ) -> None:
-    """Let the job end so; no item of it gets a task any more."""
+    """Begin to end the job with this outcome; no item gets a task any more."""
     job.stage = records.STOPPING
     job.verdict, job.reason, job.message = outcome, reason, message
     if not (job.fresh or job.source.ends_with_task):
@@ -138,7 +140,7 @@ def _settle_ended(job: records.Job, found: list[plan_steps.Step]) -> None:
 
 
 def _close_with_task(job: records.Job, item: int, ended: records.Ended) -> None:
-    """The task of an item is over, and with it the item."""
+    """End an item whose task has ended, for sources with `ends_with_task`."""
     task = job.tasks[item]
     outcome, message = _FAILED, ended.message or ended.reason
     if ended.state is _SUCCESS:
@@ -167,7 +169,7 @@ def _complete(
     room: TaskRoom,
     now: float,
 ) -> None:
-    """What the ends of items come to, by the completion of the source."""
+    """Apply the completion rules of the source to the counts of items."""
     decided = _decided(job)
     if decided is _V.OPEN:
         _submit(job, found, room)
@@ -189,7 +191,7 @@ def _complete(
 
 
 def _kill(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
-    """End all of its tasks; those that are over are known."""
+    """Add a step that kills all tasks of the job which have not ended."""
     chosen = [item for item, task in job.tasks.items() if not (task.killed or task.ended)]
     for item in chosen:
         job.tasks[item].killed = True
@@ -198,7 +200,7 @@ def _kill(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
 
 
 def close(job: records.Job, result: item_source.ItemResult) -> None:
-    """An item is over, for good."""
+    """Record the final result of an item."""
     item, counts = result.item, job.counts
     task = job.tasks.get(item)
     if task is not None and task.active:
@@ -237,7 +239,9 @@ def _all_closed(job: records.Job, found: list[plan_steps.Step], now: float) -> N
 def _settle(
     job: records.Job, found: list[plan_steps.Step], item: int, ended: records.Ended
 ) -> None:
-    """The task of an item is over: find its result. If the task succeeded, it has made one."""
+    """Add a step that finds the result of an item whose task has ended. A task that succeeded has
+    created one.
+    """
     run = job.run_of(item)
     if ended.state is api_task.State.SUCCESS:
         _once(job, found, plan_steps.Settle(item, run, None, ""), item)
@@ -249,7 +253,9 @@ def _settle(
 
 
 def _crashes(job: records.Job) -> tuple[str, str] | None:
-    """The circuit breaker: nothing has ever worked, and enough was tried."""
+    """Return reason and message if the circuit breaker ends the job: enough items have failed
+    before any succeeded.
+    """
     most, failed = job.spec.max_crashes, job.counts.failed
     if not most or job.successes or failed < most:
         return None
@@ -261,8 +267,10 @@ def _crashes(job: records.Job) -> tuple[str, str] | None:
 
 
 def limit(job: records.Job, room: TaskRoom) -> int:
-    """Return how many tasks may work at once. Before anything has worked, only so many as there are
-    slots or as may crash: what always fails must not run for every item."""
+    """Return how many tasks may be at work at once. Before any item has succeeded, that is at most
+    the number of slots or of allowed crashes, so that a mapper which always fails is not run for
+    every item.
+    """
     if job.spec.suspend:
         return 0
     most = job.spec.parallelism or room.window
@@ -272,8 +280,9 @@ def limit(job: records.Job, room: TaskRoom) -> int:
 
 
 def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
-    """Give items tasks, or suspend tasks that are more than is wanted and have not begun. In a
-    pause all are suspended: what runs goes on, but after a loss it waits too."""
+    """Give tasks to items, or suspend waiting tasks above the wanted number. In a pause all tasks
+    are suspended: running attempts continue, but a lost attempt is not repeated.
+    """
     if job.spec.suspend:
         loose = (n for n, task in job.tasks.items() if not (task.suspended or task.ended))
         _suspend(job, found, tuple(loose), suspended=True)
@@ -303,7 +312,7 @@ def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> N
 
 
 def add_task(job: records.Job, item: int) -> records.ItemTask:
-    """Note that an item has a task from now on."""
+    """Record that an item has a task."""
     if item:
         job.items.set(item, _S.SUBMITTED)
     task = job.tasks[item] = records.ItemTask()
@@ -348,13 +357,15 @@ def _finalize(job: records.Job, found: list[plan_steps.Step], now: float) -> Non
 
 
 def _conclude(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> None:
-    """The plan alone says how the job ends."""
+    """End the job with an outcome decided by the plan alone."""
     job.concluded = item_source.ItemResult(0, job.run, outcome, job.reason, job.message)
     _end(job, now)
 
 
 def _follow_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
-    """The job has ended, says the source: the journal has not heard of it yet."""
+    """Apply the result of the job that the source has found, and that the journal does not know
+    yet.
+    """
     if result.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
         _end(job, now)
     else:
@@ -363,7 +374,9 @@ def _follow_result(job: records.Job, result: item_source.ItemResult, now: float)
 
 
 def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
-    """First the record that the job ends so; then nothing of it may run or commit any more."""
+    """Advance a job that is stopping: first the record that it ends this way, then the end of
+    everything that could run or commit.
+    """
     verdict = job.verdict or _O.CANCELLED
     if job.source.ends_with_task:
         _settle_ended(job, found)
@@ -393,7 +406,7 @@ def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
 
 
 def drop_task(job: records.Job, item: int) -> None:
-    """The task of an item is over, and what that means is known."""
+    """Forget a task that has ended and whose outcome has been processed."""
     task = job.tasks.pop(item, None)
     if task is not None:
         job.active -= task.active
@@ -403,7 +416,7 @@ def drop_task(job: records.Job, item: int) -> None:
 
 
 def _end(job: records.Job, now: float) -> None:
-    """Nothing of it runs any more, nothing will."""
+    """Mark the job as finished: nothing of it is running, and nothing will run."""
     result = job.concluded
     if result is not None:
         job.verdict = result.outcome

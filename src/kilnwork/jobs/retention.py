@@ -1,10 +1,10 @@
-"""Retention of jobs: deleted when their time to live is over, found again when they were lost.
+"""Retention of jobs: deletes them when their time to live has passed, and finds lost ones in the
+store again.
 
-A backup of the journal may be put in place: jobs of the store that it has not got are taken up.
-
-Used by the service. Uploads that were never made a job are swept by age, and so is what killed
-attempts have left in the directories of jobs. Ages come from a clock that cannot be set
-(`kit.retention_clock`).
+If an older backup of the journal was put in place, jobs in the store that it lacks are added.
+Uploads that no job was made of are deleted by age, and so are files that killed attempts have left
+in the directories of jobs. Ages are measured by a clock that cannot be set (`kit.retention_clock`).
+Used by the service.
 """
 
 import asyncio
@@ -37,20 +37,22 @@ from kilnwork.kit import retention_clock
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 10.0
-"""Between two searches for jobs whose time to live is over."""
+"""Interval between searches for jobs whose time to live has passed."""
 
 MAX_DELETIONS = 100
 PAGE = 2000
-"""Rows read at a step of a sweep: a few milliseconds of the loop."""
+"""Rows read in one step of a sweep: a few milliseconds of the event loop."""
 
 SWEEP_S = 3600.0
-"""Between two searches for what killed writers and abandoned uploads have left."""
+"""Interval between searches for files that killed writers and abandoned uploads have left."""
 
 FIRST_SWEEP_S = 300.0
-"""After the start, so that a server that never runs for an hour sweeps as well."""
+"""Delay of the first sweep after the start, so that a server that never runs for an hour sweeps as
+well.
+"""
 
 ORPHAN_S = 86_400.0
-"""Age from which a directory that is no job is taken for an abandoned upload."""
+"""Age from which a directory that is not a job counts as an abandoned upload."""
 
 _DIGEST = 32
 _POLLS = 100
@@ -70,7 +72,9 @@ class JobService(Protocol):
 
 
 class JobRetention:
-    """JobService and sweeps, until cancelled. `blobs`: the directory of blobs, by namespace."""
+    """Expires and sweeps until it is cancelled. `blobs`: the directory of blobs, with a
+    subdirectory per namespace.
+    """
 
     def __init__(
         self,
@@ -85,11 +89,11 @@ class JobRetention:
         self._jobs, self._tables, self._clock, self._ages = jobs, kept, clock, ages
         self._blobs, self._sources = blobs, sources
         self._tidy_from = ages.old_before(ORPHAN_S)
-        """Jobs that ended before are as tidy as they will be."""
+        """Jobs that ended before this time have been tidied already."""
         self._deleting: list[bytes] = []
 
     async def run(self) -> None:
-        """Expire and sweep at their intervals, for ever."""
+        """Expire and sweep at their intervals, forever."""
         swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
         renewed = -blob_renewal.RENEW_S
         await self.save_time()
@@ -111,8 +115,10 @@ class JobRetention:
                 log.exception("old jobs were not looked after")
 
     async def expire(self) -> int:
-        """Delete jobs whose time to live is over; returns how many. The next ones when the disk has
-        released these: all of them at once would fill the memory."""
+        """Delete jobs whose time to live has passed; return how many. They are deleted in batches:
+        the next batch waits until the disk has deleted the last one, since deleting all of them at
+        once would fill the memory.
+        """
         count = 0
         while await self._deleted() and (found := await self._expired()):
             self._deleting = found
@@ -124,8 +130,9 @@ class JobRetention:
         return count
 
     async def _expired(self) -> list[bytes]:
-        """Some jobs that have been over for as long as they are kept. The wall clock alone may say
-        so of more."""
+        """Return some jobs whose time to live has passed by the retention clock. The wall clock
+        alone may give more.
+        """
         found: list[bytes] = []
         at, last = self._clock.wall(), None
         while page := self._tables.expired(at, last, MAX_DELETIONS):
@@ -141,14 +148,14 @@ class JobRetention:
         return found[:MAX_DELETIONS]
 
     async def save_time(self) -> None:
-        """Write the clock of ages down; the next service goes on with it."""
+        """Save the retention clock, so that the next service continues from it."""
         try:
             await asyncio.to_thread(self._ages.save)
         except OSError as error:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
     async def _deleted(self) -> bool:
-        """Wait a while until those deleted last are; return whether they are."""
+        """Wait for a while until the last batch is deleted; return whether it is."""
         for _ in range(_POLLS):
             self._deleting = [one for one in self._deleting if self._tables.job("uuid", one)]
             if not self._deleting:
@@ -157,15 +164,16 @@ class JobRetention:
         return False
 
     async def renew(self) -> None:
-        """What mappers need stays, also of jobs that wait or may be redriven."""
+        """Renew the blobs that mappers need, also those of jobs that wait or may be redriven."""
         for namespace, digests in self._tables.blobs():
             kept = blobs.Blobs(self._blobs / namespace, durable=False, time=self._clock)
             named = [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
             await asyncio.to_thread(kept.touch_all, named)
 
     async def sweep(self) -> int:
-        """Delete directories that are no jobs, and what killed attempts have left in the others;
-        returns how many directories."""
+        """Delete directories that are not jobs, and files of killed attempts in the directories of
+        jobs. Return the number of deleted directories.
+        """
         young, orphaned = self._ages.old_before(SWEEP_S), self._ages.old_before(ORPHAN_S)
         store = self._jobs.store
         directories = await asyncio.to_thread(
@@ -181,7 +189,9 @@ class JobRetention:
         return count
 
     async def _known(self, directories: dict[bytes, str], *, before: float) -> list[str]:
-        """Take those of jobs out; returns the ones that are to be tidied."""
+        """Remove the directories of known jobs from `directories`; return the ones that are to be
+        tidied.
+        """
         found, row = [], 0
         while page := self._tables.ends(row, PAGE):
             for _, uuid, finished in page:
@@ -193,7 +203,9 @@ class JobRetention:
         return found
 
     async def _adopt_or_clear(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
-        """A directory that the journal does not know. True: it was no job, and is deleted."""
+        """Add the job of a directory that the journal does not know, or delete the directory if it
+        is not a job. Return whether it was deleted.
+        """
         store = self._jobs.store
         try:
             file = await asyncio.to_thread(_job_file, store, prefix)
@@ -212,7 +224,7 @@ class JobRetention:
 
 
 def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
-    """Directories that look like those of jobs: prefix with a slash, and UUID."""
+    """Yield prefix (with a slash) and UUID of the directories whose names look like those of jobs."""
     for namespace in store.directories():
         if namespace.startswith("_"):
             continue
@@ -224,7 +236,7 @@ def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
 
 
 def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
-    """None if it cannot be read. Raises `ObjectMissing`."""
+    """Return the content of `job.json`, or None if it cannot be read. Raises `ObjectMissing`."""
     try:
         raw = port.read_all(store, prefix + job_directory.JOB, most=job_directory.MAX_JOB_BYTES)
         return msgspec.json.decode(raw, type=job_directory.JobFile)
@@ -236,7 +248,7 @@ def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
 
 
 def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> None:
-    """In directories of jobs that have ended."""
+    """Tidy the directories of jobs that have ended."""
     for prefix in directories:
         try:
             job_directory.tidy(_opened(store, prefix), after=0.0, before=before)
@@ -251,11 +263,11 @@ def _opened(store: port.Store, prefix: str) -> port.Store:
 
 
 def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
-    """Return the rows of all jobs that are in the store, for a journal that has none. `ttl_s`: as
-    of `service.FileJobOptions`.
+    """Return the rows of all jobs in the store, for a journal that has none. `ttl_s`: see
+    `service.FileJobOptions`.
 
-    What a job's parts have committed is read when it is taken up (`plan_steps.Recover`); of one
-    that is over, here.
+    The commit records of an unfinished job's parts are read when the job is resumed
+    (`plan_steps.Recover`), those of a finished job here.
     """
     count, writes, store = 0, tables.Writes(), sources.store
     found = sorted(_directories(store), key=lambda one: one[1].int)

@@ -1,10 +1,12 @@
-"""Whose turn it is: which waiting jobs start, by concurrency groups, locks, priority and age.
+"""Start queue: decides which waiting jobs start, by concurrency groups, locks, priority and age.
+Pure.
 
-Used by `admission`, which carries out what is decided here. Pure. A job starts when it is ready
-and, for its group and for each of its locks, what goes before it leaves room: it takes all at once
-or nothing, so that nothing deadlocks. What goes before is what is ready with a higher priority, or
-with the same one and a lower row: a total order, so that of jobs that conflict the first only waits
-for what has started. A job that is not ready (held, suspended, not yet due) holds up no other.
+Used by `admission`; the engine carries out the decisions. A job starts when it is ready and when
+its group and each of its locks have room for it after the jobs ahead of it. It takes all of them at
+once or none, so that there is no deadlock. Ahead of a job are the ready jobs with a higher
+priority, and those with the same priority and a lower row. This is a total order: of jobs that
+conflict, the first waits only for jobs that have started. A job that is not ready (held, suspended,
+not yet due) delays no other job.
 """
 
 import bisect
@@ -18,53 +20,53 @@ from kilnwork.kit import clock
 
 _Policy = api_job.ConcurrencyPolicy
 _Key = tuple[int, int]
-"""Sorts waiting jobs: minus the priority, and the row."""
+"""Sort key of waiting jobs: negative priority, row."""
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Says why a job does not start, although nothing of ours is in its way."""
+    """Why a job does not start although the queue would let it."""
 
     reason: str
     message: str = ""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The JobConfig of a job, and what this job does when others of it run."""
+    """The JobConfig of a job, and its policy when other jobs of it are running."""
 
     config: str
     """Its `metadata.uid`."""
     name: str
     policy: api_job.ConcurrencyPolicy
     max_concurrency: int = 1
-    """How many run at once. That of the newest job counts for all of the group."""
+    """Maximum number of running jobs. The value of the newest job applies to the whole group."""
     max_queued: int = 20
-    """How many may wait, with policy Enqueue."""
+    """Maximum number of waiting jobs, with policy Enqueue."""
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a job needs in order to start; in the journal it is JSON."""
+    """What a job needs in order to start; stored in the journal as JSON."""
 
     priority: int = 0
     group: Group | None = None
     locks: tuple[api_job.Lock, ...] = ()
     start_after: float | None = None
-    """Wall clock, seconds; None: at once."""
+    """Wall clock seconds; None: at once."""
     hold: Hold | None = None
     suspended: bool = False
     incomplete: bool = False
-    """Its index set is not known yet."""
+    """Whether its index set is unknown yet."""
     job_seconds: float | None = None
-    """How long it may run from its start; for the timer."""
+    """Time limit from its start; None: no limit."""
 
 
 class Start(NamedTuple):
-    """Its turn has come: it is counted, and holds its locks."""
+    """The job starts: it counts as running in its group, and holds its locks."""
 
     row: int
 
 
 class Refuse(NamedTuple):
-    """A job is not accepted."""
+    """The job is refused."""
 
     row: int
     reason: str
@@ -72,14 +74,14 @@ class Refuse(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """A job is to make room for another of its group."""
+    """The job is to be ended, to make room for another job of its group."""
 
     row: int
     message: str
 
 
 class Wait(NamedTuple):
-    """A job waits for something else than before."""
+    """The reason why the job waits has changed."""
 
     row: int
 
@@ -95,13 +97,13 @@ class _Entry:
     def __init__(self, row: int, space: str, claim: Claim, *, fresh: bool, due: bool) -> None:
         self.row, self.space, self.claim = row, space, claim
         self.fresh = fresh
-        """It has not been counted as waiting yet: it may find the queue full."""
+        """Whether it does not count as waiting yet, so that it may find the queue full."""
         self.due = due
-        """Its `start_after` has passed."""
+        """Whether its `start_after` has passed."""
         self.reason = ""
-        """Why it waited when it was looked at last; "": it was not looked at yet."""
+        """Why it waited when it was last considered; "" before that."""
         self.passed = False
-        """There was room for it in its group once: it is not refused any more."""
+        """Whether its group had room for it once, so that it is not refused any more."""
         self.stopping = False
 
     @property
@@ -116,12 +118,12 @@ class _Entry:
 
     @property
     def limited_by(self) -> Group | None:
-        """Return its group, if that limits it."""
+        """Its group, if the group's policy limits it, else None."""
         group = self.claim.group
         return None if group is None or group.policy is _Policy.ALLOW else group
 
     def modes(self) -> dict[tuple[str, str], bool]:
-        """Return its locks, and whether it wants them for itself."""
+        """Return its locks, with True for those that it takes exclusively."""
         found: dict[tuple[str, str], bool] = {}
         for lock in self.claim.locks:
             place = (self.space, lock.name)
@@ -131,18 +133,18 @@ class _Entry:
 
 
 class _Members:
-    """Jobs of one group."""
+    """The jobs of one group."""
 
     def __init__(self) -> None:
         self.limit = self.most = 0
         self.active: dict[int, _Entry] = {}
         """In the order of their starts."""
         self.waiting: dict[int, _Entry] = {}
-        """Also those that are not ready, but none that is fresh."""
+        """Including jobs that are not ready, but without fresh ones."""
         self.queue: list[_Key] = []
-        """Those that are ready and that the limit is for."""
+        """Ready jobs to which the limit applies, sorted."""
         self.replacing: set[int] = set()
-        """Which of `queue` replace others."""
+        """Rows in `queue` of jobs that replace others."""
 
     def set_limits(self, group: Group) -> None:
         self.limit, self.most = group.max_concurrency, group.max_queued
@@ -153,11 +155,11 @@ class _Members:
 
 
 class _Lock:
-    """Who holds one lock, and who waits for it."""
+    """Holders of one lock, and the jobs that wait for it."""
 
     def __init__(self) -> None:
         self.holders: dict[int, bool] = {}
-        """Row, and whether it holds it alone."""
+        """Row, and whether it holds the lock exclusively."""
         self.exclusive: list[_Key] = []
         self.shared: list[_Key] = []
 
@@ -170,8 +172,10 @@ class _Lock:
         return not self.exclusive or self.exclusive[0] > key
 
     def front(self, *, whole: bool) -> Iterator[int]:
-        """Rows of those that nothing that waits for this lock goes before. `whole`: also of those
-        that want to share it, whom only one that wants it alone has been in the way of."""
+        """Yield the rows of waiting jobs with no other waiting job ahead of them at this lock. With
+        `whole`, this includes the jobs that would share it and were blocked only by an exclusive
+        one.
+        """
         first = self.exclusive[0] if self.exclusive else None
         if first is not None:
             yield first[1]
@@ -186,7 +190,7 @@ class _Lock:
 
 
 class StartQueue:
-    """All jobs that wait or have started, by row."""
+    """All jobs that are waiting or have started, by row."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, _Entry] = {}
@@ -196,15 +200,17 @@ class StartQueue:
         self._looked_at: set[int] = set()
         self._changed_groups: set[str] = set()
         self._changed_locks: dict[tuple[str, str], bool] = {}
-        """Locks that a job has released, which may have been in the way of those that share it."""
+        """Locks that were released, with True if an exclusive release may have unblocked all jobs
+        that share it.
+        """
 
     @property
     def changed(self) -> bool:
-        """Return whether something may be decided."""
+        """Whether `decide` may have something to decide."""
         return bool(self._looked_at or self._changed_groups or self._changed_locks)
 
     def add(self, row: int, space: str, claim: Claim, *, due: bool, fresh: bool = True) -> None:
-        """A job waits. `space`: its namespace; `fresh`: it has not waited before."""
+        """Add a waiting job. `space`: its namespace; `fresh`: it has not waited before."""
         entry = _Entry(row, space, claim, fresh=fresh, due=due)
         self._waiting[row] = entry
         if claim.group is not None:
@@ -215,7 +221,7 @@ class StartQueue:
         self._enter(entry)
 
     def restore(self, row: int, space: str, claim: Claim, *, stopping: bool) -> None:
-        """A job had started before this dispatcher did."""
+        """Add a job that was started by an earlier dispatcher process."""
         entry = _Entry(row, space, claim, fresh=False, due=True)
         entry.stopping = stopping
         if claim.group is not None:
@@ -223,8 +229,7 @@ class StartQueue:
         self._activate(entry)
 
     def change(self, row: int, claim: Claim) -> None:
-        """A job has another claim: priority, hold or pause; of one that has started, the priority
-        is of no use."""
+        """Replace the claim of a job. The new priority of a job that has started has no effect."""
         entry = self._waiting.get(row)
         if entry is not None:
             self._leave(entry)
@@ -234,20 +239,20 @@ class StartQueue:
             entry.claim = claim
 
     def due(self, row: int) -> None:
-        """The time has come at which a job may start."""
+        """Mark a job whose start time has passed as due."""
         entry = self._waiting.get(row)
         if entry is not None and not entry.due:
             entry.due = True
             self._enter(entry)
 
     def set_limits(self, group: Group) -> None:
-        """A group has other limits."""
+        """Change the limits of a group."""
         if group.config in self._members:
             self._members[group.config].set_limits(group)
             self._changed_groups.add(group.config)
 
     def stopping(self, row: int) -> None:
-        """A job that has started is being stopped."""
+        """Mark a started job as being stopped."""
         entry = self._active.get(row)
         if entry is not None and not entry.stopping:
             entry.stopping = True
@@ -255,7 +260,7 @@ class StartQueue:
                 self._changed_groups.add(entry.claim.group.config)
 
     def remove(self, row: int) -> None:
-        """A job is over, or gone."""
+        """Remove a job that has ended or is deleted."""
         entry = self._waiting.pop(row, None)
         if entry is not None:
             self._leave(entry)
@@ -272,7 +277,9 @@ class StartQueue:
             self._changed_groups.add(entry.claim.group.config)
 
     def decide(self) -> list[Decision]:
-        """Return what follows from what has changed since; it counts as done."""
+        """Return the decisions that follow from all changes since the last call; they are applied
+        to the queue.
+        """
         found: list[Decision] = []
         while self.changed:
             for entry in self._candidates():
@@ -280,7 +287,7 @@ class StartQueue:
         return found
 
     def why(self, row: int) -> Hold | None:
-        """Return why a job waits, as things are; None if it does not."""
+        """Return why a job is waiting, or None if it is not."""
         entry = self._waiting.get(row)
         if entry is None:
             return None
@@ -308,12 +315,12 @@ class StartQueue:
         return Hold(reason="Queued", message="its turn is next")
 
     def active(self, config: str) -> list[int]:
-        """Return the jobs of a group that have started, in that order."""
+        """Return the rows of the started jobs of a group, in the order of their starts."""
         members = self._members.get(config)
         return [] if members is None else list(members.active)
 
     def queued(self, config: str) -> list[int]:
-        """Return the jobs of a group that wait, in the order of their turns."""
+        """Return the rows of the waiting jobs of a group, in the order of their turns."""
         members = self._members.get(config)
         if members is None:
             return []
@@ -342,7 +349,7 @@ class StartQueue:
         return sorted((one for one in found if one is not None), key=lambda one: one.key)
 
     def _look(self, entry: _Entry, found: list[Decision]) -> None:
-        """Decide about one job that waits."""
+        """Decide about one waiting job."""
         if entry.row not in self._waiting:
             return
         if entry.ready:
@@ -361,8 +368,9 @@ class StartQueue:
         self._note_reason(entry, found)
 
     def _note_reason(self, entry: _Entry, found: list[Decision]) -> None:
-        """Report it if it waits for another reason. Numbers in the message of the same reason are
-        not reported: each start changes those of all that wait."""
+        """Report a job whose reason for waiting has changed. Changes of the numbers in the message
+        are not reported, since each start changes those of all waiting jobs.
+        """
         held = self.why(entry.row)
         if held is None:
             return
@@ -380,7 +388,7 @@ class StartQueue:
         return all(self._locks[place].admits(key, exclusive=alone) for place, alone in modes)
 
     def _make_room(self, entry: _Entry, group: Group, found: list[Decision]) -> bool:
-        """There are too many of its group. False: it is not accepted."""
+        """Apply the policy of a group that has no room. Return False if the job was refused."""
         members = self._members_of(group)
         if group.policy is _Policy.FORBID and not entry.passed:
             message = (
@@ -400,7 +408,7 @@ class StartQueue:
         return True
 
     def _count(self, entry: _Entry, found: list[Decision]) -> None:
-        """It waits for the first time."""
+        """Count a fresh job as waiting, or refuse it if the queue is full."""
         group = entry.claim.group
         if group is None:
             return
@@ -433,12 +441,12 @@ class StartQueue:
         self._changed_locks[place] = alone or self._changed_locks.get(place, False)
 
     def _forget(self, entry: _Entry) -> None:
-        """It does not wait any more."""
+        """Remove a job from the waiting jobs of its group."""
         if entry.claim.group is not None:
             self._members_of(entry.claim.group).waiting.pop(entry.row, None)
 
     def _enter(self, entry: _Entry) -> None:
-        """Put it into the queues of what it needs, if it is ready."""
+        """Insert a job into the queues of its group and locks, if it is ready."""
         self._looked_at.add(entry.row)
         if not entry.ready:
             return
@@ -453,7 +461,7 @@ class StartQueue:
                 members.replacing.add(entry.row)
 
     def _leave(self, entry: _Entry) -> None:
-        """Take it out of the queues; what was behind it may have its turn."""
+        """Remove a job from the queues of its group and locks, and mark them as changed."""
         for place, alone in entry.modes().items():
             lock = self._locks.get(place)
             if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):

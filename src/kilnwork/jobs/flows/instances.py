@@ -1,6 +1,6 @@
-"""Step instances of a run as they are now, one by one, with the shards of each.
+"""Step instances of a run in their current state, one by one, with the shards of each.
 
-Used by `runs`, for lists, logs and `why`.
+Used by `runs` for lists, logs and `why`.
 """
 
 import itertools
@@ -32,7 +32,7 @@ class Instances:
     def page(
         self, *, step: str, after: str, limit: int, state: model.InstanceState | None
     ) -> list[model.InstanceView]:
-        """Return those behind the key `after`, in the order in which they began."""
+        """Return up to `limit` instances after the key `after`, in the order in which they began."""
         found: Iterator[model.InstanceView] = self._all(step)
         if after:
             behind = itertools.dropwhile(lambda one: one.key != after, found)

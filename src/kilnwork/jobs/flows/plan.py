@@ -1,11 +1,12 @@
-"""What a run does next: records in, instructions out. Pure: no clock, no disk, no engine.
+"""Plan of a run: decides from its records what to do next, and returns instructions. Pure: no
+clock, no disk, no engine.
 
-Used by `runs` and `kilnwork.testing`. `advance` may be asked at any time; what has begun is not
-begun again, so that after a crash the same follows from the records. What has happened comes in by
-the functions below it: a job is over, time is up, a user wants the run paused or ended.
+Used by `runs` and `kilnwork.testing`. `advance` may be called at any time; it does not begin a step
+twice, so that after a crash the records lead to the same instructions. The functions below it
+record events: a job has ended, a time limit has passed, a user pauses or ends the run.
 
-A step that is stopped is not waited for: what follows goes on at once, but the run is not over
-before all its jobs are.
+The plan does not wait for a step that it stops: the following steps begin at once, but the run is
+over only when all its jobs have ended.
 """
 
 from collections.abc import Iterable
@@ -16,13 +17,15 @@ from kilnwork.api import expressions, flow_program, reasons
 from kilnwork.jobs.flows import model, records, scope, step_work
 
 FINALLY_S = 600.0
-"""Time for the steps of `finally`: what has ended must not stay for ever."""
+"""Time limit for the steps of `finally`, so that a run that has ended does not stay forever."""
 
 MAX_VALUE_BYTES = 4 << 20
-"""Longest value of a fork, as of the results of a step."""
+"""Maximum size of a fork's value, the same as that of the results of a step."""
 
 MAX_MESSAGE = 2000
-"""Characters of a message: one goes into that of each step around it."""
+"""Maximum length of a message in characters, since the message of a step is repeated in each step
+around it.
+"""
 
 _R = reasons.FlowReason
 _S = model.InstanceState
@@ -33,7 +36,9 @@ _FINALLY = "finally"
 
 
 def advance(run: records.Run, *, now: float) -> list[records.Instruction]:
-    """Return what is to be done now; the records say that it was."""
+    """Return the instructions to carry out now. The records are changed as if they had been carried
+    out.
+    """
     planner = _Planner(run, now)
     before = None
     while before is not run.state.stage:
@@ -44,7 +49,7 @@ def advance(run: records.Run, *, now: float) -> list[records.Instruction]:
 
 
 def job_ended(run: records.Run, key: str, end: records.JobEnd) -> None:
-    """The job of an instance is over, and nothing of it runs."""
+    """Record that the job of an instance has ended, and that none of its tasks is running."""
     record = run.records.get(key)
     if record is None or not record.open:
         return
@@ -54,31 +59,35 @@ def job_ended(run: records.Run, key: str, end: records.JobEnd) -> None:
 
 
 def timed_out(run: records.Run, key: str) -> None:
-    """An instance has run for as long as it may; "": the steps of `do`."""
+    """Record that an instance has exceeded its time limit; "" stands for the steps of `do`."""
     run.late.add(key)
 
 
 def suspend(run: records.Run, *, suspended: bool) -> None:
-    """Begin no step, or go on; what follows on the end of `do` is not paused."""
+    """Pause or resume the run: while it is paused, no step of `do` begins. `catch` and `finally`
+    are not paused.
+    """
     if run.state.stage is _Stage.DO and run.state.killed is None:
         run.update(suspended=suspended)
 
 
 def kill(run: records.Run, reason: str, message: str) -> None:
-    """Stop what runs; `finally` is done, unless it is being done already."""
+    """Request the end of the run: running steps are stopped, then `finally` is run unless it is
+    running already.
+    """
     if run.state.stage < _Stage.FINALLY and run.state.killed is None:
         run.update(killed=(reason, message), suspended=False)
 
 
 def abandon(run: records.Run) -> None:
-    """Stop all, `finally` too: nothing of it is needed any more."""
+    """Request the end of all steps, including `finally`, because the run is deleted."""
     if not run.state.deleting:
         killed = run.state.killed or (_R.DELETED, "it was deleted")
         run.update(deleting=True, killed=killed, suspended=False)
 
 
 class _Planner:
-    """One look at a run."""
+    """State of one call of `advance`."""
 
     def __init__(self, run: records.Run, now: float) -> None:
         self.run, self.now = run, now
@@ -87,7 +96,7 @@ class _Planner:
     # the run
 
     def stage(self) -> None:
-        """Do what this stage wants; it may be over with that."""
+        """Advance the current stage, which may end it."""
         run, state = self.run, self.run.state
         if state.deleting and state.stage < _Stage.ENDING:
             self.stop("", "the run was deleted")
@@ -150,7 +159,7 @@ class _Planner:
     def _end(
         self, phase: model.Phase, reason: str, message: str, *, cause: str = "", step: str = ""
     ) -> None:
-        """The steps of `do` are over."""
+        """End `do`, and begin `catch` or `finally`."""
         run = self.run
         run.update(phase=phase, reason=reason, message=message, cause=cause, step=step)
         run.update(suspended=False)
@@ -202,8 +211,9 @@ class _Planner:
     def steps(
         self, prefix: str, nodes: Iterable[flow_program.FlowNode], outer: scope.Scope
     ) -> records.Record | None:
-        """Go on with steps that follow each other; return the last one, or the one that has
-        failed, and None while one of them is open."""
+        """Advance a sequence of steps. Return the last step, or the step that failed; None while a
+        step is open.
+        """
         last = None
         here = outer.with_steps({})
         for node in nodes:
@@ -218,7 +228,7 @@ class _Planner:
     def node(
         self, key: str, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record | None:
-        """Begin an instance or go on with it; None: it must not begin yet."""
+        """Begin or advance an instance. Return None if it must not begin yet."""
         record = self.run.records.get(key)
         if record is None:
             if self.run.state.suspended:
@@ -351,7 +361,9 @@ class _Planner:
     def _until(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
-        """Go on with the round that runs; if it was the last, or fails, so ends the loop."""
+        """Advance the current round of a loop, and begin the next one. The loop ends if `until` is
+        true, a step fails, or `max` rounds have run.
+        """
         key, most = record.key, node.step.max or 1
         inside = here.with_steps({node.name: key})
         while True:
@@ -409,7 +421,7 @@ class _Planner:
         )
 
     def stop(self, key: str, message: str) -> None:
-        """Stop all that runs of an instance, and is not stopped yet."""
+        """Stop all running instances within an instance."""
         for one in list(self.run.records.values()):
             if one.state is not _S.RUNNING or not records.is_within(one.key, key):
                 continue

@@ -1,7 +1,8 @@
-"""Results of the tasks of a step: read when its job is over, and kept with the run.
+"""Results of the tasks of a step: read when its job has ended, and stored with the run.
 
-Used by `step_jobs`. They are read some at a time: those that were noted as tasks ended from memory,
-others from the journal. Results of deterministic steps are kept for generations to come.
+Used by `step_jobs`. Results are read in batches: those that were noted when the tasks ended come
+from memory, the others from the journal. Results of deterministic steps are stored for later
+generations.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from kilnwork.jobs.flows import step_inputs, step_items, tables
 _SUCCEEDED = items.ItemState.SUCCEEDED
 
 READS = 256
-"""Tasks that are looked up at once: some milliseconds of the loop."""
+"""Tasks looked up in one batch: some milliseconds of the event loop."""
 
 MAX_BYTES = step_items.MAX_RESULT_BYTES
 
@@ -26,9 +27,9 @@ TOO_LARGE = (
 
 
 class StepResults:
-    """Reads the results of one job. `keep`: keeps a result for generations to come.
+    """Reads the results of one job. `keep` stores a result for later generations.
 
-    `trouble`: why they cannot be used; then the step has failed.
+    `trouble` is why the results cannot be used, in which case the step fails; "" if they can.
     """
 
     def __init__(
@@ -51,14 +52,15 @@ class StepResults:
 
     @property
     def value(self) -> bytes:
-        """The result of the only task, or the list in the order of the items; null for one that
-        has none."""
+        """The result of the only task, or the list of results in the order of the items, null for
+        an item without a result.
+        """
         if self._work.variable:
             return b"[%b]" % b",".join(self._found)
         return self._found[0]
 
     def read_more(self) -> bool:
-        """Look up some more; False: there are no more."""
+        """Read another batch of results. Return whether there are more."""
         end = min(self._next + READS, self._size)
         for number in range(self._next, end):
             found = self._result(number)

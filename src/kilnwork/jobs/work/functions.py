@@ -1,7 +1,8 @@
 """Mappers that are Python functions: called with a record, or with a list of records.
 
-Used by `mappers`. What a function may take and return is docs/reference/mappers.md. User code is
-called by `sdk.running`, so that a task that is asked to stop is interrupted in it, and only there.
+Used by `mappers`. The rules for arguments and results are in docs/reference/mappers.md. User code
+is called through `sdk.running`, so that a task which is asked to stop is interrupted in user code
+only.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,10 +16,10 @@ from kilnwork.sdk import running
 Function = Callable[..., Any]
 
 BATCH_BYTES = 64 << 20
-"""A batch of so many bytes is called though it could have more records."""
+"""Size at which a batch is passed to the function although it could have more records."""
 
 _PASSED = (errors.FailPart, sdk_errors.Cancelled, MemoryError)
-"""Not the record's fault: the attempt ends."""
+"""Exceptions that are not caused by the record: they end the attempt."""
 
 _PLAIN = frozenset({dict, list, str, int, float, bool, tuple, bytes})
 _NO_SEQUENCE = (str, bytes, bytearray, dict)
@@ -26,7 +27,7 @@ _OVER = object()
 
 
 class PerRecord:
-    """A `mapping.Mapper`: the function is called with one record at a time."""
+    """A mapper (`mapping.Mapper`) that calls the function with one record at a time."""
 
     def __init__(
         self,
@@ -70,14 +71,16 @@ class PerRecord:
         out.results(made)
 
     def finish(self) -> None:
-        """Put all results into the outputs, as `Mapper.finish`."""
+        """Do nothing: all results are in the outputs already."""
 
     def close(self) -> None:
-        """Leave nothing behind, as `Mapper.close`."""
+        """Do nothing."""
 
 
 class _Waiting:
-    """Records of a batch that is not full yet. `values`: an exception where it cannot be read."""
+    """Records of a batch that is not full yet. In `values`, an exception stands for a record that
+    cannot be read.
+    """
 
     __slots__ = ("bad", "bytes", "numbers", "raws", "values")
 
@@ -90,8 +93,9 @@ class _Waiting:
 
 
 class PerBatch:
-    """A `mapping.Mapper`: the function is called with a list of records, of up to `size`, and gives
-    as many results."""
+    """A mapper (`mapping.Mapper`) that calls the function with a list of up to `size` records; the
+    function returns as many results.
+    """
 
     def __init__(
         self,
@@ -129,12 +133,12 @@ class PerBatch:
                 waiting = self._waiting
 
     def finish(self) -> None:
-        """Put all results into the outputs, as `Mapper.finish`."""
+        """Map the last batch, as `Mapper.finish`."""
         if self._waiting.raws:
             self._call()
 
     def close(self) -> None:
-        """Leave nothing behind, as `Mapper.close`."""
+        """Do nothing."""
 
     def _call(self) -> None:
         waiting, self._waiting = self._waiting, _Waiting()
@@ -159,7 +163,7 @@ class PerBatch:
         out.results(made)
 
     def _results(self, waiting: _Waiting) -> list[Any]:
-        """A result or an exception for each record; of those that cannot be read, that."""
+        """Return a result or an exception for each record, including those that cannot be read."""
         if not waiting.bad:
             return self._tried(waiting.numbers, waiting.raws, waiting.values)
         bad = dict.fromkeys(waiting.bad)
@@ -174,8 +178,9 @@ class PerBatch:
         return [value if at in bad else next(found) for at, value in enumerate(waiting.values)]
 
     def _tried(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
-        """A result or an exception for each. A batch that raises is taken apart; its records are
-        read again, lest the function has changed them."""
+        """Return a result or an exception for each record. If the batch raises, its records are
+        mapped one by one, and decoded again in case the function has changed them.
+        """
         if not values:
             return []
         try:
@@ -216,7 +221,7 @@ class PerBatch:
 
 
 def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
-    """Append the lines of one record's result; returns how many. All of them or none."""
+    """Append the lines of one record's result, all of them or none; return their number."""
     if value is None:
         return 0
     if type(value) not in _PLAIN and _is_iterator(value):
@@ -228,7 +233,7 @@ def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
 
 
 def lines_of(function: Function, given: Any, encode: encoding.Encode) -> Iterator[bytes]:
-    """The lines of what a function makes of its only argument, without their ends."""
+    """Yield the lines of what a function returns for its only argument, without line ends."""
     value = running.call(function, (given,), {})
     if value is None:
         return
@@ -244,7 +249,7 @@ def _is_iterator(value: Any) -> bool:
 
 
 def _each(values: Any) -> Iterator[Any]:
-    """What it yields; the user's code in it may be interrupted."""
+    """Yield the items of an iterable of the user, whose code in it may be interrupted."""
     source = running.iterate(lambda: values, (), {})
     while (value := running.call(next, (source, _OVER), {})) is not _OVER:
         yield value

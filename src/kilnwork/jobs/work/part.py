@@ -1,7 +1,7 @@
-"""Maps one part of a file: `run` is the call that a part's task makes in a slot.
+"""Maps one part of a file: `run` is the call that the task of a part makes in a slot.
 
-What it leaves is a commit record; whether the task succeeded says nothing. The output has a name of
-this attempt alone, so that an attempt that was abandoned and goes on does no harm: its commit comes
+Its result is a commit record; the outcome of the task proves nothing. The name of the output is
+unique to this attempt, so that an abandoned attempt that continues does no harm: its commit comes
 second and loses (`kilnwork.data.commit_records`). It can be repeated at any time.
 """
 
@@ -22,17 +22,18 @@ from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context
 
 PIECE_BYTES = 128 << 10
-"""Mapped at once: its records and their results fit the cache of a core, and memory that is given
-back is used again. With 1 MiB each part took 3,000 new pages of the system and 7 % more time."""
+"""Bytes mapped at once: the records and their results fit into the cache of a core, and freed
+memory is reused. With 1 MiB each part took 3,000 new pages of the system and 7 % more time.
+"""
 
 _CLOCK = clocks.SystemClock()
 
 
 def run(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Map a part. `work`: the JSON of a `PartWork`; returns that of the `Commit` there is now.
+    """Map a part. `work` is the JSON of a `PartWork`; return that of the `Commit` that now exists.
 
-    That of another attempt, or of a user who cancelled, is as good. Raises what the mapper
-    raised, `WorkError`, `StoreError`, and Cancelled: then nothing was committed by this attempt.
+    This may be the commit of another attempt, or of a user who cancelled. Raises what the mapper
+    raised, `WorkError`, `StoreError` and Cancelled; then this attempt has committed nothing.
     """
     assigned = msgspec.convert(work, filejobs.PartWork)
     here = context.context()
@@ -44,7 +45,7 @@ def run(work: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_json(value: msgspec.Struct) -> dict[str, Any]:
-    """What JSON says of it: only that can be read where nothing is unpickled."""
+    """Return the value as plain JSON data, which can be read where nothing is unpickled."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return found
 
@@ -52,7 +53,7 @@ def as_json(value: msgspec.Struct) -> dict[str, Any]:
 def mapped(
     work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
 ) -> filejobs.Commit:
-    """Map a part, as `run`. `passed`: as of `mapping.MapperSettings`."""
+    """Map a part, as `run`. `passed`: see `mapping.MapperSettings`."""
     store = store_urls.open_store(work.store)
     known = commit_records.find(store, work.part.number, work.run)
     if known is not None:
@@ -113,7 +114,9 @@ def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext) -> _Done:
-    """The files are in the store; what no further attempt can mend is a failure for good."""
+    """Map the records and finish the output files. Failures that a retry cannot repair give a
+    failed outcome.
+    """
     with contextlib.closing(place.reread()) as batches:
         try:
             try:
@@ -144,7 +147,9 @@ def _feed(
 
 
 def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Outputs:
-    """Unfinished files `NAME.ndjson` and, if it comes to that, `NAME.errors`."""
+    """Return outputs in the unfinished files `NAME.ndjson` and, if there are bad records,
+    `NAME.errors`.
+    """
 
     def sink(ending: str) -> outputs.Sink:
         key = name + ending
@@ -154,8 +159,9 @@ def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Out
 
 
 def unused(store: port.Store, name: str) -> str:
-    """`name`, unless another process has written there: the same attempt, before a journal was
-    lost."""
+    """Return `name`, or a variant of it if it is in use: the same attempt number has run before the
+    journal was lost.
+    """
     for ending in (".ndjson", ".errors"):
         try:
             store.head(name + ending)
@@ -166,7 +172,7 @@ def unused(store: port.Store, name: str) -> str:
 
 
 def settled(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
-    """Publish the commit. If there is another one, what ours names is removed."""
+    """Publish the commit. If another commit exists already, delete the files that only ours names."""
     winner = commit_records.publish(store, ours)
     if winner != ours:
         named = {file.key for file in (winner.output, winner.errors) if file is not None}

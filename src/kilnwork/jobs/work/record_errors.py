@@ -1,4 +1,4 @@
-"""Says why a record is bad, and where in the user's code that showed. Used by `functions`."""
+"""Reports why a record is bad, and where in the user's code the error arose. Used by `functions`."""
 
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -12,14 +12,14 @@ _OURS = "kilnwork."
 
 
 class RecordErrors:
-    """Reports bad records; of the first `tracebacks` ones writes the traceback into the log."""
+    """Reports bad records, and logs the tracebacks of the first `tracebacks` ones."""
 
     def __init__(self, out: outputs.Outputs, tracebacks: int) -> None:
         self._out = out
         self._left = tracebacks
 
     def bad(self, number: int, error: Exception, raw: bytes) -> None:
-        """Report a record. Raises as `Outputs.bad`."""
+        """Report a bad record. Raises as `Outputs.bad`."""
         of_input = isinstance(error, data_errors.BadRecord)
         if self._left and not isinstance(error, data_errors.BadRecord | errors.BadResult):
             self._left -= 1
@@ -29,7 +29,7 @@ class RecordErrors:
 
 
 def reason(error: Exception) -> str:
-    """Return what an exception says: `KeyError: 'price' (prices.py:12)`."""
+    """Return the text of an exception: `KeyError: 'price' (prices.py:12)`."""
     if isinstance(error, data_errors.BadRecord | errors.BadResult):
         return str(error)
     try:
@@ -41,7 +41,7 @@ def reason(error: Exception) -> str:
 
 
 def _place(tb: TracebackType | None) -> str:
-    """The innermost line of the file that the user's function is in: not that of a library."""
+    """Return the innermost line in the file of the user's function, rather than in a library."""
     theirs = list(_frames(_theirs(tb)))
     if not theirs:
         return ""
@@ -51,7 +51,7 @@ def _place(tb: TracebackType | None) -> str:
 
 
 def _theirs(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback from the user's function on."""
+    """Return the part of the traceback that begins at the user's function."""
     while tb is not None and str(tb.tb_frame.f_globals.get("__name__")).startswith(_OURS):
         tb = tb.tb_next
     return tb

@@ -1,10 +1,10 @@
-"""Makes one result of the outputs of all parts: `run` is the call of a job's reducing task.
+"""Reduces the outputs of all parts to one result: `run` is the call of a job's reducing task.
 
-Without a reducer that is their concatenation in the order of parts: all are read and verified, but
-large ones are not copied (`filejobs.OUTPUTS`). A reducer is a mapper that is
-given all results at once: a function gets one iterator of them, a command has them on stdin. The
-result is published by the commit of part 0, once, as those of parts are; so it may run twice, or be
-killed at any time.
+Without a reducer the result is their concatenation in the order of parts: all of it is read and
+verified, but large outputs are not copied (`filejobs.OUTPUTS`). A reducer is a mapper that gets all
+results at once: a function gets one iterator of them, a command reads them on stdin. The result is
+published once, by the commit of part 0, as the results of parts are; so the call may run twice, or
+be killed at any time.
 """
 
 import contextlib
@@ -35,19 +35,20 @@ from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context
 
 PART = 0
-"""The number under which a result is committed."""
+"""Part number under which the result is committed."""
 
 LARGE_BYTES = 1 << 20
-"""Outputs of at least so much, on average, stay where they are and are the result together: that
-saves a third of the disk, and time. Smaller ones are copied into one file, since a file costs more
-to open than to read."""
+"""Average output size from which outputs stay where they are and form the result together: that
+saves a third of the disk, and time. Smaller outputs are copied into one file, since opening a file
+costs more than reading it.
+"""
 
 _CLOCK = clocks.SystemClock()
 _TEXT = filejobs.Format.TEXT
 
 
 class _Ready(NamedTuple):
-    """What there is to reduce, and how."""
+    """Outputs to reduce, and how to reduce them."""
 
     work: filejobs.ReduceWork
     found: list[part_outputs.PartOutput]
@@ -57,10 +58,10 @@ class _Ready(NamedTuple):
 
 
 def run(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Reduce. `work`: the JSON of a `ReduceWork`; returns that of a `Reduced`.
+    """Reduce the outputs. `work` is the JSON of a `ReduceWork`; return that of a `Reduced`.
 
-    Raises what the reducer raised, `WorkError`, `StoreError`, and Cancelled: then nothing was
-    published by this attempt.
+    Raises what the reducer raised, `WorkError`, `StoreError` and Cancelled; then this attempt has
+    published nothing.
     """
     assigned = msgspec.convert(work, filejobs.ReduceWork)
     here = context.context()
@@ -72,7 +73,7 @@ def run(work: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Watched(Protocol):
-    """Makes what is called with the number of bytes that were read, of how many."""
+    """Makes a function that is called with the number of bytes read so far, out of `count`."""
 
     def __call__(self, count: int) -> watch.Passed: ...
 
@@ -80,7 +81,7 @@ class Watched(Protocol):
 def reduced(
     work: filejobs.ReduceWork, *, attempt: int, watched: Watched, clock: clocks.Clock
 ) -> filejobs.Reduced:
-    """Merge or reduce the results, as `run`."""
+    """Merge or reduce the outputs, as `run`."""
     store = store_urls.open_store(work.store)
     if commit_records.find(store, PART, work.run) is not None:
         return filejobs.Reduced()
@@ -123,7 +124,7 @@ def _publish(store: port.Store, ready: _Ready) -> None:
 
 
 def _stay(ready: _Ready) -> bool:
-    """Whether the outputs are the result as they are, where they are."""
+    """Return whether the outputs stay where they are and form the result together."""
     reducer = ready.work.reducer
     size = sum(each.output.bytes for each in ready.found)
     keeps = reducer is None or reducer.builtin == "identity"
@@ -133,7 +134,7 @@ def _stay(ready: _Ready) -> bool:
 def _written(
     store: port.Store, ready: _Ready, reader: part_outputs.PartOutputReader
 ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-    """A result of its own."""
+    """Write the result to files of its own."""
     work = ready.work
     name = part.unused(store, f"result/{work.run}-{ready.attempt}")
     with part.opened(store, name) as out:
@@ -161,7 +162,7 @@ def _check_builtin(reducer: filejobs.Mapper | None) -> None:
 
 
 def _call(work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outputs) -> None:
-    """A function: one call, with an iterator of results."""
+    """Call a function with an iterator of all results."""
     reducer = work.reducer or filejobs.Mapper()
     function = function_import.import_function(reducer)
     spec = filejobs.InputSpec(format=_format(work))
@@ -172,7 +173,7 @@ def _call(work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outp
 
 
 def _format(work: filejobs.ReduceWork) -> filejobs.Format:
-    """Of results: rows of CSV and elements of an array have become JSON values."""
+    """Return the format of results: CSV rows and array elements have become JSON values."""
     return _TEXT if work.format is _TEXT else filejobs.Format.JSONL
 
 
@@ -182,7 +183,7 @@ def _pipe(
     results: Iterator[bytes],
     out: outputs.Outputs,
 ) -> None:
-    """A command: all results on stdin."""
+    """Run a command with all results on its stdin."""
     work = ready.work
     reducer = work.reducer or filejobs.Mapper()
     if not reducer.command:

@@ -1,4 +1,4 @@
-"""Looks now and then, while a part is mapped, whether to stop; and says how far it is.
+"""Watch: checks now and then, while a part is mapped, whether to stop, and reports progress.
 
 Used by `part` and `reduce`.
 """
@@ -14,8 +14,10 @@ TELL_S = 0.5
 
 
 class Watch:
-    """Call it with the number of the record that comes next, as often as one likes. Raises
-    Cancelled. `first`, `count`: of the records there are, or of another `unit`."""
+    """Call it with the number of the next record, as often as convenient; raises Cancelled if the
+    task is to stop. `first`: number of the first record; `count`: number of records, or of another
+    `unit`.
+    """
 
     def __init__(
         self,
