@@ -23,8 +23,7 @@ PAGE = 1000
 
 POLL_S = 1.0
 """Interval between looks at the wall clock while a job waits for its start time, since the clock
-may be set.
-"""
+may be set."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(start_queue.Claim).decode
@@ -44,8 +43,7 @@ class Waiter(NamedTuple):
 
 class Admission:
     """Start queue and deadlines of all unfinished jobs with a claim, whether or not the job is in
-    memory.
-    """
+    memory."""
 
     def __init__(self, kept: tables.Tables, clock: clocks.Clock) -> None:
         self._tables, self._clock = kept, clock
@@ -60,8 +58,7 @@ class Admission:
         """(deadline by the monotonic clock, row) of started jobs with `job_seconds`; a heap."""
         self._deadlines: dict[int, float] = {}
         """Current deadline by row. An entry of `_ends` that differs belongs to an earlier run and
-        is ignored.
-        """
+        is ignored."""
 
     def load(self) -> None:
         """Load the claims of all unfinished jobs from the journal."""
@@ -114,8 +111,7 @@ class Admission:
 
     def _limit(self, row: int, claim: start_queue.Claim, ran_s: float) -> None:
         """Set the deadline of a job that has run for `ran_s`. A clock that was set never extends it
-        beyond the job's whole time.
-        """
+        beyond the job's whole time."""
         if claim.job_seconds is not None:
             left_s = min(max(claim.job_seconds - ran_s, 0.0), claim.job_seconds)
             self._deadlines[row] = self._clock.monotonic() + left_s
@@ -167,8 +163,7 @@ class Admission:
 
     def due(self) -> list[int]:
         """Mark the jobs whose start time has passed as due, and return the rows of jobs that have
-        exceeded their time limit.
-        """
+        exceeded their time limit."""
         wall, mono = self._clock.wall(), self._clock.monotonic()
         while self._starts and self._starts[0][0] <= wall:
             self.turns.due(heapq.heappop(self._starts)[1])

@@ -40,15 +40,15 @@ class JobServices:
     async def start(self, *, say: old_database.Say = lambda text: None) -> None:
         """Resume all unfinished jobs. The dispatcher must be running. `say` is called with a
         description of each slow operation. Raises `OldDatabaseUnreadable`, and `StoreRefused` if
-        the files of jobs cannot be stored.
-        """
+        the files of jobs cannot be stored."""
         await self.files.load(say=say)
         self.engine.start()
         self.flows.load()
         self.files.start()
 
     async def stop(self) -> None:
-        """Start no more tasks and finish pending writes; unfinished jobs resume at the next start."""
+        """Start no more tasks and finish pending writes; unfinished jobs resume at the next
+        start."""
         await self.files.stop()
         await self.engine.stop()
         self.indexes.stop()

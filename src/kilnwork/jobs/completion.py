@@ -1,6 +1,5 @@
 """Completion rules: whether a job is decided before all of its items have ended. Pure; used by
-`plan`.
-"""
+`plan`."""
 
 from enum import IntEnum
 
@@ -35,8 +34,7 @@ def message(
     wanted: job_settings.Completion, counts: records.Counts, size: int, *, nouns: str = "indexes"
 ) -> str:
     """Return why a job cannot succeed, without the text of the first failure. `nouns`: plural of
-    the job's items.
-    """
+    the job's items."""
     if wanted.min_successful is not None:
         return (
             f"{counts.failed + counts.cancelled} of {size} {nouns} failed, and "

@@ -51,8 +51,7 @@ class EffectOwner(Protocol):
 
 class Effects:
     """Runs steps. `blobs`: the directory of blobs, with a subdirectory per namespace. `retry_s`:
-    delay before a failed step is retried.
-    """
+    delay before a failed step is retried."""
 
     def __init__(
         self, owner: EffectOwner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float
@@ -113,8 +112,7 @@ class Effects:
 
     def _gather(self, job: records.Job, _: plan_steps.Gather) -> None:
         """Read the results of all items on the event loop, in batches: the journal may be read only
-        there.
-        """
+        there."""
         run = job.run
         results = gathered_results.GatheredResults(job, self._hub, job.source.around_results(run))
 

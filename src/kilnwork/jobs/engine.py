@@ -47,13 +47,11 @@ _S = items.ItemState
 
 MAX_LIVE = 10_000
 """Unfinished jobs in memory. Further jobs wait in the journal, in the order in which they were
-created.
-"""
+created."""
 
 MAX_LIVE_ITEMS = 1_000_000
 """Items of unfinished jobs in memory: at this number the definitions of parts of files take some
-hundred MiB. Above it, new jobs wait in the journal as well.
-"""
+hundred MiB. Above it, new jobs wait in the journal as well."""
 
 ROUND = 1000
 """Jobs advanced in one batch: some ten milliseconds of the event loop."""
@@ -65,8 +63,7 @@ MIN_WINDOW = 8
 
 KEPT_TASKS = 10_000
 """Number of succeeded and of failed items per job whose tasks are kept as long as any other task,
-half a kilobyte each. A file has no more parts than this.
-"""
+half a kilobyte each. A file has no more parts than this."""
 
 SHOW_S = 0.05
 """Maximum delay until users see that a task has begun."""
@@ -91,8 +88,7 @@ class Listener(Protocol):
 
     def shown(self, job: records.Job) -> None:
         """Called when a change of a job is on disk. `job.view` is its new view, or None if the job
-        is deleted.
-        """
+        is deleted."""
         ...
 
     def released(self, job: records.Job) -> None:
@@ -102,8 +98,7 @@ class Listener(Protocol):
 
 class Planner(Protocol):
     """Creates jobs from the outcome of earlier jobs of its kind, in the same batch in which those
-    end. Implemented by flows.
-    """
+    end. Implemented by flows."""
 
     @property
     def ready(self) -> bool:
@@ -112,8 +107,7 @@ class Planner(Protocol):
 
     def ended(self, job: records.Job) -> None:
         """Called when a job has finished in the batch that is being made; may be called twice for
-        one job.
-        """
+        one job."""
         ...
 
     def plan(self, now: float) -> None:
@@ -187,16 +181,14 @@ class Engine:
         planner: Planner | None = None,
     ) -> None:
         """Register a kind of source, and the listener for changes of its jobs. `planner` creates
-        further jobs when a job of this kind ends.
-        """
+        further jobs when a job of this kind ends."""
         self.sources[kind], self._listeners[kind] = source, listener
         if planner is not None:
             self._planners[kind] = planner
 
     def start(self) -> None:
         """Load the unfinished jobs and join the dispatcher's commits. The dispatcher must be
-        running.
-        """
+        running."""
         self._loop = asyncio.get_running_loop()
         self._new_rows = itertools.count(self.tables.next_row())
         self.admission.load()
@@ -227,8 +219,7 @@ class Engine:
 
     def purged(self, job: records.Job) -> None:
         """Delete the rows of a job, in the next batch, now that nothing of it is in the store any
-        more.
-        """
+        more."""
         self._purged.append(job)
         self._hub.wake()
 
@@ -473,7 +464,8 @@ class Engine:
         return plan.TaskRoom(window, slots[key], prepare=self._queue.admits(job))
 
     def _show(self, joined: "_Joined") -> None:
-        """Publish the views of a batch that is on disk, and begin the effects that follow from it."""
+        """Publish the views of a batch that is on disk, and begin the effects that follow from
+        it."""
         for job, view in joined.shown:
             job.view = view
             self._listeners[job.source.kind].shown(job)
@@ -497,8 +489,7 @@ class Engine:
 
     def _is_idle(self, job: records.Job) -> bool:
         """Return whether a job can be dropped from memory: only a user can change it, or it is new
-        and memory is full.
-        """
+        and memory is full."""
         if job.deleting or job.tasks:
             return False
         if job.waits and job.stage is records.RUNNING:
@@ -523,8 +514,7 @@ class Engine:
     def _forget_tasks(self, job: records.Job) -> None:
         """Delete the tasks of items that have ended in this batch, if the journal already keeps
         enough of them. From then on the job's page of item states is the only record of these
-        items.
-        """
+        items."""
         if job.source.keeps_tasks:
             return
         for state, count in ((_S.SUCCEEDED, job.counts.succeeded), (_S.FAILED, job.counts.failed)):

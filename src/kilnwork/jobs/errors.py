@@ -45,4 +45,5 @@ class JobsStopped(JobsError):
 
 
 class OldDatabaseUnreadable(JobsError):
-    """The job database of an earlier version of kilnwork is damaged; the message says what to do."""
+    """The job database of an earlier version of kilnwork is damaged; the message says what to
+    do."""

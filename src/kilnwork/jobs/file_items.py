@@ -40,13 +40,12 @@ MAP = "kilnwork.jobs.work.part:run"
 REDUCE = "kilnwork.jobs.work.reduce:run"
 
 MAX_SPEC_BYTES = 128 * 1024
-"""Limit on the encoded spec, which is sent to the worker with each part; a task may have 768 KiB.
-"""
+"""Limit on the encoded spec, which is sent to the worker with each part; a task may have 768
+KiB."""
 
 MAX_COMMITS = 1024
 """Commit records kept in memory, those of the parts that ended last: records are read soon after,
-if ever.
-"""
+if ever."""
 
 _SMALL_SPEC = 4096
 _O = filejobs.PartOutcome
@@ -64,8 +63,7 @@ def _small_spec(encoded: bytes) -> filejobs.FileJobSpec:
 
 def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
     """Check that the parts of a manifest cover the input without gaps or overlaps. Raises
-    `InvalidJob`.
-    """
+    `InvalidJob`."""
     try:
         manifests.checked(manifest)
     except data_errors.ManifestDamaged as error:
@@ -284,8 +282,7 @@ class FileItems:
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
         """Return reason and message if the job has too many bad records, or a bad record where none
-        is allowed.
-        """
+        is allowed."""
         spec, counts = _file_spec(job.spec), job.counts
         bad, most = self.progress.failed, spec.max_failed_records
         if most is not None and bad > most:

@@ -18,14 +18,12 @@ READS = 256
 
 MAX_BYTES = 512 * 1024
 """Maximum size of a list that is passed as an input: it must fit into one frame of the channel,
-next to the spec (`api.inputs`).
-"""
+next to the spec (`api.inputs`)."""
 
 MAX_CALL_BYTES = 64 << 20
 """Maximum size of a list that is passed to a call. The manager holds it in memory for a moment,
 except for results in blobs. The call reads it as one JSON document, which takes about five times as
-much memory.
-"""
+much memory."""
 
 
 class _Stored(NamedTuple):
@@ -36,7 +34,8 @@ class _Stored(NamedTuple):
 
 
 class Around(NamedTuple):
-    """Encoded arguments of a finalizer that is a call, split at the place of the list of results."""
+    """Encoded arguments of a finalizer that is a call, split at the place of the list of
+    results."""
 
     head: bytes
     tail: bytes
@@ -58,16 +57,14 @@ class GatheredResults:
     @property
     def in_memory(self) -> bytes | None:
         """The list in the order of the items, null for an item without a result; None if blobs have
-        to be read.
-        """
+        to be read."""
         if self._bytes > MAX_BYTES or any(isinstance(one, _Stored) for one in self._found):
             return None
         return b"[%b]" % b",".join(one for one in self._found if isinstance(one, bytes))
 
     def read_more(self) -> bool:
         """Read another batch of results. Return whether to continue: there are more, and no
-        trouble.
-        """
+        trouble."""
         end = min(self._next + READS, self._job.size + 1)
         for item in range(self._next, end):
             found = self._result(item)
@@ -88,8 +85,7 @@ class GatheredResults:
 
     def build(self, kept: blobs.Blobs) -> bytes | attempts.Payload:
         """Return the list, or the arguments of the call including the list if it is too long for an
-        input. Runs in a thread. Raises `BlobNotWritten`, `BlobMissing`, `BlobDamaged`.
-        """
+        input. Runs in a thread. Raises `BlobNotWritten`, `BlobMissing`, `BlobDamaged`."""
         around = self._around
         if around is None or self._bytes <= MAX_BYTES:
             return b"".join(self._pieces(kept))

@@ -40,13 +40,11 @@ KIND = "index"
 
 WINDOW = 1024
 """Default number of indexes of a Job that have a task at once: a slot may have hundreds of short
-calls waiting.
-"""
+calls waiting."""
 
 MAX_IN_FLIGHT = 10_000
 """Maximum number of indexes of a Job that have a task at once, whatever its spec says: after a
-crash they are looked up one by one, and they are submitted in one transaction.
-"""
+crash they are looked up one by one, and they are submitted in one transaction."""
 
 RESULTS = job_variables.RESULTS_INPUT
 
@@ -187,8 +185,7 @@ class IndexSources:
 
 class _Shared(NamedTuple):
     """Work of the newest index that is a call. The following indexes share its spec object if they
-    differ only in their arguments.
-    """
+    differ only in their arguments."""
 
     run: int
     priority: int
@@ -295,7 +292,8 @@ class IndexItems:
         return found
 
     def around_results(self, run: int) -> gathered_results.Around | None:
-        """Return the arguments of the finalizer without the results, or None if it is not a call."""
+        """Return the arguments of the finalizer without the results, or None if it is not a
+        call."""
         try:
             call = self._finalizer(run).call
         except (substitution.InvalidTemplate, documents.LimitExceeded):
@@ -399,8 +397,7 @@ class IndexItems:
 
     def _failed_so_far(self, job: records.Job) -> str:
         """Return the ranges of failed indexes, which may lack the newest hundredth: with very many
-        of them computing the ranges takes milliseconds.
-        """
+        of them computing the ranges takes milliseconds."""
         count, text = self._ranged
         if not count <= job.counts.failed <= count * 1.01:
             text = _failed(job)

@@ -39,8 +39,7 @@ PAGE = 500
 
 MAX_RELEASED = 4_000
 """Views kept for the next call of `changes` after their Jobs were dropped from memory: a kilobyte
-each.
-"""
+each."""
 
 MAX_DEFINITION_BYTES = 16 << 20
 """Maximum size of a template with variables, inputs and the items that a task returned."""
@@ -61,16 +60,13 @@ class IndexJobs:
         self._feed: feed.Feed[str] = feed.Feed()
         self._recent: dict[str, index_model.IndexJobView] = {}
         """Views returned by the last `changes`, and by `put` since then, so that each can reuse the
-        other's.
-        """
+        other's."""
         self._released: dict[bytes, _View] = {}
         """Views of Jobs that were dropped from memory and not returned by `changes` yet, which
-        saves reading them.
-        """
+        saves reading them."""
         self._known: set[bytes] | None = None
         """UUIDs of all Jobs in the journal, once they have been read, so that a new Job need not be
-        looked up.
-        """
+        looked up."""
         moved_by.register(index_items.KIND, self._sources, self)
 
     def stop(self) -> None:
@@ -142,8 +138,7 @@ class IndexJobs:
         inputs: dict[str, Any] | None = None,
     ) -> None:
         """Set the list of `withResultOf`, or the inputs, of a Job that has not started. Values that
-        are set already stay. Raises `InvalidJob` if they are too large.
-        """
+        are set already stay. Raises `InvalidJob` if they are too large."""
         job = self._load(uid)
         if job is None or not job.waits or job.stage is not records.RUNNING:
             return
@@ -168,7 +163,8 @@ class IndexJobs:
         await self._change_claim(uid, hold=hold)
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
-        """Pause or resume a Job: while it is paused, no attempt starts. Running attempts continue."""
+        """Pause or resume a Job: while it is paused, no attempt starts. Running attempts
+        continue."""
         job = self._open(uid)
         if job is not None:
             transitions.adjust(job, model.Adjustment(suspend=suspended), now=self._clock.wall())
@@ -182,8 +178,7 @@ class IndexJobs:
         priority: int | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
         """Change the parallelism or priority of an unfinished Job. Existing tasks keep their
-        priority.
-        """
+        priority."""
         job = self._open(uid)
         if job is None:
             return
@@ -204,8 +199,7 @@ class IndexJobs:
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
         """End a Job: its phase is Killing, then Killed when it is proved that nothing of it is
-        running. Does nothing if the Job has ended or is ending.
-        """
+        running. Does nothing if the Job has ended or is ending."""
         job = self._open(uid)
         if job is not None:
             transitions.kill(job, reason, message or "it was killed", now=self._clock.wall())
@@ -213,8 +207,7 @@ class IndexJobs:
 
     async def fail(self, uid: str, reason: str, message: str) -> None:
         """End a Job as Failed because something that it needs is unavailable. Does nothing if it
-        has ended or is ending.
-        """
+        has ended or is ending."""
         job = self._open(uid)
         if job is not None:
             transitions.fail(job, reason, message, now=self._clock.wall())
@@ -263,8 +256,7 @@ class IndexJobs:
 
     async def release(self, uid: str) -> None:
         """Delete a Job whose object was deleted: its running tasks are killed, then its rows are
-        deleted. Its tasks stay in the journal as long as any other task.
-        """
+        deleted. Its tasks stay in the journal as long as any other task."""
         job = self._load(uid)
         if job is not None:
             transitions.delete(job, now=self._clock.wall())
@@ -277,8 +269,7 @@ class IndexJobs:
 
     def group(self, config: str) -> index_model.GroupView:
         """Return which Jobs of a JobConfig are running and which are waiting, including decisions
-        that are not on disk yet.
-        """
+        that are not on disk yet."""
         admission = self._engine.admission
         return index_model.GroupView(
             active=tuple(map(_text, admission.uuids(admission.turns.active(config)))),
@@ -341,8 +332,7 @@ class IndexJobs:
 
     async def decide(self, decision: index_model.Decision) -> index_model.ScheduleRow:
         """Store what was decided about ticks, before Jobs are made of them. Raises `TickDecided` if
-        another manager has decided meanwhile.
-        """
+        another manager has decided meanwhile."""
         self._check()
         row = self._schedules.decide(decision)
         await self._hub.write(schedule_rows.writes(row))
@@ -372,8 +362,7 @@ class IndexJobs:
 
     def _check(self) -> None:
         """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
-        space on the disk.
-        """
+        space on the disk."""
         self._engine.check()
         if self._hub.refused is not None:
             raise errors.JobsStopped(

@@ -148,8 +148,7 @@ def why(
 
 def _why_of_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
     """Return reason and message of what the Job's first task waits for. Return None if it waits for
-    a slot: the view says so without numbers that change.
-    """
+    a slot: the view says so without numbers that change."""
     item = next((n for n, task in job.tasks.items() if n and task.ended is None), None)
     known = None if item is None else find(task_hub.task_id(job.id.uuid, item))
     if item is None or known is None or not known.reason:
@@ -169,8 +168,7 @@ def result(view: _View, find: FindTask) -> attempts.Payload | None:
 
 def newest(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
     """Return the indexes that a view of the Job shows, without labels and results. Indexes without
-    a task are left out.
-    """
+    a task are left out."""
     detail: index_items.IndexDetail = view.detail
     found = []
     for item in detail.shown:

@@ -16,8 +16,7 @@ from kilnwork.jobs import start_queue
 
 class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A new Job with all references resolved: what the engine stores of it does not change any
-    more.
-    """
+    more."""
 
     uid: str
     """`metadata.uid` of the object, a UUID."""
@@ -68,8 +67,7 @@ class IndexCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """View of one index. Fields without a comment describe its newest attempt; they are empty
-    before the first attempt, and after the journal has deleted its task.
-    """
+    before the first attempt, and after the journal has deleted its task."""
 
     number: int
     """From 0."""
@@ -113,8 +111,8 @@ class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     failed_indexes: str
     """Ranges of the failed indexes, at most 4,096 characters."""
     newest: tuple[IndexView, ...]
-    """At most 20 indexes: all if there are no more, else the failed ones followed by running ones.
-    """
+    """At most 20 indexes: all if there are no more, else the failed ones followed by running
+    ones."""
     result: attempts.Payload | None
     """Result of its finalizer, or of its only task; set once it has succeeded."""
     stopped: bool | None

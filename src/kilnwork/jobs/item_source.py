@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 class Policy(Protocol):
     """Fields of a job's spec that the engine reads; the spec is a frozen Struct such as
-    `filejobs.FileJobSpec`.
-    """
+    `filejobs.FileJobSpec`."""
 
     @property
     def name(self) -> str: ...
@@ -101,22 +100,20 @@ class ItemSource(Protocol):
     """Whether item 0 gets a task once enough items have succeeded."""
     ends_with_task: bool
     """Whether an item ends when its task ends, and the job when the plan decides so. Then nothing
-    is read from or written to a store: `prepare`, `recover`, `settle` and `purge` are not called.
-    """
+    is read from or written to a store: `prepare`, `recover`, `settle` and `purge` are not
+    called."""
     completion: job_settings.Completion | None
     """Rules for when the job is decided. None: when all items have ended, and none may fail."""
     window: int
     """Default number of items that have a task at once, overridden by the job's `parallelism`:
-    enough to keep any cluster busy, and few enough that pausing and cancelling are quick.
-    """
+    enough to keep any cluster busy, and few enough that pausing and cancelling are quick."""
     shown_tasks: int
     """If the job has at most this many items, views show all of their tasks."""
     keeps_tasks: bool
     """Whether the tasks of its items stay in the journal because their results are needed."""
     results: bytes | attempts.Payload | None
     """List of all items' results for the finalizer, as JSON; or all of the finalizer's arguments,
-    if the list is too long for an input. None until the results are gathered.
-    """
+    if the list is too long for an input. None until the results are gathered."""
     failed_reason: str
     """Reason of a job that failed because too many items failed."""
     finalizer_reason: str
@@ -141,7 +138,8 @@ class ItemSource(Protocol):
         ...
 
     def around_results(self, run: int) -> "gathered_results.Around | None":
-        """Return the arguments of the finalizer without the results, or None if it is not a call."""
+        """Return the arguments of the finalizer without the results, or None if it is not a
+        call."""
         ...
 
     def detail(self, job: "records.Job") -> Any:
@@ -150,8 +148,7 @@ class ItemSource(Protocol):
 
     def failure(self, job: "records.Job") -> tuple[str, str] | None:
         """Return reason and message if the job cannot succeed any more, whatever happens to the
-        unfinished items.
-        """
+        unfinished items."""
         ...
 
     def failure_text(self, result: ItemResult) -> str:
@@ -160,8 +157,7 @@ class ItemSource(Protocol):
 
     def count(self, result: ItemResult) -> None:
         """Add the result of an item that succeeded to `progress`; with `ends_with_task`, any
-        result.
-        """
+        result."""
         ...
 
     def end(self, job: "records.Job") -> None:
@@ -170,22 +166,19 @@ class ItemSource(Protocol):
 
     def prepare(self, job: "records.Job", inline: bytes | None) -> Callable[[], None]:
         """Prepare what the tasks of the job's run need. `inline`: an input that is in the journal
-        until then.
-        """
+        until then."""
         ...
 
     def recover(self, job: "records.Job") -> Callable[[], list[ItemResult]]:
         """Find the results of unfinished items in their current run, and the result of the job's
-        run.
-        """
+        run."""
         ...
 
     def settle(
         self, job: "records.Job", step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], ItemResult | Damage | None]:
         """Find or create the result that a step asks for. `returned` returns what the item's task
-        returned, as JSON; it must be called before this method returns.
-        """
+        returned, as JSON; it must be called before this method returns."""
         ...
 
     def purge(self, job: "records.Job") -> Callable[[], None]:

@@ -13,8 +13,7 @@ from enum import IntEnum
 PAGE_BITS = 7
 PAGE_ITEMS = 1 << PAGE_BITS
 """Items per page: 640 bytes, less than a quarter of a page of SQLite, which stores such a value in
-place.
-"""
+place."""
 
 _RUN_BYTES = 4
 _SWAP = sys.byteorder == "big"
@@ -73,8 +72,7 @@ class Items:
 
     def cancel_open(self) -> int:
         """Set all open items to CANCELLED; return how many. The journal is not changed: it reads
-        open items of a finished job as cancelled.
-        """
+        open items of a finished job as cancelled."""
         count = self.states.count(ItemState.OPEN, 1)
         self.states[1:] = self.states[1:].replace(
             bytes((ItemState.OPEN,)), bytes((ItemState.CANCELLED,))
@@ -84,8 +82,7 @@ class Items:
 
     def next_open(self) -> int | None:
         """Return the item that is to get a task next, or None if no item is open. The caller must
-        change its state before the next call.
-        """
+        change its state before the next call."""
         while self._reopened:
             item = self._reopened.popleft()
             if self.states[item] == ItemState.OPEN:
@@ -109,8 +106,7 @@ class Items:
 
     def page(self, number: int) -> bytes:
         """Return a page as stored in the journal: one byte of state per item, then four bytes of
-        run per item, little-endian.
-        """
+        run per item, little-endian."""
         part = slice(number << PAGE_BITS, (number + 1) << PAGE_BITS)
         return bytes(self.states[part]) + _swapped(self.runs[part]).tobytes()
 

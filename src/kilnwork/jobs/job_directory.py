@@ -25,8 +25,7 @@ _O = filejobs.PartOutcome
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Content of `job.json`: the definition of a job, in case the journal is lost. `run`: its
-    newest run.
-    """
+    newest run."""
 
     id: str
     uuid: str
@@ -48,8 +47,7 @@ def store(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
 
 def recover(directory: port.Store, wanted: Callable[[int, int], bool]) -> list[filejobs.Commit]:
     """Return the commit records of those (part, run) pairs for which `wanted` is true; part 0 is
-    the reducer.
-    """
+    the reducer."""
     there = sorted(found for found in commit_records.listed(directory) if wanted(*found))
     found = (commit_records.find(directory, part, run) for part, run in there)
     return [commit for commit in found if commit is not None]
@@ -57,8 +55,7 @@ def recover(directory: port.Store, wanted: Callable[[int, int], bool]) -> list[f
 
 def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejobs.Commit | None:
     """Return how the run of a part ended. If it has no record, and `outcome` is given, create one
-    with `outcome`.
-    """
+    with `outcome`."""
     if step.outcome is None:
         return commit_records.find(directory, step.item, step.run)
     message = step.message[:2000]
@@ -91,8 +88,7 @@ def publish(
     directory: port.Store, run: int, part: filejobs.Commit | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
     """Publish the result of the only part as the result of the job. `part` is None for a job
-    without parts.
-    """
+    without parts."""
     if part is not None and part.output is not None:
         trouble = _unusable(directory, part.output)
         if trouble:
@@ -144,8 +140,7 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
 def purge(whole: port.Store, prefix: str) -> None:
     """Delete a directory (`prefix` ends with a slash). `job.json` is deleted first, so that a
     half-deleted directory is not taken for a job; unfinished objects of killed attempts are deleted
-    last.
-    """
+    last."""
     whole.delete([prefix + JOB])
     port.clear(whole, prefix)
     port.sweep(whole, before=math.inf, prefix=prefix)

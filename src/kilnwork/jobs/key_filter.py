@@ -16,8 +16,7 @@ BITS = 1 << 23
 
 class KeyFilter:
     """Set of the keys of all jobs. Python's hash of text is keyed, so that clients cannot choose
-    keys that collide.
-    """
+    keys that collide."""
 
     def __init__(self) -> None:
         self._bits = bytearray(BITS >> 3)

@@ -49,8 +49,7 @@ class Parts:
         self, *, after: int, limit: int, state: model.PartState | None
     ) -> list[model.PartView]:
         """Return up to `limit` parts with numbers above `after`, in order. If the record of a part
-        cannot be read, its view has only what the journal knows. Raises `StoreError`.
-        """
+        cannot be read, its view has only what the journal knows. Raises `StoreError`."""
         numbers: list[int] = []
         for number in range(max(after, 0) + 1, self._items.size + 1):
             if len(numbers) == limit:
@@ -63,8 +62,7 @@ class Parts:
 
     async def commits(self) -> list[filejobs.Commit]:
         """Return the records of all ended parts, in order. Raises `ObjectMissing` if the record of
-        a succeeded part is missing, because the results would be incomplete.
-        """
+        a succeeded part is missing, because the results would be incomplete."""
         wanted = list(self._recorded(range(1, self._items.size + 1)))
         succeeded = list(self._items.in_state(_S.SUCCEEDED))
         found = await self._read(wanted)

@@ -18,8 +18,7 @@ DIRECTORY_INPUT = "input"
 
 class JobId(NamedTuple):
     """The two ids of a job. `uuid`: 16 bytes, a UUIDv7. `text`: the id that users see,
-    `YYYY-MM-<decimal>` as in the seed.
-    """
+    `YYYY-MM-<decimal>` as in the seed."""
 
     uuid: bytes
     text: str
@@ -32,8 +31,7 @@ class JobId(NamedTuple):
 
 class Key(NamedTuple):
     """An idempotency key: `text` as sent by `user`. `fingerprint` identifies the request that came
-    with it, to distinguish a repetition from another request.
-    """
+    with it, to distinguish a repetition from another request."""
 
     user: str
     text: str
@@ -61,8 +59,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class Reason(StrEnum):
     """Why a job ended early, waits, or succeeded with a warning; listed in
-    docs/explanation/file-jobs.md.
-    """
+    docs/explanation/file-jobs.md."""
 
     CANCELLED = "Cancelled"
     PARTS_FAILED = "PartsFailed"
@@ -181,8 +178,7 @@ JobView = GenericJobView[filejobs.FileJobSpec, FileProgress]
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
     """View of a part. `attempt`, `worker` and `started` describe the newest attempt, and are 0, ""
     and None before the first one. `commit`: how the part ended, None until then. `task`: id of its
-    task in the journal.
-    """
+    task in the journal."""
 
     part: filejobs.Part
     state: PartState
@@ -208,8 +204,7 @@ ANY = JobQuery()
 
 class Adjustment(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to an existing job. UNSET leaves a field unchanged, None means the same as in
-    `JobSpec`.
-    """
+    `JobSpec`."""
 
     parallelism: int | msgspec.UnsetType | None = msgspec.UNSET
     max_failed_records: int | msgspec.UnsetType | None = msgspec.UNSET

@@ -41,8 +41,7 @@ PAGE = 2000
 
 CHECKED_PARTS = 256
 """Parts of a job whose tasks are looked up to find out whether the journal knows the job: as many
-as had a task at once.
-"""
+as had a task at once."""
 
 _JOBS = """
 SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, 'file', parts,
@@ -58,8 +57,7 @@ SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint
 FROM job WHERE row = :row
 """
 """Columns in the order of `rows.JobRow`. `:lost`: the journal is a different one, which will reuse
-attempt numbers, so that unfinished parts continue in a new run.
-"""
+attempt numbers, so that unfinished parts continue in a new run."""
 
 _INPUTS = "SELECT * FROM input WHERE job BETWEEN ? AND ?"
 _NEXT = """
@@ -113,8 +111,7 @@ async def _check(old: apsw.Connection, path: Path) -> None:
 
 def _quick_check(path: Path, stopped: threading.Event) -> str:
     """Return the result of SQLite's quick_check, on a separate connection since the caller may be
-    cancelled.
-    """
+    cancelled."""
     with contextlib.closing(connections.reading(path)) as connection:
         connection.set_progress_handler(stopped.is_set, 10_000)
         return str(connection.pragma("quick_check"))
@@ -176,8 +173,7 @@ def _next_jobs(old: apsw.Connection, newest: int) -> list[_Job]:
 
 def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructions.Row]:
     """Yield the pages of item states. Every unfinished part is marked as having a task, since it
-    may have one; the service checks that when it resumes the job.
-    """
+    may have one; the service checks that when it resumes the job."""
     packed = items.Items(job.parts)
     if job.unfinished:
         for item in range(1, job.parts + 1):

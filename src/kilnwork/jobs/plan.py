@@ -50,8 +50,7 @@ def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.
 
 def _follow(job: records.Job, found: list[plan_steps.Step]) -> None:
     """Add the hooks for a change of the phase. They are submitted in the transaction that changes
-    the phase, so that the phase in the journal says which hooks were submitted.
-    """
+    the phase, so that the phase in the journal says which hooks were submitted."""
     if job.started is not None and _E.RUNNING not in job.followed:
         _announce(job, found, _E.RUNNING)
     if job.stage is records.FINISHED and not job.refused:
@@ -67,8 +66,7 @@ def _announce(job: records.Job, found: list[plan_steps.Step], event: api_job.Hoo
 
 def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
     """Add the steps of the current stage. If there are none and the stage has changed, the caller
-    repeats this.
-    """
+    repeats this."""
     if job.stage is records.FINISHED:
         if job.deleting:
             _once(job, found, plan_steps.Purge())
@@ -240,8 +238,7 @@ def _settle(
     job: records.Job, found: list[plan_steps.Step], item: int, ended: records.Ended
 ) -> None:
     """Add a step that finds the result of an item whose task has ended. A task that succeeded has
-    created one.
-    """
+    created one."""
     run = job.run_of(item)
     if ended.state is api_task.State.SUCCESS:
         _once(job, found, plan_steps.Settle(item, run, None, ""), item)
@@ -254,8 +251,7 @@ def _settle(
 
 def _crashes(job: records.Job) -> tuple[str, str] | None:
     """Return reason and message if the circuit breaker ends the job: enough items have failed
-    before any succeeded.
-    """
+    before any succeeded."""
     most, failed = job.spec.max_crashes, job.counts.failed
     if not most or job.successes or failed < most:
         return None
@@ -269,8 +265,7 @@ def _crashes(job: records.Job) -> tuple[str, str] | None:
 def limit(job: records.Job, room: TaskRoom) -> int:
     """Return how many tasks may be at work at once. Before any item has succeeded, that is at most
     the number of slots or of allowed crashes, so that a mapper which always fails is not run for
-    every item.
-    """
+    every item."""
     if job.spec.suspend:
         return 0
     most = job.spec.parallelism or room.window
@@ -281,8 +276,7 @@ def limit(job: records.Job, room: TaskRoom) -> int:
 
 def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
     """Give tasks to items, or suspend waiting tasks above the wanted number. In a pause all tasks
-    are suspended: running attempts continue, but a lost attempt is not repeated.
-    """
+    are suspended: running attempts continue, but a lost attempt is not repeated."""
     if job.spec.suspend:
         loose = (n for n, task in job.tasks.items() if not (task.suspended or task.ended))
         _suspend(job, found, tuple(loose), suspended=True)
@@ -364,8 +358,7 @@ def _conclude(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> No
 
 def _follow_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
     """Apply the result of the job that the source has found, and that the journal does not know
-    yet.
-    """
+    yet."""
     if result.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
         _end(job, now)
     else:
@@ -375,8 +368,7 @@ def _follow_result(job: records.Job, result: item_source.ItemResult, now: float)
 
 def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     """Advance a job that is stopping: first the record that it ends this way, then the end of
-    everything that could run or commit.
-    """
+    everything that could run or commit."""
     verdict = job.verdict or _O.CANCELLED
     if job.source.ends_with_task:
         _settle_ended(job, found)

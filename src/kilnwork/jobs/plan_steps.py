@@ -46,8 +46,7 @@ class Settle(NamedTuple):
     outcome: filejobs.PartOutcome | None
     """None: the task succeeded, and its record is to be read. Otherwise the run ends with this
     outcome, unless a record says otherwise already. `SUCCEEDED` with item 0: there is no finalizer
-    and nothing left to do.
-    """
+    and nothing left to do."""
     message: str
 
 

@@ -21,8 +21,7 @@ class PrepareQueue:
 
     def admits(self, job: records.Job) -> bool:
         """Return whether a job may be prepared. For a new job this enters it into the queue, or
-        removes it if it no longer needs to be prepared.
-        """
+        removes it if it no longer needs to be prepared."""
         if not job.fresh:
             return True
         waits = job.started is None and job.stage is records.RUNNING

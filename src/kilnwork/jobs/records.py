@@ -21,8 +21,7 @@ _O = filejobs.PartOutcome
 
 class Stage(IntEnum):
     """Stage of a job, which selects the rules that advance it. The numbers are stored in the
-    journal.
-    """
+    journal."""
 
     RUNNING = 1
     """Items are unfinished."""
@@ -133,8 +132,7 @@ class Job:
     run: int
     base_run: int
     """`run`: run of the finalizer, never below that of any item. `base_run`: run of the items that
-    have no run of their own.
-    """
+    have no run of their own."""
     verdict: filejobs.PartOutcome | None
     """How it ends, while it is stopping, or has ended."""
     trouble: str
@@ -212,8 +210,7 @@ class Job:
         self.dirty = True
         self.view: model.GenericJobView[Any, Any] | None = None
         """View of the last batch that is known to be on disk; None if there was none, or the job is
-        deleted.
-        """
+        deleted."""
 
     @property
     def directory(self) -> str:
@@ -252,6 +249,5 @@ class Job:
 
     def changed(self, now: float) -> None:
         """Increase the version, since something that users see has changed. Versions increase
-        across restarts because time does.
-        """
+        across restarts because time does."""
         self.version = max(self.version + 1, int(now * 1000))

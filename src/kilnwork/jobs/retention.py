@@ -48,8 +48,7 @@ SWEEP_S = 3600.0
 
 FIRST_SWEEP_S = 300.0
 """Delay of the first sweep after the start, so that a server that never runs for an hour sweeps as
-well.
-"""
+well."""
 
 ORPHAN_S = 86_400.0
 """Age from which a directory that is not a job counts as an abandoned upload."""
@@ -73,8 +72,7 @@ class JobService(Protocol):
 
 class JobRetention:
     """Expires and sweeps until it is cancelled. `blobs`: the directory of blobs, with a
-    subdirectory per namespace.
-    """
+    subdirectory per namespace."""
 
     def __init__(
         self,
@@ -117,8 +115,7 @@ class JobRetention:
     async def expire(self) -> int:
         """Delete jobs whose time to live has passed; return how many. They are deleted in batches:
         the next batch waits until the disk has deleted the last one, since deleting all of them at
-        once would fill the memory.
-        """
+        once would fill the memory."""
         count = 0
         while await self._deleted() and (found := await self._expired()):
             self._deleting = found
@@ -131,8 +128,7 @@ class JobRetention:
 
     async def _expired(self) -> list[bytes]:
         """Return some jobs whose time to live has passed by the retention clock. The wall clock
-        alone may give more.
-        """
+        alone may give more."""
         found: list[bytes] = []
         at, last = self._clock.wall(), None
         while page := self._tables.expired(at, last, MAX_DELETIONS):
@@ -172,8 +168,7 @@ class JobRetention:
 
     async def sweep(self) -> int:
         """Delete directories that are not jobs, and files of killed attempts in the directories of
-        jobs. Return the number of deleted directories.
-        """
+        jobs. Return the number of deleted directories."""
         young, orphaned = self._ages.old_before(SWEEP_S), self._ages.old_before(ORPHAN_S)
         store = self._jobs.store
         directories = await asyncio.to_thread(
@@ -190,8 +185,7 @@ class JobRetention:
 
     async def _known(self, directories: dict[bytes, str], *, before: float) -> list[str]:
         """Remove the directories of known jobs from `directories`; return the ones that are to be
-        tidied.
-        """
+        tidied."""
         found, row = [], 0
         while page := self._tables.ends(row, PAGE):
             for _, uuid, finished in page:
@@ -204,8 +198,7 @@ class JobRetention:
 
     async def _adopt_or_clear(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
         """Add the job of a directory that the journal does not know, or delete the directory if it
-        is not a job. Return whether it was deleted.
-        """
+        is not a job. Return whether it was deleted."""
         store = self._jobs.store
         try:
             file = await asyncio.to_thread(_job_file, store, prefix)
@@ -224,7 +217,8 @@ class JobRetention:
 
 
 def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
-    """Yield prefix (with a slash) and UUID of the directories whose names look like those of jobs."""
+    """Yield prefix (with a slash) and UUID of the directories whose names look like those of
+    jobs."""
     for namespace in store.directories():
         if namespace.startswith("_"):
             continue

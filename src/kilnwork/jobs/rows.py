@@ -218,8 +218,7 @@ _QUEUED = "it waits for its turn"
 
 def _why(job: records.Job) -> tuple[str, str]:
     """Return why the job ended this way, or what it waits for: never empty while none of its tasks
-    is running.
-    """
+    is running."""
     if job.stage is records.FINISHED or job.reason:
         return job.reason, job.message
     if job.trouble:

@@ -102,8 +102,7 @@ class Schedules:
 
     def take(self, config: str, tick: int, uid: str) -> index_model.ScheduleRow | None:
         """Record which Job a tick has made, and return the row to be written; None if that is
-        recorded already.
-        """
+        recorded already."""
         row = self.row(config)
         if row is None or tick not in row.pending:
             return None

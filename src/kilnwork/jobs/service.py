@@ -60,8 +60,7 @@ class FileJobOptions:
     """Opens a store by URL."""
     ttl_s: float | None = 7 * 86_400.0
     """How long finished jobs whose spec has no time to live are kept with their data; None:
-    forever.
-    """
+    forever."""
 
 
 DEFAULTS = FileJobOptions()
@@ -138,14 +137,12 @@ class FileJobs:
     @property
     def trouble(self) -> str | None:
         """Why the service has stopped, or None if it is running. Why the journal cannot be written
-        is reported by the dispatcher.
-        """
+        is reported by the dispatcher."""
         return None if self._engine.stopped is None else str(self._engine.stopped)
 
     def new_id(self) -> model.JobId:
         """Return the id of a new job. Put a large input at `NAMESPACE/JobId.dashed/input` of the
-        store before the job is created.
-        """
+        store before the job is created."""
         uuid = bytes(ids.new_task_id())
         month = _month(int(self._clock.wall()) // 3600)
         number = int.from_bytes(uuid[8:], "big") & (1 << 62) - 1
@@ -153,8 +150,7 @@ class FileJobs:
 
     def known(self, namespace: str, key: model.Key) -> model.JobView | None:
         """Return the job that was created with this idempotency key, or None. Raises `KeyUsed` if
-        it was created by a different request.
-        """
+        it was created by a different request."""
         name = (namespace, key.user, key.text)
         pending = self._keys.get(name)
         if pending is not None:
@@ -205,16 +201,14 @@ class FileJobs:
 
     async def adopt(self, job: records.Job) -> None:
         """Add a job that is in the store but not in the journal, for example because the journal is
-        an older backup.
-        """
+        an older backup."""
         job.row = self._engine.new_row()
         self._engine.add(job, None, None)
         await self._engine.settled(job)
 
     def _check(self) -> None:
         """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
-        space on the disk.
-        """
+        space on the disk."""
         self._engine.check()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
@@ -238,8 +232,7 @@ class FileJobs:
 
     def job(self, namespace: str, ref: str) -> model.JobView | None:
         """Return the job with this id (short or long) or UUID, or else the newest job of that name;
-        None if there is none. Raises `SeveralJobs`.
-        """
+        None if there is none. Raises `SeveralJobs`."""
         live = self._engine.by_text.get(ref)
         if live is not None and live.source.kind != _KIND:
             return None
@@ -290,8 +283,7 @@ class FileJobs:
 
     def small_input(self, namespace: str, job: str) -> bytes | None:
         """Return the input of a job while it is in the journal and not in the store, else None.
-        Raises `NoSuchJob`.
-        """
+        Raises `NoSuchJob`."""
         return self._tables.inline(self._existing(namespace, job).row)
 
     async def parts(
@@ -304,8 +296,7 @@ class FileJobs:
         state: model.PartState | None = None,
     ) -> list[model.PartView]:
         """Return up to `limit` parts with numbers above `after`, in order. Raises `NoSuchJob`,
-        `StoreError`.
-        """
+        `StoreError`."""
         found = self._listing_of(self._existing(namespace, job))
         return await found.parts(after=after, limit=limit, state=state)
 
@@ -317,22 +308,19 @@ class FileJobs:
     async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
         """Return the commit records of all ended parts, in order. The files that they name are in
         the job's directory. Raises as `parts`, and `ObjectMissing` if a part that succeeded has no
-        record.
-        """
+        record."""
         return await self._listing_of(self._existing(namespace, job)).commits()
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
         """Cancel a job: no further part commits, committed parts stay. Does nothing if the job has
-        ended. Raises `NoSuchJob`.
-        """
+        ended. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
         transitions.cancel(found, message, now=self._clock.wall())
         return await self._engine.settled(found)
 
     async def pause(self, namespace: str, job: str) -> model.JobView:
         """Pause a job: no further parts start, running parts continue. Raises `NoSuchJob`,
-        `NotNow`.
-        """
+        `NotNow`."""
         return await self.adjust(namespace, job, model.Adjustment(suspend=True))
 
     async def resume(self, namespace: str, job: str) -> model.JobView:
@@ -350,8 +338,7 @@ class FileJobs:
 
     async def redrive(self, namespace: str, job: str) -> model.JobView:
         """Run the parts again that have not succeeded, of a job that failed or was cancelled.
-        Raises `NoSuchJob`, `NotNow`.
-        """
+        Raises `NoSuchJob`, `NotNow`."""
         found = self._load(namespace, job)
         try:
             transitions.redrive(found, now=self._clock.wall())
@@ -361,8 +348,7 @@ class FileJobs:
 
     async def delete(self, namespace: str, job: str) -> None:
         """Delete a job. When this returns, no client can see it any more; its tasks are stopped and
-        its files deleted soon after, even across a crash. Raises `NoSuchJob`.
-        """
+        its files deleted soon after, even across a crash. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
         transitions.delete(found, now=self._clock.wall())
         await self._engine.settled(found)
@@ -371,8 +357,7 @@ class FileJobs:
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
     ) -> model.JobView | None:
         """Wait until the version of a job is above `version`, or with `over` until it has ended, or
-        until the timeout; return its view then. Return None if it is deleted.
-        """
+        until the timeout; return its view then. Return None if it is deleted."""
         view = self.job(namespace, job)
         if view is None or (view.phase.final if over else view.version > version):
             return view
@@ -464,7 +449,8 @@ def _month(hours: int) -> str:
 
 
 def _months(first: float, last: float) -> list[str]:
-    """Return the months between two times, in UTC, and one more at each end, since clocks differ."""
+    """Return the months between two times, in UTC, and one more at each end, since clocks
+    differ."""
     start = datetime.fromtimestamp(first, UTC)
     end = datetime.fromtimestamp(last, UTC)
     numbers = range(12 * start.year + start.month - 2, 12 * end.year + end.month + 1)

@@ -174,8 +174,7 @@ class _Lock:
     def front(self, *, whole: bool) -> Iterator[int]:
         """Yield the rows of waiting jobs with no other waiting job ahead of them at this lock. With
         `whole`, this includes the jobs that would share it and were blocked only by an exclusive
-        one.
-        """
+        one."""
         first = self.exclusive[0] if self.exclusive else None
         if first is not None:
             yield first[1]
@@ -201,8 +200,7 @@ class StartQueue:
         self._changed_groups: set[str] = set()
         self._changed_locks: dict[tuple[str, str], bool] = {}
         """Locks that were released, with True if an exclusive release may have unblocked all jobs
-        that share it.
-        """
+        that share it."""
 
     @property
     def changed(self) -> bool:
@@ -278,8 +276,7 @@ class StartQueue:
 
     def decide(self) -> list[Decision]:
         """Return the decisions that follow from all changes since the last call; they are applied
-        to the queue.
-        """
+        to the queue."""
         found: list[Decision] = []
         while self.changed:
             for entry in self._candidates():
@@ -369,8 +366,7 @@ class StartQueue:
 
     def _note_reason(self, entry: _Entry, found: list[Decision]) -> None:
         """Report a job whose reason for waiting has changed. Changes of the numbers in the message
-        are not reported, since each start changes those of all waiting jobs.
-        """
+        are not reported, since each start changes those of all waiting jobs."""
         held = self.why(entry.row)
         if held is None:
             return

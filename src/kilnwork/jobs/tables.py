@@ -147,8 +147,7 @@ class Tables:
 
     def jobs(self, how: str, *values: instructions.Value) -> list[rows.JobRow]:
         """Return some jobs. `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with the suffix
-        `_everywhere` for all namespaces; or `unfinished_jobs`.
-        """
+        `_everywhere` for all namespaces; or `unfinished_jobs`."""
         return [rows.JobRow._make(found) for found in self._select(how, *values)]
 
     def phases(self) -> list[tuple[str, str, int]]:
@@ -161,8 +160,7 @@ class Tables:
 
     def expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
         """Return jobs whose time to live has passed at `at` (wall clock), in that order, from after
-        `after`.
-        """
+        `after`."""
         place = (0.0, 0) if after is None else (after.expires, after.row)
         return [Expired(*found) for found in self._select("expired_jobs", at, *place, limit)]
 

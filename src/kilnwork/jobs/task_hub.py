@@ -75,8 +75,7 @@ _FREE_BITS = (1 << 128) - 1 - (0xF << 76 | 0b11 << 62)
 _VERSION_BYTE = 6
 _FREE_FROM = 12
 """Offset of the last four bytes of an id, which have no fixed bits and room for the number of any
-item.
-"""
+item."""
 
 
 def task_id(job: bytes, item: int) -> ids.TaskId:

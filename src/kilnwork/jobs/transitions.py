@@ -76,8 +76,7 @@ def recovered(
 
 def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: float) -> None:
     """Apply a new state of an item's task. The caller calls `job.changed`, once for all tasks that
-    have changed.
-    """
+    have changed."""
     task = job.tasks.get(item)
     if task is None or task.ended is not None:
         return
@@ -116,8 +115,7 @@ def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: flo
 
 def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
     """Return whether the state of a task shows that something of the job has run or is about to
-    run.
-    """
+    run."""
     if not job.source.ends_with_task:
         return change.active
     at_work = change.state in (api_task.State.RUNNING, api_task.State.KILLING)
@@ -126,8 +124,7 @@ def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
 
 def _adopt_run(job: records.Job, item: int, run: int) -> None:
     """Raise the run of an item to that of its task: the journal's row of the job is older than the
-    task, because it was rebuilt from the store.
-    """
+    task, because it was rebuilt from the store."""
     job.run = max(job.run, run)
     if item:
         job.items.set(item, _S(job.items.states[item]), run)
@@ -153,8 +150,7 @@ def settled(
 
 def _vanished(job: records.Job, item: int, *, now: float) -> None:
     """Reopen an item, in a run of its own, whose task succeeded without a result: success proves
-    nothing.
-    """
+    nothing."""
     times = job.reopened[item] = job.reopened.get(item, 0) + 1
     if times > MAX_REOPENINGS:
         message = f"its task succeeded {times} times without a commit record"
@@ -168,8 +164,7 @@ def _vanished(job: records.Job, item: int, *, now: float) -> None:
 
 def _new_run(job: records.Job, again: Iterable[int]) -> None:
     """Begin a new run for these items, so that results of the run before do not count. The source
-    is prepared again before the run begins.
-    """
+    is prepared again before the run begins."""
     job.run += 1
     for item in again:
         job.items.set(item, _S(job.items.states[item]), job.run)
@@ -256,7 +251,8 @@ def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
 
 
 def refuse_again(job: records.Job, run: int, *, now: float) -> None:
-    """Refuse a job once more for a reason that does not change: this run ends like the one before."""
+    """Refuse a job once more for a reason that does not change: this run ends like the one
+    before."""
     job.run = job.base_run = run
     job.dirty = True
     refuse(job, job.reason, job.message, now=now)
@@ -264,8 +260,7 @@ def refuse_again(job: records.Job, run: int, *, now: float) -> None:
 
 def requeue(job: records.Job, *, now: float) -> None:
     """Record that the reason why a job waits has changed. The version is written too: a waiting job
-    is dropped from memory, and would otherwise return to the version that users saw before.
-    """
+    is dropped from memory, and would otherwise return to the version that users saw before."""
     job.dirty = True
     job.changed(now)
 
@@ -309,8 +304,7 @@ def provide(job: records.Job, source: item_source.ItemSource, *, now: float) -> 
 
 def gathered(job: records.Job, trouble: str, *, now: float) -> None:
     """Record that the results for the finalizer are gathered. `trouble`: why they cannot be passed
-    to it.
-    """
+    to it."""
     done(job, "Gather")
     if trouble and job.stage is _Stage.FINALIZING:
         plan.stop(job, _O.FAILED, job.source.finalizer_reason, trouble, now=now)
@@ -363,8 +357,7 @@ def delete(job: records.Job, *, now: float) -> None:
 
 def journal_lost(job: records.Job, *, now: float) -> None:
     """Continue the unfinished items in a new run, because the journal knows none of their tasks and
-    will reuse attempt numbers.
-    """
+    will reuse attempt numbers."""
     job.run = job.base_run = job.run + 1
     for item in job.items.in_state(_S.OPEN):
         if job.items.runs[item]:

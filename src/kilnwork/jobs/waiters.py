@@ -27,21 +27,18 @@ class Waiters:
 
     def taken(self, job: records.Job) -> list[asyncio.Future[None]]:
         """Return and remove the waiters whose change is being written now; pass them to `settled`
-        afterwards.
-        """
+        afterwards."""
         return self._settling.pop(job, [])
 
     def settled(self, waiters: list[asyncio.Future[None]]) -> None:
         """Wake waiters whose change is on disk. They are removed all at once, since a callback for
-        each would cost as much as everything else.
-        """
+        each would cost as much as everything else."""
         self._unsettled.difference_update(waiters)
         release(waiters)
 
     async def changed(self, job: bytes, timeout_s: float, *, over: bool = False) -> None:
         """Wait until users can see a change of the job, or until the timeout. With `over`, wait
-        until it has ended.
-        """
+        until it has ended."""
         waiter = asyncio.get_running_loop().create_future()
         watchers = self._watchers.setdefault((job, over), [])
         watchers.append(waiter)

@@ -32,7 +32,8 @@ class Instances:
     def page(
         self, *, step: str, after: str, limit: int, state: model.InstanceState | None
     ) -> list[model.InstanceView]:
-        """Return up to `limit` instances after the key `after`, in the order in which they began."""
+        """Return up to `limit` instances after the key `after`, in the order in which they
+        began."""
         found: Iterator[model.InstanceView] = self._all(step)
         if after:
             behind = itertools.dropwhile(lambda one: one.key != after, found)

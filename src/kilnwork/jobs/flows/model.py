@@ -58,8 +58,7 @@ class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A generation of a SyncSet to be run, as stored in the journal: its gang and its data are
-    ready.
-    """
+    ready."""
 
     uid: str
     namespace: str
@@ -78,8 +77,7 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Run of the generation, which may have had earlier runs before its flow began."""
     portions: dict[str, int] = {}
     """Number of portions of these snapshots' shards, by group. The task of a shard goes to a worker
-    whose node has its portion (`data.pond.shards.portion`).
-    """
+    whose node has its portion (`data.pond.shards.portion`)."""
     memo: bool = True
     """Whether deterministic steps use results of earlier generations."""
     priority: int = 0
@@ -106,8 +104,7 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class StepView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """View of a step, identified by its path in the flow, such as `solve.iterate`. Counts are those
-    of all its instances, everything else is that of the newest instance.
-    """
+    of all its instances, everything else is that of the newest instance."""
 
     total: int = 0
     succeeded: int = 0

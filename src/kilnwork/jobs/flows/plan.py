@@ -24,8 +24,7 @@ MAX_VALUE_BYTES = 4 << 20
 
 MAX_MESSAGE = 2000
 """Maximum length of a message in characters, since the message of a step is repeated in each step
-around it.
-"""
+around it."""
 
 _R = reasons.FlowReason
 _S = model.InstanceState
@@ -37,8 +36,7 @@ _FINALLY = "finally"
 
 def advance(run: records.Run, *, now: float) -> list[records.Instruction]:
     """Return the instructions to carry out now. The records are changed as if they had been carried
-    out.
-    """
+    out."""
     planner = _Planner(run, now)
     before = None
     while before is not run.state.stage:
@@ -65,16 +63,14 @@ def timed_out(run: records.Run, key: str) -> None:
 
 def suspend(run: records.Run, *, suspended: bool) -> None:
     """Pause or resume the run: while it is paused, no step of `do` begins. `catch` and `finally`
-    are not paused.
-    """
+    are not paused."""
     if run.state.stage is _Stage.DO and run.state.killed is None:
         run.update(suspended=suspended)
 
 
 def kill(run: records.Run, reason: str, message: str) -> None:
     """Request the end of the run: running steps are stopped, then `finally` is run unless it is
-    running already.
-    """
+    running already."""
     if run.state.stage < _Stage.FINALLY and run.state.killed is None:
         run.update(killed=(reason, message), suspended=False)
 
@@ -212,8 +208,7 @@ class _Planner:
         self, prefix: str, nodes: Iterable[flow_program.FlowNode], outer: scope.Scope
     ) -> records.Record | None:
         """Advance a sequence of steps. Return the last step, or the step that failed; None while a
-        step is open.
-        """
+        step is open."""
         last = None
         here = outer.with_steps({})
         for node in nodes:
@@ -362,8 +357,7 @@ class _Planner:
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         """Advance the current round of a loop, and begin the next one. The loop ends if `until` is
-        true, a step fails, or `max` rounds have run.
-        """
+        true, a step fails, or `max` rounds have run."""
         key, most = record.key, node.step.max or 1
         inside = here.with_steps({node.name: key})
         while True:

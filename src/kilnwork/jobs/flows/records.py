@@ -54,8 +54,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Run of the generation in which it began."""
     job_run: int = 1
     """Minimum run of its job, counted by the job itself; a job that has succeeded may be in an
-    earlier run.
-    """
+    earlier run."""
     counts: model.Counts = model.Counts()
     """Counts of its job, once that has ended."""
 
@@ -66,8 +65,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     started: float
     made: str = ""
     """Epoch of the dispatcher that started the run, and its row: distinguishes it from an earlier
-    run of the same generation that was deleted.
-    """
+    run of the same generation that was deleted."""
     stage: Stage = Stage.DO
     phase: model.Phase = model.Phase.RUNNING
     """Outcome of the run; Running while that is undecided."""
@@ -190,8 +188,7 @@ class Run:
 
     def drop(self, key: str) -> None:
         """Delete the record of an instance, so that it may begin again. None of its tasks may be
-        running.
-        """
+        running."""
         path = step_path(key)
         before = self.records.pop(key)
         self.totals[path] = _add(
@@ -237,8 +234,7 @@ class Run:
 
     def drop_values(self, prefix: str) -> None:
         """Drop the values of all instances with this prefix from memory, once no expression can
-        name them.
-        """
+        name them."""
         for key in [key for key in self._values if key.startswith(prefix)]:
             del self._values[key]
 

@@ -29,8 +29,7 @@ class Reopening(NamedTuple):
 
 def find(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
     """Return which instances are to run again. `job_run` returns the run of an instance's job, or
-    None if it has no job.
-    """
+    None if it has no job."""
     around = {outer for key in run.records for outer in _around(run, key)}
     again: dict[str, int] = {}
     restarted: list[str] = []

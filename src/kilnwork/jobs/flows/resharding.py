@@ -23,8 +23,7 @@ def named_snapshots(run: records.Run) -> frozenset[str]:
 
 def divided(run: records.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
     """Return the definition of a run with new shards for those snapshots that have shards and that
-    no step has named yet.
-    """
+    no step has named yet."""
     fixed = named_snapshots(run)
     changed = {
         name: msgspec.structs.replace(ref, shards=shards[name])

@@ -53,8 +53,7 @@ class StepResults:
     @property
     def value(self) -> bytes:
         """The result of the only task, or the list of results in the order of the items, null for
-        an item without a result.
-        """
+        an item without a result."""
         if self._work.variable:
             return b"[%b]" % b",".join(self._found)
         return self._found[0]

@@ -44,8 +44,7 @@ MAX_DEFINITION_BYTES = 16 << 20
 
 SHOW_S = 0.25
 """Maximum delay until progress of a step's tasks is published. The controller, which then looks at
-all of a set, writes such changes once a second. Decisions of the plan are published at once.
-"""
+all of a set, writes such changes once a second. Decisions of the plan are published at once."""
 
 MAX_REMEMBERED = 512
 """Views of finished runs kept in memory."""
@@ -53,8 +52,7 @@ MAX_REMEMBERED = 512
 
 class FlowRuns:
     """Runs of a data directory. `moved_by`: an engine that is not started yet; `blobs`: the
-    directory of large values, with a subdirectory per namespace.
-    """
+    directory of large values, with a subdirectory per namespace."""
 
     def __init__(
         self,
@@ -157,8 +155,7 @@ class FlowRuns:
 
     async def suspend(self, key: model.FlowKey, *, suspended: bool) -> None:
         """Pause or resume a run: while it is paused, no step and no attempt starts. Running
-        attempts continue.
-        """
+        attempts continue."""
         run = self._open(key)
         if run is None:
             return
@@ -171,8 +168,7 @@ class FlowRuns:
         self, key: model.FlowKey, *, reason: str = "Killed", message: str = "it was killed"
     ) -> None:
         """End a run: its running steps are stopped, then `finally` is run. Does nothing if the run
-        has ended or is ending.
-        """
+        has ended or is ending."""
         run = self._open(key)
         if run is not None:
             plan.kill(run, reason, message)
@@ -244,8 +240,7 @@ class FlowRuns:
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
         """Return the definition of a run, for starting another one like it, with its current
-        shards; None if there is no such run.
-        """
+        shards; None if there is no such run."""
         run = self._live.get(key)
         if run is not None and key in self._views:
             return run.new
@@ -254,8 +249,7 @@ class FlowRuns:
 
     def code(self) -> dict[str, set[bytes]]:
         """Return the digests of the code blobs of all runs in the journal, by namespace: an old
-        generation may be run again.
-        """
+        generation may be run again."""
         found: dict[str, set[bytes]] = {}
         seen: dict[int, tuple[str, frozenset[bytes]]] = {}
         for row in self._tables.rows("flow_runs"):
@@ -317,14 +311,12 @@ class FlowRuns:
 
     def ended(self, job: job_records.Job) -> None:
         """Record that the job of a step has ended in the batch that is being made
-        (`engine.Planner`).
-        """
+        (`engine.Planner`)."""
         self._jobs.ended(job)
 
     def plan(self, now: float) -> None:
         """Run the plan of each changed run, and add the result to the batch that is being made
-        (`engine.Planner`).
-        """
+        (`engine.Planner`)."""
         for key in self._timers.due():
             run = self._live.get(key[0])
             if run is not None:
@@ -374,7 +366,8 @@ class FlowRuns:
                 waiter.set_result(None)
 
     def shown(self, job: job_records.Job) -> None:
-        """Publish a change of a step's job after a delay, since its tasks end in very many batches."""
+        """Publish a change of a step's job after a delay, since its tasks end in very many
+        batches."""
         run = self._jobs.run_of(job)
         if run is not None:
             self._stale[run.new.key] = None
@@ -420,8 +413,7 @@ class FlowRuns:
 
     def _hear(self, run: records.Run) -> None:
         """Run the plan of a run in the batch that is being made, if there is one, or else in the
-        next.
-        """
+        next."""
         self._ready[run] = None
 
     async def _settled(self, key: model.FlowKey) -> None:
@@ -480,8 +472,7 @@ class FlowRuns:
 
     def _gather(self, run: records.Run) -> None:
         """Add the changes of a run to the rows of this batch, to be published when they are on
-        disk.
-        """
+        disk."""
         key = run.new.key
         over = run.state.stage is records.Stage.OVER
         if run.dirty or run.changed or run.changed_values or key in self._new:

@@ -14,8 +14,7 @@ from kilnwork.jobs.flows import model, records
 
 class SkippedStep(Exception):
     """An expression names a step that was skipped or did not run, so that the step with the
-    expression is skipped too.
-    """
+    expression is skipped too."""
 
     def __init__(self, step: str) -> None:
         super().__init__(step)

@@ -10,8 +10,7 @@ from kilnwork.api import attempts
 
 class SeenResults:
     """Results by item number, from 0. `most`: maximum number of bytes kept; if there are more, all
-    are dropped.
-    """
+    are dropped."""
 
     def __init__(self, size: int, *, most: int) -> None:
         self._known = bytearray(size)

@@ -38,8 +38,7 @@ class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The items, each as JSON."""
     portions: int = 0
     """If not 0, the items are shards, and the data is divided into this many portions: the task of
-    a shard needs a worker next to the shard's portion. 0: any worker.
-    """
+    a shard needs a worker next to the shard's portion. 0: any worker."""
     max_failed: int = 0
     parallel: int | None = None
     wanted: bool = False
@@ -48,8 +47,7 @@ class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Whether it fails if its results cannot be read."""
     memo: str = ""
     """Digest of everything that the results depend on except the inputs; "" if they are not stored
-    for reuse.
-    """
+    for reuse."""
 
     @property
     def size(self) -> int:
@@ -98,8 +96,7 @@ class Inputs:
 
     def memo_key(self, number: int) -> bytes:
         """Return the key under which the result of a task is stored for reuse. Raises
-        ExpressionError.
-        """
+        ExpressionError."""
         work = self._work
         item = bytes(work.items[number]) if work.variable else b""
         return hashlib.sha256(b"%b\0%b\0%b" % (work.memo.encode(), self.of(number), item)).digest()
@@ -111,8 +108,7 @@ def _member(name: str, value: msgspec.Raw | bytes) -> bytes:
 
 def arguments_of(template: api_task.TaskTemplate, inputs: bytes) -> bytes:
     """Return the arguments of a call as JSON: a list of positional and an object of keyword
-    arguments.
-    """
+    arguments."""
     call = template.call
     if call is None or not (call.args or call.kwargs):
         return b"[[],%b]" % inputs
@@ -123,7 +119,6 @@ def memo_digest(
     template: api_task.TaskTemplate, name: str, snapshots: Sequence[tuple[str, str]]
 ) -> str:
     """Return a digest of everything that the results of a step depend on except its inputs: what it
-    runs, its name, and all data that its workers see. `snapshots`: (name, digest) pairs.
-    """
+    runs, its name, and all data that its workers see. `snapshots`: (name, digest) pairs."""
     what = _encode((template, name, sorted(snapshots)))
     return hashlib.sha256(what).hexdigest()

@@ -38,8 +38,7 @@ _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 MAX_RESULT_BYTES = 4 << 20
 """Maximum size of the list of a step's results, which is in the journal and in memory while the run
 is unfinished. A list that is larger than the inputs of a task may be (`api.inputs`) can be passed
-only to a call.
-"""
+only to a call."""
 
 ReadResult = Callable[[ids.TaskId], attempts.Payload | None]
 """Returns the result of a task that has succeeded; None if it returned nothing."""
@@ -76,8 +75,7 @@ _decode_spec = msgspec.json.Decoder(index_items.IndexSpec).decode
 
 class StepSources:
     """Makes the item sources of steps (`rows.SourceKind`). `blobs`: the directory of large values,
-    with a subdirectory per namespace; `read_result` is called when a task ends.
-    """
+    with a subdirectory per namespace; `read_result` is called when a task ends."""
 
     nouns = "shards"
     ttl_s: float | None = None
@@ -169,8 +167,7 @@ class StepItems:
 
     def _stored(self, job: records.Job, data: bytes) -> attempts.Payload:
         """Store the arguments of a call as a blob. For some megabytes this takes some ten
-        milliseconds.
-        """
+        milliseconds."""
         kept = blob_store.Blobs(self._blobs / job.namespace, durable=True)
         try:
             digest, size = kept.put((data,))
@@ -180,8 +177,7 @@ class StepItems:
 
     def _portion(self, number: int) -> int | None:
         """Return the portion of the data that an item needs, or None if any worker will do. Raises
-        `ItemUnusable`.
-        """
+        `ItemUnusable`."""
         if not self.definition.portions:
             return None
         try:
@@ -195,8 +191,7 @@ class StepItems:
 
     def _spec(self, job: records.Job, run: int, portion: int | None) -> api_task.TaskSpec:
         """Return the task spec, which all tasks of the same run, priority and portion share. For
-        calls it has no arguments.
-        """
+        calls it has no arguments."""
         key = (run, cast(index_items.IndexSpec, job.spec).priority, portion)
         if key not in self._shared:
             work = self.definition

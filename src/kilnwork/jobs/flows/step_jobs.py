@@ -32,8 +32,7 @@ MAX_DEFINITION_BYTES = 16 << 20
 
 class StepJobs:
     """Creates and follows the jobs of the steps of all runs. `heard` is called when the plan of a
-    run has to be run again.
-    """
+    run has to be run again."""
 
     def __init__(
         self,
@@ -50,8 +49,7 @@ class StepJobs:
         self._writes, self._heard = writes, heard
         self._known: dict[bytes, views.OpenJob] = {}
         """State of jobs that were dropped from memory because they are paused or their results are
-        being read.
-        """
+        being read."""
         self._jobs: dict[bytes, tuple[records.Run, str]] = {}
         """Run and step key of each unfinished job, by UUID."""
 
@@ -90,7 +88,8 @@ class StepJobs:
             self._engine.wake(job)
 
     def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
-        """Return the state of the jobs whose end the plan does not know yet, by path of the step."""
+        """Return the state of the jobs whose end the plan does not know yet, by path of the
+        step."""
         found: dict[str, list[views.OpenJob]] = {}
         for key in run.open_jobs:
             uuid = job_uuid(run, key)
@@ -102,8 +101,7 @@ class StepJobs:
 
     def _open(self, job: job_records.Job) -> views.OpenJob:
         """Return the state of an unfinished job. If none of its tasks is running, add what the
-        first one waits for.
-        """
+        first one waits for."""
         running = step_items.running(job)
         found = views.OpenJob(step_items.counts(job), running, job.version)
         item = next((n for n, task in job.tasks.items() if task.ended is None), None)
@@ -193,8 +191,7 @@ class StepJobs:
 
     def _read(self, run: records.Run, key: str, job: job_records.Job) -> None:
         """Read the results of a job that has ended, if they are wanted, then report its end to the
-        plan.
-        """
+        plan."""
         end, work = _end_of(job), job.source.definition
         if not work.wanted or not (end.succeeded or work.memo):
             self._hear(run, key, end)
@@ -248,8 +245,7 @@ def job_uuid(run: records.Run, key: str) -> bytes:
 
 def _is_over(job: job_records.Job, record: records.Record) -> bool:
     """Return whether a job that has ended must not be run again. The step may want a later run of
-    the job, which a crash may have kept out of the journal.
-    """
+    the job, which a crash may have kept out of the journal."""
     return job.verdict is filejobs.PartOutcome.SUCCEEDED or job.run >= record.job_run
 
 

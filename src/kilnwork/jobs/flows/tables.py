@@ -42,7 +42,8 @@ class FlowRow(NamedTuple):
 
 
 class FlowTables:
-    """Reads the tables. `blobs`: the directory of large values, with a subdirectory per namespace."""
+    """Reads the tables. `blobs`: the directory of large values, with a subdirectory per
+    namespace."""
 
     def __init__(self, select: tables.Select, blobs: Path) -> None:
         self._select, self._blobs = select, blobs
@@ -117,8 +118,7 @@ _ORDER = (
     "delete_flow_run",
 )
 """Order of the statements in a batch: a row is inserted before it is updated, and updated before it
-is deleted. A step is deleted before it is inserted, since a deleted step may begin again.
-"""
+is deleted. A step is deleted before it is inserted, since a deleted step may begin again."""
 
 
 class FlowWrites:
@@ -158,8 +158,7 @@ class FlowWrites:
 
     def delete(self, run: records.Run) -> None:
         """Delete all rows of a run, and the stored results that only this and earlier generations
-        have used.
-        """
+        have used."""
         self._add("delete_flow_memo", uid_bytes(run.new.uid), run.new.generation)
         self._add("delete_flow_steps", run.row)
         self._add("delete_flow_run", run.row)

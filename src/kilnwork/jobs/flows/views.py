@@ -49,7 +49,8 @@ class OpenJob(NamedTuple):
 
 
 def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) -> model.FlowRunView:
-    """Return the view with the state of unfinished jobs added, which are given by path of the step."""
+    """Return the view with the state of unfinished jobs added, which are given by path of the
+    step."""
     steps, latest = dict(view.steps), view.version
     for path, found in jobs.items():
         one = steps[path]
@@ -71,8 +72,7 @@ def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) ->
 
 def nodes(program: flow_program.Program) -> dict[str, flow_program.FlowNode]:
     """Return all steps by path, in the order of the flow. An `else` that replaces a step has the
-    path of that step and is left out.
-    """
+    path of that step and is left out."""
     found: dict[str, flow_program.FlowNode] = {}
     for prefix, section in program.sections:
         _collect(prefix, section, found)

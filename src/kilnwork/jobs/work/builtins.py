@@ -16,8 +16,7 @@ def line_maker(
     name: str, spec: filejobs.InputSpec, header: tuple[str, ...] | None
 ) -> LineMaker | None:
     """Return a function that makes a result line from a record and raises `BadRecord`; None if
-    there is no mapper of that name.
-    """
+    there is no mapper of that name."""
     rows = spec.format is filejobs.Format.CSV
     decode = values.decoder(spec, header)
     encode = encoding.encoder(text=False)
@@ -62,8 +61,7 @@ class Builtin:
 
     def _calculate(self, first: int, batch: list[bytes]) -> None:
         """Map records with the calculator. Blank lines are not JSON, so that they are noticed
-        without a check.
-        """
+        without a check."""
         made: list[bytes] = []
         make, append, out = self._make, made.append, self._out
         lost = 0

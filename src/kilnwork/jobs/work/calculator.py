@@ -22,8 +22,7 @@ MISSING = b"null"
 _DIGITS = 15
 _LEAST, _EXACT = 1e-4, 1e15
 """Range (from `_LEAST`, below `_EXACT`) in which neither "R" nor `repr` writes an exponent. `repr`
-writes as few digits as read back as the same number; with up to 15 digits both agree.
-"""
+writes as few digits as read back as the same number; with up to 15 digits both agree."""
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 """A number in a string, as .NET's NumberStyles.Float with AllowThousands reads it."""

@@ -28,8 +28,7 @@ Reread = Callable[[], Generator[list[bytes], None, None]]
 
 def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str]:
     """Return the environment of a command: that which the slot began with, whatever functions have
-    changed since, and the variables of the part.
-    """
+    changed since, and the variables of the part."""
     try:
         inherited: Mapping[str, str] = active.innermost().inherited
     except sdk_errors.NoSession:
@@ -46,8 +45,7 @@ def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str
 class Command:
     """A mapper (`mapping.Mapper`) that runs a command. `decode`: only for records that are not
     lines (CSV), which are passed as JSON. `reread` yields the records of the part again, from the
-    first.
-    """
+    first."""
 
     def __init__(  # noqa: PLR0913 - each of another kind
         self,
@@ -119,8 +117,7 @@ class Command:
 
 class Said:
     """Receiver of what a command prints and reports (`pipes.Receiver`). `bad`: reason by number of
-    the record on stdin.
-    """
+    the record on stdin."""
 
     def __init__(self, printed: Callable[[bytes], None]) -> None:
         self._pass_on = printed
@@ -171,15 +168,14 @@ class Said:
 
 class _Fed:
     """Numbers of the records that were passed to a command, in order, stored as runs of consecutive
-    numbers.
-    """
+    numbers."""
 
     def __init__(self) -> None:
         self.count = 0
         self._starts = array("q")
         self._counts = array("q")
-        """Of each run: the number of its first record, and how many records were passed before it.
-        """
+        """Of each run: the number of its first record, and how many records were passed before
+        it."""
         self._next = -1
 
     def add(self, number: int, count: int) -> None:
@@ -192,8 +188,7 @@ class _Fed:
 
     def number(self, at: int) -> int:
         """Return the number of the record that was passed as the `at`th, counted from 1. Raises
-        `CommandFailed`.
-        """
+        `CommandFailed`."""
         if at > self.count:
             raise errors.CommandFailed(
                 f"the command reported record {at} as bad, but it was given {self.count}: count "

@@ -11,7 +11,8 @@ class WorkError(errors.KilnError):
 
 
 class BadResult(WorkError):
-    """The result of a record cannot be written. The record is reported as bad, the others continue."""
+    """The result of a record cannot be written. The record is reported as bad, the others
+    continue."""
 
 
 class RecordsRefused(WorkError):

@@ -79,8 +79,7 @@ class PerRecord:
 
 class _Waiting:
     """Records of a batch that is not full yet. In `values`, an exception stands for a record that
-    cannot be read.
-    """
+    cannot be read."""
 
     __slots__ = ("bad", "bytes", "numbers", "raws", "values")
 
@@ -94,8 +93,7 @@ class _Waiting:
 
 class PerBatch:
     """A mapper (`mapping.Mapper`) that calls the function with a list of up to `size` records; the
-    function returns as many results.
-    """
+    function returns as many results."""
 
     def __init__(
         self,
@@ -179,8 +177,7 @@ class PerBatch:
 
     def _tried(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
         """Return a result or an exception for each record. If the batch raises, its records are
-        mapped one by one, and decoded again in case the function has changed them.
-        """
+        mapped one by one, and decoded again in case the function has changed them."""
         if not values:
             return []
         try:

@@ -20,8 +20,7 @@ from kilnwork.kit import clock as clocks
 
 class MapperContext(NamedTuple):
     """Facts about a part that its mapper needs. `header`: of CSV. `reread` yields the part's
-    records again. `variables`: the environment of a command.
-    """
+    records again. `variables`: the environment of a command."""
 
     setting: mapping.MapperSettings
     header: tuple[str, ...] | None
@@ -63,8 +62,7 @@ def function_mapper(
     encode: encoding.Encode | None = None,
 ) -> mapping.Mapper:
     """Return a mapper that calls a function with a record, or with a list of up to `batch_records`.
-    `encode` encodes its results; by default it depends on the format of the input.
-    """
+    `encode` encodes its results; by default it depends on the format of the input."""
     spec = place.setting.spec
     decode = values.decoder(spec, place.header)
     if encode is None:

@@ -16,19 +16,16 @@ Decode = Callable[[bytes], Any]
 
 TRACEBACKS = 3
 """Bad records per part whose tracebacks are logged; the reason of each bad record names the place
-anyway.
-"""
+anyway."""
 
 
 class Mapper(Protocol):
     """Maps records and writes to `Outputs`. Raises any error that ends the attempt. Used by one
-    thread.
-    """
+    thread."""
 
     def take(self, first: int, batch: list[bytes]) -> None:
         """Map records, given as they are in the file without line ends. `first`: number of the
-        first record.
-        """
+        first record."""
         ...
 
     def finish(self) -> None:
@@ -43,8 +40,7 @@ class Mapper(Protocol):
 class MapperSettings:
     """Settings that all mappers share. `first_line`: number of the first record of the part.
     `passed(number)` is called now and then with the number of the next record; it raises Cancelled
-    if the attempt is to end. `tracebacks`: number of bad records whose tracebacks are logged.
-    """
+    if the attempt is to end. `tracebacks`: number of bad records whose tracebacks are logged."""
 
     def __init__(
         self,

@@ -26,8 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 class Sink:
     """A file of lines that is being written, with its digest and counts. `lines`: number of lines
-    so far.
-    """
+    so far."""
 
     def __init__(self, writer: port.Writer, key: str) -> None:
         self._writer = writer
@@ -115,8 +114,7 @@ class Outputs:
 
     def copy_errors(self, pieces: Iterable[bytes], lines: int) -> None:
         """Append reports that were written before, which have this many lines; they are not counted
-        as records.
-        """
+        as records."""
         if self._errors is None and lines:
             self._errors = self._open_errors()
         if self._errors is not None:

@@ -23,8 +23,7 @@ from kilnwork.sdk import context
 
 PIECE_BYTES = 128 << 10
 """Bytes mapped at once: the records and their results fit into the cache of a core, and freed
-memory is reused. With 1 MiB each part took 3,000 new pages of the system and 7 % more time.
-"""
+memory is reused. With 1 MiB each part took 3,000 new pages of the system and 7 % more time."""
 
 _CLOCK = clocks.SystemClock()
 
@@ -115,8 +114,7 @@ def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext) -> _Done:
     """Map the records and finish the output files. Failures that a retry cannot repair give a
-    failed outcome.
-    """
+    failed outcome."""
     with contextlib.closing(place.reread()) as batches:
         try:
             try:
@@ -148,8 +146,7 @@ def _feed(
 
 def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Outputs:
     """Return outputs in the unfinished files `NAME.ndjson` and, if there are bad records,
-    `NAME.errors`.
-    """
+    `NAME.errors`."""
 
     def sink(ending: str) -> outputs.Sink:
         key = name + ending
@@ -160,8 +157,7 @@ def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Out
 
 def unused(store: port.Store, name: str) -> str:
     """Return `name`, or a variant of it if it is in use: the same attempt number has run before the
-    journal was lost.
-    """
+    journal was lost."""
     for ending in (".ndjson", ".errors"):
         try:
             store.head(name + ending)
@@ -172,7 +168,8 @@ def unused(store: port.Store, name: str) -> str:
 
 
 def settled(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
-    """Publish the commit. If another commit exists already, delete the files that only ours names."""
+    """Publish the commit. If another commit exists already, delete the files that only ours
+    names."""
     winner = commit_records.publish(store, ours)
     if winner != ours:
         named = {file.key for file in (winner.output, winner.errors) if file is not None}

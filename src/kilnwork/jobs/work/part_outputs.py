@@ -63,7 +63,8 @@ def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutpu
 
 
 def missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
-    """Return the parts whose outputs are missing or have a wrong size; their content is not read."""
+    """Return the parts whose outputs are missing or have a wrong size; their content is not
+    read."""
     found = []
     for number, run in parts:
         try:
@@ -91,8 +92,7 @@ def _damage(commit: filejobs.Commit, why: str) -> OutputDamaged:
 
 class PartOutputReader:
     """Reads files that commits name. `passed` is called with the number of bytes read so far, and
-    may raise. `aside`: an executor with one thread, which reads and verifies ahead.
-    """
+    may raise. `aside`: an executor with one thread, which reads and verifies ahead."""
 
     def __init__(
         self, store: port.Store, *, passed: Callable[[int], None], aside: futures.Executor
@@ -104,8 +104,7 @@ class PartOutputReader:
 
     def outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
         """Yield the results of all parts, in pieces. Raises `OutputDamaged` at the latest after the
-        last piece of a damaged part.
-        """
+        last piece of a damaged part."""
         return self._pieces((each.commit, each.output) for each in found)
 
     def errors(self, found: list[PartOutput]) -> Iterator[bytes]:
@@ -116,8 +115,7 @@ class PartOutputReader:
         self, found: list[PartOutput]
     ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
         """Read everything, and return size, lines and digest of all results together, and of all
-        bad records if there are any. Raises `OutputDamaged`.
-        """
+        bad records if there are any. Raises `OutputDamaged`."""
         results = _summed(self.outputs(found), [each.output for each in found])
         bad = [each.errors for each in found if each.errors is not None]
         return results, _summed(self.errors(found), bad) if bad else None

@@ -32,8 +32,7 @@ TURN_MS = 100
 
 PATIENCE_S = 10.0
 """After the command has exited, how long we wait for further output from a process that it started
-and that still holds its stdout.
-"""
+and that still holds its stdout."""
 
 MARKER = "KILN_COMMAND_ID"
 REPORTS = 3
@@ -44,8 +43,7 @@ _ABOVE = 16
 
 _RESET_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 """Signals that are reset for the command: it would inherit those that Python, or a function that
-ran here before, ignores.
-"""
+ran here before, ignores."""
 
 _ROUNDS = 50
 """Maximum number of searches for processes that the command has left."""
@@ -181,8 +179,7 @@ class Piped:
 
     def _turn(self, *, writing: bool, wait: bool) -> bool:
         """Read what is available; return whether there was anything. With `wait`, wait up to
-        `TURN_MS` for an event.
-        """
+        `TURN_MS` for an event."""
         self._check()
         if writing:
             self._poll.register(self._stdin, select.POLLOUT)
@@ -213,8 +210,7 @@ class Piped:
 
     def _note_exit(self) -> None:
         """Record how the command exited. It is reaped in `close`, so that no other process gets its
-        pid before.
-        """
+        pid before."""
         self._poll.unregister(self._watch)
         try:
             found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)

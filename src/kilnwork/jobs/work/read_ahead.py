@@ -13,15 +13,13 @@ TOGETHER_BYTES = 1 << 20
 
 MOST = 4
 """Groups that are ready or being made: enough to cover the time in which a thread waits for its
-core, with little memory.
-"""
+core, with little memory."""
 
 
 def pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
     """Yield the pieces of `source` in order. An exception of `source` is raised in its place or a
     little earlier: up to `TOGETHER_BYTES` of the pieces before it are then missing. `aside`: an
-    executor with one thread.
-    """
+    executor with one thread."""
     waiting = deque(aside.submit(_next, source) for _ in range(MOST))
     while found := waiting.popleft().result():
         waiting.append(aside.submit(_next, source))

@@ -1,4 +1,5 @@
-"""Reports why a record is bad, and where in the user's code the error arose. Used by `functions`."""
+"""Reports why a record is bad, and where in the user's code the error arose. Used by
+`functions`."""
 
 from collections.abc import Iterator
 from pathlib import PurePath

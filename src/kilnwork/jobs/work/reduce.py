@@ -40,8 +40,7 @@ PART = 0
 LARGE_BYTES = 1 << 20
 """Average output size from which outputs stay where they are and form the result together: that
 saves a third of the disk, and time. Smaller outputs are copied into one file, since opening a file
-costs more than reading it.
-"""
+costs more than reading it."""
 
 _CLOCK = clocks.SystemClock()
 _TEXT = filejobs.Format.TEXT

@@ -16,8 +16,7 @@ TELL_S = 0.5
 class Watch:
     """Call it with the number of the next record, as often as convenient; raises Cancelled if the
     task is to stop. `first`: number of the first record; `count`: number of records, or of another
-    `unit`.
-    """
+    `unit`."""
 
     def __init__(
         self,
