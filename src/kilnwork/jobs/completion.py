@@ -17,7 +17,7 @@ class Verdict(IntEnum):
     """The job cannot succeed any more."""
 
 
-def verdict(wanted: job_settings.Completion, counts: records.Counts, size: int) -> Verdict:
+def decide(wanted: job_settings.Completion, counts: records.Counts, size: int) -> Verdict:
     """Return the verdict on `counts` of `size` items. A job without items succeeds."""
     least, most = wanted.min_successful, wanted.max_failed
     if least is not None and size:
@@ -30,7 +30,7 @@ def verdict(wanted: job_settings.Completion, counts: records.Counts, size: int) 
     return Verdict.ENOUGH if counts.closed >= size else Verdict.OPEN
 
 
-def message(
+def failure_message(
     wanted: job_settings.Completion, counts: records.Counts, size: int, *, nouns: str = "indexes"
 ) -> str:
     """Return why a job cannot succeed, without the text of the first failure. `nouns`: plural of

@@ -61,7 +61,7 @@ def _small_spec(encoded: bytes) -> filejobs.FileJobSpec:
     return _decode_spec(encoded)
 
 
-def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
+def check_spec(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
     """Check that the parts of a manifest cover the input without gaps or overlaps. Raises
     `InvalidJob`."""
     try:
@@ -85,7 +85,7 @@ def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
         )
 
 
-def checked(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
+def check_commit(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
     """Return the commit record, changed to a failure if its record counts do not add up."""
     found = commit.records
     total = found.succeeded + found.failed + found.skipped
@@ -120,7 +120,7 @@ class FileSources:
         self.worker_url = worker_url or store.url
         self._opened = opened
         self._open = lru_cache(maxsize=256)(self._open_directory)
-        self._commits: OrderedDict[tuple[bytes, int, int], filejobs.Commit] = OrderedDict()
+        self._read_commits: OrderedDict[tuple[bytes, int, int], filejobs.Commit] = OrderedDict()
         self._lock = threading.Lock()
 
     def spec(self, encoded: bytes) -> filejobs.FileJobSpec:
@@ -155,30 +155,30 @@ class FileSources:
     def _open_directory(self, namespace: str, job: model.JobId) -> port.Store:
         return self._opened(store_urls.inside(self.store.url, namespace, job.dashed))
 
-    def remembered(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
+    def find_commit(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
         """Return a commit record from memory, or None. Records never change."""
-        return self._commits.get((job, part, run))
+        return self._read_commits.get((job, part, run))
 
-    def remember(self, job: bytes, commit: filejobs.Commit) -> None:
+    def remember_commit(self, job: bytes, commit: filejobs.Commit) -> None:
         """Keep a commit record, which is in the store, in memory."""
         with self._lock:
-            self._commits[job, commit.part, commit.run] = commit
-            if len(self._commits) > MAX_COMMITS:
-                self._commits.popitem(last=False)
+            self._read_commits[job, commit.part, commit.run] = commit
+            if len(self._read_commits) > MAX_COMMITS:
+                self._read_commits.popitem(last=False)
 
-    def commits(
+    def read_commits(
         self, namespace: str, job: model.JobId, wanted: Iterable[tuple[int, int]]
     ) -> dict[int, filejobs.Commit]:
         """Return the readable commit records of these (part, run) pairs, by part. Blocks."""
         directory, result = self.directory(namespace, job), {}
         for part, run in wanted:
-            found = self.remembered(job.uuid, part, run)
+            found = self.find_commit(job.uuid, part, run)
             try:
                 found = found or commit_records.find(directory, part, run)
             except data_errors.ObjectDamaged as error:
                 log.warning("a commit record cannot be read", extra={"error": str(error)})
             if found is not None:
-                self.remember(job.uuid, found)
+                self.remember_commit(job.uuid, found)
                 result[part] = found
         return result
 
@@ -210,7 +210,7 @@ class FileItems:
         self.definition, self.progress = manifest, progress
         self.size = len(manifest.parts)
         self.finalizer = self.size > 1 or spec.reducer is not None
-        self.blobs = _blobs(spec)
+        self.blobs = _blob_digests(spec)
 
     def work(self, job: records.Job, item: int) -> item_source.Work:
         """Return a call of `work.part`, or of `work.reduce` for item 0."""
@@ -236,11 +236,11 @@ class FileItems:
         """Return the job's id and the number of the part."""
         return f"{job.id.text}-{item}"
 
-    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+    def hook_tasks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return an empty list: file jobs have no hooks."""
         return []
 
-    def around_results(self, run: int) -> None:
+    def finalizer_arguments(self, run: int) -> None:
         """Return None: the reducer reads the results from the store."""
 
     def detail(self, job: records.Job) -> None:
@@ -250,7 +250,7 @@ class FileItems:
         """Return which part failed and why."""
         return f"{self.noun} {result.item}: {result.message}"
 
-    def _url(self, directory: str) -> str:
+    def _store_url(self, directory: str) -> str:
         return store_urls.inside(self._sources.worker_url, *directory.split("/"))
 
     def _part_work(self, job: records.Job, part: int) -> filejobs.PartWork:
@@ -258,7 +258,7 @@ class FileItems:
         if self.progress.source is not None:
             directory, _, name = self.progress.source.rpartition("/")
         return filejobs.PartWork(
-            store=self._url(job.directory),
+            store=self._store_url(job.directory),
             job=job.id.text,
             input=name,
             format=spec.input,
@@ -267,12 +267,12 @@ class FileItems:
             mapper=spec.mapper,
             bad_records=spec.bad_records,
             header=self.definition.header,
-            input_store=None if directory is None else self._url(directory),
+            input_store=None if directory is None else self._store_url(directory),
         )
 
     def _reduce_work(self, job: records.Job) -> filejobs.ReduceWork:
         return filejobs.ReduceWork(
-            store=self._url(job.directory),
+            store=self._store_url(job.directory),
             job=job.id.text,
             parts=tuple((n, job.run_of(n)) for n in range(1, job.size + 1)),
             run=job.run,
@@ -296,17 +296,17 @@ class FileItems:
             return _R.PART_FAILED, job.first_failure
         return None
 
-    def count(self, result: item_source.ItemResult) -> None:
+    def count_result(self, result: item_source.ItemResult) -> None:
         """Add the record counts of a part to the progress; for item 0, add the published files."""
         commit: filejobs.Commit = result.data
         if result.item:
-            self.progress = self._added(self.progress, commit)
+            self.progress = self._add_counts(self.progress, commit)
         else:
             self.progress = msgspec.structs.replace(
                 self.progress, output=commit.output, errors=commit.errors
             )
 
-    def _added(self, known: model.FileProgress, commit: filejobs.Commit) -> model.FileProgress:
+    def _add_counts(self, known: model.FileProgress, commit: filejobs.Commit) -> model.FileProgress:
         part, found = self.definition.parts[commit.part - 1], commit.records
         return msgspec.structs.replace(
             known,
@@ -316,17 +316,17 @@ class FileItems:
             done_bytes=known.done_bytes + part.end - part.start,
         )
 
-    def end(self, job: records.Job) -> None:
+    def record_end(self, job: records.Job) -> None:
         """Do nothing: the commit record of the job has everything."""
 
-    def result(self, commit: filejobs.Commit) -> item_source.ItemResult:
+    def to_item_result(self, commit: filejobs.Commit) -> item_source.ItemResult:
         """Return the item result that a commit record states."""
         reason, message = "", commit.message
         if commit.part:
-            commit = checked(commit, self.definition.parts[commit.part - 1])
+            commit = check_commit(commit, self.definition.parts[commit.part - 1])
             message = commit.message
         elif commit.outcome is _O.SUCCEEDED:
-            reason, message = _warning(commit.records)
+            reason, message = _success_warning(commit.records)
         return item_source.ItemResult(
             commit.part, commit.run, commit.outcome, reason, message, commit
         )
@@ -334,7 +334,7 @@ class FileItems:
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
         """Write `job.json`, and the input if it is in the journal."""
         file, directory = self.job_file(job), self._directory(job)
-        return lambda: job_directory.store(directory, file, inline)
+        return lambda: job_directory.write_job_file(directory, file, inline)
 
     def job_file(self, job: records.Job) -> job_directory.JobFile:
         """Return the current content of `job.json`."""
@@ -361,7 +361,9 @@ class FileItems:
             is_open = known.states[part] < items.ItemState.SUCCEEDED
             return is_open and run == (known.runs[part] or base)
 
-        return lambda: [self.result(one) for one in job_directory.recover(directory, wanted)]
+        return lambda: [
+            self.to_item_result(one) for one in job_directory.read_commits(directory, wanted)
+        ]
 
     def settle(
         self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
@@ -369,48 +371,52 @@ class FileItems:
         """Read the commit record of a run, or create it."""
         directory, now = self._directory(job), self._sources.clock.wall()
         if step.item or step.outcome not in (None, _O.SUCCEEDED):
-            return lambda: self._noted(job, job_directory.end_run(directory, step, now))
+            return lambda: self._remember_result(
+                job, job_directory.settle_part(directory, step, now)
+            )
         if step.outcome is None:
-            reduced = _reduced(returned())
-            return lambda: self._finalized(
-                job, job_directory.reduced(directory, step.run, reduced, now)
+            reduced = _decode_reduced(returned())
+            return lambda: self._finalize_result(
+                job, job_directory.settle_reducer(directory, step.run, reduced, now)
             )
 
         def publish() -> item_source.ItemResult | item_source.Damage | None:
-            part = self._commits(job, range(1, job.size + 1)).get(1)
+            part = self._read_commits(job, range(1, job.size + 1)).get(1)
             if part is None and job.size:
                 lost = filejobs.Damaged(part=1, run=step.run, message="it has no commit")
-                return self._finalized(job, (lost,))
-            return self._finalized(job, job_directory.publish(directory, step.run, part, now))
+                return self._finalize_result(job, (lost,))
+            return self._finalize_result(
+                job, job_directory.publish_only_part(directory, step.run, part, now)
+            )
 
         return publish
 
-    def _finalized(
+    def _finalize_result(
         self, job: records.Job, found: filejobs.Commit | tuple[filejobs.Damaged, ...]
     ) -> item_source.ItemResult | item_source.Damage | None:
         if isinstance(found, filejobs.Commit):
-            return self._noted(job, found)
+            return self._remember_result(job, found)
         hurt = {one.part for one in found if 0 < one.part <= job.size}
         progress = msgspec.structs.replace(
             self.progress, succeeded=0, failed=0, skipped=0, done_bytes=0
         )
         whole = (part for part in range(1, job.size + 1) if part not in hurt)
-        for commit in self._commits(job, whole).values():
-            progress = self._added(progress, commit)
+        for commit in self._read_commits(job, whole).values():
+            progress = self._add_counts(progress, commit)
         message = f"part {found[0].part}: {found[0].message}"
         return item_source.Damage(tuple(sorted(hurt)), progress, message)
 
-    def _noted(
+    def _remember_result(
         self, job: records.Job, commit: filejobs.Commit | None
     ) -> item_source.ItemResult | None:
         if commit is None:
             return None
-        self._sources.remember(job.id.uuid, commit)
-        return self.result(commit)
+        self._sources.remember_commit(job.id.uuid, commit)
+        return self.to_item_result(commit)
 
-    def _commits(self, job: records.Job, parts: Iterable[int]) -> dict[int, filejobs.Commit]:
+    def _read_commits(self, job: records.Job, parts: Iterable[int]) -> dict[int, filejobs.Commit]:
         wanted = ((part, job.run_of(part)) for part in parts)
-        return self._sources.commits(job.namespace, job.id, wanted)
+        return self._sources.read_commits(job.namespace, job.id, wanted)
 
     def purge(self, job: records.Job) -> Callable[[], None]:
         """Delete the job's directory."""
@@ -421,7 +427,7 @@ class FileItems:
         return self._sources.directory(job.namespace, job.id)
 
 
-def _blobs(spec: filejobs.FileJobSpec) -> bytes:
+def _blob_digests(spec: filejobs.FileJobSpec) -> bytes:
     """Return the digests of the blobs that mapper and reducer name, concatenated."""
     named: set[str | None] = set()
     for mapper in (spec.mapper, spec.reducer):
@@ -430,7 +436,7 @@ def _blobs(spec: filejobs.FileJobSpec) -> bytes:
     return b"".join(sorted(filter(None, map(names.digest, named))))
 
 
-def _reduced(returned: bytes | None) -> filejobs.Reduced | None:
+def _decode_reduced(returned: bytes | None) -> filejobs.Reduced | None:
     """Decode what the reducing call returned, or return None if it cannot be decoded."""
     try:
         return None if returned is None else msgspec.json.decode(returned, type=filejobs.Reduced)
@@ -438,7 +444,7 @@ def _reduced(returned: bytes | None) -> filejobs.Reduced | None:
         return None
 
 
-def _warning(counts: filejobs.Records) -> tuple[str, str]:
+def _success_warning(counts: filejobs.Records) -> tuple[str, str]:
     """Return reason and message of what users should know about a job that has succeeded."""
     if counts.succeeded or not counts.failed:
         return "", ""

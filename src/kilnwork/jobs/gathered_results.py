@@ -33,7 +33,7 @@ class _Stored(NamedTuple):
     size: int
 
 
-class Around(NamedTuple):
+class FinalizerArguments(NamedTuple):
     """Encoded arguments of a finalizer that is a call, split at the place of the list of
     results."""
 
@@ -47,7 +47,9 @@ class GatheredResults:
     `trouble` is why the finalizer cannot get the results; "" if it can.
     """
 
-    def __init__(self, job: records.Job, hub: task_hub.TaskHub, around: Around | None) -> None:
+    def __init__(
+        self, job: records.Job, hub: task_hub.TaskHub, around: FinalizerArguments | None
+    ) -> None:
         self._job, self._hub, self._around = job, hub, around
         self._next = 1
         self._found: list[bytes | _Stored] = []
@@ -67,7 +69,7 @@ class GatheredResults:
         trouble."""
         end = min(self._next + READS, self._job.size + 1)
         for item in range(self._next, end):
-            found = self._result(item)
+            found = self._find_result(item)
             self._found.append(found)
             self._bytes += 1 + (found.size if isinstance(found, _Stored) else len(found))
         self._next = end
@@ -108,7 +110,7 @@ class GatheredResults:
                 raise type(error)(f"the result of index {number}: {error}") from error
         yield b"]" if self._found else b"[]"
 
-    def _result(self, item: int) -> bytes | _Stored:
+    def _find_result(self, item: int) -> bytes | _Stored:
         task = task_hub.task_id(self._job.id.uuid, item)
         for media_type, data, size, digest in self._hub.select("task_result", task):
             if media_type == attempts.JSON:

@@ -162,7 +162,7 @@ class IndexSources:
             phase=phase,
             admitted=row.admitted,
             failed_indexes=progress.failed_indexes,
-            shown=_shown(row.items, _numbers(progress.failed_indexes)),
+            shown=_limit_shown(row.items, _items_of_ranges(progress.failed_indexes)),
             running=0,
             created=progress.created,
             retries=progress.retries,
@@ -244,7 +244,9 @@ class IndexItems:
         if not item:
             gathered = self.results
             if isinstance(gathered, attempts.Payload):
-                return item_source.Work(_task_spec(_bare(what), run=job.run), None, gathered)
+                return item_source.Work(
+                    _task_spec(_without_arguments(what), run=job.run), None, gathered
+                )
             given = b'{"%b":%b}' % (RESULTS.encode(), gathered or b"[]")
             return item_source.Work(_task_spec(what, run=job.run), given)
         call, run, known = what.call, job.run_of(item), self._shared
@@ -258,7 +260,7 @@ class IndexItems:
         if known is not None and _differ_in_arguments(known.what, what):
             spec = known.work.spec
         else:
-            spec = self._spec(job, _bare(what), run)
+            spec = self._spec(job, _without_arguments(what), run)
         kwargs = {**call.kwargs, **(self.definition.inputs or {})}
         arguments = attempts.Payload(attempts.JSON, _encode((call.args, kwargs)))
         work = item_source.Work(spec, None, arguments)
@@ -279,7 +281,7 @@ class IndexItems:
         """Return the Job's name with the number of the index."""
         return task_name(self.definition.name, item)
 
-    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+    def hook_tasks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return the hook tasks for a change of the phase. Their keys differ per run."""
         found = []
         for number, hook in enumerate(self.settings.hooks):
@@ -291,7 +293,7 @@ class IndexItems:
             found.append(item_source.ExtraTask(key, name, spec))
         return found
 
-    def around_results(self, run: int) -> gathered_results.Around | None:
+    def finalizer_arguments(self, run: int) -> gathered_results.FinalizerArguments | None:
         """Return the arguments of the finalizer without the results, or None if it is not a
         call."""
         try:
@@ -302,7 +304,7 @@ class IndexItems:
             return None
         given = b"".join(b"%b:%b," % (_encode(k), _encode(v)) for k, v in call.kwargs.items())
         head = b'[%b,{%b"%b":' % (_encode(call.args), given, RESULTS.encode())
-        return gathered_results.Around(head, b"}]")
+        return gathered_results.FinalizerArguments(head, b"}]")
 
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
         """Return the variables of a run, with the name of the task if it is given."""
@@ -362,7 +364,7 @@ class IndexItems:
         """Return why an index failed, and which one if there are several."""
         return f"index {result.item - 1}: {result.message}" if self.size > 1 else result.message
 
-    def count(self, result: item_source.ItemResult) -> None:
+    def count_result(self, result: item_source.ItemResult) -> None:
         """Count the task of an index that has ended."""
         if not result.item:
             return
@@ -383,24 +385,24 @@ class IndexItems:
         return IndexDetail(
             phase=_phase(job, len(running)),
             admitted=job.admitted,
-            failed_indexes=known.failed_indexes if over else self._failed_so_far(job),
-            shown=_shown(self.size, itertools.chain(lost, running)),
+            failed_indexes=known.failed_indexes if over else self._failed_ranges_so_far(job),
+            shown=_limit_shown(self.size, itertools.chain(lost, running)),
             running=len(running),
             created=known.created + len(tasks) - (0 in tasks),
             retries=known.retries + sum(max(task.attempt - 1, 0) for task in tasks.values()),
             stopped=known.unconfirmed == 0 if over else None,
         )
 
-    def end(self, job: records.Job) -> None:
+    def record_end(self, job: records.Job) -> None:
         """Store which indexes failed."""
-        self.progress = msgspec.structs.replace(self.progress, failed_indexes=_failed(job))
+        self.progress = msgspec.structs.replace(self.progress, failed_indexes=_failed_ranges(job))
 
-    def _failed_so_far(self, job: records.Job) -> str:
+    def _failed_ranges_so_far(self, job: records.Job) -> str:
         """Return the ranges of failed indexes, which may lack the newest hundredth: with very many
         of them computing the ranges takes milliseconds."""
         count, text = self._ranged
         if not count <= job.counts.failed <= count * 1.01:
-            text = _failed(job)
+            text = _failed_ranges(job)
             self._ranged = (job.counts.failed, text)
         return text
 
@@ -435,16 +437,16 @@ def task_name(job: str, item: int) -> str:
     return index_sets.task_name(job, item - 1) if item else f"{job}-finalizer"
 
 
-def _shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
+def _limit_shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
     chosen = range(1, size + 1) if size <= MAX_NEWEST else found
     return tuple(itertools.islice(chosen, MAX_NEWEST))
 
 
-def _failed(job: records.Job) -> str:
+def _failed_ranges(job: records.Job) -> str:
     return index_sets.ranges(item - 1 for item in job.items.in_state(_S.FAILED))
 
 
-def _bare(what: api_task.TaskTemplate) -> api_task.TaskTemplate:
+def _without_arguments(what: api_task.TaskTemplate) -> api_task.TaskTemplate:
     """Return a template of a call without the arguments."""
     call = cast(api_task.Call, what.call)
     return msgspec.structs.replace(what, call=msgspec.structs.replace(call, args=(), kwargs={}))
@@ -466,7 +468,7 @@ def _phase(job: records.Job, running: int) -> api_job.Phase:
     if job.stage is records.FINALIZING:
         return _P.RUNNING
     wanted = job.source.completion
-    if wanted is not None and completion.verdict(wanted, job.counts, job.size):
+    if wanted is not None and completion.decide(wanted, job.counts, job.size):
         return _P.TERMINATING
     if running:
         return _P.RUNNING
@@ -479,7 +481,7 @@ def _phase(job: records.Job, running: int) -> api_job.Phase:
     return _P.RETRY_BACKOFF if waits else _P.RETRYING
 
 
-def _numbers(text: str) -> Iterator[int]:
+def _items_of_ranges(text: str) -> Iterator[int]:
     """Yield the items of a text of index ranges, up to the count of omitted ones."""
     for part in text.split(",") if text else ():
         if not part[0].isdigit():

@@ -92,7 +92,7 @@ class IndexJobs:
                     "spec.template: it takes more than 16 MiB with its variables and inputs"
                 )
             job = self._add(new, uuid, source)
-        await self._engine.settled(job)
+        await self._engine.wait_stored(job)
         recent = None if there else self._recent.get(new.uid)
         found = recent or self.view(new.uid)
         if found is None:
@@ -125,7 +125,7 @@ class IndexJobs:
         if refusal:
             transitions.refuse(job, "TickNotDecided", refusal, now=self._clock.wall())
         else:
-            self._engine.admission.add(job, _claim(new, source))
+            self._engine.admission.add_waiting(job, _claim(new, source))
         if row is not None:  # in the batch of the Job: both are stored, or neither
             self._hub.write_next(schedule_rows.writes(row))
         return job
@@ -152,11 +152,11 @@ class IndexJobs:
             raise errors.InvalidJob("spec.template.parallelism: its list takes more than 16 MiB")
         if definition != known:
             self._engine.redefine(job, self._sources.new(definition))
-            claim = self._engine.admission.claim(job.row)
+            claim = self._engine.admission.find_claim(job.row)
             if claim is not None and definition.known:
                 claim = msgspec.structs.replace(claim, incomplete=False)
-                self._engine.admission.change(job.row, claim)
-        await self._engine.settled(job)
+                self._engine.admission.change_claim(job.row, claim)
+        await self._engine.wait_stored(job)
 
     async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
         """Hold a Job that has not started, or with None release it to start when its turn comes."""
@@ -165,7 +165,7 @@ class IndexJobs:
     async def suspend(self, uid: str, *, suspended: bool) -> None:
         """Pause or resume a Job: while it is paused, no attempt starts. Running attempts
         continue."""
-        job = self._open(uid)
+        job = self._find_unfinished(uid)
         if job is not None:
             transitions.adjust(job, model.Adjustment(suspend=suspended), now=self._clock.wall())
             await self._change_claim(uid, suspended=suspended)
@@ -179,39 +179,39 @@ class IndexJobs:
     ) -> None:
         """Change the parallelism or priority of an unfinished Job. Existing tasks keep their
         priority."""
-        job = self._open(uid)
+        job = self._find_unfinished(uid)
         if job is None:
             return
-        change = model.Adjustment(parallelism=_capped(max_in_flight), priority=priority)
+        change = model.Adjustment(parallelism=_limit_in_flight(max_in_flight), priority=priority)
         transitions.adjust(job, change, now=self._clock.wall())
         more = {} if isinstance(priority, msgspec.UnsetType) else {"priority": priority}
         await self._change_claim(uid, **more)
 
     async def _change_claim(self, uid: str, **given: Any) -> None:
-        job = self._open(uid)
+        job = self._find_unfinished(uid)
         if job is None:
             return
-        claim = self._engine.admission.claim(job.row)
+        claim = self._engine.admission.find_claim(job.row)
         if claim is not None:
-            self._engine.admission.change(job.row, msgspec.structs.replace(claim, **given))
+            self._engine.admission.change_claim(job.row, msgspec.structs.replace(claim, **given))
             transitions.requeue(job, now=self._clock.wall())
-        await self._engine.settled(job)
+        await self._engine.wait_stored(job)
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
         """End a Job: its phase is Killing, then Killed when it is proved that nothing of it is
         running. Does nothing if the Job has ended or is ending."""
-        job = self._open(uid)
+        job = self._find_unfinished(uid)
         if job is not None:
             transitions.kill(job, reason, message or "it was killed", now=self._clock.wall())
-            await self._engine.settled(job)
+            await self._engine.wait_stored(job)
 
     async def fail(self, uid: str, reason: str, message: str) -> None:
         """End a Job as Failed because something that it needs is unavailable. Does nothing if it
         has ended or is ending."""
-        job = self._open(uid)
+        job = self._find_unfinished(uid)
         if job is not None:
             transitions.fail(job, reason, message, now=self._clock.wall())
-            await self._engine.settled(job)
+            await self._engine.wait_stored(job)
 
     async def rerun(
         self,
@@ -234,16 +234,16 @@ class IndexJobs:
         job = self._load(uid)
         if job is None or job.stage is not records.FINISHED or job.deleting or run <= job.run:
             return
-        claim = self._engine.admission.claim(job.row)
+        claim = self._engine.admission.find_claim(job.row)
         if claim is None:
             transitions.refuse_again(job, run, now=self._clock.wall())
-            await self._engine.settled(job)
+            await self._engine.wait_stored(job)
             return
         _source(job).begin_run()
         now = self._clock.wall()
         transitions.rerun(job, run, now=now)
         change = model.Adjustment(
-            suspend=suspended, parallelism=_capped(max_in_flight), priority=priority
+            suspend=suspended, parallelism=_limit_in_flight(max_in_flight), priority=priority
         )
         transitions.adjust(job, change, now=now)
         if killed:
@@ -251,8 +251,8 @@ class IndexJobs:
         else:
             more = {"suspended": suspended, "priority": priority}
             given = {name: value for name, value in more.items() if value is not msgspec.UNSET}
-            self._engine.admission.add(job, msgspec.structs.replace(claim, **given))
-        await self._engine.settled(job)
+            self._engine.admission.add_waiting(job, msgspec.structs.replace(claim, **given))
+        await self._engine.wait_stored(job)
 
     async def release(self, uid: str) -> None:
         """Delete a Job whose object was deleted: its running tasks are killed, then its rows are
@@ -260,7 +260,7 @@ class IndexJobs:
         job = self._load(uid)
         if job is not None:
             transitions.delete(job, now=self._clock.wall())
-            await self._engine.settled(job)
+            await self._engine.wait_stored(job)
 
     def limit(self, group: start_queue.Group) -> None:
         """Set the limits of a JobConfig. They are not stored: call this after each start."""
@@ -272,8 +272,8 @@ class IndexJobs:
         that are not on disk yet."""
         admission = self._engine.admission
         return index_model.GroupView(
-            active=tuple(map(_text, admission.uuids(admission.turns.active(config)))),
-            queued=tuple(map(_text, admission.uuids(admission.turns.queued(config)))),
+            active=tuple(map(_text, admission.uuids_of(admission.turns.active_rows(config)))),
+            queued=tuple(map(_text, admission.uuids_of(admission.turns.queued_rows(config)))),
         )
 
     async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
@@ -283,33 +283,33 @@ class IndexJobs:
         If `since` is 0, or comes from an earlier dispatcher process, return all Jobs in the
         journal.
         """
-        self._engine.check()
+        self._engine.check_running()
         await self._feed.newer(since)
         last = self._feed.last
         recent, self._recent = self._recent, {}
         if not 0 < since <= last:
-            return last, [self._shown(view) for view in self._everything()]
+            return last, [self._to_job_view(view) for view in self._all_views()]
         for uid in self._feed.since(since):
-            found = self._changed(uid, recent.get(uid))
+            found = self._newest_view(uid, recent.get(uid))
             if found is not None:
                 self._recent[uid] = found
         self._released.clear()
         return last, list(self._recent.values())
 
-    def _changed(
+    def _newest_view(
         self, uid: str, known: index_model.IndexJobView | None
     ) -> index_model.IndexJobView | None:
         """Return the newest view of a Job, or None. `known` is reused if it is current."""
-        found = self._view(_uuid(uid))
+        found = self._stored_view(_uuid(uid))
         if found is None or found.deleting:
             return None
         same = known is not None and known.version == found.version
-        return known if same else self._shown(found)
+        return known if same else self._to_job_view(found)
 
     def view(self, uid: str) -> index_model.IndexJobView | None:
         """Return the view of a Job as it is on disk, or None if there is no such Job."""
-        found = self._view(_uuid(uid))
-        return None if found is None or found.deleting else self._shown(found)
+        found = self._stored_view(_uuid(uid))
+        return None if found is None or found.deleting else self._to_job_view(found)
 
     async def indexes(
         self,
@@ -320,7 +320,7 @@ class IndexJobs:
         state: index_model.IndexState | None = None,
     ) -> list[index_model.IndexView]:
         """Return up to `limit` indexes with numbers above `after`, in order. Raises `NoSuchJob`."""
-        row = self._tables.job("uuid", _uuid(uid))
+        row = self._tables.find_job("uuid", _uuid(uid))
         if row is None or row.deleting or row.source != index_items.KIND:
             raise errors.NoSuchJob(f"there is no Job with uid {uid}")
         found = index_listing.Indexes(self._tables, self._hub, row, self._engine.live.get(row.uuid))
@@ -343,7 +343,7 @@ class IndexJobs:
         if self._schedules.row(config) is not None:
             await self._hub.write(self._schedules.forget(config))
 
-    def shown(self, job: records.Job) -> None:
+    def on_job_changed(self, job: records.Job) -> None:
         """Publish a change of a Job (`engine.Listener`)."""
         self._feed.publish((job.id.text,))
         if job.view is None:
@@ -351,7 +351,7 @@ class IndexJobs:
             if self._known is not None:
                 self._known.discard(job.id.uuid)
 
-    def released(self, job: records.Job) -> None:
+    def on_job_released(self, job: records.Job) -> None:
         """Keep the view of a Job that was dropped from memory (`engine.Listener`)."""
         if job.view is None:
             self._released.pop(job.id.uuid, None)
@@ -363,7 +363,7 @@ class IndexJobs:
     def _check(self) -> None:
         """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
         space on the disk."""
-        self._engine.check()
+        self._engine.check_running()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
                 f"nothing can be written to the journal: {self._hub.refused}; ask again when the "
@@ -374,41 +374,41 @@ class IndexJobs:
         self._check()
         return self._engine.find(_uuid(uid))
 
-    def _open(self, uid: str) -> records.Job | None:
+    def _find_unfinished(self, uid: str) -> records.Job | None:
         """Return an unfinished Job in order to change it, or None. Wake it after the change."""
         job = self._load(uid)
         return None if job is None or job.stage is records.FINISHED else job
 
-    def _view(self, uuid: bytes) -> _View | None:
+    def _stored_view(self, uuid: bytes) -> _View | None:
         live = self._engine.live.get(uuid)
         if live is not None and live.view is not None:
             return live.view
         if live is None and uuid in self._released:
             return self._released[uuid]
-        row = self._tables.job("uuid", uuid)
+        row = self._tables.find_job("uuid", uuid)
         if row is None or row.source != index_items.KIND:
             return None
-        return rows.view_of(row, self._sources)
+        return rows.row_view(row, self._sources)
 
-    def _everything(self) -> Iterator[_View]:
+    def _all_views(self) -> Iterator[_View]:
         above, self._known = 0, set()
-        while page := self._tables.index_jobs(above, PAGE):
+        while page := self._tables.list_index_jobs(above, PAGE):
             self._known.update(row.uuid for row in page)
             for row in page:
                 above = row.row
                 live = self._engine.live.get(row.uuid)
                 view = None if live is None else live.view
                 if not row.deleting:
-                    yield view or rows.view_of(row, self._sources)
+                    yield view or rows.row_view(row, self._sources)
 
-    def _shown(self, view: _View) -> index_model.IndexJobView:
+    def _to_job_view(self, view: _View) -> index_model.IndexJobView:
         detail: index_items.IndexDetail = view.detail
-        row = self._engine.admission.row(view.uuid)
-        waiting = None if row is None else self._engine.admission.turns.why(row)
+        row = self._engine.admission.row_of(view.uuid)
+        waiting = None if row is None else self._engine.admission.turns.explain_wait(row)
         succeeded = view.phase is filejobs.FileJobPhase.SUCCEEDED
         live = self._engine.live.get(view.uuid)
         find = functools.cache(self._hub.view)  # the only task of a Job is asked for more than once
-        reason, message = index_listing.why(view, waiting, live=live, find=find)
+        reason, message = index_listing.explain_phase(view, waiting, live=live, find=find)
         return index_model.IndexJobView(
             uid=view.id,
             namespace=view.namespace,
@@ -421,10 +421,10 @@ class IndexJobs:
             created=view.created,
             started=detail.admitted,
             finished=view.finished,
-            counts=index_listing.counts(view),
+            counts=index_listing.index_counts(view),
             failed_indexes=detail.failed_indexes,
-            newest=index_listing.newest(view, find),
-            result=index_listing.result(view, find) if succeeded else None,
+            newest=index_listing.shown_indexes(view, find),
+            result=index_listing.job_result(view, find) if succeeded else None,
             stopped=detail.stopped,
             waiting_for=waiting,
             suspended=view.spec.suspend,
@@ -441,7 +441,7 @@ def _uuid(uid: str) -> bytes:
         raise errors.InvalidJob(f"metadata.uid: {uid!r} is no UUID") from error
 
 
-def _capped(most: int | msgspec.UnsetType | None) -> int | msgspec.UnsetType | None:
+def _limit_in_flight(most: int | msgspec.UnsetType | None) -> int | msgspec.UnsetType | None:
     return min(most, index_items.MAX_IN_FLIGHT) if isinstance(most, int) else most
 
 

@@ -64,7 +64,7 @@ class Indexes:
             self._source = live.source
             self._items, self._base_run = live.items, live.base_run
         else:
-            definition = _decode(kept.definition(row.row))
+            definition = _decode(kept.load_definition(row.row))
             self._source = index_items.IndexItems(definition, index_items.IndexProgress())
             self._items, self._base_run = items.Items(row.items), row.base_run
             kept.load_items(row.row, self._items)
@@ -94,10 +94,10 @@ class Indexes:
         known = self._hub.view(task) if self._items.states[item] != _S.OPEN else None
         state, label = self._state(item), self._source.label(item)
         name = index_items.task_name(self._source.definition.name, item)
-        return of_task(item, known, task=task, state=state, label=label, name=name, run=run)
+        return index_view(item, known, task=task, state=state, label=label, name=name, run=run)
 
 
-def of_task(
+def index_view(
     item: int, known: task_model.TaskView | None, *, task: ids.TaskId, **given: Any
 ) -> index_model.IndexView:
     """Return the view of one index, with the data of its task from the journal."""
@@ -117,7 +117,7 @@ def of_task(
     return index_model.IndexView(number=item - 1, task=ids.task_text(task), **given, **more)
 
 
-def counts(view: _View) -> index_model.IndexCounts:
+def index_counts(view: _View) -> index_model.IndexCounts:
     """Return the counts of indexes by state."""
     detail: index_items.IndexDetail = view.detail
     return index_model.IndexCounts(
@@ -131,7 +131,7 @@ def counts(view: _View) -> index_model.IndexCounts:
     )
 
 
-def why(
+def explain_phase(
     view: _View,
     waiting: start_queue.Hold | None,
     *,
@@ -142,11 +142,11 @@ def why(
     if waiting is not None:
         return waiting.reason, waiting.message
     if live is not None and view.detail.phase in _BEFORE_RUNNING and not view.spec.suspend:
-        return _why_of_task(live, find) or (view.reason, view.message)
+        return _explain_task(live, find) or (view.reason, view.message)
     return view.reason, view.message
 
 
-def _why_of_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
+def _explain_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
     """Return reason and message of what the Job's first task waits for. Return None if it waits for
     a slot: the view says so without numbers that change."""
     item = next((n for n, task in job.tasks.items() if n and task.ended is None), None)
@@ -158,7 +158,7 @@ def _why_of_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
     return known.reason, known.message if job.size == 1 else f"index {item - 1}: {known.message}"
 
 
-def result(view: _View, find: FindTask) -> attempts.Payload | None:
+def job_result(view: _View, find: FindTask) -> attempts.Payload | None:
     """Return the result of a Job's finalizer, or of its only task."""
     if view.spec.finalizer or view.parts.total == 1:
         known = find(task_hub.task_id(view.uuid, 0 if view.spec.finalizer else 1))
@@ -166,7 +166,7 @@ def result(view: _View, find: FindTask) -> attempts.Payload | None:
     return None
 
 
-def newest(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
+def shown_indexes(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
     """Return the indexes that a view of the Job shows, without labels and results. Indexes without
     a task are left out."""
     detail: index_items.IndexDetail = view.detail
@@ -176,6 +176,8 @@ def newest(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
         known = find(task)
         if known is not None:
             name, state = index_items.task_name(view.spec.name, item), _TASK_STATES[known.state]
-            shown = of_task(item, known, task=task, state=state, label="", name=name, run=known.run)
-            found.append(msgspec.structs.replace(shown, result=None))
+            shown = index_view(
+                item, known, task=task, state=state, label="", name=name, run=known.run
+            )
+            found.append(msgspec.structs.replace(shown, job_result=None))
     return tuple(found)

@@ -133,11 +133,11 @@ class ItemSource(Protocol):
         """Return the name of an item's task for users."""
         ...
 
-    def hooks(self, job: "records.Job", event: api_job.HookEvent) -> list[ExtraTask]:
+    def hook_tasks(self, job: "records.Job", event: api_job.HookEvent) -> list[ExtraTask]:
         """Return the hook tasks for a change of the job's phase."""
         ...
 
-    def around_results(self, run: int) -> "gathered_results.Around | None":
+    def finalizer_arguments(self, run: int) -> "gathered_results.FinalizerArguments | None":
         """Return the arguments of the finalizer without the results, or None if it is not a
         call."""
         ...
@@ -155,12 +155,12 @@ class ItemSource(Protocol):
         """Return the message for users about an item that has failed."""
         ...
 
-    def count(self, result: ItemResult) -> None:
+    def count_result(self, result: ItemResult) -> None:
         """Add the result of an item that succeeded to `progress`; with `ends_with_task`, any
         result."""
         ...
 
-    def end(self, job: "records.Job") -> None:
+    def record_end(self, job: "records.Job") -> None:
         """Add what views show of a finished job to `progress`; called when the job ends."""
         ...
 

@@ -38,14 +38,16 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     source: str | None = None
 
 
-def store(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
+def write_job_file(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
     """Write the input, then `job.json`, so that a directory with `job.json` always has an input."""
     if inline is not None:
         directory.put(model.DIRECTORY_INPUT, inline)
     directory.put(JOB, msgspec.json.encode(file))
 
 
-def recover(directory: port.Store, wanted: Callable[[int, int], bool]) -> list[filejobs.Commit]:
+def read_commits(
+    directory: port.Store, wanted: Callable[[int, int], bool]
+) -> list[filejobs.Commit]:
     """Return the commit records of those (part, run) pairs for which `wanted` is true; part 0 is
     the reducer."""
     there = sorted(found for found in commit_records.listed(directory) if wanted(*found))
@@ -53,7 +55,9 @@ def recover(directory: port.Store, wanted: Callable[[int, int], bool]) -> list[f
     return [commit for commit in found if commit is not None]
 
 
-def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejobs.Commit | None:
+def settle_part(
+    directory: port.Store, step: plan_steps.Settle, at: float
+) -> filejobs.Commit | None:
     """Return how the run of a part ended. If it has no record, and `outcome` is given, create one
     with `outcome`."""
     if step.outcome is None:
@@ -64,7 +68,7 @@ def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejo
     )
 
 
-def reduced(
+def settle_reducer(
     directory: port.Store, run: int, returned: filejobs.Reduced | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
     """Return the record published by a reducing task that succeeded, or the parts that it reports
@@ -84,7 +88,7 @@ def reduced(
     return returned.damaged
 
 
-def publish(
+def publish_only_part(
     directory: port.Store, run: int, part: filejobs.Commit | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
     """Publish the result of the only part as the result of the job. `part` is None for a job

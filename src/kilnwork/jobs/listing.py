@@ -40,7 +40,7 @@ class Parts:
             self.manifest = live.source.definition
             self._items, self._base_run = live.items, live.base_run
         else:
-            self.manifest = _manifest(kept.definition(row.row))
+            self.manifest = _manifest(kept.load_definition(row.row))
             self._items, self._base_run = items.Items(row.items), row.base_run
             kept.load_items(row.row, self._items)
         self._job = model.JobId(row.uuid, row.id)
@@ -60,7 +60,7 @@ class Parts:
         found = await self._read(self._recorded(numbers))
         return [_complete(view, found.get(view.part.number)) for view in views]
 
-    async def commits(self) -> list[filejobs.Commit]:
+    async def read_commits(self) -> list[filejobs.Commit]:
         """Return the records of all ended parts, in order. Raises `ObjectMissing` if the record of
         a succeeded part is missing, because the results would be incomplete."""
         wanted = list(self._recorded(range(1, self._items.size + 1)))
@@ -82,16 +82,16 @@ class Parts:
     async def _read(self, wanted: Iterable[tuple[int, int]]) -> dict[int, filejobs.Commit]:
         known, missing = {}, []
         for number, run in wanted:
-            known[number] = self._sources.remembered(self._row.uuid, number, run)
+            known[number] = self._sources.find_commit(self._row.uuid, number, run)
             if known[number] is None:
                 missing.append((number, run))
         if missing:
-            read = self._sources.commits
+            read = self._sources.read_commits
             found = await asyncio.to_thread(read, self._row.namespace, self._job, missing)
             known.update(found)
         parts = self.manifest.parts
         return {
-            number: file_items.checked(commit, parts[number - 1])
+            number: file_items.check_commit(commit, parts[number - 1])
             for number, commit in known.items()
             if commit is not None
         }

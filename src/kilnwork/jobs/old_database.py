@@ -151,7 +151,7 @@ def _are_same_jobs(old: apsw.Connection, hub: task_hub.TaskHub) -> bool:
     """Return whether each job of the journal is the job of the same row in the old database."""
     known = dict(old.execute("SELECT uuid, row FROM job"))
     kept, row = tables.Tables(hub.select), 0
-    while page := kept.ends(row, PAGE):
+    while page := kept.list_ends(row, PAGE):
         if any(known.get(uuid) != number for number, uuid, _ in page):
             return False
         row = page[-1][0]

@@ -44,22 +44,22 @@ def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.
         before = job.stage
         _advance(job, found, room, now)
     if job.source.ends_with_task:
-        _follow(job, found)
+        _add_hooks(job, found)
     return found
 
 
-def _follow(job: records.Job, found: list[plan_steps.Step]) -> None:
+def _add_hooks(job: records.Job, found: list[plan_steps.Step]) -> None:
     """Add the hooks for a change of the phase. They are submitted in the transaction that changes
     the phase, so that the phase in the journal says which hooks were submitted."""
     if job.started is not None and _E.RUNNING not in job.followed:
-        _announce(job, found, _E.RUNNING)
+        _add_hook(job, found, _E.RUNNING)
     if job.stage is records.FINISHED and not job.refused:
         event = records.EVENTS[job.verdict or _O.SUCCEEDED]
         if event not in job.followed:
-            _announce(job, found, event)
+            _add_hook(job, found, event)
 
 
-def _announce(job: records.Job, found: list[plan_steps.Step], event: api_job.HookEvent) -> None:
+def _add_hook(job: records.Job, found: list[plan_steps.Step], event: api_job.HookEvent) -> None:
     job.followed.add(event)
     found.append(plan_steps.Follow(event))
 
@@ -69,18 +69,18 @@ def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now
     repeats this."""
     if job.stage is records.FINISHED:
         if job.deleting:
-            _once(job, found, plan_steps.Purge())
+            _add_once(job, found, plan_steps.Purge())
     elif job.waits and job.stage is records.RUNNING:
         return
     elif not job.prepared:
         if job.stage is records.STOPPING and job.fresh and not (job.busy or job.tasks):
-            _end(job, now)  # nothing of it was ever anywhere
+            _finish(job, now)  # nothing of it was ever anywhere
         elif room.prepare:
-            _once(job, found, plan_steps.Prepare())
+            _add_once(job, found, plan_steps.Prepare())
     elif not job.recovered:
-        _once(job, found, plan_steps.Recover())
+        _add_once(job, found, plan_steps.Recover())
     elif job.concluded is not None and job.stage is not records.STOPPING:
-        _follow_result(job, job.concluded, now)
+        _apply_job_result(job, job.concluded, now)
     elif job.stage is records.RUNNING:
         _run(job, found, room, now)
     elif job.stage is records.FINALIZING:
@@ -101,7 +101,7 @@ def stop(
     job.changed(now)
 
 
-def _once(
+def _add_once(
     job: records.Job, found: list[plan_steps.Step], step: plan_steps.Step, item: int = 0
 ) -> None:
     key = (type(step).__name__, item)
@@ -111,11 +111,11 @@ def _once(
 
 
 def _run(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
-    _settle_ended(job, found)
+    _settle_ended_tasks(job, found)
     if job.source.completion is not None:
-        _complete(job, job.source.completion, found, room=room, now=now)
+        _apply_completion(job, job.source.completion, found, room=room, now=now)
         return
-    failure = None if job.counts.closed == job.size else _crashes(job)
+    failure = None if job.counts.closed == job.size else _crash_failure(job)
     failure = job.source.failure(job) or failure
     if failure is not None:
         stop(job, _O.FAILED, *failure, now=now)
@@ -123,10 +123,10 @@ def _run(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: fl
     elif job.counts.closed < job.size:
         _submit(job, found, room)
     elif not job.tasks:
-        _all_closed(job, found, now)
+        _finish_items(job, found, now)
 
 
-def _settle_ended(job: records.Job, found: list[plan_steps.Step]) -> None:
+def _settle_ended_tasks(job: records.Job, found: list[plan_steps.Step]) -> None:
     for item in sorted(job.ended):
         ended = job.tasks[item].ended
         if ended is None:
@@ -144,22 +144,22 @@ def _close_with_task(job: records.Job, item: int, ended: records.Ended) -> None:
     if ended.state is _SUCCESS:
         outcome = _SUCCEEDED
     elif ended.state is api_task.State.KILLED:
-        if task.killed or job.stage is records.STOPPING or _decided(job) is not _V.OPEN:
+        if task.killed or job.stage is records.STOPPING or _completion_verdict(job) is not _V.OPEN:
             outcome = _O.CANCELLED
         else:
             message = f"its task was killed: {message}"
     run = job.run_of(item)
     drop_task(job, item)
     if item:
-        close(job, item_source.ItemResult(item, run, outcome, ended.reason, message, task))
+        close_item(job, item_source.ItemResult(item, run, outcome, ended.reason, message, task))
 
 
-def _decided(job: records.Job) -> completion.Verdict:
+def _completion_verdict(job: records.Job) -> completion.Verdict:
     wanted = job.source.completion
-    return _V.OPEN if wanted is None else completion.verdict(wanted, job.counts, job.size)
+    return _V.OPEN if wanted is None else completion.decide(wanted, job.counts, job.size)
 
 
-def _complete(
+def _apply_completion(
     job: records.Job,
     wanted: job_settings.Completion,
     found: list[plan_steps.Step],
@@ -168,12 +168,12 @@ def _complete(
     now: float,
 ) -> None:
     """Apply the completion rules of the source to the counts of items."""
-    decided = _decided(job)
+    decided = _completion_verdict(job)
     if decided is _V.OPEN:
         _submit(job, found, room)
     elif decided is _V.ENOUGH:
         if job.tasks:
-            _kill(job, found, "enough indexes have succeeded")
+            _kill_tasks(job, found, "enough indexes have succeeded")
             return
         job.stage = records.FINALIZING
         job.dirty = True
@@ -181,14 +181,14 @@ def _complete(
         _finalize(job, found, now)
     else:
         nouns = job.source.nouns
-        why = completion.message(wanted, job.counts, job.size, nouns=nouns)
+        why = completion.failure_message(wanted, job.counts, job.size, nouns=nouns)
         why = why if job.size > 1 else ""
         message = ": ".join(filter(None, (why, job.first_failure)))
         stop(job, _O.FAILED, job.source.failed_reason, message, now=now)
         _stop(job, found, now)
 
 
-def _kill(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
+def _kill_tasks(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
     """Add a step that kills all tasks of the job which have not ended."""
     chosen = [item for item, task in job.tasks.items() if not (task.killed or task.ended)]
     for item in chosen:
@@ -197,7 +197,7 @@ def _kill(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
         found.append(plan_steps.Kill(tuple(chosen), message))
 
 
-def close(job: records.Job, result: item_source.ItemResult) -> None:
+def close_item(job: records.Job, result: item_source.ItemResult) -> None:
     """Record the final result of an item."""
     item, counts = result.item, job.counts
     task = job.tasks.get(item)
@@ -208,7 +208,7 @@ def close(job: records.Job, result: item_source.ItemResult) -> None:
     state = records.STATES[result.outcome]
     job.items.set(item, state, result.run)
     if state is _S.SUCCEEDED or job.source.ends_with_task:
-        job.source.count(result)
+        job.source.count_result(result)
     if state is _S.SUCCEEDED:
         counts.succeeded += 1
         job.successes += 1
@@ -220,7 +220,7 @@ def close(job: records.Job, result: item_source.ItemResult) -> None:
         counts.cancelled += 1
 
 
-def _all_closed(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
+def _finish_items(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     lost, nouns = job.counts.failed + job.counts.cancelled, job.source.nouns
     if lost:
         which = f"{lost} of {job.size} {nouns}" if job.size > 1 else f"its only {job.source.noun}"
@@ -241,15 +241,15 @@ def _settle(
     created one."""
     run = job.run_of(item)
     if ended.state is api_task.State.SUCCESS:
-        _once(job, found, plan_steps.Settle(item, run, None, ""), item)
+        _add_once(job, found, plan_steps.Settle(item, run, None, ""), item)
     else:
         message = ended.message or ended.reason
         if ended.state is api_task.State.KILLED:
             message = f"its task was killed: {message}"
-        _once(job, found, plan_steps.Settle(item, run, _O.FAILED, message), item)
+        _add_once(job, found, plan_steps.Settle(item, run, _O.FAILED, message), item)
 
 
-def _crashes(job: records.Job) -> tuple[str, str] | None:
+def _crash_failure(job: records.Job) -> tuple[str, str] | None:
     """Return reason and message if the circuit breaker ends the job: enough items have failed
     before any succeeded."""
     most, failed = job.spec.max_crashes, job.counts.failed
@@ -262,7 +262,7 @@ def _crashes(job: records.Job) -> tuple[str, str] | None:
     return _R.MAPPER_CRASHES, message
 
 
-def limit(job: records.Job, room: TaskRoom) -> int:
+def task_limit(job: records.Job, room: TaskRoom) -> int:
     """Return how many tasks may be at work at once. Before any item has succeeded, that is at most
     the number of slots or of allowed crashes, so that a mapper which always fails is not run for
     every item."""
@@ -291,7 +291,7 @@ def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> N
         ]
         _suspend(job, found, tuple(idle[wanted - working :]), suspended=True)
         return
-    free = max(limit(job, room) - working, 0)
+    free = max(task_limit(job, room) - working, 0)
     if free and job.suspended:
         first = sorted(job.suspended, key=lambda item: (not job.tasks[item].active, item))
         again = tuple(first[:free])
@@ -329,13 +329,13 @@ def _suspend(
 def _finalize(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     if not job.source.finalizer:
         if job.source.ends_with_task:
-            _conclude(job, _O.SUCCEEDED, now)
+            _conclude_with(job, _O.SUCCEEDED, now)
         else:
-            _once(job, found, plan_steps.Settle(0, job.run, _O.SUCCEEDED, ""))
+            _add_once(job, found, plan_steps.Settle(0, job.run, _O.SUCCEEDED, ""))
         return
     task = job.tasks.get(0)
     if task is None and job.source.results is None:
-        _once(job, found, plan_steps.Gather())
+        _add_once(job, found, plan_steps.Gather())
     elif task is None:
         add_task(job, 0)
         found.append(plan_steps.Submit((0,)))
@@ -344,23 +344,23 @@ def _finalize(job: records.Job, found: list[plan_steps.Step], now: float) -> Non
     elif task.ended is not None:
         drop_task(job, 0)
         if task.ended.state is api_task.State.SUCCESS:
-            _conclude(job, _O.SUCCEEDED, now)
+            _conclude_with(job, _O.SUCCEEDED, now)
         else:
             message = f"the finalizer failed: {task.ended.message or task.ended.reason}"
             stop(job, _O.FAILED, job.source.finalizer_reason, message, now=now)
 
 
-def _conclude(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> None:
+def _conclude_with(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> None:
     """End the job with an outcome decided by the plan alone."""
     job.concluded = item_source.ItemResult(0, job.run, outcome, job.reason, job.message)
-    _end(job, now)
+    _finish(job, now)
 
 
-def _follow_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
+def _apply_job_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
     """Apply the result of the job that the source has found, and that the journal does not know
     yet."""
     if result.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
-        _end(job, now)
+        _finish(job, now)
     else:
         reason = _R.REDUCER_FAILED if job.stage is records.FINALIZING else _R.ENDED
         stop(job, result.outcome, reason, result.message, now=now)
@@ -371,19 +371,19 @@ def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     everything that could run or commit."""
     verdict = job.verdict or _O.CANCELLED
     if job.source.ends_with_task:
-        _settle_ended(job, found)
-        _kill(job, found, job.message or "the job was stopped")
+        _settle_ended_tasks(job, found)
+        _kill_tasks(job, found, job.message or "the job was stopped")
         if not job.tasks:
-            _conclude(job, verdict, now)
+            _conclude_with(job, verdict, now)
         return
     if job.concluded is None:
-        _once(job, found, plan_steps.Settle(0, job.run, verdict, job.message))
+        _add_once(job, found, plan_steps.Settle(0, job.run, verdict, job.message))
         return
     kill = []
     for item, task in list(job.tasks.items()):
         if item and job.items.states[item] == _S.SUBMITTED:
             step = plan_steps.Settle(item, job.run_of(item), _O.CANCELLED, "the job was stopped")
-            _once(job, found, step, item)
+            _add_once(job, found, step, item)
         elif task.ended is not None:
             drop_task(job, item)
             continue
@@ -394,7 +394,7 @@ def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
         found.append(plan_steps.Kill(tuple(kill), job.message or "the job was stopped"))
     if job.tasks or job.busy:
         return
-    _end(job, now)
+    _finish(job, now)
 
 
 def drop_task(job: records.Job, item: int) -> None:
@@ -407,18 +407,18 @@ def drop_task(job: records.Job, item: int) -> None:
         job.dropped[item] = task
 
 
-def _end(job: records.Job, now: float) -> None:
+def _finish(job: records.Job, now: float) -> None:
     """Mark the job as finished: nothing of it is running, and nothing will run."""
     result = job.concluded
     if result is not None:
         job.verdict = result.outcome
         if result.outcome is _O.SUCCEEDED:
-            job.source.count(result)
+            job.source.count_result(result)
             job.reason, job.message = result.reason, result.message
     job.counts.cancelled += job.items.cancel_open()
     job.stage = records.FINISHED
     for item in list(job.tasks):  # of a finalizer that has published, and has not said so yet
         drop_task(job, item)
-    job.source.end(job)
+    job.source.record_end(job)
     job.end(now)
     job.changed(now)

@@ -26,7 +26,7 @@ class PrepareQueue:
             return True
         waits = job.started is None and job.stage is records.RUNNING
         if not waits or (job.spec.suspend and not job.tasks):
-            self.forget(job)
+            self.remove(job)
             return not waits
         if job not in self._prepared and len(self._prepared) < MAX_PREPARED:
             self._prepared.add(job)
@@ -35,16 +35,16 @@ class PrepareQueue:
             self._unprepared[job] = None
         return job in self._prepared
 
-    def waits(self, job: records.Job) -> bool:
+    def is_waiting(self, job: records.Job) -> bool:
         """Return whether a job has asked to begin when there was no room."""
         return job in self._unprepared
 
-    def next(self) -> list[records.Job]:
+    def list_admissible(self) -> list[records.Job]:
         """Return the waiting jobs for which there is room now."""
         free = max(MAX_PREPARED - len(self._prepared), 0)
         return list(itertools.islice(self._unprepared, free))
 
-    def forget(self, job: records.Job) -> None:
+    def remove(self, job: records.Job) -> None:
         """Remove a job from the queue."""
         self._prepared.discard(job)
         self._unprepared.pop(job, None)

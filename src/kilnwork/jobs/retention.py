@@ -117,21 +117,21 @@ class JobRetention:
         the next batch waits until the disk has deleted the last one, since deleting all of them at
         once would fill the memory."""
         count = 0
-        while await self._deleted() and (found := await self._expired()):
+        while await self._wait_deleted() and (found := await self._find_expired()):
             self._deleting = found
             for uuid in found:
-                row = self._tables.job("uuid", uuid)
+                row = self._tables.find_job("uuid", uuid)
                 if row is not None:
                     await self._jobs.delete(row.namespace, row.id)
                     count += 1
         return count
 
-    async def _expired(self) -> list[bytes]:
+    async def _find_expired(self) -> list[bytes]:
         """Return some jobs whose time to live has passed by the retention clock. The wall clock
         alone may give more."""
         found: list[bytes] = []
         at, last = self._clock.wall(), None
-        while page := self._tables.expired(at, last, MAX_DELETIONS):
+        while page := self._tables.list_expired(at, last, MAX_DELETIONS):
             found += [
                 one.uuid
                 for one in page
@@ -150,10 +150,10 @@ class JobRetention:
         except OSError as error:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
-    async def _deleted(self) -> bool:
+    async def _wait_deleted(self) -> bool:
         """Wait for a while until the last batch is deleted; return whether it is."""
         for _ in range(_POLLS):
-            self._deleting = [one for one in self._deleting if self._tables.job("uuid", one)]
+            self._deleting = [one for one in self._deleting if self._tables.find_job("uuid", one)]
             if not self._deleting:
                 return True
             await asyncio.sleep(INTERVAL_S / _POLLS)
@@ -161,7 +161,7 @@ class JobRetention:
 
     async def renew(self) -> None:
         """Renew the blobs that mappers need, also those of jobs that wait or may be redriven."""
-        for namespace, digests in self._tables.blobs():
+        for namespace, digests in self._tables.list_blobs():
             kept = blobs.Blobs(self._blobs / namespace, durable=False, time=self._clock)
             named = [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
             await asyncio.to_thread(kept.touch_all, named)
@@ -174,7 +174,7 @@ class JobRetention:
         directories = await asyncio.to_thread(
             lambda: {uuid.bytes: prefix for prefix, uuid in _directories(store)}
         )
-        ended = await self._known(directories, before=young)
+        ended = await self._take_known(directories, before=young)
         count = 0
         for uuid, prefix in directories.items():
             count += await self._adopt_or_clear(uuids.UUID(bytes=uuid), prefix, before=orphaned)
@@ -183,11 +183,11 @@ class JobRetention:
         self._tidy_from = young
         return count
 
-    async def _known(self, directories: dict[bytes, str], *, before: float) -> list[str]:
+    async def _take_known(self, directories: dict[bytes, str], *, before: float) -> list[str]:
         """Remove the directories of known jobs from `directories`; return the ones that are to be
         tidied."""
         found, row = [], 0
-        while page := self._tables.ends(row, PAGE):
+        while page := self._tables.list_ends(row, PAGE):
             for _, uuid, finished in page:
                 prefix = directories.pop(uuid, None)
                 if prefix and finished is not None and self._tidy_from < finished <= before:
@@ -207,10 +207,10 @@ class JobRetention:
                 return False
             await asyncio.to_thread(port.clear, store, prefix)
             return True
-        if file is None or self._tables.job("uuid", uuid.bytes) is not None:
+        if file is None or self._tables.find_job("uuid", uuid.bytes) is not None:
             return False
         ttl_s = self._jobs.ttl_s
-        job = await asyncio.to_thread(_rebuilt, file, uuid, self._sources, row=0, ttl_s=ttl_s)
+        job = await asyncio.to_thread(_rebuild_job, file, uuid, self._sources, row=0, ttl_s=ttl_s)
         await self._jobs.adopt(job)
         log.warning("a job was not in the journal: taken up", extra={"job": file.id})
         return False
@@ -245,14 +245,14 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
     """Tidy the directories of jobs that have ended."""
     for prefix in directories:
         try:
-            job_directory.tidy(_opened(store, prefix), after=0.0, before=before)
+            job_directory.tidy(_open_directory(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
             continue  # it is being deleted
         except (msgspec.MsgspecError, data_errors.DataError) as error:
             log.warning("a job was not tidied", extra={"directory": prefix, "error": str(error)})
 
 
-def _opened(store: port.Store, prefix: str) -> port.Store:
+def _open_directory(store: port.Store, prefix: str) -> port.Store:
     return store_urls.open_store(store_urls.inside(store.url, *prefix.strip("/").split("/")))
 
 
@@ -273,20 +273,20 @@ def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.W
         if file is None:
             continue
         count += 1
-        _add(writes, _rebuilt(file, uuid, sources, row=count, ttl_s=ttl_s))
+        _add_rows(writes, _rebuild_job(file, uuid, sources, row=count, ttl_s=ttl_s))
     if count:
         log.warning("the journal had no jobs: filled from the store", extra={"jobs": count})
     return writes
 
 
-def _add(writes: tables.Writes, job: records.Job) -> None:
-    writes.add("insert_job", *rows.of_new(job, None))
-    writes.add("insert_job_input", *rows.of_input(job, None))
+def _add_rows(writes: tables.Writes, job: records.Job) -> None:
+    writes.add("insert_job", *rows.new_job_row(job, None))
+    writes.add("insert_job_input", *rows.input_row(job, None))
     for page in job.items.changed_pages:
         writes.add("put_job_page", job.row, page, job.items.page(page))
 
 
-def _rebuilt(
+def _rebuild_job(
     file: job_directory.JobFile,
     uuid: uuids.UUID,
     sources: file_items.FileSources,
@@ -310,16 +310,16 @@ def _rebuilt(
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:
-            plan.close(job, source.result(commit))
+            plan.close_item(job, source.to_item_result(commit))
     if end is not None and end.run == file.run:
         job.verdict = end.outcome
         job.message = "" if end.outcome is _O.SUCCEEDED else end.message
         if end.outcome is _O.SUCCEEDED:
-            source.count(source.result(end))
+            source.count_result(source.to_item_result(end))
         job.stage = _Stage.FINISHED
         job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
         job.end(end.finished)
     else:  # perhaps the journal is gone too, and would number attempts from 1
-        transitions.journal_lost(job, now=file.created)
+        transitions.restart_after_journal_loss(job, now=file.created)
     job.changed(file.created)
     return job

@@ -85,7 +85,7 @@ class SourceKind(Protocol):
         ...
 
 
-def of_new(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
+def new_job_row(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
     """Return the row of a new job."""
     return (
         job.row,
@@ -101,16 +101,16 @@ def of_new(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
         job.source.kind,
         job.size,
         job.source.blobs or None,
-        *of_job(job),
+        *job_columns(job),
     )
 
 
-def of_input(job: records.Job, inline: bytes | None) -> tuple[Value, ...]:
+def input_row(job: records.Job, inline: bytes | None) -> tuple[Value, ...]:
     """Return the row of `job_input`."""
     return job.row, _encode(job.source.definition), inline
 
 
-def of_job(job: records.Job) -> tuple[Value, ...]:
+def job_columns(job: records.Job) -> tuple[Value, ...]:
     """Return the values of all columns that may change."""
     counts = job.counts
     return (
@@ -139,7 +139,7 @@ def of_job(job: records.Job) -> tuple[Value, ...]:
     )
 
 
-def job_of(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
+def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
     """Return the job of a row, without the states of its items."""
     spec = kind.spec(row.spec)
     found = records.Job(
@@ -178,9 +178,9 @@ def _followed(job: records.Job) -> set[api_job.HookEvent]:
     return found
 
 
-def view_of(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
+def row_view(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
     """Return the view of a job that is not in memory."""
-    reason, message = _why_stored(row, kind.nouns)
+    reason, message = _explain_row(row, kind.nouns)
     return model.GenericJobView(
         id=row.id,
         uuid=row.uuid,
@@ -216,7 +216,7 @@ _SUSPENDED = "resume it, and {} start again"
 _QUEUED = "it waits for its turn"
 
 
-def _why(job: records.Job) -> tuple[str, str]:
+def _explain(job: records.Job) -> tuple[str, str]:
     """Return why the job ended this way, or what it waits for: never empty while none of its tasks
     is running."""
     if job.stage is records.FINISHED or job.reason:
@@ -240,7 +240,7 @@ def _why(job: records.Job) -> tuple[str, str]:
     return model.Reason.WAITING_FOR_SLOT, what.format(job.spec.cluster_name)
 
 
-def _why_stored(row: JobRow, nouns: str) -> tuple[str, str]:
+def _explain_row(row: JobRow, nouns: str) -> tuple[str, str]:
     if row.phase == filejobs.FileJobPhase.PAUSED:
         return _SUSPENDED_REASON, _SUSPENDED.format(nouns)
     if row.finished is None and not row.reason:
@@ -251,7 +251,7 @@ def _why_stored(row: JobRow, nouns: str) -> tuple[str, str]:
 def view(job: records.Job) -> model.GenericJobView[Any, Any]:
     """Return the view of a job in memory."""
     counts = job.counts
-    reason, message = _why(job)
+    reason, message = _explain(job)
     return model.GenericJobView(
         id=job.id.text,
         uuid=job.id.uuid,

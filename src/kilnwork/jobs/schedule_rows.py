@@ -50,7 +50,7 @@ class Schedules:
     def row(self, config: str) -> index_model.ScheduleRow | None:
         """Return the row of a JobConfig, or None if nothing was decided yet."""
         if config not in self._rows:
-            found = self._tables.schedule(ids.task_id(config))
+            found = self._tables.find_schedule(ids.task_id(config))
             self._rows[config] = None if found is None else _row(config, found)
         return self._rows[config]
 

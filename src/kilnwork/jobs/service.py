@@ -114,7 +114,7 @@ class FileJobs:
         if self._tables.empty:
             found = await asyncio.to_thread(retention.rebuild, self._sources, ttl_s=self.ttl_s)
             await self._hub.write(found.statements())
-        self._used_keys.fill(self._tables.keys())
+        self._used_keys.fill(self._tables.list_keys())
 
     def start(self) -> None:
         """Start retention. The engine must be running."""
@@ -148,7 +148,7 @@ class FileJobs:
         number = int.from_bytes(uuid[8:], "big") & (1 << 62) - 1
         return model.JobId(uuid, f"{month}-{number}")
 
-    def known(self, namespace: str, key: model.Key) -> model.JobView | None:
+    def find_by_key(self, namespace: str, key: model.Key) -> model.JobView | None:
         """Return the job that was created with this idempotency key, or None. Raises `KeyUsed` if
         it was created by a different request."""
         name = (namespace, key.user, key.text)
@@ -156,10 +156,10 @@ class FileJobs:
         if pending is not None:
             fingerprint, job = pending
             found = job.view or rows.view(job)
-        elif name not in self._used_keys or (row := self._tables.job("key", *name)) is None:
+        elif name not in self._used_keys or (row := self._tables.find_job("key", *name)) is None:
             return None
         else:
-            fingerprint, found = row.fingerprint or b"", self._current(row)
+            fingerprint, found = row.fingerprint or b"", self._newest_view(row)
         if fingerprint != key.fingerprint:
             raise errors.KeyUsed(found.id, fingerprint)
         return found
@@ -171,8 +171,8 @@ class FileJobs:
         Raises `InvalidJob` (the message begins with the path of the field), `KeyUsed`,
         `JobsStopped`.
         """
-        self._engine.check()
-        file_items.check(new.spec, new.manifest)
+        self._engine.check_running()
+        file_items.check_spec(new.spec, new.manifest)
         if new.inline is not None and len(new.inline) != new.manifest.bytes:
             raise errors.InvalidJob(
                 f"inline: {len(new.inline)} bytes, but the manifest has {new.manifest.bytes}"
@@ -182,20 +182,20 @@ class FileJobs:
                 f"inline: {len(new.inline)} bytes; more than {MAX_INLINE} belong into the store"
             )
         key = new.key
-        if key is not None and (found := self.known(new.namespace, key)) is not None:
+        if key is not None and (found := self.find_by_key(new.namespace, key)) is not None:
             pending = self._keys.get((new.namespace, key.user, key.text))
             if pending is not None:
-                found = await self._engine.settled(pending[1])
+                found = await self._engine.wait_stored(pending[1])
             return found, False
         self._check()
         job = self._new_job(new)
         if key is None:
-            return await self._engine.settled(job), True
+            return await self._engine.wait_stored(job), True
         name = (new.namespace, key.user, key.text)
         self._keys[name] = (key.fingerprint, job)
         self._used_keys.add(name)
         try:
-            return await self._engine.settled(job), True
+            return await self._engine.wait_stored(job), True
         finally:
             self._keys.pop(name, None)
 
@@ -204,12 +204,12 @@ class FileJobs:
         an older backup."""
         job.row = self._engine.new_row()
         self._engine.add(job, None, None)
-        await self._engine.settled(job)
+        await self._engine.wait_stored(job)
 
     def _check(self) -> None:
         """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
         space on the disk."""
-        self._engine.check()
+        self._engine.check_running()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
                 f"nothing can be written to the journal: {self._hub.refused}; ask "
@@ -237,8 +237,8 @@ class FileJobs:
         if live is not None and live.source.kind != _KIND:
             return None
         found = self._views.get(ref) if live is None else live.view
-        if found is None and (row := self._row(namespace, ref)) is not None:
-            found = self._current(row)
+        if found is None and (row := self._lookup_row(namespace, ref)) is not None:
+            found = self._newest_view(row)
         if found is None or found.namespace != namespace or found.deleting:
             return None
         return found
@@ -260,31 +260,31 @@ class FileJobs:
         end = _NEWEST if below is None else int(below)
         every, space = ("", (namespace,)) if namespace is not None else ("_everywhere", ())
         if wanted.name is not None:
-            found = self._tables.jobs(f"jobs_of_name{every}", *space, wanted.name, end, limit)
+            found = self._tables.list_jobs(f"jobs_of_name{every}", *space, wanted.name, end, limit)
         elif wanted.phase is not None:
             asked = (*space, wanted.phase.value, end, limit)
-            found = self._tables.jobs(f"jobs_in_phase{every}", *asked)
+            found = self._tables.list_jobs(f"jobs_in_phase{every}", *asked)
         else:
-            found = self._tables.jobs(f"jobs{every}", *space, end, limit)
+            found = self._tables.list_jobs(f"jobs{every}", *space, end, limit)
         following = str(found[-1].row) if len(found) == limit else None
-        views = [self._current(row) for row in found]
+        views = [self._newest_view(row) for row in found]
         if wanted.phase is not None:
             views = [view for view in views if view.phase is wanted.phase]
         return views, following
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Return (namespace, phase, number of jobs in it)."""
-        return self._tables.phases()
+        return self._tables.count_phases()
 
     def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
         """Return the manifest of a job's input. Raises `NoSuchJob`."""
-        row = self._existing(namespace, job)
-        return self._listing_of(row).manifest
+        row = self._find_row(namespace, job)
+        return self._open_listing(row).manifest
 
     def small_input(self, namespace: str, job: str) -> bytes | None:
         """Return the input of a job while it is in the journal and not in the store, else None.
         Raises `NoSuchJob`."""
-        return self._tables.inline(self._existing(namespace, job).row)
+        return self._tables.find_inline_input(self._find_row(namespace, job).row)
 
     async def parts(
         self,
@@ -297,7 +297,7 @@ class FileJobs:
     ) -> list[model.PartView]:
         """Return up to `limit` parts with numbers above `after`, in order. Raises `NoSuchJob`,
         `StoreError`."""
-        found = self._listing_of(self._existing(namespace, job))
+        found = self._open_listing(self._find_row(namespace, job))
         return await found.parts(after=after, limit=limit, state=state)
 
     async def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
@@ -309,14 +309,14 @@ class FileJobs:
         """Return the commit records of all ended parts, in order. The files that they name are in
         the job's directory. Raises as `parts`, and `ObjectMissing` if a part that succeeded has no
         record."""
-        return await self._listing_of(self._existing(namespace, job)).commits()
+        return await self._open_listing(self._find_row(namespace, job)).read_commits()
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
         """Cancel a job: no further part commits, committed parts stay. Does nothing if the job has
         ended. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
         transitions.cancel(found, message, now=self._clock.wall())
-        return await self._engine.settled(found)
+        return await self._engine.wait_stored(found)
 
     async def pause(self, namespace: str, job: str) -> model.JobView:
         """Pause a job: no further parts start, running parts continue. Raises `NoSuchJob`,
@@ -334,7 +334,7 @@ class FileJobs:
             transitions.adjust(found, change, now=self._clock.wall())
         finally:
             self._engine.wake(found)
-        return await self._engine.settled(found)
+        return await self._engine.wait_stored(found)
 
     async def redrive(self, namespace: str, job: str) -> model.JobView:
         """Run the parts again that have not succeeded, of a job that failed or was cancelled.
@@ -344,16 +344,16 @@ class FileJobs:
             transitions.redrive(found, now=self._clock.wall())
         finally:
             self._engine.wake(found)
-        return await self._engine.settled(found)
+        return await self._engine.wait_stored(found)
 
     async def delete(self, namespace: str, job: str) -> None:
         """Delete a job. When this returns, no client can see it any more; its tasks are stopped and
         its files deleted soon after, even across a crash. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
         transitions.delete(found, now=self._clock.wall())
-        await self._engine.settled(found)
+        await self._engine.wait_stored(found)
 
-    async def changed(
+    async def wait_for_change(
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
     ) -> model.JobView | None:
         """Wait until the version of a job is above `version`, or with `over` until it has ended, or
@@ -361,15 +361,15 @@ class FileJobs:
         view = self.job(namespace, job)
         if view is None or (view.phase.final if over else view.version > version):
             return view
-        self._engine.check()
-        await self._engine.waiters.changed(view.uuid, timeout_s, over=over)
+        self._engine.check_running()
+        await self._engine.waiters.wait_for_change(view.uuid, timeout_s, over=over)
         return self.job(namespace, job)
 
     def where(self, view: model.JobView) -> str:
         """Return the prefix of a job's objects in the store, with a slash at the end."""
         return f"{view.directory}/"
 
-    def _current(self, row: rows.JobRow) -> model.JobView:
+    def _newest_view(self, row: rows.JobRow) -> model.JobView:
         """Return the newest view of a job: that of memory if it is there, else that of its row."""
         live = self._engine.live.get(row.uuid)
         if live is not None and live.view is not None:
@@ -377,67 +377,69 @@ class FileJobs:
         seen = self._views.get(row.id)
         if seen is not None and seen.version == row.version:
             return seen
-        view = rows.view_of(row, self._engine.sources[row.source])
-        self._keep(view)
+        view = rows.row_view(row, self._engine.sources[row.source])
+        self._cache_view(view)
         return view
 
-    def _keep(self, view: model.JobView) -> None:
+    def _cache_view(self, view: model.JobView) -> None:
         """Cache the view of a job that is not in memory, and so does not change."""
         self._views[view.id] = view
         if len(self._views) > MAX_VIEWS:
             self._views.popitem(last=False)
 
-    def shown(self, job: records.Job) -> None:
+    def on_job_changed(self, job: records.Job) -> None:
         """Do nothing: the engine notifies the waiters (`engine.Listener`)."""
 
-    def released(self, job: records.Job) -> None:
+    def on_job_released(self, job: records.Job) -> None:
         """Keep the view of a job that was dropped from memory (`engine.Listener`)."""
         self._views.pop(job.id.text, None)
         if job.view is not None:
-            self._keep(job.view)
+            self._cache_view(job.view)
 
-    def _row(self, namespace: str, ref: str) -> rows.JobRow | None:
-        found = self._tables.job("id", ref)
+    def _lookup_row(self, namespace: str, ref: str) -> rows.JobRow | None:
+        found = self._tables.find_job("id", ref)
         if found is None and len(ref) == _UUID_LENGTH:
             try:
-                found = self._tables.job("uuid", uuids.UUID(ref).bytes)
+                found = self._tables.find_job("uuid", uuids.UUID(ref).bytes)
             except ValueError:
                 found = None
             found = None if found is None or found.source != _KIND else found
         if found is None and (digits := filejobs.short_digits(ref)) is not None:
             found = self._by_short_id(namespace, digits)
         if found is None:
-            found = self._tables.job("name", namespace, ref)
+            found = self._tables.find_job("name", namespace, ref)
         return found
 
     def _by_short_id(self, namespace: str, digits: str) -> rows.JobRow | None:
         """Look up a short id in each month since the oldest job."""
-        oldest = self._tables.oldest()
+        oldest = self._tables.oldest_creation()
         if oldest is None:
             return None
         found: list[rows.JobRow] = []
         for month in _months(oldest, self._clock.wall()):
             first = f"{month}-{digits}"
-            found += self._tables.between(namespace, first, f"{first}:", limit=MAX_AMBIGUOUS + 1)
+            found += self._tables.list_between(
+                namespace, first, f"{first}:", limit=MAX_AMBIGUOUS + 1
+            )
         if len(found) > 1:
             named = ", ".join(row.id for row in found[:MAX_AMBIGUOUS])
             raise errors.SeveralJobs(f"f-{digits} could be several file jobs: {named}: write more")
         return found[0] if found else None
 
-    def _existing(self, namespace: str, ref: str) -> rows.JobRow:
-        row = self._row(namespace, ref)
-        if row is None or row.namespace != namespace or self._current(row).deleting:
+    def _find_row(self, namespace: str, ref: str) -> rows.JobRow:
+        row = self._lookup_row(namespace, ref)
+        if row is None or row.namespace != namespace or self._newest_view(row).deleting:
             raise errors.NoSuchJob(f"there is no job {ref!r} in namespace {namespace!r}")
         return row
 
     def _load(self, namespace: str, ref: str) -> records.Job:
         """Load a job into memory in order to change it. Wake it after the change."""
         self._check()
-        job = self._engine.load(self._existing(namespace, ref))
+        job = self._engine.load(self._find_row(namespace, ref))
         self._views.pop(job.id.text, None)
         return job
 
-    def _listing_of(self, row: rows.JobRow) -> listing.Parts:
+    def _open_listing(self, row: rows.JobRow) -> listing.Parts:
         live = self._engine.live.get(row.uuid)
         return listing.Parts(self._tables, self._sources, row, live)
 

@@ -117,12 +117,12 @@ class _Entry:
         return self.due and not held
 
     @property
-    def limited_by(self) -> Group | None:
+    def limiting_group(self) -> Group | None:
         """Its group, if the group's policy limits it, else None."""
         group = self.claim.group
         return None if group is None or group.policy is _Policy.ALLOW else group
 
-    def modes(self) -> dict[tuple[str, str], bool]:
+    def lock_modes(self) -> dict[tuple[str, str], bool]:
         """Return its locks, with True for those that it takes exclusively."""
         found: dict[tuple[str, str], bool] = {}
         for lock in self.claim.locks:
@@ -132,7 +132,7 @@ class _Entry:
         return found
 
 
-class _Members:
+class _GroupMembers:
     """The jobs of one group."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class _Lock:
             return False
         return not self.exclusive or self.exclusive[0] > key
 
-    def front(self, *, whole: bool) -> Iterator[int]:
+    def unblocked_rows(self, *, whole: bool) -> Iterator[int]:
         """Yield the rows of waiting jobs with no other waiting job ahead of them at this lock. With
         `whole`, this includes the jobs that would share it and were blocked only by an exclusive
         one."""
@@ -194,9 +194,9 @@ class StartQueue:
     def __init__(self) -> None:
         self._waiting: dict[int, _Entry] = {}
         self._active: dict[int, _Entry] = {}
-        self._members: dict[str, _Members] = {}
+        self._groups: dict[str, _GroupMembers] = {}
         self._locks: dict[tuple[str, str], _Lock] = {}
-        self._looked_at: set[int] = set()
+        self._to_consider: set[int] = set()
         self._changed_groups: set[str] = set()
         self._changed_locks: dict[tuple[str, str], bool] = {}
         """Locks that were released, with True if an exclusive release may have unblocked all jobs
@@ -205,51 +205,51 @@ class StartQueue:
     @property
     def changed(self) -> bool:
         """Whether `decide` may have something to decide."""
-        return bool(self._looked_at or self._changed_groups or self._changed_locks)
+        return bool(self._to_consider or self._changed_groups or self._changed_locks)
 
     def add(self, row: int, space: str, claim: Claim, *, due: bool, fresh: bool = True) -> None:
         """Add a waiting job. `space`: its namespace; `fresh`: it has not waited before."""
         entry = _Entry(row, space, claim, fresh=fresh, due=due)
         self._waiting[row] = entry
         if claim.group is not None:
-            members = self._members_of(claim.group)
+            members = self._group_of(claim.group)
             members.set_limits(claim.group)
             if not fresh:
                 members.waiting[row] = entry
-        self._enter(entry)
+        self._enqueue(entry)
 
     def restore(self, row: int, space: str, claim: Claim, *, stopping: bool) -> None:
         """Add a job that was started by an earlier dispatcher process."""
         entry = _Entry(row, space, claim, fresh=False, due=True)
         entry.stopping = stopping
         if claim.group is not None:
-            self._members_of(claim.group).set_limits(claim.group)
+            self._group_of(claim.group).set_limits(claim.group)
         self._activate(entry)
 
-    def change(self, row: int, claim: Claim) -> None:
+    def change_claim(self, row: int, claim: Claim) -> None:
         """Replace the claim of a job. The new priority of a job that has started has no effect."""
         entry = self._waiting.get(row)
         if entry is not None:
-            self._leave(entry)
+            self._dequeue(entry)
             entry.claim = claim
-            self._enter(entry)
+            self._enqueue(entry)
         elif (entry := self._active.get(row)) is not None:
             entry.claim = claim
 
-    def due(self, row: int) -> None:
+    def mark_due(self, row: int) -> None:
         """Mark a job whose start time has passed as due."""
         entry = self._waiting.get(row)
         if entry is not None and not entry.due:
             entry.due = True
-            self._enter(entry)
+            self._enqueue(entry)
 
     def set_limits(self, group: Group) -> None:
         """Change the limits of a group."""
-        if group.config in self._members:
-            self._members[group.config].set_limits(group)
+        if group.config in self._groups:
+            self._groups[group.config].set_limits(group)
             self._changed_groups.add(group.config)
 
-    def stopping(self, row: int) -> None:
+    def mark_stopping(self, row: int) -> None:
         """Mark a started job as being stopped."""
         entry = self._active.get(row)
         if entry is not None and not entry.stopping:
@@ -261,17 +261,17 @@ class StartQueue:
         """Remove a job that has ended or is deleted."""
         entry = self._waiting.pop(row, None)
         if entry is not None:
-            self._leave(entry)
-            self._forget(entry)
+            self._dequeue(entry)
+            self._leave_group(entry)
             return
         entry = self._active.pop(row, None)
         if entry is None:
             return
-        for place, alone in entry.modes().items():
+        for place, alone in entry.lock_modes().items():
             self._locks[place].holders.pop(row, None)
-            self._release(place, alone=alone)
+            self._mark_lock_changed(place, alone=alone)
         if entry.claim.group is not None:
-            self._members_of(entry.claim.group).active.pop(row, None)
+            self._group_of(entry.claim.group).active.pop(row, None)
             self._changed_groups.add(entry.claim.group.config)
 
     def decide(self) -> list[Decision]:
@@ -280,10 +280,10 @@ class StartQueue:
         found: list[Decision] = []
         while self.changed:
             for entry in self._candidates():
-                self._look(entry, found)
+                self._consider(entry, found)
         return found
 
-    def why(self, row: int) -> Hold | None:
+    def explain_wait(self, row: int) -> Hold | None:
         """Return why a job is waiting, or None if it is not."""
         entry = self._waiting.get(row)
         if entry is None:
@@ -297,36 +297,36 @@ class StartQueue:
             return Hold(reason="NotYetDue", message=f"startAfter is {after}")
         if entry.claim.suspended:
             return Hold(reason="Suspended", message="set spec.suspend to false, and it starts")
-        group = entry.limited_by
+        group = entry.limiting_group
         if group is not None and not self._fits(entry, group):
-            members, name = self._members_of(group), group.name
+            members, name = self._group_of(group), group.name
             message = (
                 f"{len(members.active)} Jobs of JobConfig {name} run, maxConcurrency is "
                 f"{members.limit}"
             )
             return Hold(reason="Queued", message=message)
-        for (_, name), exclusive in entry.modes().items():
+        for (_, name), exclusive in entry.lock_modes().items():
             if not self._locks[entry.space, name].admits(entry.key, exclusive=exclusive):
                 message = f"lock {name} is held by another Job, or another waits for it before"
                 return Hold(reason="WaitingForLock", message=message)
         return Hold(reason="Queued", message="its turn is next")
 
-    def active(self, config: str) -> list[int]:
+    def active_rows(self, config: str) -> list[int]:
         """Return the rows of the started jobs of a group, in the order of their starts."""
-        members = self._members.get(config)
+        members = self._groups.get(config)
         return [] if members is None else list(members.active)
 
-    def queued(self, config: str) -> list[int]:
+    def queued_rows(self, config: str) -> list[int]:
         """Return the rows of the waiting jobs of a group, in the order of their turns."""
-        members = self._members.get(config)
+        members = self._groups.get(config)
         if members is None:
             return []
         return [entry.row for entry in sorted(members.waiting.values(), key=lambda one: one.key)]
 
     def _candidates(self) -> list[_Entry]:
-        rows, self._looked_at = self._looked_at, set()
+        rows, self._to_consider = self._to_consider, set()
         for config in self._changed_groups:
-            members = self._members.get(config)
+            members = self._groups.get(config)
             if members is not None:
                 rows.update(row for _, row in members.queue[: max(members.free, 0)])
                 rows |= members.replacing
@@ -335,22 +335,22 @@ class StartQueue:
             if lock is not None and lock.unused:
                 del self._locks[place]
             elif lock is not None:
-                rows.update(lock.front(whole=whole))
+                rows.update(lock.unblocked_rows(whole=whole))
         for config in self._changed_groups:
-            members = self._members.get(config)
+            members = self._groups.get(config)
             if members is not None and not (members.active or members.waiting):
-                del self._members[config]
+                del self._groups[config]
         self._changed_groups.clear()
         self._changed_locks.clear()
         found = (self._waiting.get(row) for row in rows)
         return sorted((one for one in found if one is not None), key=lambda one: one.key)
 
-    def _look(self, entry: _Entry, found: list[Decision]) -> None:
+    def _consider(self, entry: _Entry, found: list[Decision]) -> None:
         """Decide about one waiting job."""
         if entry.row not in self._waiting:
             return
         if entry.ready:
-            group = entry.limited_by
+            group = entry.limiting_group
             if group is None or self._fits(entry, group):
                 entry.passed = True
                 if self._has_locks(entry):
@@ -361,13 +361,13 @@ class StartQueue:
                 return
         if entry.fresh:
             entry.fresh = False
-            self._count(entry, found)
+            self._count_as_waiting(entry, found)
         self._note_reason(entry, found)
 
     def _note_reason(self, entry: _Entry, found: list[Decision]) -> None:
         """Report a job whose reason for waiting has changed. Changes of the numbers in the message
         are not reported, since each start changes those of all waiting jobs."""
-        held = self.why(entry.row)
+        held = self.explain_wait(entry.row)
         if held is None:
             return
         if entry.reason not in ("", held.reason):
@@ -375,17 +375,17 @@ class StartQueue:
         entry.reason = held.reason
 
     def _fits(self, entry: _Entry, group: Group) -> bool:
-        members = self._members_of(group)
+        members = self._group_of(group)
         return bisect.bisect_left(members.queue, entry.key) < members.free
 
     def _has_locks(self, entry: _Entry) -> bool:
         key = entry.key
-        modes = entry.modes().items()
-        return all(self._locks[place].admits(key, exclusive=alone) for place, alone in modes)
+        lock_modes = entry.lock_modes().items()
+        return all(self._locks[place].admits(key, exclusive=alone) for place, alone in lock_modes)
 
     def _make_room(self, entry: _Entry, group: Group, found: list[Decision]) -> bool:
         """Apply the policy of a group that has no room. Return False if the job was refused."""
-        members = self._members_of(group)
+        members = self._group_of(group)
         if group.policy is _Policy.FORBID and not entry.passed:
             message = (
                 f"{len(members.active)} Jobs of JobConfig {group.name} run, maxConcurrency is "
@@ -403,12 +403,12 @@ class StartQueue:
                 found.append(Replace(one.row, message))
         return True
 
-    def _count(self, entry: _Entry, found: list[Decision]) -> None:
+    def _count_as_waiting(self, entry: _Entry, found: list[Decision]) -> None:
         """Count a fresh job as waiting, or refuse it if the queue is full."""
         group = entry.claim.group
         if group is None:
             return
-        members = self._members_of(group)
+        members = self._group_of(group)
         count = len(members.waiting)
         if group.policy is _Policy.ENQUEUE and count >= members.most:
             message = f"{count} Jobs of JobConfig {group.name} wait, maxQueued is {members.most}"
@@ -422,56 +422,56 @@ class StartQueue:
 
     def _start(self, entry: _Entry) -> None:
         del self._waiting[entry.row]
-        self._leave(entry)
-        self._forget(entry)
+        self._dequeue(entry)
+        self._leave_group(entry)
         self._activate(entry)
 
     def _activate(self, entry: _Entry) -> None:
         self._active[entry.row] = entry
-        for place, alone in entry.modes().items():
+        for place, alone in entry.lock_modes().items():
             self._locks.setdefault(place, _Lock()).holders[entry.row] = alone
         if entry.claim.group is not None:
-            self._members_of(entry.claim.group).active[entry.row] = entry
+            self._group_of(entry.claim.group).active[entry.row] = entry
 
-    def _release(self, place: tuple[str, str], *, alone: bool) -> None:
+    def _mark_lock_changed(self, place: tuple[str, str], *, alone: bool) -> None:
         self._changed_locks[place] = alone or self._changed_locks.get(place, False)
 
-    def _forget(self, entry: _Entry) -> None:
+    def _leave_group(self, entry: _Entry) -> None:
         """Remove a job from the waiting jobs of its group."""
         if entry.claim.group is not None:
-            self._members_of(entry.claim.group).waiting.pop(entry.row, None)
+            self._group_of(entry.claim.group).waiting.pop(entry.row, None)
 
-    def _enter(self, entry: _Entry) -> None:
+    def _enqueue(self, entry: _Entry) -> None:
         """Insert a job into the queues of its group and locks, if it is ready."""
-        self._looked_at.add(entry.row)
+        self._to_consider.add(entry.row)
         if not entry.ready:
             return
-        for place, alone in entry.modes().items():
+        for place, alone in entry.lock_modes().items():
             lock = self._locks.setdefault(place, _Lock())
             bisect.insort(lock.exclusive if alone else lock.shared, entry.key)
-        group = entry.limited_by
+        group = entry.limiting_group
         if group is not None:
-            members = self._members_of(group)
+            members = self._group_of(group)
             bisect.insort(members.queue, entry.key)
             if group.policy is _Policy.REPLACE:
                 members.replacing.add(entry.row)
 
-    def _leave(self, entry: _Entry) -> None:
+    def _dequeue(self, entry: _Entry) -> None:
         """Remove a job from the queues of its group and locks, and mark them as changed."""
-        for place, alone in entry.modes().items():
+        for place, alone in entry.lock_modes().items():
             lock = self._locks.get(place)
             if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):
-                self._release(place, alone=alone)
+                self._mark_lock_changed(place, alone=alone)
         if entry.claim.group is not None:
-            members = self._members_of(entry.claim.group)
+            members = self._group_of(entry.claim.group)
             members.replacing.discard(entry.row)
             if _discard(members.queue, entry.key):
                 self._changed_groups.add(entry.claim.group.config)
 
-    def _members_of(self, group: Group) -> _Members:
-        found = self._members.get(group.config)
+    def _group_of(self, group: Group) -> _GroupMembers:
+        found = self._groups.get(group.config)
         if found is None:
-            found = self._members[group.config] = _Members()
+            found = self._groups[group.config] = _GroupMembers()
             found.set_limits(group)
         return found
 

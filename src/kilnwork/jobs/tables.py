@@ -80,13 +80,13 @@ class PendingWrites:
         new = self._new.pop(job, None)
         if new is not None:
             key, inline = new
-            writes.add("insert_job", *rows.of_new(job, key))
-            writes.add("insert_job_input", *rows.of_input(job, inline))
+            writes.add("insert_job", *rows.new_job_row(job, key))
+            writes.add("insert_job_input", *rows.input_row(job, inline))
         elif job.dirty:
-            writes.add("update_job", *rows.of_job(job), job.row)
+            writes.add("update_job", *rows.job_columns(job), job.row)
         if job in self.redefined:
             self.redefined.discard(job)
-            row, definition, _ = rows.of_input(job, None)
+            row, definition, _ = rows.input_row(job, None)
             writes.add("put_job_items", row, job.size)
             writes.add("put_job_definition", row, definition)
         for page in job.items.changed_pages:
@@ -124,75 +124,77 @@ class Tables:
         """Return the row number for a new job."""
         return int(self._select("next_job_row")[0][0])
 
-    def job(self, how: str, *values: instructions.Value) -> rows.JobRow | None:
+    def find_job(self, how: str, *values: instructions.Value) -> rows.JobRow | None:
         """Return one job or None. `how`: `uuid`, `id`, `name` (namespace, name) or `key`."""
         for found in self._select(f"job_by_{how}", *values):
             return rows.JobRow._make(found)
         return None
 
-    def between(self, namespace: str, first: str, last: str, *, limit: int) -> list[rows.JobRow]:
+    def list_between(
+        self, namespace: str, first: str, last: str, *, limit: int
+    ) -> list[rows.JobRow]:
         """Return file jobs with ids from `first` to below `last`."""
         found = self._select("jobs_between", namespace, first, last, limit)
         return [rows.JobRow._make(one) for one in found]
 
-    def oldest(self) -> float | None:
+    def oldest_creation(self) -> float | None:
         """Return when the oldest job was created (wall clock), or None if there is no job."""
         for (created,) in self._select("oldest_job"):
             return float(created)
         return None
 
-    def keys(self) -> list[tuple[str, str, str]]:
+    def list_keys(self) -> list[tuple[str, str, str]]:
         """Return namespace, user and text of all idempotency keys that have created a job."""
         return self._select("job_keys")
 
-    def jobs(self, how: str, *values: instructions.Value) -> list[rows.JobRow]:
+    def list_jobs(self, how: str, *values: instructions.Value) -> list[rows.JobRow]:
         """Return some jobs. `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with the suffix
         `_everywhere` for all namespaces; or `unfinished_jobs`."""
         return [rows.JobRow._make(found) for found in self._select(how, *values)]
 
-    def phases(self) -> list[tuple[str, str, int]]:
+    def count_phases(self) -> list[tuple[str, str, int]]:
         """Return (namespace, phase, number of jobs in it)."""
         return self._select("job_phases")
 
-    def ends(self, above: int, limit: int) -> list[tuple[int, bytes, float | None]]:
+    def list_ends(self, above: int, limit: int) -> list[tuple[int, bytes, float | None]]:
         """Return row, UUID and end of jobs with rows above `above`, oldest first."""
         return self._select("job_ends", above, limit)
 
-    def expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
+    def list_expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
         """Return jobs whose time to live has passed at `at` (wall clock), in that order, from after
         `after`."""
         place = (0.0, 0) if after is None else (after.expires, after.row)
         return [Expired(*found) for found in self._select("expired_jobs", at, *place, limit)]
 
-    def blobs(self) -> list[tuple[str, bytes]]:
+    def list_blobs(self) -> list[tuple[str, bytes]]:
         """Return namespace and blob digests of each job that may still run."""
         return self._select("job_blobs")
 
-    def claims(self, above: int, limit: int) -> list[tuple[Any, ...]]:
+    def list_claims(self, above: int, limit: int) -> list[tuple[Any, ...]]:
         """Return row, UUID, namespace, turn, stage, admission and claim of unfinished jobs."""
         return self._select("job_claims", above, limit)
 
-    def claim(self, row: int) -> bytes | None:
+    def find_claim(self, row: int) -> bytes | None:
         """Return the encoded claim of a job, or None."""
         for (found,) in self._select("job_claim", row):
             return bytes(found)
         return None
 
-    def index_jobs(self, above: int, limit: int) -> list[rows.JobRow]:
+    def list_index_jobs(self, above: int, limit: int) -> list[rows.JobRow]:
         """Return jobs of index sets with rows above `above`, oldest first."""
         return [rows.JobRow._make(found) for found in self._select("index_jobs", above, limit)]
 
-    def schedule(self, config: bytes) -> tuple[Any, ...] | None:
+    def find_schedule(self, config: bytes) -> tuple[Any, ...] | None:
         """Return namespace, name, latest tick and state of a JobConfig's schedule, or None."""
         return next(iter(self._select("job_schedule", config)), None)
 
-    def inline(self, row: int) -> bytes | None:
+    def find_inline_input(self, row: int) -> bytes | None:
         """Return a small input that may not be in the store yet, or None."""
         for (found,) in self._select("job_inline", row):
             return None if found is None else bytes(found)
         return None
 
-    def definition(self, row: int) -> bytes:
+    def load_definition(self, row: int) -> bytes:
         """Return `ItemSource.definition` of a job, encoded."""
         return bytes(self._select("job_definition", row)[0][0])
 

@@ -24,14 +24,14 @@ MAX_REOPENINGS = 3
 """How often an item's task may succeed without a result before the item fails."""
 
 
-def done(job: records.Job, step: str, item: int = 0) -> None:
+def finish_step(job: records.Job, step: str, item: int = 0) -> None:
     """Record that a step is not under way any more, whether or not it succeeded."""
     job.busy.discard((step, item))
 
 
-def prepared(job: records.Job, *, now: float) -> None:
+def record_prepared(job: records.Job, *, now: float) -> None:
     """Record that the source has prepared what the tasks need."""
-    done(job, "Prepare")
+    finish_step(job, "Prepare")
     job.prepared = True
     job.dirty = True
     if job.fresh:
@@ -39,12 +39,12 @@ def prepared(job: records.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def recoverable(job: records.Job) -> list[int]:
+def find_recoverable(job: records.Job) -> list[int]:
     """Return the items that may have a task of an earlier service; 0: the finalizer."""
     return [0, *job.items.in_state(_S.SUBMITTED)]
 
 
-def recovered(
+def record_recovered(
     job: records.Job,
     results: Iterable[item_source.ItemResult],
     changes: Iterable[tuple[int, subscriptions.Change]],
@@ -52,14 +52,14 @@ def recovered(
     now: float,
 ) -> None:
     """Record what an earlier service has left: results, and unfinished tasks."""
-    done(job, "Recover")
+    finish_step(job, "Recover")
     job.recovered = True
     for result in results:
         if result.item == 0:
             if result.run == job.run:
                 job.concluded = result
         elif result.run == job.run_of(result.item) and job.items.states[result.item] < _S.SUCCEEDED:
-            plan.close(job, result)
+            plan.close_item(job, result)
     for item, change in changes:
         wanted = not item or job.items.states[item] < _S.SUCCEEDED or job.stage is _Stage.STOPPING
         if wanted and item not in job.tasks:
@@ -67,14 +67,16 @@ def recovered(
                 job.items.set(item, _S.SUBMITTED)
             task = job.tasks[item] = records.ItemTask()
             task.failures, task.losses = change.failures, change.losses  # counted before
-            moved(job, item, change, now=now)
+            apply_task_change(job, item, change, now=now)
     lost = [item for item in job.items.in_state(_S.SUBMITTED) if item not in job.tasks]
     for item in reversed(lost):
         job.items.reopen(item)
     job.changed(now)
 
 
-def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: float) -> None:
+def apply_task_change(
+    job: records.Job, item: int, change: subscriptions.Change, *, now: float
+) -> None:
     """Apply a new state of an item's task. The caller calls `job.changed`, once for all tasks that
     have changed."""
     task = job.tasks.get(item)
@@ -131,24 +133,24 @@ def _adopt_run(job: records.Job, item: int, run: int) -> None:
     job.dirty = True
 
 
-def settled(
+def apply_result(
     job: records.Job, item: int, run: int, result: item_source.ItemResult | None, *, now: float
 ) -> None:
     """Apply the result of an item's run; None if its task succeeded but left no result."""
-    done(job, "Settle", item)
+    finish_step(job, "Settle", item)
     if run != job.run_of(item) or job.items.states[item] >= _S.SUCCEEDED:
         return
     if job.stage is _Stage.RUNNING:
         if result is None:
-            _vanished(job, item, now=now)
+            _reopen_without_result(job, item, now=now)
             return
         plan.drop_task(job, item)
     if result is not None:
-        plan.close(job, result)
+        plan.close_item(job, result)
     job.changed(now)
 
 
-def _vanished(job: records.Job, item: int, *, now: float) -> None:
+def _reopen_without_result(job: records.Job, item: int, *, now: float) -> None:
     """Reopen an item, in a run of its own, whose task succeeded without a result: success proves
     nothing."""
     times = job.reopened[item] = job.reopened.get(item, 0) + 1
@@ -158,11 +160,11 @@ def _vanished(job: records.Job, item: int, *, now: float) -> None:
         return
     plan.drop_task(job, item)
     job.items.reopen(item)
-    _new_run(job, (item,))
+    _begin_run(job, (item,))
     job.changed(now)
 
 
-def _new_run(job: records.Job, again: Iterable[int]) -> None:
+def _begin_run(job: records.Job, again: Iterable[int]) -> None:
     """Begin a new run for these items, so that results of the run before do not count. The source
     is prepared again before the run begins."""
     job.run += 1
@@ -172,9 +174,9 @@ def _new_run(job: records.Job, again: Iterable[int]) -> None:
     job.dirty = True
 
 
-def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None:
+def reopen_damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None:
     """Reopen the items whose results cannot be used; the job is finalized again after that."""
-    done(job, "Settle")
+    finish_step(job, "Settle")
     plan.drop_task(job, 0)
     if job.stage is not _Stage.FINALIZING:
         return
@@ -186,7 +188,7 @@ def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None
             job.items.reopen(item)
             job.reopened[item] = job.reopened.get(item, 0) + 1
             again.append(item)
-    _new_run(job, again)
+    _begin_run(job, again)
     worst = max(again, key=lambda item: job.reopened[item], default=0)
     if job.reopened.get(worst, 0) > MAX_REOPENINGS:
         which = f"{job.source.noun} {worst}"
@@ -197,9 +199,11 @@ def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None
     job.changed(now)
 
 
-def concluded(job: records.Job, result: item_source.ItemResult | None, *, now: float) -> None:
+def apply_job_result(
+    job: records.Job, result: item_source.ItemResult | None, *, now: float
+) -> None:
     """Apply the result of the job's run, whichever attempt made it."""
-    done(job, "Settle")
+    finish_step(job, "Settle")
     if result is None or result.run != job.run:
         return
     job.concluded = result
@@ -225,7 +229,7 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
         if (value := getattr(change, name)) is not msgspec.UNSET
     }
     if job.stage is _Stage.FINISHED:
-        _check_over(job, set(given))
+        _check_finished_job(job, set(given))
     spec = _replace(job.spec, **given)
     try:
         msgspec.convert(msgspec.to_builtins(spec), type(spec))
@@ -245,7 +249,7 @@ def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
     job.stage = _Stage.FINISHED
     job.waits = False
     job.counts.cancelled += job.items.cancel_open()
-    job.source.end(job)
+    job.source.record_end(job)
     job.end(now)
     job.changed(now)
 
@@ -294,7 +298,7 @@ def rerun(job: records.Job, run: int, *, now: float) -> None:
     job.changed(now)
 
 
-def provide(job: records.Job, source: item_source.ItemSource, *, now: float) -> None:
+def set_items(job: records.Job, source: item_source.ItemSource, *, now: float) -> None:
     """Set the items of a job that has not started."""
     job.source = source
     job.items = items.Items(source.size)
@@ -302,10 +306,10 @@ def provide(job: records.Job, source: item_source.ItemSource, *, now: float) -> 
     job.changed(now)
 
 
-def gathered(job: records.Job, trouble: str, *, now: float) -> None:
+def record_gathered(job: records.Job, trouble: str, *, now: float) -> None:
     """Record that the results for the finalizer are gathered. `trouble`: why they cannot be passed
     to it."""
-    done(job, "Gather")
+    finish_step(job, "Gather")
     if trouble and job.stage is _Stage.FINALIZING:
         plan.stop(job, _O.FAILED, job.source.finalizer_reason, trouble, now=now)
 
@@ -314,7 +318,7 @@ def _replace(spec: item_source.Policy, **given: object) -> item_source.Policy:
     return cast(item_source.Policy, msgspec.structs.replace(cast(msgspec.Struct, spec), **given))
 
 
-def _check_over(job: records.Job, changed: set[str]) -> None:
+def _check_finished_job(job: records.Job, changed: set[str]) -> None:
     where = f"job {job.id.text} is {job.phase.value}"
     if "suspend" in changed:
         raise errors.NotNow(f"{where}: there is nothing to pause or to resume")
@@ -355,7 +359,7 @@ def delete(job: records.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def journal_lost(job: records.Job, *, now: float) -> None:
+def restart_after_journal_loss(job: records.Job, *, now: float) -> None:
     """Continue the unfinished items in a new run, because the journal knows none of their tasks and
     will reuse attempt numbers."""
     job.run = job.base_run = job.run + 1

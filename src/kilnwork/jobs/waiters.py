@@ -18,25 +18,25 @@ class Waiters:
         self._unsettled: set[asyncio.Future[None]] = set()
         self._watchers: dict[tuple[bytes, bool], list[asyncio.Future[None]]] = {}
 
-    def settling(self, job: records.Job) -> asyncio.Future[None]:
+    def add_waiter(self, job: records.Job) -> asyncio.Future[None]:
         """Return a future that is done when all changes of the job so far are on disk."""
         waiter = asyncio.get_running_loop().create_future()
         self._settling.setdefault(job, []).append(waiter)
         self._unsettled.add(waiter)
         return waiter
 
-    def taken(self, job: records.Job) -> list[asyncio.Future[None]]:
-        """Return and remove the waiters whose change is being written now; pass them to `settled`
-        afterwards."""
+    def take_waiters(self, job: records.Job) -> list[asyncio.Future[None]]:
+        """Return and remove the waiters whose change is being written now; pass them to
+        `wake_stored` afterwards."""
         return self._settling.pop(job, [])
 
-    def settled(self, waiters: list[asyncio.Future[None]]) -> None:
+    def wake_stored(self, waiters: list[asyncio.Future[None]]) -> None:
         """Wake waiters whose change is on disk. They are removed all at once, since a callback for
         each would cost as much as everything else."""
         self._unsettled.difference_update(waiters)
-        release(waiters)
+        wake_all(waiters)
 
-    async def changed(self, job: bytes, timeout_s: float, *, over: bool = False) -> None:
+    async def wait_for_change(self, job: bytes, timeout_s: float, *, over: bool = False) -> None:
         """Wait until users can see a change of the job, or until the timeout. With `over`, wait
         until it has ended."""
         waiter = asyncio.get_running_loop().create_future()
@@ -54,9 +54,9 @@ class Waiters:
 
     def notify(self, job: bytes, *, over: bool) -> None:
         """Wake the calls that watch a job. `over`: it has ended, or is deleted."""
-        release(self._watchers.pop((job, False), []))
+        wake_all(self._watchers.pop((job, False), []))
         if over:
-            release(self._watchers.pop((job, True), []))
+            wake_all(self._watchers.pop((job, True), []))
 
     def stop(self, why: errors.JobsStopped) -> None:
         """Fail all waits with an error, since nothing will change any more."""
@@ -66,7 +66,7 @@ class Waiters:
                 waiter.set_exception(why)
 
 
-def release(waiters: list[asyncio.Future[None]]) -> None:
+def wake_all(waiters: list[asyncio.Future[None]]) -> None:
     """Wake these waiters."""
     for waiter in waiters:
         if not waiter.done():

@@ -283,7 +283,7 @@ def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
     wanted = job_settings.Completion(max_failed=work.max_failed)
     ended = job_records.Counts()
     ended.failed = failed
-    why = completion.message(wanted, ended, work.size, nouns=step_items.StepItems.nouns)
+    why = completion.failure_message(wanted, ended, work.size, nouns=step_items.StepItems.nouns)
     return f"{why}: {first}"
 
 

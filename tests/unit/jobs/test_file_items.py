@@ -19,7 +19,7 @@ def manifest(**facts: Any) -> filejobs.Manifest:
 
 
 def test_parts_hold_all_that_there_is() -> None:
-    file_items.check(filejobs.FileJobSpec(), manifest())
+    file_items.check_spec(filejobs.FileJobSpec(), manifest())
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_parts_hold_all_that_there_is() -> None:
 )
 def test_what_does_not_fit_names_the_field(facts: dict[str, Any], why: str) -> None:
     with pytest.raises(errors.InvalidJob, match=why):
-        file_items.check(filejobs.FileJobSpec(), manifest(**facts))
+        file_items.check_spec(filejobs.FileJobSpec(), manifest(**facts))
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_records_must_add_up_to_those_of_the_part(
 ) -> None:
     counted = filejobs.Records(total=total, succeeded=succeeded, failed=failed, skipped=skipped)
     commit = filejobs.Commit(part=1, run=1, attempt=1, outcome=_O.SUCCEEDED, records=counted)
-    found = file_items.checked(commit, PART)
+    found = file_items.check_commit(commit, PART)
     assert found.outcome is outcome
     assert found.message.startswith("3 records, but ") is (outcome is _O.FAILED)
 
 
 def test_a_failed_part_stays_as_it_is() -> None:
     commit = filejobs.Commit(part=1, run=1, attempt=1, outcome=_O.FAILED, message="why")
-    assert file_items.checked(commit, PART) is commit
+    assert file_items.check_commit(commit, PART) is commit

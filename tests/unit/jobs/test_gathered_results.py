@@ -27,7 +27,10 @@ class Hub:
 
 
 def gathering(
-    rows: dict[int, Row], *, count: int = 3, around: gathered_results.Around | None = None
+    rows: dict[int, Row],
+    *,
+    count: int = 3,
+    around: gathered_results.FinalizerArguments | None = None,
 ) -> gathered_results.GatheredResults:
     job = index_records.job(count)
     for item in rows:
@@ -82,7 +85,7 @@ def test_what_cannot_be_given_says_why(row: Row | None, why: str) -> None:
 
 
 def test_a_call_gets_a_longer_list_in_a_blob(tmp_path: Path) -> None:
-    around = gathered_results.Around(b"[[", b"],{}]")
+    around = gathered_results.FinalizerArguments(b"[[", b"],{}]")
     found = gathering({1: json(b"7" * gathered_results.MAX_BYTES)}, count=1, around=around)
     assert not found.read_more()
     assert found.trouble == ""

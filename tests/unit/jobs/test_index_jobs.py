@@ -153,18 +153,20 @@ def test_phases_follow_the_tasks() -> None:
     assert phase(job) is _P.STARTING
     plan.next_steps(job, ROOM, 1.0)
     assert phase(job) is _P.PENDING
-    transitions.moved(job, 1, change(job, 1, _T.STAGING), now=2.0)
+    transitions.apply_task_change(job, 1, change(job, 1, _T.STAGING), now=2.0)
     assert (phase(job), job.started) == (_P.PENDING, None)
-    transitions.moved(job, 1, change(job, 1, _T.RUNNING), now=3.0)
+    transitions.apply_task_change(job, 1, change(job, 1, _T.RUNNING), now=3.0)
     assert (phase(job), job.started) == (_P.RUNNING, 3.0)
-    transitions.moved(job, 1, change(job, 1, _T.PENDING, failures=1), now=4.0)
+    transitions.apply_task_change(job, 1, change(job, 1, _T.PENDING, failures=1), now=4.0)
     assert phase(job) is _P.RETRY_BACKOFF
-    transitions.moved(job, 1, change(job, 1, _T.STAGING, failures=1, attempt=2), now=5.0)
+    transitions.apply_task_change(
+        job, 1, change(job, 1, _T.STAGING, failures=1, attempt=2), now=5.0
+    )
     assert phase(job) is _P.RETRYING
     transitions.kill(job, "Killed", "", now=6.0)
     plan.next_steps(job, ROOM, 6.0)
     assert phase(job) is _P.KILLING
-    transitions.moved(
+    transitions.apply_task_change(
         job, 1, change(job, 1, _T.KILLED, failures=1, attempt=2, stopped=True), now=7.0
     )
     plan.next_steps(job, ROOM, 7.0)
@@ -177,8 +179,8 @@ def test_an_end_without_proof_is_said() -> None:
     plan.next_steps(job, ROOM, 1.0)
     transitions.kill(job, "Killed", "", now=2.0)
     plan.next_steps(job, ROOM, 2.0)
-    transitions.moved(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
-    transitions.moved(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
+    transitions.apply_task_change(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
+    transitions.apply_task_change(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
     plan.next_steps(job, ROOM, 3.0)
     assert phase(job) is _P.KILLED
     assert job.source.detail(job).stopped is False

@@ -31,4 +31,4 @@ async def test_a_key_is_known_in_the_next_life(tmp_path: Path) -> None:
         again = await world.create(b"{}\n", key="k")
         assert again.id == first.id
         other = model.Key("me", "another", b"print")
-        assert world.jobs.known(NS, other) is None
+        assert world.jobs.find_by_key(NS, other) is None

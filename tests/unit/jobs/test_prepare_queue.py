@@ -17,12 +17,12 @@ def test_so_many_are_prepared_and_the_next_wait_in_order() -> None:
     assert all(map(queue.admits, first))
     assert not any(map(queue.admits, later))
     assert queue.admits(first[0]), "it stays admitted"
-    assert queue.waits(later[0])
-    assert queue.next() == []
-    queue.forget(first[0])
-    assert queue.next() == later[:1]
+    assert queue.is_waiting(later[0])
+    assert queue.list_admissible() == []
+    queue.remove(first[0])
+    assert queue.list_admissible() == later[:1]
     assert queue.admits(later[0])
-    assert not queue.waits(later[0])
+    assert not queue.is_waiting(later[0])
 
 
 def test_a_job_that_has_begun_makes_room() -> None:
@@ -32,7 +32,7 @@ def test_a_job_that_has_begun_makes_room() -> None:
     assert admitted[-2:] == [True, False]
     jobs[0].started = 1.0
     assert queue.admits(jobs[0])
-    assert queue.next() == [jobs[-1]]
+    assert queue.list_admissible() == [jobs[-1]]
 
 
 def test_jobs_of_an_earlier_service_are_always_admitted() -> None:
@@ -48,4 +48,4 @@ def test_a_suspended_job_does_not_take_a_place() -> None:
     held = index_records.job(suspend=True)
     held.fresh = True
     assert not queue.admits(held)
-    assert not queue.waits(held)
+    assert not queue.is_waiting(held)

@@ -10,7 +10,7 @@ SOURCES = index_items.IndexSources()
 
 
 def row_of(job: records.Job, key: model.Key | None = None) -> rows.JobRow:
-    return rows.JobRow._make(rows.of_new(job, key))
+    return rows.JobRow._make(rows.new_job_row(job, key))
 
 
 def test_a_job_comes_back_as_it_was_written() -> None:
@@ -19,8 +19,8 @@ def test_a_job_comes_back_as_it_was_written() -> None:
     job.run, job.base_run, job.started, job.finished = 3, 2, 5.0, 9.0
     job.counts.succeeded, job.counts.failed, job.counts.cancelled = 1, 2, 1
     job.failures, job.loss_count, job.version, job.reason = 7, 8, 99, "IndexesFailed"
-    back = rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
-    assert rows.of_job(back) == rows.of_job(job)
+    back = rows.to_job(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
+    assert rows.job_columns(back) == rows.job_columns(job)
     assert (back.size, back.id, back.successes) == (4, job.id, 1)
     assert not back.dirty
     assert {event.value for event in back.followed} == {"Running", "Failed"}
@@ -29,9 +29,9 @@ def test_a_job_comes_back_as_it_was_written() -> None:
 def test_turns_are_part_of_the_row() -> None:
     job = index_records.job()
     job.waits = True
-    assert rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition)).waits
+    assert rows.to_job(row_of(job), SOURCES, msgspec.json.encode(job.source.definition)).waits
     job.refused = True
-    back = rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
+    back = rows.to_job(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
     assert (back.waits, back.refused) == (False, True)
 
 
@@ -56,6 +56,6 @@ def test_counts_of_a_view_add_up() -> None:
     job.counts.succeeded, job.counts.failed, job.active = 1, 1, 2
     parts = rows.view(job).parts
     assert (parts.total, parts.pending, parts.running) == (5, 1, 2)
-    stored = rows.view_of(row_of(job), SOURCES)
+    stored = rows.row_view(row_of(job), SOURCES)
     assert (stored.parts.pending, stored.parts.running) == (3, 0)
     assert stored.reason == "Queued"

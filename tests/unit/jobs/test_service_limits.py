@@ -167,12 +167,12 @@ async def test_jobs_are_deleted_when_their_time_is_over(tmp_path: Path) -> None:
         world.clock.advance(11)
         assert await upkeep.expire() == 1
         assert world.jobs.job(NS, short.id) is None
-        assert await world.jobs.changed(NS, short.id, version=0, timeout_s=1) is None
+        assert await world.jobs.wait_for_change(NS, short.id, version=0, timeout_s=1) is None
         world.clock.advance(90)
         assert await upkeep.expire() == 1
         await world.until(lambda: not list(world.jobs.store.list()), what="nothing left")
         await world.until(lambda: not world.jobs._engine.live)
-        assert world.jobs._tables.jobs("unfinished_jobs", 0, 10) == []
+        assert world.jobs._tables.list_jobs("unfinished_jobs", 0, 10) == []
 
 
 async def test_a_clock_that_jumps_ends_no_time_to_live(tmp_path: Path) -> None:
@@ -327,7 +327,9 @@ async def test_watching_hears_of_each_change_and_of_the_end(tmp_path: Path) -> N
         seen = [view]
 
         async def look() -> None:
-            found = await world.jobs.changed(NS, view.id, version=seen[-1].version, timeout_s=0.001)
+            found = await world.jobs.wait_for_change(
+                NS, view.id, version=seen[-1].version, timeout_s=0.001
+            )
             assert found is not None
             if found.version > seen[-1].version:
                 seen.append(found)

@@ -53,13 +53,13 @@ class Instances:
             if live is not None and isinstance(live.source, step_items.StepItems):
                 yield from self._shards(record, live.source.definition, live.items, live=live)
                 continue
-            row = self._tables.job("uuid", uuid)
+            row = self._tables.find_job("uuid", uuid)
             if row is None:
                 yield _of_record(record)
                 continue
             states = items.Items(row.items)
             self._tables.load_items(row.row, states)
-            work = _decode_work(self._tables.definition(row.row))
+            work = _decode_work(self._tables.load_definition(row.row))
             yield from self._shards(record, work, states, live=None)
 
     def _shards(

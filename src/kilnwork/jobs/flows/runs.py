@@ -119,7 +119,7 @@ class FlowRuns:
                 timer.cancel()
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
-    def stopped(self, why: errors.JobsStopped) -> None:
+    def on_stopped(self, why: errors.JobsStopped) -> None:
         """Fail all waits for a batch with this error (`engine.Planner`)."""
         for waiter in (*self._settling, *(one for some in self._waiters.values() for one in some)):
             if not waiter.done():
@@ -132,7 +132,7 @@ class FlowRuns:
 
         Raises `InvalidJob` (the message begins with the path of the field), `JobsStopped`.
         """
-        self._engine.check()
+        self._engine.check_running()
         known = self.view(new.key)
         if known is not None:
             return known
@@ -181,7 +181,7 @@ class FlowRuns:
         Does nothing if the run is unfinished, has succeeded, or is in that run already. Return the
         run, or None if there is no such run.
         """
-        self._engine.check()
+        self._engine.check_running()
         view = self.view(key)
         if view is None or view.phase not in reopening.ENDS or view.run >= run:
             return view
@@ -271,7 +271,7 @@ class FlowRuns:
         If `since` is 0, or comes from an earlier dispatcher process, return all runs in the
         journal.
         """
-        self._engine.check()
+        self._engine.check_running()
         await self._feed.newer(since)
         last = self._feed.last
         if 0 < since <= last:
@@ -305,16 +305,16 @@ class FlowRuns:
     # what the engine says (`engine.Planner`, `engine.Listener`)
 
     @property
-    def ready(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there are changes for the next batch (`engine.Planner`)."""
         return bool(self._ready)
 
-    def ended(self, job: job_records.Job) -> None:
+    def on_job_ended(self, job: job_records.Job) -> None:
         """Record that the job of a step has ended in the batch that is being made
         (`engine.Planner`)."""
         self._jobs.ended(job)
 
-    def plan(self, now: float) -> None:
+    def plan_jobs(self, now: float) -> None:
         """Run the plan of each changed run, and add the result to the batch that is being made
         (`engine.Planner`)."""
         for key in self._timers.due():
@@ -334,14 +334,14 @@ class FlowRuns:
                 self._jobs.delete(run)
         self._set_timer()
 
-    def gather(self) -> instructions.Writes:
+    def collect_writes(self) -> instructions.Writes:
         """Return the rows of changed runs for this batch (`engine.Planner`)."""
         touched, self._touched = self._touched, {}
         for run in touched:
             self._gather(run)
         return self._writes.take()
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Publish the changes of the last batch, which is on disk (`engine.Planner`)."""
         joined, self._joined = self._joined, []
         for run, view in joined:
@@ -365,7 +365,7 @@ class FlowRuns:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def shown(self, job: job_records.Job) -> None:
+    def on_job_changed(self, job: job_records.Job) -> None:
         """Publish a change of a step's job after a delay, since its tasks end in very many
         batches."""
         run = self._jobs.run_of(job)
@@ -375,7 +375,7 @@ class FlowRuns:
                 loop = asyncio.get_running_loop()
                 self._stale_timer = loop.call_later(SHOW_S, self._publish_stale)
 
-    def released(self, job: job_records.Job) -> None:
+    def on_job_released(self, job: job_records.Job) -> None:
         """Keep the counts of a step's job that was dropped from memory."""
         self._jobs.released(job)
 
@@ -423,7 +423,7 @@ class FlowRuns:
         await waiter
 
     def _loaded(self, key: model.FlowKey) -> records.Run | None:
-        self._engine.check()
+        self._engine.check_running()
         run = self._live.get(key)
         if run is None and (row := self._tables.row(key)) is not None:
             run = self._live[key] = self._tables.load(row)
@@ -431,7 +431,7 @@ class FlowRuns:
 
     def _open(self, key: model.FlowKey) -> records.Run | None:
         """Return an unfinished run in order to change it, or None. Wake it after the change."""
-        self._engine.check()
+        self._engine.check_running()
         run = self._live.get(key)
         return None if run is None or run.state.stage is records.Stage.OVER else run
 
@@ -496,7 +496,7 @@ class FlowRuns:
             self._timer.cancel()
             self._timer = None
         delay_s = self._timers.next_s
-        if delay_s is not None and not self._engine.over:
+        if delay_s is not None and not self._engine.is_stopped:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -216,11 +216,11 @@ class StepItems:
         """Return `<set>-g<N>-<step>`, with the number of the item if the step has items."""
         return task_name(self.definition, item - 1)
 
-    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+    def hook_tasks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return an empty list: flows have steps instead of hooks."""
         return []
 
-    def around_results(self, run: int) -> gathered_results.Around | None:
+    def finalizer_arguments(self, run: int) -> gathered_results.FinalizerArguments | None:
         """Return None: steps have no finalizer."""
         return None
 
@@ -238,14 +238,14 @@ class StepItems:
             return f"shard {result.item - 1}: {result.message}"
         return result.message
 
-    def count(self, result: item_source.ItemResult) -> None:
+    def count_result(self, result: item_source.ItemResult) -> None:
         """Note the reason of the first task that failed, and the results if they will be read."""
         if result.outcome is _FAILED and not self.progress.cause:
             self.progress = msgspec.structs.replace(self.progress, cause=result.reason)
         if self.definition.wanted and result.outcome is _SUCCEEDED and result.data is not None:
             self.seen.note(result.item - 1, self._read_result(result.data.id))
 
-    def end(self, job: records.Job) -> None:
+    def record_end(self, job: records.Job) -> None:
         """Do nothing."""
 
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:

@@ -204,14 +204,14 @@ class StepJobs:
         )
 
         def go_on() -> None:
-            if self._engine.over:
+            if self._engine.is_stopped:
                 return
             try:
                 if reading.read_more():
                     loop.call_soon(go_on)
                     return
             except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
-                self._engine.failed(error)
+                self._engine.fail(error)
                 return
             self._known.pop(job.id.uuid, None)
             self._hear(run, key, _with_results(end, reading, needed=work.needed))

@@ -42,7 +42,7 @@ class JobViews:
         time = self._shared.clock
         deadline = time.monotonic() + wait_s
         while not view.phase.final and (left := deadline - time.monotonic()) > 0:
-            newer = await self._shared.jobs.changed(
+            newer = await self._shared.jobs.wait_for_change(
                 view.namespace, view.id, version=view.version, timeout_s=left
             )
             if newer is None:

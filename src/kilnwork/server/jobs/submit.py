@@ -121,7 +121,7 @@ class Submit:
         if not key.text or (small and FILE not in request.query):
             return False
         try:
-            return self._shared.jobs.known(request.namespace, key) is not None
+            return self._shared.jobs.find_by_key(request.namespace, key) is not None
         except jobs_errors.KeyUsed:
             return True
 
@@ -201,7 +201,7 @@ class Submit:
     def _compared(self, coming: _Coming, key: model.Key) -> model.JobView:
         """Return the job of this key. Raises `KeyUsed`, and Conflict if the job was deleted
         meanwhile."""
-        found = self._shared.jobs.known(coming.namespace, key)
+        found = self._shared.jobs.find_by_key(coming.namespace, key)
         if found is None:
             raise errors.Conflict(
                 "the job that this Idempotency-Key had made has just been deleted: use a new key"

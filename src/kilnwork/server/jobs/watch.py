@@ -50,14 +50,14 @@ class Watch:
                 await response.write(self._event(view))
                 if view.phase.final:
                     return
-                await self._shared.jobs.changed(
+                await self._shared.jobs.wait_for_change(
                     view.namespace, view.id, version=seen, timeout_s=PAUSE_S, over=True
                 )
             else:
                 await response.write(b":\n\n")
             if await request.disconnected(within_s=0):
                 raise asgi.Disconnected
-            newer = await self._shared.jobs.changed(
+            newer = await self._shared.jobs.wait_for_change(
                 view.namespace, view.id, version=seen, timeout_s=HEARTBEAT_S
             )
             if newer is None:
