@@ -179,5 +179,5 @@ def shown_indexes(view: _View, find: FindTask) -> tuple[index_model.IndexView, .
             shown = index_view(
                 item, known, task=task, state=state, label="", name=name, run=known.run
             )
-            found.append(msgspec.structs.replace(shown, job_result=None))
+            found.append(msgspec.structs.replace(shown, result=None))
     return tuple(found)

@@ -34,19 +34,19 @@ class Instances:
     ) -> list[model.InstanceView]:
         """Return up to `limit` instances after the key `after`, in the order in which they
         began."""
-        found: Iterator[model.InstanceView] = self._all(step)
+        found: Iterator[model.InstanceView] = self._iterate(step)
         if after:
             behind = itertools.dropwhile(lambda one: one.key != after, found)
             found = itertools.islice(behind, 1, None)
         chosen = (one for one in found if state is None or one.state is state)
         return list(itertools.islice(chosen, limit))
 
-    def _all(self, step: str) -> Iterator[model.InstanceView]:
+    def _iterate(self, step: str) -> Iterator[model.InstanceView]:
         for record in list(self._run.records.values()):
             if step and records.step_path(record.key) != step:
                 continue
             if not record.job:
-                yield _of_record(record)
+                yield _instance_view(record)
                 continue
             uuid = step_jobs.job_uuid(self._run, record.key)
             live = self._engine.live.get(uuid)
@@ -55,7 +55,7 @@ class Instances:
                 continue
             row = self._tables.find_job("uuid", uuid)
             if row is None:
-                yield _of_record(record)
+                yield _instance_view(record)
                 continue
             states = items.Items(row.items)
             self._tables.load_items(row.row, states)
@@ -118,7 +118,7 @@ class Instances:
         )
 
 
-def _of_record(record: records.Record) -> model.InstanceView:
+def _instance_view(record: records.Record) -> model.InstanceView:
     return model.InstanceView(
         key=record.key,
         step=records.step_path(record.key),

@@ -41,7 +41,7 @@ def advance(run: records.Run, *, now: float) -> list[records.Instruction]:
     before = None
     while before is not run.state.stage:
         before = run.state.stage
-        planner.stage()
+        planner.advance_stage()
     run.late.clear()
     return planner.found
 
@@ -91,49 +91,49 @@ class _Planner:
 
     # the run
 
-    def stage(self) -> None:
+    def advance_stage(self) -> None:
         """Advance the current stage, which may end it."""
         run, state = self.run, self.run.state
         if state.deleting and state.stage < _Stage.ENDING:
-            self.stop("", "the run was deleted")
+            self.stop_instances("", "the run was deleted")
             reason, message = state.killed or (_R.DELETED, "")
             phase = _P.KILLED if state.phase is _P.RUNNING else state.phase
             if state.phase is _P.RUNNING:
                 run.update(reason=reason, message=message)
             run.update(stage=_Stage.ENDING, phase=phase)
         elif state.stage is _Stage.DO:
-            self._do()
+            self._advance_do()
         elif state.stage is _Stage.CATCH:
-            self._catch()
+            self._advance_catch()
         elif state.stage is _Stage.FINALLY:
-            self._finally()
+            self._advance_finally()
         elif state.stage is _Stage.ENDING and not run.open_jobs:
             run.update(stage=_Stage.OVER, finished=self.now)
 
-    def _do(self) -> None:
+    def _advance_do(self) -> None:
         run, program = self.run, self.run.program
         if run.state.killed is not None:
-            self.stop("", run.state.killed[1])
-            self._end(_P.KILLED, *run.state.killed)
+            self.stop_instances("", run.state.killed[1])
+            self._end_do(_P.KILLED, *run.state.killed)
             return
         if "" in run.late:
-            self.stop("", "the flow has taken too long")
+            self.stop_instances("", "the flow has taken too long")
             message = f"its steps have taken {program.timeout_s:g} s, flow.timeoutSeconds"
-            self._end(_P.FAILED, _R.FLOW_TIMED_OUT, message)
+            self._end_do(_P.FAILED, _R.FLOW_TIMED_OUT, message)
             return
-        last = self.steps("", program.nodes, scope.Scope(run, {}))
+        last = self.advance_steps("", program.nodes, scope.Scope(run, {}))
         if last is None:
             return
         if last.state is _S.FAILED:
             message = f"step {last.key}: {last.message}"
-            self._end(_P.FAILED, last.reason, message, cause=last.cause, step=last.key)
+            self._end_do(_P.FAILED, last.reason, message, cause=last.cause, step=last.key)
             return
         try:
             self._keep_result(last)
         except step_work.StepFailure as failure:
-            self._end(_P.FAILED, failure.reason, failure.message)
+            self._end_do(_P.FAILED, failure.reason, failure.message)
             return
-        self._end(_P.SUCCEEDED, "", "")
+        self._end_do(_P.SUCCEEDED, "", "")
 
     def _keep_result(self, last: records.Record) -> None:
         result = self.run.program.result
@@ -141,7 +141,7 @@ class _Planner:
             value = self.run.raw_value(last.key)
         else:
             try:
-                value = expressions.encode(result.evaluate(self._top().lookup))
+                value = expressions.encode(result.evaluate(self._top_scope().lookup))
             except scope.SkippedStep:
                 value = None
             except expressions.ExpressionError as error:
@@ -149,10 +149,10 @@ class _Planner:
         if value is not None:
             self.run.keep_value("", value)
 
-    def _top(self) -> scope.Scope:
+    def _top_scope(self) -> scope.Scope:
         return scope.Scope(self.run, {node.name: node.name for node in self.run.program.nodes})
 
-    def _end(
+    def _end_do(
         self, phase: model.Phase, reason: str, message: str, *, cause: str = "", step: str = ""
     ) -> None:
         """End `do`, and begin `catch` or `finally`."""
@@ -167,12 +167,15 @@ class _Planner:
         else:
             run.update(stage=_Stage.CATCH, clause=chosen)
 
-    def _catch(self) -> None:
+    def _advance_catch(self) -> None:
         run, number = self.run, self.run.state.clause
         prefix = f"catch[{number}]"
         if run.state.killed is not None:
-            self.stop(prefix, run.state.killed[1])
-        elif self.steps(f"{prefix}.", run.program.catch[number].nodes, self._top()) is None:
+            self.stop_instances(prefix, run.state.killed[1])
+        elif (
+            self.advance_steps(f"{prefix}.", run.program.catch[number].nodes, self._top_scope())
+            is None
+        ):
             return
         self._begin_finally()
 
@@ -184,15 +187,15 @@ class _Planner:
         run.update(stage=_Stage.FINALLY, finally_started=self.now)
         self.found.append(records.Limit(_FINALLY, FINALLY_S))
 
-    def _finally(self) -> None:
+    def _advance_finally(self) -> None:
         run = self.run
         last: records.Record | None
         trouble: tuple[str, str]
         if _FINALLY in run.late:
-            self.stop(_FINALLY, "the steps of finally have taken too long")
+            self.stop_instances(_FINALLY, "the steps of finally have taken too long")
             trouble = (_R.FINALLY_TIMED_OUT, f"the steps of finally have taken {FINALLY_S:g} s")
         else:
-            last = self.steps(f"{_FINALLY}.", run.program.last, self._top())
+            last = self.advance_steps(f"{_FINALLY}.", run.program.last, self._top_scope())
             if last is None:
                 return
             trouble = (last.reason, f"step {last.key}: {last.message}")
@@ -204,7 +207,7 @@ class _Planner:
 
     # steps
 
-    def steps(
+    def advance_steps(
         self, prefix: str, nodes: Iterable[flow_program.FlowNode], outer: scope.Scope
     ) -> records.Record | None:
         """Advance a sequence of steps. Return the last step, or the step that failed; None while a
@@ -212,7 +215,7 @@ class _Planner:
         last = None
         here = outer.with_steps({})
         for node in nodes:
-            last = self.node(prefix + node.name, node, here)
+            last = self.advance_node(prefix + node.name, node, here)
             if last is None or last.state is _S.RUNNING:
                 return None
             if last.state is _S.FAILED:
@@ -220,7 +223,7 @@ class _Planner:
             here.steps[node.name] = last.key
         return last
 
-    def node(
+    def advance_node(
         self, key: str, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record | None:
         """Begin or advance an instance. Return None if it must not begin yet."""
@@ -233,14 +236,14 @@ class _Planner:
             return record
         if key in self.run.late:
             limit = node.step.timeout_seconds or 0.0
-            self.stop(key, "its step has taken too long")
+            self.stop_instances(key, "its step has taken too long")
             message = f"it has taken {limit:g} s, timeoutSeconds"
             return self._close(self.run.records[key], _S.FAILED, _R.STEP_TIMED_OUT, message)
         chosen = node.otherwise if record.alternative and node.otherwise is not None else node
         try:
-            return _GOING_ON[chosen.kind](self, record, chosen, here)
+            return _ADVANCE[chosen.kind](self, record, chosen, here)
         except step_work.StepFailure as failure:
-            self.stop(key, "its step has failed")
+            self.stop_instances(key, "its step has failed")
             return self._close(self.run.records[key], _S.FAILED, failure.reason, failure.message)
 
     def _begin(self, key: str, node: flow_program.FlowNode, here: scope.Scope) -> records.Record:
@@ -250,7 +253,9 @@ class _Planner:
             chosen, alternative = self._choose(node, here)
             if chosen is None:
                 return self._close(record, _S.SKIPPED, _R.CONDITION_FALSE, "its `if` is false")
-            work = step_work.make(self.run, key, chosen, here) if chosen.kind.leaf else None
+            work = (
+                step_work.make_step_work(self.run, key, chosen, here) if chosen.kind.leaf else None
+            )
         except scope.SkippedStep as skipped:
             message = f"it needs step {skipped.step}, which was skipped"
             return self._close(record, _S.SKIPPED, _R.INPUT_SKIPPED, message)
@@ -279,7 +284,7 @@ class _Planner:
 
     # what goes on
 
-    def _leaf(
+    def _advance_leaf(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         end = self.run.ends.pop(record.key, None)
@@ -290,12 +295,13 @@ class _Planner:
         state = _S.SUCCEEDED if end.succeeded else _S.FAILED
         return self._close(record, state, end.reason, end.message, cause=end.cause)
 
-    def _fork(
+    def _advance_fork(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         key = record.key
         branches = {
-            child.name: self.node(f"{key}.{child.name}", child, here) for child in node.children
+            child.name: self.advance_node(f"{key}.{child.name}", child, here)
+            for child in node.children
         }
         found = [one for one in branches.values() if one is not None]
         passed = (_S.SUCCEEDED,) if node.least else (_S.SUCCEEDED, _S.SKIPPED)
@@ -321,7 +327,7 @@ class _Planner:
     def _stop_branches(self, key: str, found: list[records.Record], message: str) -> None:
         for one in found:
             if one.state is _S.RUNNING:
-                self.stop(one.key, message)
+                self.stop_instances(one.key, message)
 
     def _keep_branches(self, key: str, branches: dict[str, records.Record | None]) -> None:
         parts = []
@@ -336,10 +342,10 @@ class _Planner:
             raise step_work.StepFailure(_R.RESULT_TOO_LARGE, message)
         self.run.keep_value(key, value)
 
-    def _group(
+    def _advance_group(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
-        last = self.steps(f"{record.key}.", node.children, here)
+        last = self.advance_steps(f"{record.key}.", node.children, here)
         if last is None:
             return record
         if last.state is _S.FAILED:
@@ -353,7 +359,7 @@ class _Planner:
         if value is not None:
             self.run.keep_value(key, value)
 
-    def _until(
+    def _advance_until(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         """Advance the current round of a loop, and begin the next one. The loop ends if `until` is
@@ -362,7 +368,7 @@ class _Planner:
         inside = here.with_steps({node.name: key})
         while True:
             prefix = f"{key}[{record.iteration}]."
-            last = self.steps(prefix, node.children, inside)
+            last = self.advance_steps(prefix, node.children, inside)
             if last is None:
                 return record
             if last.state is _S.FAILED:
@@ -414,7 +420,7 @@ class _Planner:
             )
         )
 
-    def stop(self, key: str, message: str) -> None:
+    def stop_instances(self, key: str, message: str) -> None:
         """Stop all running instances within an instance."""
         for one in list(self.run.records.values()):
             if one.state is not _S.RUNNING or not records.is_within(one.key, key):
@@ -425,10 +431,10 @@ class _Planner:
             self._close(one, _S.KILLED, _R.STOPPED, message)
 
 
-_GOING_ON = {
-    _Kind.WORK: _Planner._leaf,
-    _Kind.EACH: _Planner._leaf,
-    _Kind.FORK: _Planner._fork,
-    _Kind.GROUP: _Planner._group,
-    _Kind.UNTIL: _Planner._until,
+_ADVANCE = {
+    _Kind.WORK: _Planner._advance_leaf,
+    _Kind.EACH: _Planner._advance_leaf,
+    _Kind.FORK: _Planner._advance_fork,
+    _Kind.GROUP: _Planner._advance_group,
+    _Kind.UNTIL: _Planner._advance_until,
 }

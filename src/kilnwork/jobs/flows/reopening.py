@@ -27,10 +27,10 @@ class Reopening(NamedTuple):
     """Instances whose records are deleted, so that they begin again."""
 
 
-def find(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
+def find_reopening(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
     """Return which instances are to run again. `job_run` returns the run of an instance's job, or
     None if it has no job."""
-    around = {outer for key in run.records for outer in _around(run, key)}
+    around = {outer for key in run.records for outer in _containers(run, key)}
     again: dict[str, int] = {}
     restarted: list[str] = []
     for key, record in run.records.items():
@@ -45,7 +45,7 @@ def find(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
     return Reopening(again, tuple(restarted))
 
 
-def begin(run: records.Run, found: Reopening, *, run_number: int, now: float) -> None:
+def apply_reopening(run: records.Run, found: Reopening, *, run_number: int, now: float) -> None:
     """Change the records of a run so that these instances run again."""
     for key in found.restarted:
         run.drop(key)
@@ -79,11 +79,11 @@ def begin(run: records.Run, found: Reopening, *, run_number: int, now: float) ->
 
 def _is_settled(run: records.Run, key: str) -> bool:
     """Return whether an instance is part of one that does not run again."""
-    states = (run.records[outer].state for outer in _around(run, key))
+    states = (run.records[outer].state for outer in _containers(run, key))
     return any(state not in (_S.FAILED, _S.KILLED) for state in states)
 
 
-def _around(run: records.Run, key: str) -> Iterator[str]:
+def _containers(run: records.Run, key: str) -> Iterator[str]:
     """Yield the keys of the instances that contain an instance."""
     for end, letter in enumerate(key):
         if letter in ".[" and key[:end] in run.records:

@@ -15,13 +15,13 @@ from kilnwork.jobs.flows import model, records, views
 
 def named_snapshots(run: records.Run) -> frozenset[str]:
     """Return the snapshots that are named by a step that has begun, or by its `else`."""
-    nodes = views.nodes(run.program)
+    nodes = views.nodes_by_path(run.program)
     chosen = (one for path in run.newest for one in nodes[path].chosen)
     names = (name for one in chosen for _, some in one.expressions for name in some)
     return frozenset(name.member for name in names if name.root == "data" and name.member)
 
 
-def divided(run: records.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
+def with_shards(run: records.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
     """Return the definition of a run with new shards for those snapshots that have shards and that
     no step has named yet."""
     fixed = named_snapshots(run)

@@ -73,7 +73,7 @@ class FlowRuns:
         self._ready: dict[records.Run, None] = {}
         self._touched: dict[records.Run, None] = {}
         """Runs that change in the batch that is being made."""
-        self._over: dict[model.FlowKey, model.FlowRunView] = {}
+        self._finished_views: dict[model.FlowKey, model.FlowRunView] = {}
         """Views of recently shown finished runs."""
         self._joined: list[tuple[records.Run, model.FlowRunView | None]] = []
         """Runs, with their new views, of the batch that is being written."""
@@ -95,16 +95,16 @@ class FlowRuns:
             self._tables,
             sources=sources,
             writes=self._writes,
-            heard=self._hear,
+            on_change=self._replan,
         )
         moved_by.register(step_items.KIND, sources, self, planner=self)
 
     def load(self) -> None:
         """Resume the unfinished runs. The engine must be running."""
         self._next_row = self._tables.next_row()
-        for row in self._tables.rows("unfinished_flow_runs"):
+        for row in self._tables.iterate_rows("unfinished_flow_runs"):
             try:
-                self._take_up(row)
+                self._load_row(row)
             except (msgspec.MsgspecError, ValueError) as error:
                 extra = {"run": row.key, "error": str(error)}
                 log.warning(
@@ -137,7 +137,7 @@ class FlowRuns:
         if known is not None:
             return known
         if new.key not in self._live:
-            _check(new)
+            _check_definition(new)
             made = f"{self._hub.epoch}.{self._next_row}"
             state = records.RunState(started=self._clock.wall(), made=made, run=new.run)
             run = records.Run(new, state, row=self._next_row)
@@ -147,7 +147,7 @@ class FlowRuns:
             if run.program.timeout_s is not None:
                 self._limit(run, "", run.program.timeout_s, started=state.started)
         self._wake(self._live[new.key])
-        await self._settled(new.key)
+        await self._wait_stored(new.key)
         found = self.view(new.key)
         if found is None:
             raise errors.NoSuchJob(f"the run of {new.namespace}/{new.set_name} was forgotten")
@@ -156,24 +156,24 @@ class FlowRuns:
     async def suspend(self, key: model.FlowKey, *, suspended: bool) -> None:
         """Pause or resume a run: while it is paused, no step and no attempt starts. Running
         attempts continue."""
-        run = self._open(key)
+        run = self._find_unfinished(key)
         if run is None:
             return
         plan.suspend(run, suspended=suspended)
         self._jobs.suspend(run)
         self._wake(run)
-        await self._settled(key)
+        await self._wait_stored(key)
 
     async def kill(
         self, key: model.FlowKey, *, reason: str = "Killed", message: str = "it was killed"
     ) -> None:
         """End a run: its running steps are stopped, then `finally` is run. Does nothing if the run
         has ended or is ending."""
-        run = self._open(key)
+        run = self._find_unfinished(key)
         if run is not None:
             plan.kill(run, reason, message)
             self._wake(run)
-            await self._settled(key)
+            await self._wait_stored(key)
 
     async def retry(self, key: model.FlowKey, *, run: int) -> model.FlowRunView | None:
         """Run the failed steps of a run again, and the steps after them, as run number `run`.
@@ -185,17 +185,17 @@ class FlowRuns:
         view = self.view(key)
         if view is None or view.phase not in reopening.ENDS or view.run >= run:
             return view
-        found = self._loaded(key)
+        found = self._load_run(key)
         if found is None:
             return None
         self._timers.drop(lambda timer: timer[0] == key)
-        wanted = reopening.find(found, lambda step: self._jobs.run_number(found, step))
+        wanted = reopening.find_reopening(found, lambda step: self._jobs.run_number(found, step))
         for step in wanted.restarted:
             if found.records[step].job:
                 self._jobs.discard(found, step)
-        reopening.begin(found, wanted, run_number=run, now=self._clock.wall())
-        self._go_on(found)
-        await self._settled(key)
+        reopening.apply_reopening(found, wanted, run_number=run, now=self._clock.wall())
+        self._resume(found)
+        await self._wait_stored(key)
         return self.view(key)
 
     async def forget(self, key: model.FlowKey) -> None:
@@ -203,12 +203,12 @@ class FlowRuns:
 
         Its tasks stay in the journal as long as any other task.
         """
-        run = self._loaded(key)
+        run = self._load_run(key)
         if run is not None:
             plan.abandon(run)
             run.dirty = True
             self._wake(run)
-            await self._settled(key)
+            await self._wait_stored(key)
 
     async def reshard(
         self, key: model.FlowKey, shards: Mapping[str, list[Any]]
@@ -218,15 +218,15 @@ class FlowRuns:
 
         Raises `InvalidJob` if the definition is too large.
         """
-        run = self._open(key)
+        run = self._find_unfinished(key)
         if run is None:
             return None
-        new = resharding.divided(run, shards)
+        new = resharding.with_shards(run, shards)
         if new is not run.new:
             _check_size(new)
             run.redefine(new)
             self._wake(run)
-            await self._settled(key)
+            await self._wait_stored(key)
         return new
 
     # what it sees
@@ -236,7 +236,7 @@ class FlowRuns:
         known, run = self._stored_view(key), self._live.get(key)
         if known is None or run is None or key not in self._views or not run.open_jobs:
             return known
-        return views.with_jobs(known, self._jobs.counts(run))
+        return views.add_open_jobs(known, self._jobs.open_jobs(run))
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
         """Return the definition of a run, for starting another one like it, with its current
@@ -244,18 +244,18 @@ class FlowRuns:
         run = self._live.get(key)
         if run is not None and key in self._views:
             return run.new
-        row = self._tables.row(key)
-        return None if row is None else self._tables.new(row)
+        row = self._tables.find_row(key)
+        return None if row is None else self._tables.load_definition(row)
 
     def code(self) -> dict[str, set[bytes]]:
         """Return the digests of the code blobs of all runs in the journal, by namespace: an old
         generation may be run again."""
         found: dict[str, set[bytes]] = {}
         seen: dict[int, tuple[str, frozenset[bytes]]] = {}
-        for row in self._tables.rows("flow_runs"):
+        for row in self._tables.iterate_rows("flow_runs"):
             known = self._code.get(row.row)
             if known is None:
-                new = self._tables.new(row)
+                new = self._tables.load_definition(row)
                 program, _ = flow_program.build(new.flow)
                 known = new.namespace, flow_program.code_digests(program)
             seen[row.row] = known
@@ -277,7 +277,7 @@ class FlowRuns:
         if 0 < since <= last:
             keys = self._feed.since(since)
         else:
-            keys = [row.key for row in self._tables.rows("flow_runs")]
+            keys = [row.key for row in self._tables.iterate_rows("flow_runs")]
         found = (self._stored_view(key) for key in keys)
         return last, [view for view in found if view is not None]
 
@@ -295,10 +295,10 @@ class FlowRuns:
         `step`: only instances of the step with that path; `after`: only those after that key.
         Raises `NoSuchJob`.
         """
-        row = self._tables.row(key)
+        row = self._tables.find_row(key)
         if row is None:
             raise errors.NoSuchJob(f"there is no run {key.generation} of SyncSet {key.uid}")
-        run = self._live.get(key) or self._tables.load(row)
+        run = self._live.get(key) or self._tables.load_run(row)
         listed = instances.Instances(run, self._engine, self._hub)
         return listed.page(step=step, after=after, limit=limit, state=state)
 
@@ -312,12 +312,12 @@ class FlowRuns:
     def on_job_ended(self, job: job_records.Job) -> None:
         """Record that the job of a step has ended in the batch that is being made
         (`engine.Planner`)."""
-        self._jobs.ended(job)
+        self._jobs.process_end(job)
 
     def plan_jobs(self, now: float) -> None:
         """Run the plan of each changed run, and add the result to the batch that is being made
         (`engine.Planner`)."""
-        for key in self._timers.due():
+        for key in self._timers.take_due():
             run = self._live.get(key[0])
             if run is not None:
                 plan.timed_out(run, key[1])
@@ -338,7 +338,7 @@ class FlowRuns:
         """Return the rows of changed runs for this batch (`engine.Planner`)."""
         touched, self._touched = self._touched, {}
         for run in touched:
-            self._gather(run)
+            self._collect_run(run)
         return self._writes.take()
 
     def on_committed(self) -> None:
@@ -346,7 +346,7 @@ class FlowRuns:
         joined, self._joined = self._joined, []
         for run, view in joined:
             key = run.new.key
-            self._over.pop(key, None)
+            self._finished_views.pop(key, None)
             self._stale.pop(key, None)
             if view is None:
                 self._views.pop(key, None)
@@ -377,7 +377,7 @@ class FlowRuns:
 
     def on_job_released(self, job: job_records.Job) -> None:
         """Keep the counts of a step's job that was dropped from memory."""
-        self._jobs.released(job)
+        self._jobs.keep_counts(job)
 
     # inside
 
@@ -386,13 +386,13 @@ class FlowRuns:
         known = self._views.get(key)
         if known is not None:
             return None if self._live[key].state.deleting else known
-        if (over := self._over.get(key)) is not None:
+        if (over := self._finished_views.get(key)) is not None:
             return over
-        row = self._tables.row(key)
+        row = self._tables.find_row(key)
         if row is None:
             return None
-        run = self._tables.load(row)
-        return None if run.state.deleting else self._remember(views.of_run(run))
+        run = self._tables.load_run(row)
+        return None if run.state.deleting else self._remember(views.run_view(run))
 
     def _publish_stale(self) -> None:
         self._stale_timer = None
@@ -402,46 +402,46 @@ class FlowRuns:
     def _remember(self, view: model.FlowRunView) -> model.FlowRunView:
         """Keep the view of a finished run, which is requested repeatedly."""
         if view.phase.final:
-            self._over[view.key] = view
-            if len(self._over) > MAX_REMEMBERED:
-                del self._over[next(iter(self._over))]
+            self._finished_views[view.key] = view
+            if len(self._finished_views) > MAX_REMEMBERED:
+                del self._finished_views[next(iter(self._finished_views))]
         return view
 
     def _wake(self, run: records.Run) -> None:
         self._ready[run] = None
         self._hub.wake()
 
-    def _hear(self, run: records.Run) -> None:
+    def _replan(self, run: records.Run) -> None:
         """Run the plan of a run in the batch that is being made, if there is one, or else in the
         next."""
         self._ready[run] = None
 
-    async def _settled(self, key: model.FlowKey) -> None:
+    async def _wait_stored(self, key: model.FlowKey) -> None:
         """Wait until all changes of a run so far are on disk."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters[key].append(waiter)
         await waiter
 
-    def _loaded(self, key: model.FlowKey) -> records.Run | None:
+    def _load_run(self, key: model.FlowKey) -> records.Run | None:
         self._engine.check_running()
         run = self._live.get(key)
-        if run is None and (row := self._tables.row(key)) is not None:
-            run = self._live[key] = self._tables.load(row)
+        if run is None and (row := self._tables.find_row(key)) is not None:
+            run = self._live[key] = self._tables.load_run(row)
         return run
 
-    def _open(self, key: model.FlowKey) -> records.Run | None:
+    def _find_unfinished(self, key: model.FlowKey) -> records.Run | None:
         """Return an unfinished run in order to change it, or None. Wake it after the change."""
         self._engine.check_running()
         run = self._live.get(key)
         return None if run is None or run.state.stage is records.Stage.OVER else run
 
-    def _take_up(self, row: tables.FlowRow) -> None:
+    def _load_row(self, row: tables.FlowRow) -> None:
         """Load a run of an earlier dispatcher process, and resume it."""
-        run = self._live[row.key] = self._tables.load(row)
-        self._views[row.key] = views.of_run(run)
-        self._go_on(run)
+        run = self._live[row.key] = self._tables.load_run(row)
+        self._views[row.key] = views.run_view(run)
+        self._resume(run)
 
-    def _go_on(self, run: records.Run) -> None:
+    def _resume(self, run: records.Run) -> None:
         """Set the timers of a run, and follow its unfinished jobs."""
         state, program = run.state, run.program
         if program.timeout_s is not None:
@@ -449,7 +449,9 @@ class FlowRuns:
             self._limit(run, "", program.timeout_s, started=began)
         if state.finally_started is not None:
             self._limit(run, "finally", plan.FINALLY_S, started=state.finally_started)
-        limits = {path: node.step.timeout_seconds for path, node in views.nodes(program).items()}
+        limits = {
+            path: node.step.timeout_seconds for path, node in views.nodes_by_path(program).items()
+        }
         for record in run.records.values():
             seconds = limits[records.step_path(record.key)]
             if record.state is model.InstanceState.RUNNING and seconds is not None:
@@ -470,7 +472,7 @@ class FlowRuns:
     def _limit(self, run: records.Run, key: str, seconds: float, *, started: float) -> None:
         self._timers.set((run.new.key, key), seconds, started=started)
 
-    def _gather(self, run: records.Run) -> None:
+    def _collect_run(self, run: records.Run) -> None:
         """Add the changes of a run to the rows of this batch, to be published when they are on
         disk."""
         key = run.new.key
@@ -487,7 +489,7 @@ class FlowRuns:
             if key in self._new:
                 self._writes.insert(run)
             self._writes.update(run)
-            self._joined.append((run, views.of_run(run)))
+            self._joined.append((run, views.run_view(run)))
         self._new.pop(key, None)
         self._settling += self._waiters.pop(key, [])
 
@@ -495,12 +497,12 @@ class FlowRuns:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        delay_s = self._timers.next_s
+        delay_s = self._timers.next_deadline_s
         if delay_s is not None and not self._engine.is_stopped:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
-        for key, step in self._timers.due():
+        for key, step in self._timers.take_due():
             run = self._live.get(key)
             if run is not None:
                 plan.timed_out(run, step)
@@ -508,7 +510,7 @@ class FlowRuns:
         self._set_timer()
 
 
-def _check(new: model.NewFlowRun) -> None:
+def _check_definition(new: model.NewFlowRun) -> None:
     """Raise `InvalidJob` if the definition of a run is invalid."""
     try:
         tables.uid_bytes(new.uid)

@@ -68,7 +68,7 @@ class Inputs:
         for name, value in work.own.items():
             self._own.append((name, _member(name, b""), expressions.Document(value, whole)))
 
-    def of(self, number: int) -> bytes:
+    def encode_inputs(self, number: int) -> bytes:
         """Return the inputs of a task as a JSON object by name. Raises ExpressionError."""
         parts = [self._shared] if self._shared else []
         if self._own:
@@ -99,14 +99,16 @@ class Inputs:
         ExpressionError."""
         work = self._work
         item = bytes(work.items[number]) if work.variable else b""
-        return hashlib.sha256(b"%b\0%b\0%b" % (work.memo.encode(), self.of(number), item)).digest()
+        return hashlib.sha256(
+            b"%b\0%b\0%b" % (work.memo.encode(), self.encode_inputs(number), item)
+        ).digest()
 
 
 def _member(name: str, value: msgspec.Raw | bytes) -> bytes:
     return b"%b:%b" % (_encode(name), bytes(value))
 
 
-def arguments_of(template: api_task.TaskTemplate, inputs: bytes) -> bytes:
+def encode_arguments(template: api_task.TaskTemplate, inputs: bytes) -> bytes:
     """Return the arguments of a call as JSON: a list of positional and an object of keyword
     arguments."""
     call = template.call

@@ -148,7 +148,7 @@ class StepItems:
     def work(self, job: records.Job, item: int) -> item_source.Work:
         """Return the work of an item's task. Raises `ItemUnusable`."""
         try:
-            given = self.inputs.of(item - 1)
+            given = self.inputs.encode_inputs(item - 1)
         except expressions.ExpressionError as error:
             raise errors.ItemUnusable(str(error)) from error
         spec = self._spec(job, job.run_of(item), self._portion(item - 1))
@@ -161,7 +161,7 @@ class StepItems:
             )
         if not self._is_call:
             return item_source.Work(spec, given)
-        data = step_inputs.arguments_of(self.definition.template, given)
+        data = step_inputs.encode_arguments(self.definition.template, given)
         arguments = attempts.Payload(attempts.JSON, data)
         return item_source.Work(spec, None, self._stored(job, data) if large else arguments)
 

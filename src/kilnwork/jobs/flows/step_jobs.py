@@ -31,8 +31,8 @@ MAX_DEFINITION_BYTES = 16 << 20
 
 
 class StepJobs:
-    """Creates and follows the jobs of the steps of all runs. `heard` is called when the plan of a
-    run has to be run again."""
+    """Creates and follows the jobs of the steps of all runs. `on_change` is called when the plan of
+    a run has to be run again."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class StepJobs:
         *,
         sources: step_items.StepSources,
         writes: tables.FlowWrites,
-        heard: Callable[[records.Run], None],
+        on_change: Callable[[records.Run], None],
     ) -> None:
         self._hub, self._engine = hub, engine
         self._tables, self._sources = kept, sources
-        self._writes, self._heard = writes, heard
-        self._known: dict[bytes, views.OpenJob] = {}
+        self._writes, self._on_change = writes, on_change
+        self._dropped: dict[bytes, views.OpenJob] = {}
         """State of jobs that were dropped from memory because they are paused or their results are
         being read."""
         self._jobs: dict[bytes, tuple[records.Run, str]] = {}
@@ -58,18 +58,18 @@ class StepJobs:
         found = self._jobs.get(job.id.uuid)
         return None if found is None else found[0]
 
-    def ended(self, job: job_records.Job) -> None:
+    def process_end(self, job: job_records.Job) -> None:
         """Process the end of a job in the batch that is being made."""
         found = self._jobs.pop(job.id.uuid, None)
         if found is not None:
-            self._known.pop(job.id.uuid, None)
+            self._dropped.pop(job.id.uuid, None)
             found[0].shown_version = max(found[0].shown_version, job.version)
-            self._read(*found, job)
+            self._read_results(*found, job)
 
-    def released(self, job: job_records.Job) -> None:
+    def keep_counts(self, job: job_records.Job) -> None:
         """Keep the counts of a job that is dropped from memory; a paused job may be unfinished."""
         if job.id.uuid in self._jobs:
-            self._known[job.id.uuid] = views.OpenJob(step_items.counts(job), 0, job.version)
+            self._dropped[job.id.uuid] = views.OpenJob(step_items.counts(job), 0, job.version)
 
     def suspend(self, run: records.Run) -> None:
         """Pause or resume the jobs of a run, as the run's state says."""
@@ -87,19 +87,19 @@ class StepJobs:
             transitions.kill(job, _R.STOPPED, message, now=self._engine.now())
             self._engine.wake(job)
 
-    def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
+    def open_jobs(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
         """Return the state of the jobs whose end the plan does not know yet, by path of the
         step."""
         found: dict[str, list[views.OpenJob]] = {}
         for key in run.open_jobs:
             uuid = job_uuid(run, key)
             job = self._engine.live.get(uuid)
-            one = self._known.get(uuid) if job is None else self._open(job)
+            one = self._dropped.get(uuid) if job is None else self._open_job(job)
             if one is not None:
                 found.setdefault(records.step_path(key), []).append(one)
         return found
 
-    def _open(self, job: job_records.Job) -> views.OpenJob:
+    def _open_job(self, job: job_records.Job) -> views.OpenJob:
         """Return the state of an unfinished job. If none of its tasks is running, add what the
         first one waits for."""
         running = step_items.running(job)
@@ -121,8 +121,8 @@ class StepJobs:
             plan.job_ended(run, key, lost)
         elif job.stage is not job_records.FINISHED:
             self._jobs[uuid] = (run, key)
-        elif _is_over(job, run.records[key]):
-            self._read(run, key, job)
+        elif _is_finished(job, run.records[key]):
+            self._read_results(run, key, job)
             self._engine.wake(job)  # it is released again
         else:
             self._jobs[uuid] = (run, key)
@@ -152,7 +152,7 @@ class StepJobs:
         if size > MAX_DEFINITION_BYTES:
             message = f"its items and inputs take {size} bytes, more than 16 MiB"
             plan.job_ended(run, key, records.JobEnd(False, _R.INPUT_TOO_LARGE, message))
-            self._heard(run)
+            self._on_change(run)
             return
         uuid, now = job_uuid(run, key), self._engine.now()
         source = self._sources.new(work)
@@ -189,41 +189,41 @@ class StepJobs:
         job.counts.succeeded = reused
         source.progress = step_items.StepProgress(reused=reused)
 
-    def _read(self, run: records.Run, key: str, job: job_records.Job) -> None:
+    def _read_results(self, run: records.Run, key: str, job: job_records.Job) -> None:
         """Read the results of a job that has ended, if they are wanted, then report its end to the
         plan."""
-        end, work = _end_of(job), job.source.definition
+        end, work = _job_end(job), job.source.definition
         if not work.wanted or not (end.succeeded or work.memo):
-            self._hear(run, key, end)
+            self._report_end(run, key, end)
             return
         reading = results.StepResults(
             job,
             self._hub,
             kept=self._tables,
-            keep=lambda memo, value: self._writes.memo(memo, work.memo, run.new.key, value),
+            keep=lambda memo, value: self._writes.put_memo(memo, work.memo, run.new.key, value),
         )
 
-        def go_on() -> None:
+        def read_batch() -> None:
             if self._engine.is_stopped:
                 return
             try:
                 if reading.read_more():
-                    loop.call_soon(go_on)
+                    loop.call_soon(read_batch)
                     return
             except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
                 self._engine.fail(error)
                 return
-            self._known.pop(job.id.uuid, None)
-            self._hear(run, key, _with_results(end, reading, needed=work.needed))
+            self._dropped.pop(job.id.uuid, None)
+            self._report_end(run, key, _with_results(end, reading, needed=work.needed))
             self._hub.wake()
 
         loop = asyncio.get_running_loop()
-        self._known[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
-        go_on()
+        self._dropped[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
+        read_batch()
 
-    def _hear(self, run: records.Run, key: str, end: records.JobEnd) -> None:
+    def _report_end(self, run: records.Run, key: str, end: records.JobEnd) -> None:
         plan.job_ended(run, key, end)
-        self._heard(run)
+        self._on_change(run)
 
     def delete(self, run: records.Run) -> None:
         """Delete the jobs of a run that has ended."""
@@ -243,13 +243,13 @@ def job_uuid(run: records.Run, key: str) -> bytes:
     return task_hub.extra_id(tables.uid_bytes(new.uid), name if number == 1 else f"{name}/{number}")
 
 
-def _is_over(job: job_records.Job, record: records.Record) -> bool:
+def _is_finished(job: job_records.Job, record: records.Record) -> bool:
     """Return whether a job that has ended must not be run again. The step may want a later run of
     the job, which a crash may have kept out of the journal."""
     return job.verdict is filejobs.PartOutcome.SUCCEEDED or job.run >= record.job_run
 
 
-def _end_of(job: job_records.Job) -> records.JobEnd:
+def _job_end(job: job_records.Job) -> records.JobEnd:
     """Return the outcome of a job, without results."""
     work, cause = job.source.definition, job.source.progress.cause
     succeeded = job.verdict is filejobs.PartOutcome.SUCCEEDED

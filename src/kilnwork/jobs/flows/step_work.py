@@ -26,7 +26,7 @@ class StepFailure(Exception):
         self.reason, self.message = reason, message
 
 
-def make(
+def make_step_work(
     run: records.Run, key: str, node: flow_program.FlowNode, here: scope.Scope
 ) -> step_inputs.StepWork:
     """Return the work of a step instance. Raises StepFailure, SkippedStep."""

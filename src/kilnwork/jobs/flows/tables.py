@@ -52,12 +52,12 @@ class FlowTables:
         """Return the row number for a new run."""
         return int(self._select("next_flow_row")[0][0])
 
-    def row(self, key: model.FlowKey) -> FlowRow | None:
+    def find_row(self, key: model.FlowKey) -> FlowRow | None:
         """Return the row of a run, or None if there is no such run."""
         found = self._select("flow_run", uid_bytes(key.uid), key.generation)
         return FlowRow._make(found[0]) if found else None
 
-    def rows(self, how: str) -> Iterator[FlowRow]:
+    def iterate_rows(self, how: str) -> Iterator[FlowRow]:
         """Yield rows, oldest first. `how`: `flow_runs` or `unfinished_flow_runs`."""
         above = 0
         while page := self._select(how, above, PAGE):
@@ -65,11 +65,11 @@ class FlowTables:
                 above = values[0]
                 yield FlowRow._make(values)
 
-    def new(self, row: FlowRow) -> model.NewFlowRun:
+    def load_definition(self, row: FlowRow) -> model.NewFlowRun:
         """Return the definition of a run."""
         return _decode_new(row.definition)
 
-    def load(self, row: FlowRow) -> records.Run:
+    def load_run(self, row: FlowRow) -> records.Run:
         """Return a run as it is on disk. Raises MsgspecError or ValueError if it cannot be read."""
 
         def read_value(key: str) -> bytes | None:
@@ -78,7 +78,7 @@ class FlowTables:
             return None
 
         state = _decode_state(row.state)
-        run = records.Run(self.new(row), state, row=row.row, read_value=read_value)
+        run = records.Run(self.load_definition(row), state, row=row.row, read_value=read_value)
         for (record,) in self._select("flow_steps", row.row):
             run.load(_decode_record(record))
         run.dirty = False
@@ -88,7 +88,7 @@ class FlowTables:
         """Return the keys of all stored results of a deterministic step."""
         return {bytes(key) for (key,) in self._select("flow_memo_keys", step)}
 
-    def memo(self, key: bytes) -> bytes | None:
+    def find_memo(self, key: bytes) -> bytes | None:
         """Return the stored result of a task of a deterministic step, or None."""
         for (value,) in self._select("flow_memo", key):
             return bytes(value)
@@ -163,7 +163,7 @@ class FlowWrites:
         self._add("delete_flow_steps", run.row)
         self._add("delete_flow_run", run.row)
 
-    def memo(self, key: bytes, step: str, owner: model.FlowKey, value: bytes) -> None:
+    def put_memo(self, key: bytes, step: str, owner: model.FlowKey, value: bytes) -> None:
         """Store the result of a task for later generations."""
         uid = uid_bytes(owner.uid)
         self._add("put_flow_memo", key, step, uid, owner.generation, value)

@@ -33,7 +33,7 @@ class Timers(Generic[K]):
         self._heap = [one for one in self._heap if not belongs(one[2])]
         heapq.heapify(self._heap)
 
-    def due(self) -> list[K]:
+    def take_due(self) -> list[K]:
         """Return the keys whose deadline has passed, and remove their deadlines."""
         found = []
         while self._heap and self._heap[0][0] <= self._clock.monotonic():
@@ -41,7 +41,7 @@ class Timers(Generic[K]):
         return found
 
     @property
-    def next_s(self) -> float | None:
+    def next_deadline_s(self) -> float | None:
         """Seconds until the next deadline, or None if there is none."""
         if not self._heap:
             return None

@@ -15,7 +15,7 @@ _S = model.InstanceState
 _Kind = flow_program.NodeKind
 
 
-def of_run(run: records.Run) -> model.FlowRunView:
+def run_view(run: records.Run) -> model.FlowRunView:
     """Return the view of a run, without the counts of its unfinished jobs."""
     new, state = run.new, run.state
     over = state.stage is records.Stage.OVER
@@ -32,7 +32,7 @@ def of_run(run: records.Run) -> model.FlowRunView:
         started=state.started,
         finished=state.finished,
         run=state.run,
-        steps={path: _step(run, path) for path in nodes(run.program)},
+        steps={path: _step(run, path) for path in nodes_by_path(run.program)},
         value=run.value("") if over and state.phase is model.Phase.SUCCEEDED else None,
     )
 
@@ -48,7 +48,9 @@ class OpenJob(NamedTuple):
     message: str = ""
 
 
-def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) -> model.FlowRunView:
+def add_open_jobs(
+    view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]
+) -> model.FlowRunView:
     """Return the view with the state of unfinished jobs added, which are given by path of the
     step."""
     steps, latest = dict(view.steps), view.version
@@ -70,7 +72,7 @@ def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) ->
     return msgspec.structs.replace(view, steps=steps, version=latest)
 
 
-def nodes(program: flow_program.Program) -> dict[str, flow_program.FlowNode]:
+def nodes_by_path(program: flow_program.Program) -> dict[str, flow_program.FlowNode]:
     """Return all steps by path, in the order of the flow. An `else` that replaces a step has the
     path of that step and is left out."""
     found: dict[str, flow_program.FlowNode] = {}

@@ -41,7 +41,7 @@ class Builtin:
 
     def take(self, first: int, batch: list[bytes]) -> None:
         """Map records, as `Mapper.take`."""
-        self._setting.passed(first)
+        self._setting.on_progress(first)
         if self._make is calculator.calculate:
             self._calculate(first, batch)
             return

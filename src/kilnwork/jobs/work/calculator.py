@@ -20,9 +20,10 @@ MISSING = b"null"
 """How a missing id or operator is written."""
 
 _DIGITS = 15
-_LEAST, _EXACT = 1e-4, 1e15
-"""Range (from `_LEAST`, below `_EXACT`) in which neither "R" nor `repr` writes an exponent. `repr`
-writes as few digits as read back as the same number; with up to 15 digits both agree."""
+_PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e15
+"""Range (from `_PLAIN_FROM`, below `_PLAIN_BELOW`) in which neither "R" nor `repr` writes an
+exponent. `repr` writes as few digits as read back as the same number; with up to 15 digits both
+agree."""
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 """A number in a string, as .NET's NumberStyles.Float with AllowThousands reads it."""
@@ -40,7 +41,7 @@ class _Record(msgspec.Struct, gc=False):
     op: str | None = None
 
 
-class _Loose(msgspec.Struct, gc=False):
+class _LenientRecord(msgspec.Struct, gc=False):
     """A record with any values in its fields, still as JSON."""
 
     id: msgspec.Raw = msgspec.Raw(MISSING)
@@ -50,7 +51,7 @@ class _Loose(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Record).decode
-_decode_loose = msgspec.json.Decoder(_Loose).decode
+_decode_lenient = msgspec.json.Decoder(_LenientRecord).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -60,7 +61,7 @@ def calculate(line: bytes) -> bytes:
     try:
         record = _decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        record = _loosely(line)
+        record = _decode_leniently(line)
     first, second, name = record.value1, record.value2, record.op
     operator = _OPERATORS.get(name) if name is not None else None
     result = 0.0 if operator is None else operator(first, second)
@@ -75,7 +76,7 @@ def calculate(line: bytes) -> bytes:
 
 def number(value: float) -> str:
     """Return a double as JSON text."""
-    if _LEAST <= value < _EXACT or -_EXACT < value <= -_LEAST:
+    if _PLAIN_FROM <= value < _PLAIN_BELOW or -_PLAIN_BELOW < value <= -_PLAIN_FROM:
         shortest = repr(value)
         if value.is_integer() or len(shortest.lstrip("-0.").replace(".", "")) <= _DIGITS:
             return shortest
@@ -125,10 +126,10 @@ _OPERATORS: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def _loosely(line: bytes) -> _Record:
+def _decode_leniently(line: bytes) -> _Record:
     """Decode a record whose fields have other types than expected but can be converted."""
     try:
-        found = _decode_loose(line)
+        found = _decode_lenient(line)
         return _Record(
             id=_text(found.id),
             value1=_number(found.value1, "value1"),

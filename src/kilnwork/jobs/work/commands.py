@@ -63,18 +63,18 @@ class Command:
         self._encode = encoding.encoder(text=False)
         self._setting = setting
         self._reread = reread
-        self._said = Said(out.printed)
-        self._fed = _Fed()
+        self._output = CommandOutput(out.printed)
+        self._passed_numbers = _PassedNumbers()
         self._refused: dict[int, str] = {}
         self._next = 0
         given = {**variables, "KILN_BAD_RECORDS": f"/dev/fd/{pipes.REPORTS}"}
-        self._running = pipes.Piped(command, given, self._said, clock=clock, check=self._check)
+        self._running = pipes.Piped(command, given, self._output, clock=clock, check=self._check)
 
     def take(self, first: int, batch: list[bytes]) -> None:
         """Write records to the command, as `Mapper.take`."""
         self._next = first
         if self._decode is None and self._setting.none_blank(batch):
-            self._fed.add(first, len(batch))
+            self._passed_numbers.add(first, len(batch))
             self._running.write(b"\n".join(batch) + b"\n")
             return
         fed: list[bytes] = []
@@ -84,17 +84,17 @@ class Command:
             except data_errors.BadRecord as error:
                 self._refused[number] = str(error)
                 continue
-            self._fed.add(number, 1)
+            self._passed_numbers.add(number, 1)
         if fed:
             self._running.write(b"\n".join(fed) + b"\n")
 
     def finish(self) -> None:
         """Wait until the command has ended, as `Mapper.finish`."""
         self._running.finish()
-        self._said.finish()
-        reports = self._said.bad
-        bad = self._refused | {self._fed.number(at): why for at, why in reports.items()}
-        self._out.succeeded += self._fed.count - len(reports)
+        self._output.finish()
+        reports = self._output.bad
+        bad = self._refused | {self._passed_numbers.number(at): why for at, why in reports.items()}
+        self._out.succeeded += self._passed_numbers.count - len(reports)
         if bad:
             self._report(bad)
 
@@ -103,7 +103,7 @@ class Command:
         self._running.close()
 
     def _check(self) -> None:
-        self._setting.passed(self._next)
+        self._setting.on_progress(self._next)
 
     def _report(self, bad: dict[int, str]) -> None:
         """Read the part again to report the records that are bad."""
@@ -115,7 +115,7 @@ class Command:
             number += len(batch)
 
 
-class Said:
+class CommandOutput:
     """Receiver of what a command prints and reports (`pipes.Receiver`). `bad`: reason by number of
     the record on stdin."""
 
@@ -166,7 +166,7 @@ class Said:
             )
 
 
-class _Fed:
+class _PassedNumbers:
     """Numbers of the records that were passed to a command, in order, stored as runs of consecutive
     numbers."""
 

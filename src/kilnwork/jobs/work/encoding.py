@@ -15,7 +15,7 @@ Encode = Callable[[Any], bytes]
 _PLAIN = frozenset({dict, list, tuple, int, float, bool})
 
 
-def _foreign(value: Any) -> Any:
+def _encode_foreign(value: Any) -> Any:
     """Convert numbers and arrays of numpy and similar libraries."""
     if hasattr(value, "tolist"):
         return value.tolist()
@@ -26,7 +26,7 @@ def _foreign(value: Any) -> Any:
     )
 
 
-_json = msgspec.json.Encoder(enc_hook=_foreign).encode
+_json = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
 
 
 def encoder(*, text: bool) -> Encode:

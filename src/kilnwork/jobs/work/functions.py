@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 BATCH_BYTES = 64 << 20
 """Size at which a batch is passed to the function although it could have more records."""
 
-_PASSED = (errors.FailPart, sdk_errors.Cancelled, MemoryError)
+_PROPAGATED = (errors.FailPart, sdk_errors.Cancelled, MemoryError)
 """Exceptions that are not caused by the record: they end the attempt."""
 
 _PLAIN = frozenset({dict, list, str, int, float, bool, tuple, bytes})
@@ -43,26 +43,26 @@ class PerRecord:
         self._decode = decode
         self._encode = encode
         self._setting = setting
-        self._teller = record_errors.RecordErrors(out, setting.tracebacks)
+        self._record_errors = record_errors.RecordErrors(out, setting.tracebacks)
 
     def take(self, first: int, batch: list[bytes]) -> None:
         """Map records, as `Mapper.take`."""
         made: list[bytes] = []
-        out, passed, function, decode = (
+        out, on_progress, function, decode = (
             self._out,
-            self._setting.passed,
+            self._setting.on_progress,
             self._function,
             self._decode,
         )
         for number, raw in self._setting.numbered(first, batch, out):
-            passed(number)
+            on_progress(number)
             try:
                 value = running.call(function, (decode(raw),), {})
                 count = _write(value, made, self._encode)
-            except _PASSED:
+            except _PROPAGATED:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                self._teller.bad(number, error, raw)
+                self._record_errors.bad(number, error, raw)
                 continue
             if count:
                 out.succeeded += 1
@@ -111,7 +111,7 @@ class PerBatch:
         self._decode = decode
         self._encode = encode
         self._setting = setting
-        self._teller = record_errors.RecordErrors(out, setting.tracebacks)
+        self._record_errors = record_errors.RecordErrors(out, setting.tracebacks)
         self._waiting = _Waiting()
 
     def take(self, first: int, batch: list[bytes]) -> None:
@@ -140,11 +140,11 @@ class PerBatch:
 
     def _call(self) -> None:
         waiting, self._waiting = self._waiting, _Waiting()
-        self._setting.passed(waiting.numbers[-1])
+        self._setting.on_progress(waiting.numbers[-1])
         out, encode = self._out, self._encode
         made: list[bytes] = []
         succeeded = 0
-        found = self._results(waiting)
+        found = self._map_batch(waiting)
         for number, raw, value in zip(waiting.numbers, waiting.raws, found, strict=True):
             try:
                 if isinstance(value, Exception):
@@ -153,21 +153,21 @@ class PerBatch:
                     succeeded += 1
                 else:
                     out.skipped += 1
-            except _PASSED:
+            except _PROPAGATED:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a user's function gives
-                self._teller.bad(number, error, raw)
+                self._record_errors.bad(number, error, raw)
         out.succeeded += succeeded
         out.results(made)
 
-    def _results(self, waiting: _Waiting) -> list[Any]:
+    def _map_batch(self, waiting: _Waiting) -> list[Any]:
         """Return a result or an exception for each record, including those that cannot be read."""
         if not waiting.bad:
-            return self._tried(waiting.numbers, waiting.raws, waiting.values)
+            return self._map_values(waiting.numbers, waiting.raws, waiting.values)
         bad = dict.fromkeys(waiting.bad)
         good = [at for at in range(len(waiting.raws)) if at not in bad]
         found = iter(
-            self._tried(
+            self._map_values(
                 [waiting.numbers[at] for at in good],
                 [waiting.raws[at] for at in good],
                 [waiting.values[at] for at in good],
@@ -175,30 +175,30 @@ class PerBatch:
         )
         return [value if at in bad else next(found) for at, value in enumerate(waiting.values)]
 
-    def _tried(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
+    def _map_values(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
         """Return a result or an exception for each record. If the batch raises, its records are
         mapped one by one, and decoded again in case the function has changed them."""
         if not values:
             return []
         try:
-            return self._called(values)
-        except _PASSED:
+            return self._call_batch(values)
+        except _PROPAGATED:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises
             if len(values) == 1:
                 return [error]
         found: list[Any] = []
         for number, raw in zip(numbers, raws, strict=True):
-            self._setting.passed(number)
+            self._setting.on_progress(number)
             try:
-                found += self._called([self._decode(raw)])
-            except _PASSED:
+                found += self._call_batch([self._decode(raw)])
+            except _PROPAGATED:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
                 found.append(error)
         return found
 
-    def _called(self, values: list[Any]) -> list[Any]:
+    def _call_batch(self, values: list[Any]) -> list[Any]:
         count = len(values)
         returned = running.call(self._function, (values,), {})
         if returned is None:
@@ -208,7 +208,7 @@ class PerBatch:
                 f"the function of a batch of {count} returned a {type(returned).__name__}: return "
                 "a list with a result for each record"
             )
-        found = list(_each(returned))
+        found = list(_iterate(returned))
         if len(found) != count:
             raise errors.BadResult(
                 f"the function of a batch of {count} gave {len(found)} results: give one for each "
@@ -222,7 +222,7 @@ def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
     if value is None:
         return 0
     if type(value) not in _PLAIN and _is_iterator(value):
-        lines = [encode(each) for each in _each(value) if each is not None]
+        lines = [encode(each) for each in _iterate(value) if each is not None]
         made += lines
         return len(lines)
     made.append(encode(value))
@@ -235,7 +235,7 @@ def lines_of(function: Function, given: Any, encode: encoding.Encode) -> Iterato
     if value is None:
         return
     several = type(value) not in _PLAIN and _is_iterator(value)
-    for each in _each(value) if several else (value,):
+    for each in _iterate(value) if several else (value,):
         if each is not None:
             yield encode(each)
 
@@ -245,7 +245,7 @@ def _is_iterator(value: Any) -> bool:
     return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
 
 
-def _each(values: Any) -> Iterator[Any]:
+def _iterate(values: Any) -> Iterator[Any]:
     """Yield the items of an iterable of the user, whose code in it may be interrupted."""
     source = running.iterate(lambda: values, (), {})
     while (value := running.call(next, (source, _OVER), {})) is not _OVER:

@@ -39,20 +39,21 @@ class Mapper(Protocol):
 
 class MapperSettings:
     """Settings that all mappers share. `first_line`: number of the first record of the part.
-    `passed(number)` is called now and then with the number of the next record; it raises Cancelled
-    if the attempt is to end. `tracebacks`: number of bad records whose tracebacks are logged."""
+    `on_progress(number)` is called now and then with the number of the next record; it raises
+    Cancelled if the attempt is to end. `tracebacks`: number of bad records whose tracebacks are
+    logged."""
 
     def __init__(
         self,
         spec: filejobs.InputSpec,
         *,
         first_line: int,
-        passed: Callable[[int], None],
+        on_progress: Callable[[int], None],
         tracebacks: int = TRACEBACKS,
     ) -> None:
         self.spec = spec
         self.first_line = first_line
-        self.passed = passed
+        self.on_progress = on_progress
         self.tracebacks = tracebacks
         self._skips = spec.blank is filejobs.Blank.SKIP
 

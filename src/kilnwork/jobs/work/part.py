@@ -36,30 +36,32 @@ def run(work: Mapping[str, Any]) -> dict[str, Any]:
     """
     assigned = msgspec.convert(work, filejobs.PartWork)
     here = context.context()
-    passed = watch.Watch(
+    on_progress = watch.Watch(
         here, first=assigned.part.first_line, count=assigned.part.lines, clock=_CLOCK
     )
-    commit = mapped(assigned, attempt=here.attempt, passed=passed, clock=_CLOCK)
-    return as_json(commit)
+    commit = map_part(assigned, attempt=here.attempt, on_progress=on_progress, clock=_CLOCK)
+    return to_json(commit)
 
 
-def as_json(value: msgspec.Struct) -> dict[str, Any]:
+def to_json(value: msgspec.Struct) -> dict[str, Any]:
     """Return the value as plain JSON data, which can be read where nothing is unpickled."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return found
 
 
-def mapped(
-    work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
+def map_part(
+    work: filejobs.PartWork, *, attempt: int, on_progress: watch.OnProgress, clock: clocks.Clock
 ) -> filejobs.Commit:
-    """Map a part, as `run`. `passed`: see `mapping.MapperSettings`."""
+    """Map a part, as `run`. `on_progress`: see `mapping.MapperSettings`."""
     store = store_urls.open_store(work.store)
     known = commit_records.find(store, work.part.number, work.run)
     if known is not None:
         return known
     started = clock.wall()
     place = mappers.MapperContext(
-        setting=mapping.MapperSettings(work.format, first_line=work.part.first_line, passed=passed),
+        setting=mapping.MapperSettings(
+            work.format, first_line=work.part.first_line, on_progress=on_progress
+        ),
         header=work.header,
         reread=_Input(work),
         variables=commands.environment(
@@ -67,9 +69,9 @@ def mapped(
         ),
         clock=clock,
     )
-    name = unused(store, f"out/{work.part.number}-{work.run}-{attempt}")
-    with opened(store, name, refuse=work.bad_records is filejobs.BadRecords.FAIL) as out:
-        done = _map(work, out, place)
+    name = unused_name(store, f"out/{work.part.number}-{work.run}-{attempt}")
+    with open_outputs(store, name, refuse=work.bad_records is filejobs.BadRecords.FAIL) as out:
+        done = _map_records(work, out, place)
         ours = filejobs.Commit(
             part=work.part.number,
             run=work.run,
@@ -83,7 +85,7 @@ def mapped(
             finished=clock.wall(),
             worker=os.uname().nodename,
         )
-    return settled(store, ours)
+    return publish_commit(store, ours)
 
 
 class _Done(NamedTuple):
@@ -103,22 +105,24 @@ class _Input:
         work = self._work
         store = store_urls.open_store(work.input_store or work.store)
         with store.read(work.input, start=work.part.start, end=work.part.end) as pieces:
-            yield from part_reader.batches(_cut(pieces), work.part, work.format)
+            yield from part_reader.batches(_split_pieces(pieces), work.part, work.format)
 
 
-def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _split_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         for start in range(0, len(piece), PIECE_BYTES):
             yield piece[start : start + PIECE_BYTES]
 
 
-def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext) -> _Done:
+def _map_records(
+    work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext
+) -> _Done:
     """Map the records and finish the output files. Failures that a retry cannot repair give a
     failed outcome."""
     with contextlib.closing(place.reread()) as batches:
         try:
             try:
-                _feed(work, out, place, batches)
+                _feed_mapper(work, out, place, batches)
             except errors.RecordsRefused as error:
                 if not error.input:
                     raise
@@ -130,7 +134,7 @@ def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperCon
     return _Done(filejobs.PartOutcome.SUCCEEDED, *out.finish())
 
 
-def _feed(
+def _feed_mapper(
     work: filejobs.PartWork,
     out: outputs.Outputs,
     place: mappers.MapperContext,
@@ -144,7 +148,7 @@ def _feed(
         mapper.finish()
 
 
-def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Outputs:
+def open_outputs(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Outputs:
     """Return outputs in the unfinished files `NAME.ndjson` and, if there are bad records,
     `NAME.errors`."""
 
@@ -155,7 +159,7 @@ def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Out
     return outputs.Outputs(sink(".ndjson"), lambda: sink(".errors"), refuse=refuse)
 
 
-def unused(store: port.Store, name: str) -> str:
+def unused_name(store: port.Store, name: str) -> str:
     """Return `name`, or a variant of it if it is in use: the same attempt number has run before the
     journal was lost."""
     for ending in (".ndjson", ".errors"):
@@ -167,7 +171,7 @@ def unused(store: port.Store, name: str) -> str:
     return name
 
 
-def settled(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
+def publish_commit(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
     """Publish the commit. If another commit exists already, delete the files that only ours
     names."""
     winner = commit_records.publish(store, ours)

@@ -62,7 +62,7 @@ def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutpu
     raise OutputDamaged(filejobs.Damaged(part=number, run=run, message=message))
 
 
-def missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
+def find_missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
     """Return the parts whose outputs are missing or have a wrong size; their content is not
     read."""
     found = []
@@ -91,42 +91,42 @@ def _damage(commit: filejobs.Commit, why: str) -> OutputDamaged:
 
 
 class PartOutputReader:
-    """Reads files that commits name. `passed` is called with the number of bytes read so far, and
-    may raise. `aside`: an executor with one thread, which reads and verifies ahead."""
+    """Reads files that commits name. `on_progress` is called with the number of bytes read so far,
+    and may raise. `aside`: an executor with one thread, which reads and verifies ahead."""
 
     def __init__(
-        self, store: port.Store, *, passed: Callable[[int], None], aside: futures.Executor
+        self, store: port.Store, *, on_progress: Callable[[int], None], aside: futures.Executor
     ) -> None:
         self._store = store
-        self._passed = passed
+        self._on_progress = on_progress
         self._aside = aside
         self._read_bytes = 0
 
-    def outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
+    def read_outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
         """Yield the results of all parts, in pieces. Raises `OutputDamaged` at the latest after the
         last piece of a damaged part."""
         return self._pieces((each.commit, each.output) for each in found)
 
-    def errors(self, found: list[PartOutput]) -> Iterator[bytes]:
+    def read_errors(self, found: list[PartOutput]) -> Iterator[bytes]:
         """Yield the bad records of all parts, in pieces."""
         return self._pieces((each.commit, each.errors) for each in found if each.errors is not None)
 
-    def sum_of(
+    def sum_outputs(
         self, found: list[PartOutput]
     ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
         """Read everything, and return size, lines and digest of all results together, and of all
         bad records if there are any. Raises `OutputDamaged`."""
-        results = _summed(self.outputs(found), [each.output for each in found])
+        results = _summed(self.read_outputs(found), [each.output for each in found])
         bad = [each.errors for each in found if each.errors is not None]
-        return results, _summed(self.errors(found), bad) if bad else None
+        return results, _summed(self.read_errors(found), bad) if bad else None
 
     def check(self) -> None:
-        """Call `passed` without reading anything; may raise what it raises."""
-        self._passed(self._read_bytes)
+        """Call `on_progress` without reading anything; may raise what it raises."""
+        self._on_progress(self._read_bytes)
 
     def _pieces(self, files: Iterator[_File]) -> Iterator[bytes]:
         verified = (piece for file in files for piece in _verified(self._store, *file))
-        for piece in read_ahead.pieces(verified, self._aside):
+        for piece in read_ahead.read_pieces(verified, self._aside):
             self.check()
             self._read_bytes += len(piece)
             yield piece

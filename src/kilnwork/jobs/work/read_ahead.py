@@ -8,30 +8,30 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent import futures
 
-TOGETHER_BYTES = 1 << 20
+GROUP_BYTES = 1 << 20
 """Minimum size of a group that is handed over."""
 
-MOST = 4
+MAX_AHEAD = 4
 """Groups that are ready or being made: enough to cover the time in which a thread waits for its
 core, with little memory."""
 
 
-def pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
+def read_pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
     """Yield the pieces of `source` in order. An exception of `source` is raised in its place or a
-    little earlier: up to `TOGETHER_BYTES` of the pieces before it are then missing. `aside`: an
+    little earlier: up to `GROUP_BYTES` of the pieces before it are then missing. `aside`: an
     executor with one thread."""
-    waiting = deque(aside.submit(_next, source) for _ in range(MOST))
+    waiting = deque(aside.submit(_next_group, source) for _ in range(MAX_AHEAD))
     while found := waiting.popleft().result():
-        waiting.append(aside.submit(_next, source))
+        waiting.append(aside.submit(_next_group, source))
         yield from found
 
 
-def _next(source: Iterator[bytes]) -> list[bytes]:
+def _next_group(source: Iterator[bytes]) -> list[bytes]:
     """Return the next group of pieces; an empty list if there are no more."""
     found, size = [], 0
     for piece in source:
         found.append(piece)
         size += len(piece)
-        if size >= TOGETHER_BYTES:
+        if size >= GROUP_BYTES:
             break
     return found

@@ -24,7 +24,7 @@ class RecordErrors:
         of_input = isinstance(error, data_errors.BadRecord)
         if self._left and not isinstance(error, data_errors.BadRecord | errors.BadResult):
             self._left -= 1
-            raised = type(error), error, _theirs(error.__traceback__)
+            raised = type(error), error, _user_traceback(error.__traceback__)
             context.context().logger.warning("line %d is bad", number, exc_info=raised)
         self._out.bad(number, reason(error), raw, input_=of_input)
 
@@ -38,12 +38,12 @@ def reason(error: Exception) -> str:
     except Exception:  # noqa: BLE001 - a user's __str__
         text = ""
     name = type(error).__name__
-    return (f"{name}: {text}" if text else name) + _place(error.__traceback__)
+    return (f"{name}: {text}" if text else name) + _error_place(error.__traceback__)
 
 
-def _place(tb: TracebackType | None) -> str:
+def _error_place(tb: TracebackType | None) -> str:
     """Return the innermost line in the file of the user's function, rather than in a library."""
-    theirs = list(_frames(_theirs(tb)))
+    theirs = list(_frames(_user_traceback(tb)))
     if not theirs:
         return ""
     path = theirs[0].tb_frame.f_code.co_filename
@@ -51,7 +51,7 @@ def _place(tb: TracebackType | None) -> str:
     return f" ({PurePath(path).name}:{last.tb_lineno})"
 
 
-def _theirs(tb: TracebackType | None) -> TracebackType | None:
+def _user_traceback(tb: TracebackType | None) -> TracebackType | None:
     """Return the part of the traceback that begins at the user's function."""
     while tb is not None and str(tb.tb_frame.f_globals.get("__name__")).startswith(_OURS):
         tb = tb.tb_next

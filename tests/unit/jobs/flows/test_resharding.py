@@ -28,18 +28,18 @@ def test_what_a_step_has_named_stays(run: records.Run) -> None:
     assert resharding.named_snapshots(run) == frozenset()
     begin(run, "price")
     assert resharding.named_snapshots(run) == {"trades"}
-    divided = resharding.divided(run, {"trades": [7], "rates": [8, 9]})
+    divided = resharding.with_shards(run, {"trades": [7], "rates": [8, 9]})
     assert divided.snapshots["trades"].shards == [1, 2]
     assert divided.snapshots["rates"].shards == [8, 9]
 
 
 def test_nothing_changes_without_need(run: records.Run) -> None:
-    assert resharding.divided(run, {}) is run.new
-    assert resharding.divided(run, {"trades": [1, 2], "unknown": [1]}) is run.new
+    assert resharding.with_shards(run, {}) is run.new
+    assert resharding.with_shards(run, {"trades": [1, 2], "unknown": [1]}) is run.new
 
 
 def test_a_snapshot_without_shards_gets_none(run: records.Run) -> None:
     bare = model.SnapshotRef(name="trades", digest="d")
     run.redefine(flow_world.new(FLOW, data={"rates": [1]}))
     run.new.snapshots["trades"] = bare
-    assert resharding.divided(run, {"trades": [1]}) is run.new
+    assert resharding.with_shards(run, {"trades": [1]}) is run.new

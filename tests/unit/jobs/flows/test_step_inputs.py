@@ -19,7 +19,7 @@ def raw(value: object) -> msgspec.Raw:
 def inputs_of(**work: Any) -> list[Any]:
     made = step_inputs.StepWork(name="s", template=CALL, **work)
     inputs = step_inputs.Inputs(made)
-    return [msgspec.json.decode(inputs.of(number)) for number in range(made.size)]
+    return [msgspec.json.decode(inputs.encode_inputs(number)) for number in range(made.size)]
 
 
 def test_a_single_task_gets_what_is_shared() -> None:
@@ -65,8 +65,8 @@ def test_a_digest_depends_on_what_runs_and_on_the_data() -> None:
 
 
 def test_arguments_of_a_call() -> None:
-    assert step_inputs.arguments_of(CALL, b'{"a":1}') == b'[[],{"a":1}]'
+    assert step_inputs.encode_arguments(CALL, b'{"a":1}') == b'[[],{"a":1}]'
     call = api_task.Call(function="f:f", args=(1,), kwargs={"k": 2})
     template = api_task.TaskTemplate(call=call)
-    found = msgspec.json.decode(step_inputs.arguments_of(template, b'{"a":1}'))
+    found = msgspec.json.decode(step_inputs.encode_arguments(template, b'{"a":1}'))
     assert found == [[1], {"k": 2, "a": 1}]

@@ -20,7 +20,9 @@ FLOW = {
 
 def work(step: str, data: dict[str, list[Any]] | None = None, **more: Any) -> step_inputs.StepWork:
     run = records.Run(flow_world.new(FLOW, data=data, **more), records.RunState(started=0), row=1)
-    return step_work.make(run, step, views.nodes(run.program)[step], scope.Scope(run, {}))
+    return step_work.make_step_work(
+        run, step, views.nodes_by_path(run.program)[step], scope.Scope(run, {})
+    )
 
 
 def test_a_step_without_items_has_one_task() -> None:

@@ -227,12 +227,12 @@ def test_it_is_killed_when_the_task_is_asked_to_stop(tmp_path: Path) -> None:
     here = world(tmp_path, LINES, **shell("trap '' TERM; sleep 1000 & wait; sleep 1000"))
     until = time.monotonic() + 0.3
 
-    def passed(_: int) -> None:
+    def on_progress(_: int) -> None:
         if time.monotonic() > until:
             raise sdk_errors.Cancelled("the task was asked to stop")
 
     with pytest.raises(sdk_errors.Cancelled):
-        here.map_by(passed)
+        here.map_by(on_progress)
     assert time.monotonic() < until + 30  # not 1000
     assert here.stored() == []
     assert_nothing_left()

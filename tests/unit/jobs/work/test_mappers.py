@@ -26,7 +26,7 @@ def _no_records() -> Generator[list[bytes], None, None]:
 
 def opened(mapper: filejobs.Mapper, out: outputs.Outputs) -> mapping.Mapper:
     settings = mapping.MapperSettings(
-        filejobs.InputSpec(), first_line=1, passed=lambda number: None
+        filejobs.InputSpec(), first_line=1, on_progress=lambda number: None
     )
     context = mappers.MapperContext(settings, None, _no_records, {}, clock.SystemClock())
     made = mappers.open_mapper(mapper, out, context)

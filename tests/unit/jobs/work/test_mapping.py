@@ -16,7 +16,7 @@ class Counts:
 
 def settings(blank: filejobs.Blank) -> mapping.MapperSettings:
     spec = filejobs.InputSpec(blank=blank)
-    return mapping.MapperSettings(spec, first_line=1, passed=lambda number: None)
+    return mapping.MapperSettings(spec, first_line=1, on_progress=lambda number: None)
 
 
 def numbered(blank: filejobs.Blank, batch: list[bytes]) -> tuple[list[Any], int]:

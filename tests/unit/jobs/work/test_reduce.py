@@ -35,7 +35,7 @@ def reduced(
     *,
     attempt: int = 1,
     run: int = 1,
-    passed: Any = part_works.never,
+    on_progress: Any = part_works.never,
     runs: dict[int, int] | None = None,
 ) -> filejobs.Reduced:
     work = filejobs.ReduceWork(
@@ -48,8 +48,8 @@ def reduced(
         reducer=here.spec.reducer,
         format=here.spec.input.format,
     )
-    return reduce.reduced(
-        work, attempt=attempt, watched=lambda _: passed, clock=clock.SystemClock()
+    return reduce.reduce_parts(
+        work, attempt=attempt, make_watch=lambda _: on_progress, clock=clock.SystemClock()
     )
 
 
@@ -113,12 +113,12 @@ def test_who_loses_leaves_large_outputs_alone(tmp_path: Path) -> None:
     here = world(tmp_path, LARGE, itemsPerPart=2, mapper={"builtin": "identity"})
     before = here.stored()
 
-    def passed(_: int) -> None:
+    def on_progress(_: int) -> None:
         commit_records.fail_part(
             here.store, reduce.PART, 1, outcome=filejobs.PartOutcome.CANCELLED, message="no", at=1.0
         )
 
-    assert reduced(here, passed=passed) == filejobs.Reduced()
+    assert reduced(here, on_progress=on_progress) == filejobs.Reduced()
     assert here.stored() == sorted([*before, "commits/0-1"])
 
 
@@ -133,12 +133,12 @@ def test_it_is_published_once(tmp_path: Path) -> None:
     here = world(tmp_path)
     raced: list[filejobs.Reduced] = []
 
-    def passed(_: int) -> None:
+    def on_progress(_: int) -> None:
         if not raced:
             raced.append(filejobs.Reduced())
             raced[0] = reduced(here, attempt=2)
 
-    assert reduced(here, attempt=1, passed=passed) == filejobs.Reduced()
+    assert reduced(here, attempt=1, on_progress=on_progress) == filejobs.Reduced()
     content, commit = result(here)
     assert (content, commit.attempt) == (RESULTS, 2)
     assert reduced(here, attempt=3) == filejobs.Reduced()
@@ -215,12 +215,12 @@ def test_nothing_is_left_of_a_reducer_that_was_stopped(tmp_path: Path) -> None:
     here = world(tmp_path)
     count = itertools.count()
 
-    def passed(_: int) -> None:
+    def on_progress(_: int) -> None:
         if next(count) == 5:
             raise sdk_errors.Cancelled("the task was asked to stop")
 
     with pytest.raises(sdk_errors.Cancelled):
-        reduced(here, passed=passed)
+        reduced(here, on_progress=on_progress)
     assert not any(key.startswith(("result/", "commits/0")) for key in here.stored())
     assert reduced(here, attempt=2) == filejobs.Reduced()
     assert result(here)[0] == RESULTS
