@@ -36,7 +36,7 @@ def waiting_jobs(journal: FakeJournal, clock: clocks.ManualClock) -> admission.A
     return admission.Admission(tables.Tables(journal.select), clock)
 
 
-def test_a_job_waits_for_its_time(
+def test_job_waits_until_start_after(
     waiting_jobs: admission.Admission, clock: clocks.ManualClock
 ) -> None:
     job = index_records.job()
@@ -50,7 +50,7 @@ def test_a_job_waits_for_its_time(
     assert [waiting_jobs.next_deadline_s] == [None]
 
 
-def test_a_job_that_ran_for_too_long_is_due(
+def test_job_beyond_time_limit_is_reported_once(
     waiting_jobs: admission.Admission, clock: clocks.ManualClock
 ) -> None:
     job = index_records.job()
@@ -63,7 +63,7 @@ def test_a_job_that_ran_for_too_long_is_due(
     assert waiting_jobs.check_deadlines() == []
 
 
-def test_a_deadline_of_an_earlier_run_does_not_count(
+def test_deadline_of_earlier_run_is_ignored(
     waiting_jobs: admission.Admission, clock: clocks.ManualClock
 ) -> None:
     job = index_records.job()
@@ -77,7 +77,7 @@ def test_a_deadline_of_an_earlier_run_does_not_count(
     assert waiting_jobs.check_deadlines() == [job.row]
 
 
-def test_claims_are_written_once_and_again_when_they_change(
+def test_claim_of_discarded_job_is_not_written(
     waiting_jobs: admission.Admission,
 ) -> None:
     job = index_records.job()
@@ -91,7 +91,7 @@ def test_claims_are_written_once_and_again_when_they_change(
     assert waiting_jobs.row_of(job.id.uuid) is None
 
 
-def test_the_journal_is_taken_up(
+def test_load_restores_claims_from_journal(
     waiting_jobs: admission.Admission, journal: FakeJournal, clock: clocks.ManualClock
 ) -> None:
     claim = b'{"job_seconds":60}'

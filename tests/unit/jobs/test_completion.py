@@ -32,7 +32,7 @@ def succeeds(
 
 
 @given(WANTED, st.integers(0, 4), st.integers(0, 4), st.integers(0, 2), st.integers(0, 5))
-def test_a_job_is_lost_when_nothing_can_save_it_and_no_sooner(
+def test_job_is_lost_only_when_it_cannot_succeed(
     wanted: job_settings.Completion, succeeded: int, failed: int, cancelled: int, left: int
 ) -> None:
     known = counts(succeeded, failed, cancelled)
@@ -51,7 +51,7 @@ def test_a_job_is_lost_when_nothing_can_save_it_and_no_sooner(
         assert (found is _V.ENOUGH) == (left == 0 and outcomes[0])
 
 
-def test_a_job_that_is_lost_says_why() -> None:
+def test_lost_job_has_failure_message() -> None:
     least = job_settings.Completion(min_successful=3)
     most = job_settings.Completion(max_failed=1)
     known = counts(1, 2, 0)

@@ -10,7 +10,7 @@ def fresh() -> records.Job:
     return job
 
 
-def test_so_many_are_prepared_and_the_next_wait_in_order() -> None:
+def test_jobs_beyond_limit_wait_in_order() -> None:
     queue = prepare_queue.PrepareQueue()
     first = [fresh() for _ in range(prepare_queue.MAX_PREPARED)]
     later = [fresh() for _ in range(3)]
@@ -25,7 +25,7 @@ def test_so_many_are_prepared_and_the_next_wait_in_order() -> None:
     assert not queue.is_waiting(later[0])
 
 
-def test_a_job_that_has_begun_makes_room() -> None:
+def test_begun_job_makes_room_for_next() -> None:
     queue = prepare_queue.PrepareQueue()
     jobs = [fresh() for _ in range(prepare_queue.MAX_PREPARED + 1)]
     admitted = [queue.admits(job) for job in jobs]
@@ -35,7 +35,7 @@ def test_a_job_that_has_begun_makes_room() -> None:
     assert queue.list_admissible() == [jobs[-1]]
 
 
-def test_jobs_of_an_earlier_service_are_always_admitted() -> None:
+def test_jobs_of_earlier_service_are_always_admitted() -> None:
     queue = prepare_queue.PrepareQueue()
     job = index_records.job()
     for _ in range(prepare_queue.MAX_PREPARED):
@@ -43,7 +43,7 @@ def test_jobs_of_an_earlier_service_are_always_admitted() -> None:
     assert queue.admits(job)
 
 
-def test_a_suspended_job_does_not_take_a_place() -> None:
+def test_suspended_job_takes_no_room() -> None:
     queue = prepare_queue.PrepareQueue()
     held = index_records.job(suspend=True)
     held.fresh = True

@@ -104,7 +104,7 @@ CLAIMS = st.builds(
 
 @settings(max_examples=150)
 @given(st.data())
-def test_what_is_decided_step_by_step_is_what_the_rules_say(data: st.DataObject) -> None:
+def test_incremental_decisions_match_the_rules(data: st.DataObject) -> None:
     queue, wanted, row = start_queue.StartQueue(), Reference(), 0
     for _ in range(data.draw(st.integers(1, 25))):
         act = data.draw(st.sampled_from(["add", "add", "add", "end", "change", "leave"]))
@@ -140,7 +140,7 @@ def test_what_is_decided_step_by_step_is_what_the_rules_say(data: st.DataObject)
     assert wanted.ready() == []
 
 
-def test_equal_jobs_start_in_the_order_of_their_rows() -> None:
+def test_equal_jobs_start_in_order_of_rows() -> None:
     queue = start_queue.StartQueue()
     rows = random.Random(7).sample(range(1, 200), 100)
     for row in rows:
@@ -160,7 +160,7 @@ def test_equal_jobs_start_in_the_order_of_their_rows() -> None:
     assert order == sorted(rows)
 
 
-def test_an_exclusive_waiter_is_not_passed_by_shared_ones() -> None:
+def test_shared_waiters_do_not_overtake_exclusive_waiter() -> None:
     queue = start_queue.StartQueue()
     queue.add(1, SPACE, start_queue.Claim(locks=(lock("l", shared=True),)), due=True)
     assert started(queue.decide()) == [1]
@@ -177,14 +177,14 @@ def test_an_exclusive_waiter_is_not_passed_by_shared_ones() -> None:
     assert started(queue.decide()) == list(range(3, 20))
 
 
-def test_locks_of_other_namespaces_are_others() -> None:
+def test_locks_are_separate_per_namespace() -> None:
     queue = start_queue.StartQueue()
     for row, space in ((1, "one"), (2, "two")):
         queue.add(row, space, start_queue.Claim(locks=(lock("l"),)), due=True)
     assert started(queue.decide()) == [1, 2]
 
 
-def test_what_is_refused_says_why() -> None:
+def test_refused_job_has_reason() -> None:
     queue = start_queue.StartQueue()
     queue.add(1, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
     queue.add(2, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
@@ -201,7 +201,7 @@ def test_what_is_refused_says_why() -> None:
     assert started(queue.decide()) == [3]
 
 
-def test_one_that_is_not_due_counts_as_waiting_and_holds_up_no_other() -> None:
+def test_job_not_yet_due_counts_as_waiting_and_blocks_no_other() -> None:
     queue = start_queue.StartQueue()
     queue.add(1, SPACE, start_queue.Claim(group=group("g", queued=1)), due=False)
     queue.add(2, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
@@ -213,7 +213,7 @@ def test_one_that_is_not_due_counts_as_waiting_and_holds_up_no_other() -> None:
     assert started(queue.decide()) == [1]
 
 
-def test_who_waits_for_something_else_than_before_says_so_once() -> None:
+def test_changed_wait_reason_is_reported_once() -> None:
     queue = start_queue.StartQueue()
     queue.add(1, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True)
     queue.add(2, SPACE, start_queue.Claim(group=group("g")), due=True)
@@ -235,7 +235,7 @@ def test_who_waits_for_something_else_than_before_says_so_once() -> None:
     assert queue.decide() == [start_queue.Start(3)]
 
 
-def test_one_that_forbids_is_refused_when_its_time_comes() -> None:
+def test_job_with_policy_forbid_is_refused_when_due() -> None:
     queue = start_queue.StartQueue()
     queue.add(1, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=False)
     queue.add(2, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
@@ -246,7 +246,7 @@ def test_one_that_forbids_is_refused_when_its_time_comes() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_replacing_kills_no_more_than_needed_and_the_oldest(most: int) -> None:
+def test_replace_ends_only_as_many_oldest_jobs_as_needed(most: int) -> None:
     queue = start_queue.StartQueue()
     for row in range(1, most + 1):
         queue.add(row, SPACE, start_queue.Claim(group=group("g", "Replace", most=most)), due=True)
@@ -260,7 +260,7 @@ def test_replacing_kills_no_more_than_needed_and_the_oldest(most: int) -> None:
     assert started(queue.decide()) == [9]
 
 
-def test_of_many_that_replace_each_takes_the_place_of_the_one_before() -> None:
+def test_each_replacing_job_replaces_the_previous_one() -> None:
     queue = start_queue.StartQueue()
     claim = start_queue.Claim(group=group("g", "Replace"))
     for row in (1, 2, 3):
@@ -279,7 +279,7 @@ def test_of_many_that_replace_each_takes_the_place_of_the_one_before() -> None:
     assert started(queue.decide()) == [3]
 
 
-def test_what_is_restored_counts_and_holds_its_locks() -> None:
+def test_restored_job_is_counted_and_holds_locks() -> None:
     queue = start_queue.StartQueue()
     claim = start_queue.Claim(group=group("g"), locks=(lock("l"),))
     queue.restore(1, SPACE, claim, stopping=True)
@@ -291,7 +291,7 @@ def test_what_is_restored_counts_and_holds_its_locks() -> None:
     assert started(queue.decide()) == [2, 3]
 
 
-def test_other_limits_let_more_start() -> None:
+def test_raised_limits_start_more_jobs() -> None:
     queue = start_queue.StartQueue()
     for row in range(1, 5):
         queue.add(row, SPACE, start_queue.Claim(group=group("g")), due=True)
@@ -300,7 +300,7 @@ def test_other_limits_let_more_start() -> None:
     assert started(queue.decide()) == [2, 3]
 
 
-def test_ten_thousand_waiting_jobs_cost_little_each() -> None:
+def test_decision_is_fast_with_ten_thousand_waiting_jobs() -> None:
     """The work for one job does not grow with those that wait."""
     costs: list[Any] = []
     for count in (1_000, 10_000):

@@ -50,7 +50,7 @@ def test_tables_are_empty_until_a_job_has_a_row() -> None:
     assert tables_of().oldest_creation() is None
 
 
-def test_what_has_no_row_is_none() -> None:
+def test_missing_row_is_none() -> None:
     assert tables_of().find_job("uuid", b"") is None
     assert tables_of().find_claim(1) is None
     assert tables_of().find_schedule(b"") is None
@@ -59,7 +59,7 @@ def test_what_has_no_row_is_none() -> None:
     assert tables_of(job_claim=[(b"{}",)]).find_claim(1) == b"{}"
 
 
-def test_the_search_for_expired_jobs_goes_on_after_the_last_one() -> None:
+def test_list_expired_continues_after_last_job() -> None:
     asked: list[tuple[Any, ...]] = []
 
     def select(name: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -71,7 +71,7 @@ def test_the_search_for_expired_jobs_goes_on_after_the_last_one() -> None:
     assert asked == [("expired_jobs", 9.0, 0.0, 0, 10), ("expired_jobs", 9.0, 2.0, 7, 10)]
 
 
-def test_a_job_is_inserted_once_and_then_updated() -> None:
+def test_job_is_inserted_once_and_then_updated() -> None:
     job, pending = index_records.job(), tables.PendingWrites()
     pending.add(job, None, b"input")
 

@@ -10,7 +10,7 @@ from support import index_records
 JOB = b"j" * 16
 
 
-async def test_a_change_settles_all_that_wait_for_it() -> None:
+async def test_stored_change_wakes_all_its_waiters() -> None:
     every, job = waiters.Waiters(), index_records.job()
     first, second = every.add_waiter(job), every.add_waiter(job)
     taken = every.take_waiters(job)
@@ -20,7 +20,7 @@ async def test_a_change_settles_all_that_wait_for_it() -> None:
     assert every.take_waiters(index_records.job()) == []
 
 
-async def test_watchers_wake_when_something_is_new() -> None:
+async def test_notify_wakes_watchers() -> None:
     every = waiters.Waiters()
     new = asyncio.create_task(every.wait_for_change(JOB, 30))
     over = asyncio.create_task(every.wait_for_change(JOB, 30, over=True))
@@ -33,13 +33,13 @@ async def test_watchers_wake_when_something_is_new() -> None:
     await over
 
 
-async def test_a_watcher_returns_after_its_timeout() -> None:
+async def test_watcher_returns_after_timeout() -> None:
     every = waiters.Waiters()
     await every.wait_for_change(JOB, 0.001)
     assert every._watchers == {}
 
 
-async def test_a_stop_ends_all_waits() -> None:
+async def test_stop_fails_all_waits() -> None:
     every = waiters.Waiters()
     settling = every.add_waiter(index_records.job())
     watching = asyncio.create_task(every.wait_for_change(JOB, 30))

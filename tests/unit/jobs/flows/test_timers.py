@@ -4,7 +4,7 @@ from kilnwork.jobs.flows import timers
 from kilnwork.kit import clock as clocks
 
 
-def test_keys_are_due_in_order_and_once() -> None:
+def test_keys_become_due_in_order_and_once() -> None:
     clock = clocks.ManualClock()
     made = timers.Timers[str](clock)
     assert [made.next_deadline_s] == [None]
@@ -19,7 +19,7 @@ def test_keys_are_due_in_order_and_once() -> None:
     assert made.take_due() == ["late"]
 
 
-def test_a_clock_that_is_set_changes_no_deadline() -> None:
+def test_clock_change_does_not_change_deadlines() -> None:
     clock = clocks.ManualClock()
     made = timers.Timers[str](clock)
     made.set("a", 10, started=clock.wall())
@@ -31,7 +31,7 @@ def test_a_clock_that_is_set_changes_no_deadline() -> None:
     assert made.take_due() == ["c"]
 
 
-def test_dropped_keys_are_never_due() -> None:
+def test_dropped_keys_never_become_due() -> None:
     clock = clocks.ManualClock()
     made = timers.Timers[str](clock)
     for key in ("a", "b", "c"):

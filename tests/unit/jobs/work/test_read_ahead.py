@@ -15,7 +15,7 @@ def aside() -> Iterator[futures.Executor]:
         yield made
 
 
-def test_pieces_of_any_size_come_in_their_order(aside: futures.Executor) -> None:
+def test_pieces_of_any_size_keep_their_order(aside: futures.Executor) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -24,11 +24,11 @@ def test_pieces_of_any_size_come_in_their_order(aside: futures.Executor) -> None
     assert list(read_ahead.read_pieces(iter(wanted), aside)) == wanted
 
 
-def test_of_no_pieces_there_are_none(aside: futures.Executor) -> None:
+def test_empty_source_gives_no_pieces(aside: futures.Executor) -> None:
     assert list(read_ahead.read_pieces(iter(()), aside)) == []
 
 
-def test_an_error_comes_in_its_place(aside: futures.Executor) -> None:
+def test_error_is_raised_in_its_place(aside: futures.Executor) -> None:
     large = bytes(read_ahead.GROUP_BYTES)
 
     def source() -> Iterator[bytes]:
@@ -43,7 +43,7 @@ def test_an_error_comes_in_its_place(aside: futures.Executor) -> None:
         next(given)
 
 
-def test_only_a_few_are_made_before_they_are_used(aside: futures.Executor) -> None:
+def test_only_few_groups_are_read_ahead(aside: futures.Executor) -> None:
     made = 0
 
     def source() -> Iterator[bytes]:
