@@ -348,7 +348,9 @@ def _merged(
             run=run,
         )
         began = time.perf_counter()
-        reduce.reduced(work, attempt=1, watched=lambda _: _passed, clock=clock.SystemClock())
+        reduce.reduce_parts(
+            work, attempt=1, make_watch=lambda _: _on_progress, clock=clock.SystemClock()
+        )
         rates.append(size / (time.perf_counter() - began))
         result = commit_records.find(store, reduce.PART, run)
         if result is None or result.output is None or result.output.sha256 != manifest.sha256:
@@ -377,11 +379,11 @@ def _mapped(store: local.LocalStore, file: Path, *, lines: int) -> filejobs.Mani
             run=1,
             mapper=filejobs.Mapper(builtin="identity"),
         )
-        part.mapped(work, attempt=1, passed=_passed, clock=clock.SystemClock())
+        part.map_part(work, attempt=1, on_progress=_on_progress, clock=clock.SystemClock())
     return manifest
 
 
-def _passed(_: int) -> None:
+def _on_progress(_: int) -> None:
     """Nobody watches."""
 
 

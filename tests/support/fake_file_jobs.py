@@ -44,7 +44,7 @@ class FakeFileJobs(service.FileJobs):
         self.fake_number += 1
         return model.JobId(uuid.UUID(int=self.fake_number).bytes, f"2026-11-{self.fake_number:05}")
 
-    def known(self, namespace: str, key: model.Key) -> model.JobView | None:
+    def find_by_key(self, namespace: str, key: model.Key) -> model.JobView | None:
         found = self.fake_keys.get((namespace, key.user, key.text))
         if found is None or found[0] not in self.fake_views:
             return None
@@ -57,7 +57,7 @@ class FakeFileJobs(service.FileJobs):
         if failure is not None:
             raise failure
         if new.key is not None:
-            known = self.known(new.namespace, new.key)
+            known = self.find_by_key(new.namespace, new.key)
             if known is not None:
                 return known, False
             place = (new.namespace, new.key.user, new.key.text)
@@ -143,7 +143,7 @@ class FakeFileJobs(service.FileJobs):
         del self.fake_views[job]
         self._tell()
 
-    async def changed(
+    async def wait_for_change(
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
     ) -> model.JobView | None:
         try:

@@ -86,13 +86,13 @@ class Story:
         spec = filejobs.FileJobSpec(
             max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
         )
-        file_items.check(spec, manifest)
+        file_items.check_spec(spec, manifest)
         self.job = records.Job(
             model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec,
             source=SOURCES.new(spec, manifest, source=None), created=self.now,
         )  # fmt: skip
         self.job.fresh = True
-        self.row = rows.JobRow._make(rows.of_new(self.job, None))
+        self.row = rows.JobRow._make(rows.new_job_row(self.job, None))
 
     def look(self) -> None:
         """A round: what has changed is kept, what is to be done is under way."""
@@ -104,7 +104,7 @@ class Story:
             self.log.append(str(step))
             if isinstance(step, plan_steps.Recover):
                 every = self.job.stage is records.Stage.STOPPING
-                known = [n for n in transitions.recoverable(self.job) if n in self.tasks]
+                known = [n for n in transitions.find_recoverable(self.job) if n in self.tasks]
                 left = [n for n in known if every or not self.tasks[n].state.final]
                 self.under_way.append((step, left))
             else:
@@ -112,7 +112,7 @@ class Story:
         self.check()
 
     def _keep(self) -> None:
-        self.row = rows.JobRow._make(rows.of_new(self.job, None))
+        self.row = rows.JobRow._make(rows.new_job_row(self.job, None))
         for page in self.job.items.changed_pages:
             self.pages[page] = self.job.items.page(page)
         self.job.items.changed_pages.clear()
@@ -122,7 +122,7 @@ class Story:
         """The service is killed: steps under way are lost, another service reads the row."""
         self.log.append("crash")
         self.under_way.clear()
-        self.job = rows.job_of(self.row, SOURCES, msgspec.json.encode(self.manifest))
+        self.job = rows.to_job(self.row, SOURCES, msgspec.json.encode(self.manifest))
         for page, packed in self.pages.items():
             self.job.items.load_page(page, packed)
 
@@ -202,7 +202,7 @@ class Story:
             self._tell(part)
 
     def _tell(self, part: int) -> None:
-        transitions.moved(self.job, part, self.tasks[part].change(), now=self.now)
+        transitions.apply_task_change(self.job, part, self.tasks[part].change(), now=self.now)
 
     def _commit(self, part: int, run: int, outcome: filejobs.PartOutcome) -> filejobs.Commit:
         found = self.commits.get((part, run))
@@ -226,7 +226,7 @@ class Story:
         if isinstance(step, _ORDERS):
             self._order(step)
         elif isinstance(step, plan_steps.Prepare):
-            transitions.prepared(self.job, now=self.now)
+            transitions.record_prepared(self.job, now=self.now)
         elif isinstance(step, plan_steps.Recover):
             self._recover(more)
         else:
@@ -251,18 +251,18 @@ class Story:
             return
         if not step.item:
             commit = self._commit(0, step.run, step.outcome or _O.FAILED)
-            transitions.concluded(self.job, self._result(commit), now=self.now)
+            transitions.apply_job_result(self.job, self._result(commit), now=self.now)
             return
         found = self.commits.get((step.item, step.run))
         if found is None and step.outcome is not None:
             found = self._commit(step.item, step.run, step.outcome)
         result = None if found is None else self._result(found)
-        transitions.settled(self.job, step.item, step.run, result, now=self.now)
+        transitions.apply_result(self.job, step.item, step.run, result, now=self.now)
 
     def _result(self, commit: filejobs.Commit) -> item_source.ItemResult:
         source = self.job.source
         assert isinstance(source, file_items.FileItems)
-        return source.result(commit)
+        return source.to_item_result(commit)
 
     def _recover(self, left: list[int]) -> None:
         runs = {
@@ -274,7 +274,7 @@ class Story:
             self._result(self.commits[key]) for key in self.commits if runs.get(key[0]) == key[1]
         ]
         changes = [(n, self.tasks[n].change()) for n in left]
-        transitions.recovered(self.job, found, changes, now=self.now)
+        transitions.record_recovered(self.job, found, changes, now=self.now)
 
     def _submit(self, part: int) -> None:
         run = self.job.run_of(part)

@@ -395,9 +395,11 @@ def _run(entry: Entry, work: filejobs.PartWork | filejobs.ReduceWork) -> Any:
     try:
         time = clocks.SystemClock()
         if isinstance(work, filejobs.PartWork):
-            return part.mapped(work, attempt=entry.attempt, passed=lambda _: None, clock=time)
-        return reduce.reduced(
-            work, attempt=entry.attempt, watched=lambda _: lambda _: None, clock=time
+            return part.map_part(
+                work, attempt=entry.attempt, on_progress=lambda _: None, clock=time
+            )
+        return reduce.reduce_parts(
+            work, attempt=entry.attempt, make_watch=lambda _: lambda _: None, clock=time
         )
     finally:
         context.end()

@@ -48,14 +48,16 @@ class World:
         return self.map_by(never, number, attempt=attempt, run=run)
 
     def map_by(
-        self, passed: Callable[[int], None], number: int = 1, *, attempt: int = 1, run: int = 1
+        self, on_progress: Callable[[int], None], number: int = 1, *, attempt: int = 1, run: int = 1
     ) -> filejobs.Commit:
-        """Map one part as a task does; `passed` hears how far it is."""
+        """Map one part as a task does; `on_progress` hears how far it is."""
         task = ids.TaskId(number.to_bytes(16, "big"))
         context.begin(context.Context(task, run=run, attempt=attempt))
         try:
             work = self.work(number, run=run)
-            return part.mapped(work, attempt=attempt, passed=passed, clock=clock.SystemClock())
+            return part.map_part(
+                work, attempt=attempt, on_progress=on_progress, clock=clock.SystemClock()
+            )
         finally:
             context.end()
 
