@@ -1,8 +1,8 @@
-"""The scheduler, as small as it can be: binds Pods to the first Ready node that they fit.
+"""Minimal scheduler: binds each Pod to the first Ready node that it fits on.
 
-Follows the store inside the server. What fits is decided by `node_fit`; nothing is preferred,
-spread or preempted: with one local node there is nothing to choose, only a reason to give when it
-is full.
+It follows the store inside the server. `node_fit` decides what fits; nothing is preferred, spread
+or preempted: with one local node there is nothing to choose, only a reason to report when it is
+full.
 """
 
 import decimal
@@ -19,7 +19,7 @@ _PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
 
 
 class Binder(store_controller.StoreController[objects.Key]):
-    """Binds the Pods of one store."""
+    """Controller that binds the Pods of one store to nodes."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         super().__init__("binder", writer)
@@ -27,7 +27,7 @@ class Binder(store_controller.StoreController[objects.Key]):
         self._bound: dict[objects.Key, tuple[str, node_fit.Amounts]] = {}
 
     def start(self) -> None:
-        """Look at what there is, then follow."""
+        """Read the existing Pods, then follow changes."""
         for stored in self._store.select(_PODS):
             self._note(stored.key, stored.raw)
         self._follow()
@@ -63,7 +63,9 @@ class Binder(store_controller.StoreController[objects.Key]):
             self._add(key)
 
     def _release(self, key: objects.Key) -> None:
-        """A Pod takes no room any more: others may fit now."""
+        """Stop counting the resources of a Pod and reconsider the unbound Pods, which may fit
+        now.
+        """
         if self._bound.pop(key, None) is not None:
             self._look_at_all()
 
@@ -102,7 +104,7 @@ class Binder(store_controller.StoreController[objects.Key]):
             self._note(key, bound.raw)  # the next one must see the room that it takes
 
     async def _explain(self, place: writes.WriteTarget, reason: str, message: str) -> None:
-        """Write why it is not bound, unless that is known."""
+        """Set the PodScheduled condition to False with this reason, unless it already says so."""
         now = self._writer.now()
 
         def explained(pod: meta.JsonObject) -> meta.JsonObject:
@@ -134,7 +136,9 @@ _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 def _unavailable(misfits: list[str]) -> str:
-    """As the real scheduler says it: each reason with the number of nodes."""
+    """Return the message of the real scheduler: each reason with the number of nodes that it holds
+    for.
+    """
     reasons = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
     return f"0/{len(misfits)} nodes are available" + (f": {reasons}." if reasons else ".")
 
@@ -166,7 +170,10 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _Pod(msgspec.Struct, frozen=True):
-    """What says whether a Pod is to be bound and what it takes; read of every change of a Pod."""
+    """The fields of a Pod that decide whether it is bound and what it requests.
+
+    Decoded at every change of a Pod, hence only these fields.
+    """
 
     metadata: _Metadata
     spec: _Spec = _Spec()

@@ -1,9 +1,11 @@
-"""Garbage collection: objects go when their owners are gone; kube events go after an hour.
+"""Garbage collector: deletes dependents whose owners no longer exist, and kube events after an
+hour.
 
-Follows the store inside the server and deletes through the same door as HTTP clients. Rules of
-k8s.io/kubernetes/pkg/controller/garbagecollector: an owner is who has the uid of the reference, in
-the namespace of the dependent or cluster-wide; a dependent lives as long as one of its owners does.
-Not for contents of namespaces (`apiserver.namespaces`), and not for processes (the node).
+It follows the store inside the server and deletes through `deletion.Deleter`, as HTTP clients do.
+Rules of k8s.io/kubernetes/pkg/controller/garbagecollector: the owner is the object with the uid of
+the reference, in the namespace of the dependent or cluster-scoped; a dependent lives as long as one
+of its owners does. The contents of namespaces are deleted by `apiserver.namespaces`, processes by
+the node.
 """
 
 import asyncio
@@ -23,20 +25,20 @@ EVENT_TTL_S = 3600
 """How long a kube event is kept after it was last seen, as `--event-ttl` of the real server."""
 
 KINDS_CHECK_S = 1.0
-"""How soon a dependent is looked at after the kind of its owner is served at last."""
+"""How often to check whether more kinds are served, so that unresolved owners can be found."""
 
 _SWEEP_EVERY_S = 60.0
 
 
 class _Owners(msgspec.Struct):
-    """Owner references by the state of the owner."""
+    """Owner references of one object, grouped by the state of the owner."""
 
     solid: list[meta.OwnerReference] = msgspec.field(default_factory=list)
-    """It exists and does not wait for its dependents; it may be about to be deleted."""
+    """The owner exists and does not wait for its dependents; it may be about to be deleted."""
     waiting: list[meta.OwnerReference] = msgspec.field(default_factory=list)
-    """It is in foreground deletion; whether the reference blocks it makes no difference."""
+    """The owner is in foreground deletion, whether or not the reference blocks it."""
     dangling: list[meta.OwnerReference] = msgspec.field(default_factory=list)
-    """It does not exist."""
+    """The owner does not exist."""
 
 
 class Collector(store_controller.StoreController[objects.Key]):
@@ -50,7 +52,7 @@ class Collector(store_controller.StoreController[objects.Key]):
         self._unresolved: set[objects.Key] = set()
 
     def start(self) -> None:
-        """Read what there is, then follow."""
+        """Build the owner graph from the stored objects, then follow changes."""
         for served in self._kinds.kept():
             for stored in self._store.select(served.resource.qualified):
                 self._note(stored.key, stored.metadata())
@@ -70,12 +72,14 @@ class Collector(store_controller.StoreController[objects.Key]):
 
     def _note(self, key: objects.Key, found: meta.ObjectMeta) -> None:
         if key.resource == resource.EVENTS.qualified:
-            return  # they expire; neither collects them by owner
+            return  # they expire; the real collector ignores their owners too
         for affected in self._graph.note(key, found):
             self._add(affected)
 
     async def _watch_kinds(self) -> None:
-        """Look again at dependents whose owner's kind was not served when it is now."""
+        """Reconsider dependents whose owner's kind was not served, whenever the served kinds
+        change.
+        """
         revision = self._kinds.revision
         while True:
             await asyncio.sleep(KINDS_CHECK_S)
@@ -103,7 +107,7 @@ class Collector(store_controller.StoreController[objects.Key]):
                 raise
 
     def _place(self, key: objects.Key) -> writes.WriteTarget | None:
-        """Of an object; None when its kind is served no more."""
+        """Return the write target of an object, or None when its kind is no longer served."""
         served = self._kinds.stored(key.resource)
         return None if served is None else writes.WriteTarget(served, key.namespace, key.name)
 
@@ -117,7 +121,7 @@ class Collector(store_controller.StoreController[objects.Key]):
             return
         propagation = _kept_propagation(found)
         if sorted_.waiting and self._graph.dependents(found.uid):
-            # Owners that wait for each other in a circle would never go.
+            # Owners that wait for each other in a cycle would never be deleted.
             if _is_blocking(found) and self._graph.has_foreground_dependent(found.uid):
                 await self._unblock_owners(place)
                 self._add(place.key)
@@ -134,10 +138,11 @@ class Collector(store_controller.StoreController[objects.Key]):
     def _classify(
         self, place: writes.WriteTarget, references: Sequence[meta.OwnerReference]
     ) -> _Owners | None:
-        """Owner references by the state of the owner; None when one of them decides nothing.
+        """Group owner references by the state of the owner; None when one of them cannot be
+        resolved.
 
-        A dependent is left alone as long as the kind is not served of one of its owners, and
-        for good when it is cluster-scoped and names an owner in a namespace.
+        A dependent is left alone while the kind of one of its owners is not served, and always when
+        it is cluster-scoped and names an owner in a namespace.
         """
         sorted_ = _Owners()
         self._unresolved.discard(place.key)
@@ -178,7 +183,11 @@ class Collector(store_controller.StoreController[objects.Key]):
     async def _look_at_waiting_owner(
         self, place: writes.WriteTarget, found: meta.ObjectMeta
     ) -> None:
-        """Let an owner go that no dependent blocks, after those that do not block were deleted."""
+        """Delete the dependents that do not block the owner, then remove its foregroundDeletion
+        finalizer.
+
+        Does nothing while a dependent blocks the owner.
+        """
         if self._graph.blocks(found.uid):
             return
         for key in self._graph.dependents(found.uid):
@@ -239,7 +248,9 @@ def _is_blocking(found: meta.ObjectMeta) -> bool:
 
 
 def _kept_propagation(found: meta.ObjectMeta) -> str:
-    """What its own finalizers say; without any, Background."""
+    """Return the propagation policy that the object's own finalizers ask for; Background without
+    one.
+    """
     if deletion.ORPHAN in found.finalizers:
         return "Orphan"
     return "Foreground" if deletion.FOREGROUND in found.finalizers else "Background"

@@ -1,8 +1,8 @@
-"""Deletes Pods from nodes with NoExecute taints that they do not tolerate, at once or in time.
+"""Taint eviction: deletes Pods from nodes with NoExecute taints that they do not tolerate.
 
-Follows the store inside the server, as the binder does; the counterpart of the taint eviction
-controller (k8s.io/kubernetes pkg/controller/tainteviction). Time runs from when a taint is seen,
-again after a restart.
+It follows the store inside the server, as the binder does; the counterpart of the taint eviction
+controller (k8s.io/kubernetes pkg/controller/tainteviction). A Pod is deleted at once, or after its
+tolerationSeconds, which run from the moment the taint is seen, and again from a restart.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _CONDITION = {
 
 
 class TaintEviction(store_controller.StoreController[objects.Key]):
-    """Evicts the Pods of one store."""
+    """Controller that evicts the Pods of one store."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         super().__init__("taint eviction", writer)
@@ -34,14 +34,14 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
         self._timers: dict[objects.Key, tuple[float, asyncio.TimerHandle]] = {}
 
     def start(self) -> None:
-        """Look at what there is, then follow."""
+        """Read the existing nodes, then follow changes."""
         for stored in self._store.select(_NODES):
             self._note_node(stored.key.name, stored.decode())
         self._follow()
         self._begin()
 
     async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
+        """Stop. The next start finds the work that is left."""
         for _, timer in self._timers.values():
             timer.cancel()
         await super().stop()
@@ -104,9 +104,9 @@ async def disrupt(
     condition: meta.JsonObject,
     asked: deletion.DeleteOptions,
 ) -> bool:
-    """Delete a Pod with a condition that says why; False when it changed or went meanwhile.
+    """Delete a Pod after setting a condition that says why. Return False when it changed meanwhile.
 
-    Without grace, no kubelet is there to report its end: it is marked Failed first.
+    With a grace period of 0, no kubelet will report its end: the Pod is marked Failed first.
     """
     place = writes.target_of(resource.PODS, key.namespace, key.name)
     now = writer.now()

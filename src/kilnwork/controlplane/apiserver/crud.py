@@ -1,7 +1,7 @@
-"""Create, replace and change single objects: the way of every write into the store.
+"""Create, replace, change and apply single objects: every write into the store goes through here.
 
 Used by the HTTP app and, without HTTP, by the garbage collector, the binder and the namespace
-keeper; so all of them meet the same rules. Reading lists is in `lists`, deleting in `deletion`.
+controller, so that the same rules hold for all. Lists are read in `lists`; `deletion` deletes.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 _TRIES = 10
-"""Rounds against concurrent writers before a write without resourceVersion fails."""
+"""Attempts of a write without resourceVersion against concurrent writers."""
 
 _NAME_TRIES = 8
-"""Names drawn for `generateName` before the request fails, as in the real server."""
+"""Names generated for `generateName` before the request fails, as in the real server."""
 
 
 class ObjectWriter:
-    """The way of every write. One per API server."""
+    """Writes objects into one store. One per API server."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class ObjectWriter:
         *,
         applied: bool = False,
     ) -> writes.WriteResult:
-        """Make a new object; draws its name if only `generateName` is given.
+        """Create an object; generates its name if only `generateName` is given.
 
-        `applied`: `obj` says itself who manages its fields.
+        `applied`: `obj` already contains its managedFields.
         """
         known = self._read(place, obj, options)
         with statuses.Warned(known.warnings):
@@ -100,7 +100,9 @@ class ObjectWriter:
         *,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """Put `obj` in the place of the stored one; kinds that allow it are made by it."""
+        """Replace the stored object by `obj`; kinds that allow it are created if they do not
+        exist.
+        """
         known = self._read(place, obj, options)
         given = metadata.of(known.obj)
         if not given.get("name"):
@@ -143,14 +145,15 @@ class ObjectWriter:
         patched: bool = False,
         applied: bool = False,
     ) -> writes.WriteResult:
-        """Read, change, write; again when another writer was faster and no version is demanded.
+        """Read the object, call `change` and write the result.
 
-        `patched`: what the change makes was not sent as it is; refusals say so. `applied`: what it
-        makes says itself who manages its fields.
+        Repeats this when another writer was faster, unless the result has a resourceVersion.
+        `patched`: the result was computed from a patch, which error messages then say. `applied`:
+        the result already contains its managedFields.
         """
 
         def read(old: meta.JsonObject) -> admission.AdmissionResult:
-            # A subresource leaves the rest of its object as it is: that needs no reading.
+            # A subresource changes only part of its object: the rest needs no decoding.
             known = old if subresource else None
             return self._read(place, change(old), options, known=known, patched=patched)
 
@@ -166,7 +169,7 @@ class ObjectWriter:
         *,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """The same for a change by the server itself, which is as its kind has it: not read."""
+        """As `change`, for a change by the server itself, whose result needs no decoding."""
 
         def known(old: meta.JsonObject) -> admission.AdmissionResult:
             return admission.AdmissionResult(change(old))
@@ -183,7 +186,7 @@ class ObjectWriter:
         patched: bool = False,
         applied: bool = False,
     ) -> writes.WriteResult:
-        """The same; `read` gives what is wanted as its kind has it."""
+        """As `change`; `read` returns the wanted object, decoded."""
         for _ in range(_TRIES):
             head = self.store.head(place.key)
             if head is None:
@@ -224,7 +227,7 @@ class ObjectWriter:
         force: bool = False,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """Server-side apply: make the object as `config` says, or make it so."""
+        """Server-side apply: create the object from `config`, or merge `config` into it."""
         write_rules.check_applied(place, config)
         manager = write_rules.manager(place, options, subresource, operation=managed_fields.APPLY)
         wanted = write_rules.owned_part(place, config, subresource)
@@ -271,8 +274,11 @@ class ObjectWriter:
         manager: managed_fields.FieldManager | None,
         sent: frozenset[str] = frozenset(),
     ) -> None:
-        """Write down who manages what; `manager` None: `given` says it. `sent`: see
-        `write_rules`."""
+        """Record in `new` which manager owns which fields.
+
+        Without a `manager`, `given` is stored as managedFields. For `sent` see
+        `write_rules.sent_names`.
+        """
         type_ = field_types.of(place.served)
         if manager is None:
             new["metadata"].pop("managedFields", None)
@@ -295,6 +301,7 @@ class ObjectWriter:
                 new["metadata"]["managedFields"] = entries
 
     def now(self) -> str:
+        """Return the current time in RFC 3339, with whole seconds."""
         second = int(self.clock.wall())
         if second != self._now[0]:
             self._now = (second, clocks.rfc3339(second))

@@ -1,9 +1,9 @@
-"""Serves what CustomResourceDefinitions say: follows them, names them, empties them when they go.
+"""Controller of CustomResourceDefinitions: accepts their names, serves their kinds, cleans up.
 
-Used by `cluster`. Does what the controllers of k8s.io/apiextensions-apiserver do: accepted names,
-`Established`, and the clean-up of a kind's objects before its definition goes. Definitions
-that come with the control plane are made or renewed at its start; why one of them is not served is
-logged, and said by `trouble`.
+Used by `cluster`. It does what the controllers of k8s.io/apiextensions-apiserver do: accepted
+names, `Established`, and the deletion of a kind's objects before its definition is removed.
+Definitions that come with the control plane are created or updated at its start; if one is not
+served, the reason is logged and returned by `trouble`.
 """
 
 import logging
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 _DEFINITIONS = resource.CUSTOM_RESOURCE_DEFINITIONS
 _NOT_TO_BE_HAD = {served.resource.qualified for served in builtin.BUILT_IN}
-"""Built-in kinds: a definition of such a name is kept and nothing more, nor does it take their
-objects with it when it goes."""
+"""Names of built-in kinds: a definition with such a name is stored but not served, and its deletion
+does not delete their objects."""
 
 _AGAIN = "then start the server again"
 
 
 class DefinitionController(store_controller.StoreController[str]):
-    """Keeps a catalog equal to the definitions in the store."""
+    """Keeps a catalog in sync with the definitions in the store."""
 
     def __init__(
         self,
@@ -42,18 +42,19 @@ class DefinitionController(store_controller.StoreController[str]):
     ) -> None:
         self._installed = {str(one["metadata"]["name"]): one for one in installed}
         self._foreign: dict[str, str] = {}
-        """Definitions of others in the places of those that are to be installed, and why they
-        cannot be changed into these."""
+        """Users' definitions with the name of one to be installed → why they cannot be updated."""
         self._troubles: dict[str, str] = {}
         self._accepted: dict[str, tuple[str, meta.JsonObject]] = {}
-        """Group and accepted names of each definition."""
+        """Definition → its group and accepted names."""
         super().__init__("definitions", writer)
         self._deleter = deleter
         self._kinds = writer.kinds
         self._ending: set[str] = set()
 
     async def start(self) -> None:
-        """Install what comes with the control plane, serve what is established, then follow."""
+        """Install the definitions of the control plane, serve established ones, then follow
+        changes.
+        """
         self._follow()
         for name, definition in self._installed.items():
             await self._install(name, definition)
@@ -69,13 +70,17 @@ class DefinitionController(store_controller.StoreController[str]):
 
     @property
     def trouble(self) -> str | None:
-        """Why kinds that come with the control plane are not served; None when all are."""
+        """Return why kinds that come with the control plane are not served, or None when all
+        are.
+        """
         return "; ".join(self._troubles.values()) or None
 
     @property
     def serves_installed(self) -> bool:
-        """True when every kind that comes with the control plane is served as it should be, also
-        while its definition is being deleted."""
+        """Return whether every kind that comes with the control plane is served as defined there.
+
+        This includes kinds whose definition is being deleted.
+        """
         return not self._foreign and all(map(self._kinds.stored, self._installed))
 
     async def _install(self, name: str, wanted: meta.JsonObject) -> None:
@@ -107,7 +112,9 @@ class DefinitionController(store_controller.StoreController[str]):
                 self._add(key.resource)
 
     def _forget(self, name: str) -> None:
-        """Free the names of a definition that is gone: others may wait for them."""
+        """Stop serving a deleted definition and free its names, for which other definitions may
+        wait.
+        """
         self._kinds.forget(name)
         self._ending.discard(name)
         self._foreign.pop(name, None)
@@ -121,7 +128,7 @@ class DefinitionController(store_controller.StoreController[str]):
                 self._add(other)
 
     def _report(self, name: str, trouble: str | None) -> None:
-        """Remember and log why an installed definition is not served, or that it is."""
+        """Record and log why an installed definition is not served, or that it is served again."""
         if name not in self._installed or trouble == self._troubles.get(name):
             return
         if trouble is None:
@@ -169,7 +176,9 @@ class DefinitionController(store_controller.StoreController[str]):
             )
 
     def _others(self, definition: meta.JsonObject) -> dict[str, list[meta.JsonObject]]:
-        """Names of the same group that others have, by definition; built-in kinds have theirs."""
+        """Return the accepted names of the same group by definition; built-in kinds are under
+        "".
+        """
         group, name = definition["spec"]["group"], definition["metadata"]["name"]
         built_in = [
             {
@@ -190,7 +199,7 @@ class DefinitionController(store_controller.StoreController[str]):
         return {"": built_in, **defined}
 
     def _note_names(self, definition: meta.JsonObject) -> bool:
-        """Remember the names that a definition has; True when they are not what they were."""
+        """Record the accepted names of a definition. Return whether they have changed."""
         name = definition["metadata"]["name"]
         names = (definition.get("status") or {}).get("acceptedNames") or {}
         noted, before = (definition["spec"]["group"], names), self._accepted.get(name)
@@ -216,7 +225,9 @@ class DefinitionController(store_controller.StoreController[str]):
             self._kinds.define(name, definitions.served_by(definition))
 
     async def _empty(self, name: str, definition: meta.JsonObject) -> None:
-        """Delete the objects of the kind; when none is left, let the definition go."""
+        """Delete the objects of the kind; when none is left, remove the finalizer of the
+        definition.
+        """
         self._ending.add(name)
         if definitions.is_established(definition):
             self._serve(definition)

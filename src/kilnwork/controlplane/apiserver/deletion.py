@@ -1,9 +1,10 @@
-"""Deleting: at once, with grace, held up by finalizers, one by one or a whole collection.
+"""Deletion of objects: immediate, with grace period or finalizers; single objects or collections.
 
-Used by the HTTP app, the garbage collector and the namespace keeper. `decide` is pure and says what
-a DELETE does to an object; `Deleter` carries it out. Follows k8s.io/apiserver/pkg/registry/rest
-(BeforeDelete) and the graceful deletion of Pods. The world afterwards (containers, dependents,
-contents of a namespace) is the business of node, `gc` and `namespaces`.
+Used by the HTTP app, the garbage collector and the namespace controller. `decide` is pure and
+returns what a DELETE does to an object; `Deleter` executes it. Follows
+k8s.io/apiserver/pkg/registry/rest (BeforeDelete) and the graceful deletion of Pods. Consequences
+are handled elsewhere: containers by the node, dependents by `gc`, contents of a namespace by
+`namespaces`.
 """
 
 from collections.abc import Iterable
@@ -33,7 +34,7 @@ ORPHAN = "orphan"
 """Finalizer of an owner whose dependents are to be kept."""
 
 MAX_GRACE_S = 1_000_000_000
-"""Longer grace is as good as none (32 years), and its end would not fit into a timestamp."""
+"""32 years; the end of a longer grace period would not fit into a timestamp."""
 
 _TRIES = 10
 _DEFAULT_GRACE_S = 30
@@ -46,19 +47,22 @@ _POLICIES = ("Foreground", "Background", "Orphan", "nil")
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """metav1.DeleteOptions. `grace_s` None: the object's own; `propagation` empty: Background."""
+    """metav1.DeleteOptions."""
 
     grace_s: int | None = None
+    """None: the object's own grace period."""
     uid: str = ""
     resource_version: str = ""
     propagation: str = ""
+    """Foreground, Background or Orphan; empty: the object's finalizers decide, else Background."""
     options: writes.WriteContext = msgspec.field(default_factory=writes.WriteContext)
 
 
 class DeletionDecision(msgspec.Struct, frozen=True):
-    """What a DELETE does: `remove` now, or store `marked`, or (None) nothing more than before.
+    """What a DELETE does: `remove` the object now, store `marked`, or (with neither) change
+    nothing.
 
-    With both, `marked` is only shown: a Pod that is removed has no grace left.
+    With both, `marked` is only the response: a Pod that is removed at once is shown without grace.
     """
 
     remove: bool = False
@@ -66,7 +70,7 @@ class DeletionDecision(msgspec.Struct, frozen=True):
 
 
 async def asked(request: requests.ApiRequest, options: writes.WriteContext) -> DeleteOptions:
-    """DeleteOptions of a request's body, else of its query; 422 when they make no sense."""
+    """Return the DeleteOptions of a request's body, or else of its query. Raises 422."""
     raw = await request.body()
     document: meta.JsonObject = {}
     if raw:
@@ -82,7 +86,9 @@ async def asked(request: requests.ApiRequest, options: writes.WriteContext) -> D
 def parse(
     document: meta.JsonObject, query: requests.Query, options: writes.WriteContext
 ) -> DeleteOptions:
-    """DeleteOptions of a document, else of the query; 500 when they cannot be read."""
+    """Return the DeleteOptions of a document, or else of the query. Raises 422, or 500 if
+    unreadable.
+    """
     given = _read(document)
     grace = given.get("gracePeriodSeconds")
     if grace is None:
@@ -106,7 +112,7 @@ def parse(
 
 
 def _read(document: meta.JsonObject) -> meta.JsonObject:
-    """The options as metav1.DeleteOptions has them. A guard that cannot be read is not passed."""
+    """Decode a document as metav1.DeleteOptions. An unreadable precondition must not be ignored."""
     kind = document.get("kind") or _KIND
     try:
         if kind != _KIND:
@@ -136,7 +142,7 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
 def decide(
     place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
 ) -> DeletionDecision:
-    """What deleting `obj` (a copy, which may be changed) comes to."""
+    """Return what deleting `obj` does. `obj` is a copy that may be changed."""
     found = obj["metadata"]
     grace = _grace_s(place, obj, asked)
     deleting = "deletionTimestamp" in found
@@ -175,7 +181,7 @@ def decide(
 def _without_grace(
     place: writes.WriteTarget, obj: meta.JsonObject, now_s: float
 ) -> meta.JsonObject | None:
-    """A Pod as the response to its removal shows it; None for what knows no grace."""
+    """Return a Pod as the response to its immediate removal shows it; None for other kinds."""
     if place.kind != resource.PODS:
         return None
     found = obj["metadata"]
@@ -187,7 +193,7 @@ def _without_grace(
 
 
 def _grace_s(place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
-    """Only Pods have grace, and only where something of them may still run."""
+    """Return the grace period: 0 unless it is a Pod of which something may still run."""
     if place.kind != resource.PODS:
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -209,14 +215,14 @@ def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:
 
 
 class Deleter:
-    """Carries deletions out."""
+    """Deletes objects of one store."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         self._writer = writer
         self._store = writer.store
 
     async def delete(self, place: writes.WriteTarget, asked: DeleteOptions) -> writes.WriteResult:
-        """Delete one object; the outcome holds its last or its marked state."""
+        """Delete one object. The result holds its last state, or the state marked for deletion."""
         self._check_allowed(place)
         for _ in range(_TRIES):
             head = self._store.head(place.key)
@@ -235,9 +241,9 @@ class Deleter:
     async def delete_all(
         self, places: Iterable[writes.WriteTarget], asked: DeleteOptions
     ) -> list[writes.WriteResult]:
-        """Delete each of a collection; one that has gone meanwhile is passed over.
+        """Delete several objects; objects that are gone by then are skipped.
 
-        The outcomes hold what there was before, as the real server shows it.
+        The results hold the objects as they were before, as the response of the real server does.
         """
         outcomes = []
         for place in places:

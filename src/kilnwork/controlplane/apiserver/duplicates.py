@@ -1,6 +1,7 @@
-"""Fields that a body has twice, in the words of Go's decoders: refused by Strict, else warned of.
+"""Duplicate fields of a body, reported in the words of Go's decoders: errors with Strict, else
+warnings.
 
-Used by `resources`, `app` and `patches`, once `bodies` has read and bounded the body.
+Used by `resources`, `app` and `patches`, after `bodies` has decoded the body and checked its size.
 """
 
 import json
@@ -16,10 +17,10 @@ _STRING = "tag:yaml.org,2002:str"
 
 
 def texts(raw: bytes, content_type: str, obj: dict[str, Any], *, typed: bool) -> tuple[str, ...]:
-    """What there is to say of a body that was read as `obj`.
+    """Return the messages about duplicate fields of a body that was decoded as `obj`.
 
-    `typed`: the kind is built in. Go reads JSON of such into a struct: maps that come twice are
-    merged, in `obj` too. Of everything else the last one counts.
+    `typed`: the kind is built in. Go decodes its JSON into a struct, where duplicate maps are
+    merged; the same is done to `obj`. In all other cases the last value counts.
     """
     if content_type == "application/json":
         return tuple(f'duplicate field "{path}"' for path in in_json(raw, obj, merged=typed))
@@ -30,7 +31,9 @@ def texts(raw: bytes, content_type: str, obj: dict[str, Any], *, typed: bool) ->
 
 
 def in_json(raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = False) -> list[str]:
-    """Paths of the fields that JSON text has twice; with `merged` `obj` becomes as Go's structs."""
+    """Return the paths of duplicate fields in a JSON text; with `merged`, merge them in `obj` as Go
+    does.
+    """
     if not _has_any(raw):
         return []
     found: list[str] = []
@@ -42,13 +45,13 @@ def in_json(raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = Fal
 
 
 def in_yaml(raw: bytes) -> str:
-    """The error of go-yaml about keys that a mapping has twice, empty when there are none."""
+    """Return go-yaml's error about duplicate keys of mappings, or "" when there are none."""
     lines = list(_doubled_keys(yaml.compose(raw, _CYAML), set()))
     return YAML_ERRORS + "\n".join(lines) if lines else ""
 
 
 def in_applied(raw: bytes) -> str:
-    """As `in_yaml`, of an apply patch, which mostly is JSON."""
+    """Return what `in_yaml` returns, for an apply patch, which is JSON in most cases."""
     if raw.lstrip().startswith(b"{"):
         try:
             if not _has_any(raw):
@@ -59,7 +62,7 @@ def in_applied(raw: bytes) -> str:
 
 
 def warnings(found: Iterable[str]) -> list[str]:
-    """The texts of `Warning` headers: one for each line of go-yaml's."""
+    """Return the texts of `Warning` headers: one for each line of go-yaml's error."""
     listed: list[str] = []
     for text in found:
         _, of_yaml, lines = text.partition(YAML_ERRORS)
@@ -68,7 +71,7 @@ def warnings(found: Iterable[str]) -> list[str]:
 
 
 class _Twice(Exception):
-    """Some object has a field twice."""
+    """An object has a duplicate field."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:
@@ -85,7 +88,7 @@ def _has_any(raw: bytes) -> bool:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The pairs of a JSON object; a type of its own, to be distinct from a list."""
+    """The pairs of a JSON object, as a type that differs from a JSON list."""
 
 
 def _merged(value: Any, path: str, found: list[str]) -> Any:
@@ -106,7 +109,7 @@ def _merged(value: Any, path: str, found: list[str]) -> Any:
 
 
 def _doubled_keys(node: yaml.Node | None, visited: set[int]) -> Iterator[str]:
-    """Lines of the error; what an alias stands for is looked at once."""
+    """Yield the lines of the error. The target of an alias is visited only once."""
     if node is None or id(node) in visited:
         return
     visited.add(id(node))

@@ -1,7 +1,7 @@
-"""Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
+"""Lists: selectors, pages, consistent snapshots, and the encoding of list responses.
 
-Used by `resources` (list, deletecollection) and `watches` (selectors and forms). Objects stay
-encoded wherever no code has to look inside. All pages of a list show the moment of the first: see
+Used by `resources` (list, deletecollection) and `watches` (selectors). Objects stay encoded
+wherever no code has to read them. All pages of a list show the state at its first page: see
 `continue_tokens`.
 """
 
@@ -23,10 +23,10 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _FIELD_PATHS = {"source": "source.component"}
-"""Field selectors whose name is not the path in the object."""
+"""Field selectors whose name differs from the path in the object."""
 
 _FIELD_DEFAULTS = {"spec.unschedulable": "false", "spec.hostNetwork": "false"}
-"""What a missing field reads as, where that is not the empty string."""
+"""Values of missing fields, where these do not read as the empty string."""
 
 
 _MAX_DIGITS = 19
@@ -34,7 +34,7 @@ _MAX_DIGITS = 19
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which objects of a resource are meant."""
+    """Which objects of a resource a request selects."""
 
     namespace: str | None
     labels: selectors.LabelSelector
@@ -42,14 +42,16 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
-        """True when no object has to be looked at."""
+        """Return whether no selector is given, so that no object has to be decoded."""
         return not self.labels and not self.fields
 
     def matches_key(self, key: objects.Key) -> bool:
         return self.namespace is None or key.namespace == self.namespace
 
     def matches(self, key: objects.Key, look: Callable[[], meta.JsonObject]) -> bool:
-        """Whether an object fits; `look` decodes it, and is called only if need be."""
+        """Return whether an object is selected. `look` decodes it and is called only if
+        necessary.
+        """
         if not self.matches_key(key):
             return False
         if self.everything:
@@ -70,16 +72,16 @@ def _term_matches(term: selectors.FieldTerm, obj: meta.JsonObject) -> bool:
 
 
 Look = Callable[[bytes], meta.JsonObject]
-"""Decodes of an encoded object what selectors may ask for."""
+"""Decodes those fields of an encoded object that selectors may need."""
 
 _Tree = dict[str, Any]
 
 
 @functools.lru_cache(maxsize=256)
 def look_for(selectable: tuple[str, ...]) -> Look:
-    """Return what finds labels and these fields without decoding the rest of an object.
+    """Return a decoder of only the labels and these fields of an object.
 
-    Most of a large Pod is of no concern to a watch of the Pods of one node.
+    A watch of the Pods of one node needs little of a large Pod.
     """
     wanted: _Tree = {}
     paths = (_FIELD_PATHS.get(path, path) for path in selectable)
@@ -113,7 +115,7 @@ def _type_of(wanted: _Tree) -> Any:
 
 
 def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> Selection:
-    """The selection of a list or watch request; 400 for a selector that cannot be read."""
+    """Return the selection of a list or watch request. Raises 400 for an invalid selector."""
     try:
         labels = selectors.parse_labels(request.query.text("labelSelector"))
         fields = selectors.parse_fields(request.query.text("fieldSelector"))
@@ -128,7 +130,7 @@ def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> S
 
 
 def _unknown_field(served: builtin.ServedResource, path: str) -> str:
-    """Kinds with fields of their own say it in other words than those with a name only."""
+    """Return the error text, which differs between kinds with and without selectable fields."""
     if served.selectable or served.custom:
         return f"field label not supported: {path}"
     known = '"metadata.name", "metadata.namespace"'
@@ -136,7 +138,7 @@ def _unknown_field(served: builtin.ServedResource, path: str) -> str:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Part of a list: the objects, the moment they show, where the next page starts."""
+    """Part of a list: its objects, the state they show, and where the next page starts."""
 
     items: Sequence[objects.Stored]
     sequence: int
@@ -144,7 +146,7 @@ class Page(msgspec.Struct, frozen=True):
     remaining: int | None = None
 
     def metadata(self) -> dict[str, Any]:
-        """metav1.ListMeta."""
+        """Return the metav1.ListMeta."""
         found: dict[str, Any] = {"resourceVersion": str(self.sequence)}
         if self.continue_:
             found["continue"] = self.continue_
@@ -159,7 +161,7 @@ def page(
     chosen: Selection,
     asked: options.ListOptions,
 ) -> Page:
-    """The objects that a list request asks for, by namespace and name."""
+    """Return the page that a list request asks for, ordered by namespace and name."""
     if asked.continue_:
         place = continue_tokens.decode(asked.continue_)
         if asked.version not in ("", "0"):
@@ -208,14 +210,16 @@ def _candidates(
 
 
 def _from_cache(asked: options.ListOptions) -> bool:
-    """True for `resourceVersion=0`: then Kubernetes reads from memory, with all there is."""
+    """Return whether `resourceVersion=0` is given: then Kubernetes reads from memory, without a
+    limit.
+    """
     return asked.version == "0" and not asked.continue_
 
 
 def _moment(held: store.Store, asked: options.ListOptions) -> int:
-    """The sequence number that the list shall show (KEP-365).
+    """Return the sequence number of the state that the list shows (KEP-365).
 
-    With a limit and without a match a resourceVersion means exactly that one.
+    With a limit and without resourceVersionMatch, a resourceVersion means exactly that state.
     """
     wanted = reached(held, asked.version)
     exactly = asked.match == options.EXACT or (asked.limit and not asked.match)
@@ -223,7 +227,7 @@ def _moment(held: store.Store, asked: options.ListOptions) -> int:
 
 
 def reached(held: store.Store, version: str) -> int:
-    """A resourceVersion as number; 504 for one that is still to come."""
+    """Return a resourceVersion as a number. Raises 504 if the store has not reached it."""
     wanted = sequence_number(version)
     if wanted > held.sequence:
         cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
@@ -237,7 +241,7 @@ def reached(held: store.Store, version: str) -> int:
 
 
 def sequence_number(version: str) -> int:
-    """A resourceVersion as number, 0 when empty; 400 for anything else."""
+    """Return a resourceVersion as a number, 0 when empty. Raises 400 for anything else."""
     if not version:
         return 0
     if _is_no_number(version):
@@ -246,7 +250,9 @@ def sequence_number(version: str) -> int:
 
 
 def check_readable(version: str) -> None:
-    """500 without a reason, as a GET of one object has it, for what is no resourceVersion."""
+    """Raise the 500 without a reason that a GET of one object gives for an invalid
+    resourceVersion.
+    """
     if version and _is_no_number(version):
         raise statuses.plain_internal(_unreadable(version))
 
@@ -264,21 +270,23 @@ def _unreadable(version: str) -> str:
 
 
 def encode(served: builtin.ServedResource, shown: Page) -> bytes:
-    """The list object, made of the stored bytes."""
+    """Return the encoded list of a page, assembled from the stored bytes."""
     return _encode(
         served, [served.in_own_version(stored.raw) for stored in shown.items], shown.metadata()
     )
 
 
 def encode_deleted(served: builtin.ServedResource, items: Sequence[bytes], chosen: Page) -> bytes:
-    """The response to the deletion of the objects of a page: their list."""
+    """Return the response to the deletion of the objects of a page: their encoded list."""
     return _encode(served, items, chosen.metadata())
 
 
 def _encode(
     served: builtin.ServedResource, items: Sequence[bytes], metadata: dict[str, Any]
 ) -> bytes:
-    """Items of built-in kinds come without their type, those of custom kinds with it."""
+    """Encode a list. Items of built-in kinds have no apiVersion and kind, those of custom kinds
+    do.
+    """
     kind = served.resource
     if served.custom:
         metadata.setdefault("continue", "")
@@ -299,7 +307,7 @@ def _untyped(raw: bytes, kind: resource.Resource) -> bytes:
 
 
 def partial_list(shown: Page) -> meta.JsonObject:
-    """metav1.PartialObjectMetadataList of a page."""
+    """Return a page as metav1.PartialObjectMetadataList."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",

@@ -1,8 +1,8 @@
-"""Namespaces: what each one must hold, and their slow end.
+"""Controller of namespaces: creates what each one must contain, and empties deleted ones.
 
-Used by `cluster` and `resources`. A new namespace gets ServiceAccount `default` and ConfigMap
-`kube-root-ca.crt` before the response to its creation; a deleted one is emptied, and goes when
-nothing is left in it. Refusing new content meanwhile is admission's part.
+Used by `cluster` and `resources`. A new namespace gets the ServiceAccount `default` and the
+ConfigMap `kube-root-ca.crt` before the response to its creation. A deleted one is emptied, and
+removed when nothing is left in it. Admission refuses new objects meanwhile.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from kilnwork.controlplane.apiserver import (
 log = logging.getLogger(__name__)
 
 BASIC = ("default", "kube-system", "kube-public", "kube-node-lease")
-"""Namespaces that are there from the beginning and stay."""
+"""Namespaces that always exist and cannot be deleted."""
 
 _NAMESPACES = resource.NAMESPACES.qualified
 _ROOT_CA = "kube-root-ca.crt"
 _DEFAULT_ACCOUNT = "default"
 _OURS = "kubernetes"
-"""The finalizer in a Namespace's spec that stands for emptying it."""
+"""The finalizer in a Namespace's spec that this controller removes once it is empty."""
 
 _BACKGROUND = deletion.DeleteOptions(propagation="Background")
-"""Nothing in a namespace is kept for its dependents, nor waits for them."""
+"""Background: in a terminating namespace no owner waits for dependents or orphans them."""
 
 _LOOK_AGAIN_S = 1.0
-"""How late the conditions may be with what changes in a namespace and does not go."""
+"""Delay of the conditions after a change in a namespace that deletes nothing."""
 
 
 class NamespaceController(store_controller.StoreController[str]):
-    """Keeps the namespaces of one store."""
+    """Controller of the namespaces of one store."""
 
     def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter, *, ca: str) -> None:
         super().__init__("namespaces", writer)
@@ -49,7 +49,7 @@ class NamespaceController(store_controller.StoreController[str]):
         self._delayed: dict[str, asyncio.TimerHandle] = {}
 
     async def start(self) -> None:
-        """Make the basic namespaces, look at all, then follow."""
+        """Create the basic namespaces, queue all existing ones, then follow changes."""
         for name in BASIC:
             await self._make(resource.NAMESPACES, "", {"metadata": {"name": name}})
         for stored in tuple(self._store.select(_NAMESPACES)):
@@ -60,14 +60,14 @@ class NamespaceController(store_controller.StoreController[str]):
             await self.furnish(name)
 
     async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
+        """Stop. The next start finds the work that is left."""
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
         await super().stop()
 
     async def furnish(self, namespace: str) -> None:
-        """Make what every namespace holds; what is there stays."""
+        """Create the objects that every namespace contains, where they are missing."""
         account = {"metadata": {"name": _DEFAULT_ACCOUNT}}
         await self._make(resource.SERVICE_ACCOUNTS, namespace, account)
         root = {"metadata": {"name": _ROOT_CA}, "data": {"ca.crt": self._ca}}
@@ -86,7 +86,7 @@ class NamespaceController(store_controller.StoreController[str]):
         try:
             await self._writer.create(place, obj, writes.WriteContext())
         except statuses.StatusError as error:
-            if error.code not in (403, 404, 409):  # terminating, gone, another was faster
+            if error.code not in (403, 404, 409):  # terminating, deleted, another was faster
                 raise
 
     def _on_changes(self, changes: Sequence[objects.Change]) -> None:
@@ -118,12 +118,12 @@ class NamespaceController(store_controller.StoreController[str]):
             await self.furnish(name)
 
     async def _empty(self, name: str) -> None:
-        """Delete what is in it, Pods first; when nothing is left, our part is done."""
+        """Delete the contents, Pods first; when nothing is left, remove our finalizer."""
         place = writes.target_of(resource.NAMESPACES, "", name)
         stored = self._store.get(place.key)
         if stored is None or not _spec_finalizers(stored.decode()):
-            return  # a client has removed the finalizer: wait for nothing
-        await self._store.settle_all()  # what was let in before it began to end
+            return  # a client has removed the finalizer: nothing to wait for
+        await self._store.settle_all()  # objects admitted before the namespace was terminating
         remaining = namespace_conditions.Remaining()
         kinds = [served for served in self._writer.kinds.kept() if served.resource.namespaced]
         pods = [served for served in kinds if served.resource == resource.PODS]
@@ -167,7 +167,7 @@ class NamespaceController(store_controller.StoreController[str]):
     async def _tell(
         self, place: writes.WriteTarget, remaining: namespace_conditions.Remaining
     ) -> None:
-        """Write the conditions; not when they are as before."""
+        """Write the status conditions if they have changed."""
 
         def with_condition(obj: meta.JsonObject) -> meta.JsonObject:
             status = obj.get("status") or {}
@@ -180,7 +180,7 @@ class NamespaceController(store_controller.StoreController[str]):
         )
 
     def _look_again(self, name: str) -> None:
-        """Once more in a while, whatever happens meanwhile."""
+        """Queue the namespace after a delay, whether or not anything changes meanwhile."""
         if name not in self._delayed:
             loop = asyncio.get_running_loop()
             self._delayed[name] = loop.call_later(_LOOK_AGAIN_S, self._take_delayed, name)
@@ -195,6 +195,6 @@ def _spec_finalizers(namespace: meta.JsonObject) -> list[str]:
 
 
 def _without_ours(namespace: meta.JsonObject) -> meta.JsonObject:
-    """We are done; others named in `spec.finalizers` may not be."""
+    """Remove our entry from `spec.finalizers`; other clients may have entries of their own."""
     left = [name for name in _spec_finalizers(namespace) if name != _OURS]
     return {**namespace, "spec": {"finalizers": left}}

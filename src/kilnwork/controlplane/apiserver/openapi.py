@@ -1,8 +1,8 @@
-"""OpenAPI documents: what `kubectl explain`, `apply` and client generators read.
+"""OpenAPI documents, for `kubectl explain`, `kubectl apply` and client generators.
 
 Used by the HTTP app for `/openapi/v3`, `/openapi/v3/GROUPVERSION` and `/openapi/v2`. Built-in kinds
-are described as Kubernetes describes them, custom ones by the schema of their definition. Documents
-are made on first use, kept as bytes, and created again when other kinds are served.
+are described as by Kubernetes, custom ones by the schema of their definition. Documents are
+generated at first use, cached as bytes, and generated again when other kinds are served.
 """
 
 import copy
@@ -53,7 +53,7 @@ _KIND = {
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A document, and the hash that names just this one, in whatever form."""
+    """An encoded document and the hash of its content, which is the same in every format."""
 
     body: bytes
     digest: str
@@ -66,16 +66,16 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Documents:
-    """The documents of what is served now."""
+    """Cache of the OpenAPI documents of the kinds that are served now."""
 
     def __init__(self) -> None:
         self._served: Kinds = ()
         self._pages: dict[str, Page] = {}
 
     def find(self, path: str, served: Kinds, *, accept: str = "*/*") -> Page | None:
-        """The document at a URL path; None when there is none.
+        """Return the document at a URL path, or None when there is none.
 
-        406 for clients that take OpenAPI v2 neither as JSON nor as protobuf.
+        Raises 406 for clients that accept OpenAPI v2 neither as JSON nor as protobuf.
         """
         if served is not self._served:
             self._served, self._pages = served, {}
@@ -144,7 +144,7 @@ def _v2(served: Kinds) -> Any:
 
 
 def _v2_media_type(accept: str) -> str:
-    """The form that a client likes most; 406 when it takes none."""
+    """Return the media type that the client prefers. Raises 406 when it accepts neither."""
     for wanted in response_formats.media_ranges(accept):
         if wanted in ("*/*", "application/*", response_formats.JSON):
             return response_formats.JSON

@@ -1,8 +1,8 @@
-"""Patches: which kinds of patch are taken, and what one does to an object.
+"""Patches: which patch types a kind accepts, and what a patch does to an object. Pure.
 
-Used by `resources`. Pure. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for everything;
-strategic merge patch for built-in kinds, as `kubectl edit` sends it (`strategic`). Apply patches
-are another thing: see `applying`.
+Used by `resources`. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for every kind;
+strategic merge patch, which `kubectl edit` sends, for built-in kinds (`strategic`). For apply
+patches see `managed_fields`.
 """
 
 from collections.abc import Callable
@@ -26,18 +26,20 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 Change = Callable[[meta.JsonObject], Any]
-"""From an object to what the patch makes of it."""
+"""Returns an object with the patch applied."""
 
 
 class Patch(NamedTuple):
-    """What a patch does, and what is odd in the patch itself (`duplicate field "data"`)."""
+    """The function that applies a patch, and oddities of the patch itself (`duplicate field
+    "data"`).
+    """
 
     change: Change
     oddities: tuple[str, ...] = ()
 
 
 def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> Patch:
-    """The patch in a body; 415 for a kind that is not taken, 400 when it cannot be read."""
+    """Return the patch in a body. Raises 415 for a type that is not accepted, 400 if unreadable."""
     if content_type == JSON_PATCH:
         return _json_patch(raw)
     if content_type not in _taken(served):
@@ -54,7 +56,10 @@ def _taken(served: builtin.ServedResource) -> tuple[str, ...]:
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: null removes, objects merge, anything else replaces. `target` stays as it is."""
+    """Return `target` with a merge patch applied (RFC 7386). `target` is not changed.
+
+    Null removes a field, objects merge, anything else replaces.
+    """
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}
@@ -100,7 +105,7 @@ def _json_patch(raw: bytes) -> Patch:
 
 
 def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
-    """False when nothing that these operations put anywhere can be nested too deep."""
+    """Return whether the values that these operations write may be nested too deep."""
     if any(operation.get("op") in ("copy", "move") for operation in operations):
         return True
     deepest = max((str(operation.get("path")).count("/") for operation in operations), default=0)
@@ -143,7 +148,9 @@ def _refusal(content_type: str, served: builtin.ServedResource) -> statuses.Stat
 
 
 def same(left: meta.JsonObject, right: meta.JsonObject) -> bool:
-    """True when two objects are the same JSON: an update that changes nothing is not written."""
+    """Return whether two objects are the same JSON: an update that changes nothing is not
+    written.
+    """
     return left == right and msgspec.json.encode(left, order="sorted") == msgspec.json.encode(
         right, order="sorted"
     )

@@ -1,8 +1,8 @@
-r"""Regular expressions as Kubernetes has them: those of RE2, in a time that grows with the text.
+r"""Regular expressions with the syntax of RE2, matched in time linear in the text.
 
-Used by `structural` and `rules_definitions`. Who may define a kind, or make an object of one, must
-not be able to stop the server: Python's `re` takes 2^n steps for `(a+)+$`. So a pattern becomes an
-automaton whose steps are remembered (https://swtch.com/~rsc/regexp/regexp2.html). Syntax:
+Used by `structural` and `rules_definitions`. Users who may define a kind, or create an object of
+one, must not be able to stop the server: Python's `re` takes 2^n steps for `(a+)+$`. So a pattern
+becomes an automaton whose steps are cached (https://swtch.com/~rsc/regexp/regexp2.html). Syntax:
 https://github.com/google/re2/wiki/Syntax, without scripts, `\Q` and the flags `m` and `U`.
 """
 
@@ -14,65 +14,65 @@ from kilnwork.controlplane.apiserver import pattern_classes
 from kilnwork.controlplane.apiserver.pattern_classes import Test
 
 MAX_STEPS = 2_000_000
-"""Of building states while one text is matched: a second or two."""
+"""Limit of computed steps while one text is matched: a second or two."""
 
 MAX_PROGRAM = 10_000
-"""Instructions of one pattern, each counted repetition written out."""
+"""Instructions of one pattern, with counted repetitions expanded."""
 
 _MAX_TEXT = 20_000
 _MAX_REPEAT = 1000
 _MAX_DEPTH = 100
 _MAX_KNOWN = 20_000
-"""Remembered steps of one pattern."""
+"""Cached steps of one pattern."""
 
 _START, _WORD, _OTHER = 0, 1, 2
-"""What is before a place in the text."""
+"""Class of the character before a position in the text."""
 
 
 class BadPattern(ValueError):
-    """Not a pattern, or one that is not taken here; says why."""
+    """The pattern is invalid or not supported; the message says why."""
 
 
 class TooHard(ValueError):
-    """The text would take too long."""
+    """Matching this text would take too long."""
 
 
 class _Take(NamedTuple):
-    """One character that passes."""
+    """Instruction: consume one character for which `test` is true."""
 
     test: Test
 
 
 class _Fork(NamedTuple):
-    """Go on at any of these."""
+    """Instruction: continue at each of these relative addresses."""
 
     to: tuple[int, ...]
 
 
 class _Assert(NamedTuple):
-    """Go on if the place is such: one of `^ $ b B`."""
+    """Instruction: continue if the assertion `^`, `$`, `b` or `B` holds here."""
 
     what: str
 
 
 class _Match(NamedTuple):
-    """Found."""
+    """Instruction: the pattern has matched."""
 
 
 _Op = _Take | _Fork | _Assert | _Match
 _State = tuple[frozenset[int], int]
-"""Instructions that wait for the next character, and what is before it."""
+"""Instructions that wait for the next character, and the class of the character before it."""
 
 
 class Pattern:
-    """A compiled pattern; raises BadPattern. Remembers steps, so keep it."""
+    """A compiled pattern with its cache of steps. Raises BadPattern."""
 
     def __init__(self, text: str) -> None:
         self._program: list[_Op] = [*_Parser(text).program(), _Match()]
         self._known: dict[tuple[_State, str], _State | None] = {}
 
     def found_in(self, text: str) -> bool:
-        """Whether any part of the text fits; raises TooHard."""
+        """Return whether any part of the text matches. Raises TooHard."""
         state: _State = (frozenset(), _START)
         steps = 0
         for letter in (*text, ""):
@@ -91,7 +91,7 @@ class Pattern:
         return False
 
     def _step(self, state: _State, letter: str) -> _State | None:
-        """The state after a letter, which is empty at the end; None: found."""
+        """Return the state after a letter ("" at the end of the text), or None after a match."""
         waiting, before = state
         after: set[int] = set()
         for at in self._reached(waiting | {0}, before, letter):
@@ -103,7 +103,7 @@ class Pattern:
         return frozenset(after), _WORD if letter and pattern_classes.is_word(letter) else _OTHER
 
     def _reached(self, begin: frozenset[int], before: int, letter: str) -> set[int]:
-        """All instructions that can be come to without taking a letter."""
+        """Return all instructions that can be reached without consuming a letter."""
         seen, todo = set(begin), list(begin)
         while todo:
             at = todo.pop()
@@ -139,7 +139,7 @@ _ASSERTIONS = {"A": "^", "z": "$", "b": "b", "B": "B"}
 
 
 class _Parser:
-    """From text to instructions; jumps are relative, so that parts can be repeated."""
+    """Parses a pattern into instructions; jumps are relative, so that parts can be repeated."""
 
     def __init__(self, text: str) -> None:
         if len(text) > _MAX_TEXT:
@@ -157,7 +157,7 @@ class _Parser:
         return found
 
     def _next(self) -> str:
-        """The next character, which must be there."""
+        """Return the next character. Raises BadPattern at the end of the text."""
         if self._at >= len(self._text):
             raise BadPattern("it ends too early")
         self._at += 1
@@ -188,7 +188,7 @@ class _Parser:
         least, most = self._count()
         if self._at == begin:
             return one
-        self._has("?")  # lazy or not: what is found is the same
+        self._has("?")  # lazy or greedy makes no difference to whether there is a match
         again = self._at
         self._count()
         if self._at != again:
@@ -203,14 +203,14 @@ class _Parser:
         return found
 
     def _count(self) -> tuple[int, int | None]:
-        """How often: at least, and at most or without end."""
+        """Parse a repetition. Return the minimum and the maximum count, None for unlimited."""
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._has(sign):
                 return bounds
         head, closed, _ = self._text[self._at :].partition("}")
         least, comma, most = head[1:].partition(",")
         if not closed or not head.startswith("{") or not _is_number(least):
-            return 1, 1  # a brace may stand for itself
+            return 1, 1  # a literal brace
         if most and not _is_number(most):
             return 1, 1
         self._at += len(head) + 1
@@ -264,7 +264,7 @@ class _Parser:
         return True
 
     def _flags(self) -> bool:
-        """True when they are of the group, False when they are of all that follows."""
+        """Return whether the flags apply to this group; False if they apply to all that follows."""
         on = True
         while (letter := self._next()) not in ":)":
             if letter == "-" and on:
@@ -325,7 +325,7 @@ class _Parser:
         return lambda c: any(low <= one <= high for one in (c, c.lower(), c.upper()))
 
     def _escaped(self) -> str | Test:
-        """What follows a backslash: a character, or a class of them."""
+        """Parse what follows a backslash: return a character or the test of a class."""
         letter = self._next()
         if (test := pattern_classes.PERL.get(letter.lower())) is not None:
             return test if letter.islower() else pattern_classes.inverse(test)

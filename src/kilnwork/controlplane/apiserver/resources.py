@@ -1,6 +1,6 @@
-"""One request for a resource: routed by verb and subresource, carried out, responded to.
+"""Execution of one request for a resource: routing by verb and subresource, and the response.
 
-Used by `app`, which has found out who asks and that they may. What is done is in `crud`,
+Used by `app`, which has authenticated and authorized the request. The work is done by `crud`,
 `deletion`, `lists`, `watches` and `subresources`.
 """
 
@@ -46,11 +46,11 @@ _POSTED = {
     "eviction": subresources.EVICTION,
     "token": tokenrequests.RESOURCE,
 }
-"""Kinds of the bodies that are posted below an object."""
+"""Kinds of the bodies that are posted to subresources."""
 
 
 class ServerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server is made of: filled in by `cluster`, running when requests come."""
+    """The parts of the API server, which `cluster` fills in and starts."""
 
     writer: crud.ObjectWriter
     deleter: deletion.Deleter
@@ -66,7 +66,7 @@ class ServerParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceHandler:
-    """One request for a resource."""
+    """Handler of one request for a resource."""
 
     def __init__(
         self, parts: ServerParts, request: requests.ApiRequest, response: asgi.Response
@@ -80,6 +80,7 @@ class ResourceHandler:
         self._now = parts.writer.clock.wall()
 
     async def handle(self) -> None:
+        """Execute the request and send the response. Raises StatusError."""
         request = self._request
         if request.subresource:
             await self._subresource()
@@ -208,7 +209,7 @@ class ResourceHandler:
     def _judged(
         self, kind: resource.Resource, body: meta.JsonObject, how: writes.WriteContext
     ) -> asgi.Headers:
-        """Warnings of a body that is not kept itself."""
+        """Return the `Warning` headers for a body that is not stored itself."""
         return responses.warnings(
             decoding.judge_body(
                 kind, body, field_validation=how.field_validation, oddities=how.oddities

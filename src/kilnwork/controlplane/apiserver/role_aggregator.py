@@ -1,7 +1,7 @@
-"""Writes into aggregated ClusterRoles what their parts say, for people and tools to read.
+"""Controller that writes the rules of its parts into each aggregated ClusterRole, for readers.
 
-Used by `cluster`. The clusterrole-aggregation-controller of Kubernetes; rights themselves are
-judged in `authz`, which puts the parts together at each use.
+Used by `cluster`. The clusterrole-aggregation-controller of Kubernetes. Decisions do not depend on
+it: `authz` resolves the parts at each use.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,14 @@ _ROLES = resource.CLUSTER_ROLES
 
 
 class RoleAggregator(store_controller.StoreController[str]):
-    """Keeps the aggregated ClusterRoles of one store."""
+    """Controller of the aggregated ClusterRoles of one store."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         super().__init__("cluster roles", writer)
         self._authorizer = authz.Authorizer(writer.lookup)
 
     def start(self) -> None:
+        """Queue all aggregated roles, then follow changes."""
         self._follow()
         self._look_at_all()
         self._begin()
@@ -41,7 +42,7 @@ class RoleAggregator(store_controller.StoreController[str]):
             return
         role = stored.decode()
         if bootstrap.is_first(role):
-            return  # has rules of its own beside those of its parts
+            return  # a default role has rules of its own besides the aggregated ones
         rules: list[authz.Rule] = []
         for rule in self._authorizer.aggregated(role):
             if rule not in rules:

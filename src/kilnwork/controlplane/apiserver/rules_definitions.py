@@ -1,7 +1,7 @@
-"""Rules for CustomResourceDefinitions, as k8s.io/apiextensions-apiserver validates them.
+"""Validation of CustomResourceDefinitions, as in k8s.io/apiextensions-apiserver.
 
-Used by admission. What a structural schema must say, which names may be had, what may not change.
-Neither types nor cost of rules in CEL are judged; what is evaluated of them is in `rules_cel`.
+Used by admission: rules for structural schemas and names, and forbidden changes. Types and cost of
+CEL rules are not checked; `rules_cel` evaluates them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 
 
 def validate(definition: meta.JsonObject) -> Iterator[causes.Cause]:
+    """Yield the problems of a definition."""
     spec = definition.get("spec") or {}
     wanted = spec.get("names") or {}
     name = definition["metadata"].get("name", "")
@@ -42,7 +43,7 @@ def validate(definition: meta.JsonObject) -> Iterator[causes.Cause]:
 
 
 def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]:
-    """The groups of Kubernetes itself take a word that this is known (KEP-1111)."""
+    """Yield a cause if a group of Kubernetes itself lacks the approval annotation (KEP-1111)."""
     if ".".join(group.split(".")[-2:]) not in _COMMUNITY:
         return
     said = (definition["metadata"].get("annotations") or {}).get(_APPROVAL) or ""
@@ -58,7 +59,9 @@ def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What may not change: where objects are kept, and what they are called once established."""
+    """Yield the forbidden changes: group and stored versions, and scope and kind once
+    established.
+    """
     before, after = old["spec"], new["spec"]
     if before.get("group") != after.get("group"):
         yield causes.invalid("spec.group", after.get("group"), causes.IMMUTABLE)
@@ -77,7 +80,7 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
 
 
 def warnings(definition: meta.JsonObject) -> Iterator[str]:
-    """What is taken and not held: some rules in CEL."""
+    """Yield a warning for each CEL rule that is stored but not enforced."""
     for version in definition["spec"].get("versions") or ():
         rules = schemas.rules_in(version.get("schema"))
         for why in dict.fromkeys(filter(None, map(rules_cel.unenforced, rules))):
@@ -117,7 +120,7 @@ def _schema_of(version: Mapping[str, Any], field: str, *, alone: bool) -> Iterat
 
 
 def _structural(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
-    """Every field has a type (KEP-2337), and lists of maps have their keys."""
+    """Check that every field has a type (KEP-2337), and that lists of type map have keys."""
     type_ = schema.get("type")
     if type_ and type_ not in _TYPES:
         yield causes.unsupported(f"{path}.type", type_, _TYPES)

@@ -1,7 +1,7 @@
-"""The object that another one will make, checked when that one is created, and not kept.
+"""Check of the object that the controller of another one will create, before that one is stored.
 
-Used by `crud` for kinds whose `extensions.Kind` has a sample. As a dry run of its creation, but for
-rights: the client that creates it has its own.
+Used by `crud` for kinds whose `extensions.Kind` has a sample. It is like a dry run of the creation,
+except for permissions: the client that will create it has its own.
 """
 
 from kilnwork.api import meta
@@ -17,7 +17,7 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _REFUSALS = (400, 422)
-"""Codes that say that the object is wrong, for any client at any time."""
+"""Codes that mean that the object is invalid, for any client at any time."""
 
 
 async def check(
@@ -28,9 +28,9 @@ async def check(
     user: authn.User,
     reader: lookup.Lookup,
 ) -> None:
-    """Refuse an object, which is admitted itself, if what it makes would be refused.
+    """Raise 422 for an admitted object if the server would reject the object created from it.
 
-    A kind that is not served may come. Raises StatusError (422).
+    Skipped if the kind of that object is not served (yet).
     """
     made = None if place.served.extension is None else place.served.extension.sample(obj)
     if made is None:

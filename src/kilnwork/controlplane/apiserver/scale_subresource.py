@@ -1,7 +1,7 @@
-"""The `scale` subresource of custom kinds: an object seen as autoscaling/v1 Scale.
+"""The `scale` subresource of custom kinds: an object shown as autoscaling/v1 Scale.
 
-Used by `resources` for `kubectl scale` and for autoscalers. Where the numbers stand is said by the
-definition (`spec.versions[*].subresources.scale`). Reads and writes through `crud`, as any update.
+Used by `resources` for `kubectl scale` and for autoscalers. The definition names the replica fields
+(`spec.versions[*].subresources.scale`). Reads and writes go through `crud`, like any update.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def of(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObject:
-    """The Scale of an object; 500 when the object has no number of replicas."""
+    """Return the Scale of an object. Raises 500 when the object has no replica count."""
     paths = _paths(served)
     replicas = _at(obj, paths.spec)
     if replicas is None:
@@ -54,7 +54,7 @@ def _scale(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObj
 
 
 def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.Patch:
-    """An apply patch of a Scale. Who manages which field is not followed here."""
+    """Return the patch for an apply of a Scale. Field managers are not tracked here."""
     scale = bodies.decode_applied(raw)
 
     def change(base: meta.JsonObject) -> meta.JsonObject:
@@ -70,7 +70,9 @@ async def change(
     wanted: writes.Change,
     options: writes.WriteContext,
 ) -> bytes:
-    """Set the number of replicas as `wanted` changes the Scale; the new Scale."""
+    """Set the replica count to that of the Scale that `wanted` returns; return the new Scale as
+    JSON.
+    """
 
     def scaled(obj: meta.JsonObject) -> meta.JsonObject:
         scale = _read(wanted(_scale(place.served, obj)))

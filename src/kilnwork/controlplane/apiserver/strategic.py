@@ -1,10 +1,10 @@
-"""Strategic merge patch: what `kubectl apply` sends for built-in kinds.
+"""Strategic merge patch, which `kubectl apply` sends for built-in kinds. Pure.
 
-Used by `patches`. Pure. RFC 7386 with two additions: some lists merge by a key of their elements
-or as sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`) delete and
-replace. Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the
-`patchMergeKey` tags of k8s.io/api. The order that `$setElementOrder/…` asks for is kept for what is
-named there; new elements of a patch come last.
+Used by `patches`. RFC 7386 with two additions: some lists merge by a key of their elements or as
+sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`) delete and replace.
+Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the `patchMergeKey` tags of
+k8s.io/api. `$setElementOrder/…` orders the elements that it names; new elements of a patch come
+last.
 """
 
 from collections.abc import Hashable
@@ -30,17 +30,19 @@ MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Lists of objects that merge, by field name, which no two kinds here use differently."""
+"""Field name of a merging list of objects → its merge key. No two kinds here differ in them."""
 
 SETS = frozenset({"finalizers"})
-"""Lists of texts that merge; any other list is replaced as a whole."""
+"""Lists of strings that merge as sets; any other list is replaced as a whole."""
 
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _DELETE_FROM, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """`target` changed as `patch` says; `target` itself stays as it is. 400 for a bad patch."""
+    """Return `target` with `patch` applied; `target` is not changed. Raises 400 for an invalid
+    patch.
+    """
     if not isinstance(patch, dict):
         return patch
     directive = patch.get(_PATCH)
@@ -120,7 +122,7 @@ def _take_out(merged: dict[str, Any], field: str, gone: list[Any]) -> None:
 
 
 def _put_in_order(merged: dict[str, Any], field: str, wanted: list[Any]) -> None:
-    """Those that are named in that order, each other one behind what it stood behind."""
+    """Sort the elements that `wanted` names into its order; all others keep their positions."""
     key = MERGE_KEYS.get(field)
     items = merged.get(field)
     if not isinstance(items, list) or (key is None and field not in SETS):

@@ -1,7 +1,6 @@
-"""What may be posted below an object: binding, eviction and token.
+"""Subresources that are posted below an object: binding, eviction and token.
 
-Used by `resources`, and by the binder. `status` is a way of writing (see `crud`), logs come from
-`podlogs`.
+Used by `resources`, and by the binder. `status` is written by `crud`, logs come from `podlogs`.
 """
 
 from typing import Any
@@ -44,7 +43,7 @@ async def bind(
     body: meta.JsonObject,
     options: writes.WriteContext,
 ) -> bytes:
-    """Put a Pod on a node (core/v1 Binding); 409 when it is on one already."""
+    """Bind a Pod to a node (core/v1 Binding). Raises 409 when it is bound already."""
     _check_name(body, place, "Binding")
     target = body.get("target")
     node = target.get("name") if isinstance(target, dict) else None
@@ -87,7 +86,7 @@ async def evict(
     *,
     options: writes.WriteContext,
 ) -> bytes:
-    """Delete a Pod in good order (policy/v1 Eviction); there are no disruption budgets here."""
+    """Delete a Pod gracefully (policy/v1 Eviction); there are no disruption budgets here."""
     _check_name(body, place, "Eviction")
     wanted = body.get("deleteOptions")
     document = wanted if isinstance(wanted, dict) else {}
@@ -103,7 +102,7 @@ async def token(
     *,
     minter: tokens.Tokens,
 ) -> bytes:
-    """A token of a service account (authentication.k8s.io/v1 TokenRequest)."""
+    """Return a token of a service account (authentication.k8s.io/v1 TokenRequest)."""
     account = writer.lookup.get(resource.SERVICE_ACCOUNTS, place.namespace, place.name)
     if account is None:
         raise statuses.not_found(place.kind, place.name)

@@ -1,7 +1,7 @@
-"""TokenRequest: a service account's token on demand (`serviceaccounts/NAME/token`).
+"""TokenRequest: issues tokens of service accounts (`serviceaccounts/NAME/token`).
 
-Used by the API server for `kubectl create token` and by the node for its Pods. Checks the request
-and what the token is to be bound to, then asks `tokens`. Nothing is stored.
+Used by the API server for `kubectl create token` and by the node for its Pods. It validates the
+request and the object that the token is to be bound to, then calls `tokens`. Nothing is stored.
 """
 
 from typing import Any
@@ -49,9 +49,9 @@ def issue_token(
     reader: lookup.Lookup,
     user: authn.User,
 ) -> meta.JsonObject:
-    """The TokenRequest with its status; raises StatusError for a request that cannot be met.
+    """Return the TokenRequest with its status. Raises StatusError for an invalid request.
 
-    A node gets tokens only bound to a Pod, as NodeRestriction has it.
+    A node gets only tokens that are bound to a Pod, as by NodeRestriction.
     """
     spec = _read(body)
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]

@@ -1,8 +1,8 @@
-"""Watches: a stream of committed changes for each client that asked for one.
+"""Watches: a stream of committed changes for each client that asks for one.
 
-Used by `resources`; the queue of each is a `watch_stream`. A watch begins at a resourceVersion of
-the log, or with everything there is. One that is too slow is ended: its client watches again from
-where it was.
+Used by `resources`; the queue of each watch is a `watch_stream`. A watch begins at a
+resourceVersion in the change log, or with all existing objects. A watch whose client reads too
+slowly is ended; the client watches again from the last resourceVersion it has seen.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from kilnwork.kit import clock as clocks
 
 BOOKMARK_EVERY_S = 60.0
 RELEASE_AFTER = 100
-"""Watches that end before memory is given back: a megabyte or more of buffers."""
+"""Number of ended watches after which free memory is returned: a megabyte or more of buffers."""
 RELEASE_S = 1.0
 MIN_TIMEOUT_S = 1800
-"""Without timeoutSeconds a watch lasts this long to twice as long, as the real server's."""
+"""Without timeoutSeconds a watch lasts between once and twice this long, as in the real server."""
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
-"""An empty list of the kind, by which clients make a list of the initial events (KEP-3157)."""
+"""Annotation: an empty list of the kind, which clients fill with the initial events (KEP-3157)."""
 
 
 def asked(
@@ -46,7 +46,7 @@ def asked(
     entropy: ids.Entropy,
     metadata_only: bool = False,
 ) -> watch_stream.WatchRequest:
-    """Read a watch request; 400 or 422 for what makes no sense."""
+    """Parse a watch request. Raises 400 or 422 for invalid options."""
     found = options.ListOptions.parse(request.query, watch=True)
     version = lists.sequence_number(found.version)
     everything = found.initial_events or (found.initial_events is None and not version)
@@ -78,10 +78,12 @@ class WatchHub:
         self._ended = 0
 
     def start(self) -> None:
+        """Start to receive changes of the store."""
         self._offered = self._store.sequence
         self._unfollow = self._store.follow(self._tell)
 
     async def stop(self) -> None:
+        """End all watches."""
         self._closed = True
         if self._unfollow is not None:
             self._unfollow()
@@ -95,7 +97,9 @@ class WatchHub:
         return sum(len(watches) for watches in self._watches.values())
 
     def open(self, wants: watch_stream.WatchRequest) -> watch_stream.Watch:
-        """Begin a watch: what was comes first, what will be follows without a gap."""
+        """Begin a watch: past changes or existing objects first, then new changes, without a
+        gap.
+        """
         watch = watch_stream.Watch(wants)
         try:
             watch.begin_with(self._first_lines(watch))
@@ -109,6 +113,7 @@ class WatchHub:
         return watch
 
     def close(self, watch: watch_stream.Watch) -> None:
+        """Remove a watch."""
         watches = self._watches.get(watch.wants.served.resource.qualified, {})
         if watch in watches:
             del watches[watch]
@@ -117,9 +122,10 @@ class WatchHub:
     async def run(
         self, watch: watch_stream.Watch, request: asgi.Request, response: asgi.Response
     ) -> None:
-        """Send the stream until its time is over, the client leaves or the server stops.
+        """Send the stream until its timeout, the client disconnects or the server stops.
 
-        What it begins with is sent in full: who has a part of it could not go on from there.
+        The initial lines are sent in full, even after the timeout: a client could not resume in the
+        middle of them.
         """
         leaving = self._background.start("client", _abandon(watch, request))
         deadline = self._clock.monotonic() + watch.wants.timeout_s
@@ -133,14 +139,16 @@ class WatchHub:
                 if lines:
                     await response.write(lines)
                 if watch.waits:
-                    await asyncio.sleep(0)  # a client that reads at once must not hold up others
+                    await asyncio.sleep(0)  # a client that reads fast must not starve others
             await response.end()
         finally:
             leaving.cancel()
             self.close(watch)
 
     def _first_lines(self, watch: watch_stream.Watch) -> Iterator[bytes]:
-        """The lines between the start of a watch and now: found now, made one by one."""
+        """Return the lines between the start of a watch and now: selected now, generated one by
+        one.
+        """
         wants = watch.wants
         qualified = wants.served.resource.qualified
         if wants.from_now:
@@ -160,7 +168,9 @@ class WatchHub:
         )
 
     def _release_memory(self) -> None:
-        """After many watches have ended: each had buffers, between which little is still used."""
+        """Return free memory to the system after many watches have ended and left holes in the
+        heap.
+        """
         self._ended += 1
         if self._ended >= RELEASE_AFTER and not self._closed:
             self._ended = 0
@@ -177,7 +187,9 @@ class WatchHub:
 
 
 def _refuse(watch: watch_stream.Watch, error: statuses.StatusError) -> None:
-    """End a watch with what is wrong: the head of its response says 200, as in the real server."""
+    """End a watch with an ERROR event: its response already has status 200, as in the real
+    server.
+    """
     watch.begin_with(iter((watch_stream.line("ERROR", error.body()),)))
     watch.end()
 
@@ -201,12 +213,12 @@ def _past_changes(watch: watch_stream.Watch, changes: Sequence[objects.Change]) 
 
 
 async def _release_memory() -> None:
-    await asyncio.sleep(RELEASE_S)  # connections end a little later than their watches
+    await asyncio.sleep(RELEASE_S)  # connections close a little later than their watches
     await asyncio.to_thread(memory.release_free)
 
 
 def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool = False) -> bytes:
-    """The bookmark line: the client has received everything up to `sequence`."""
+    """Return a bookmark line: the client has received every change up to `sequence`."""
     kind = wants.served.resource
     metadata: dict[str, Any] = {"resourceVersion": str(sequence)}
     if initial:

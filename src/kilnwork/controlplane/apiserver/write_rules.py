@@ -1,7 +1,7 @@
-"""What a write makes of an object, apart from the writing: pure parts of `crud`.
+"""Rules of writes before and after admission, without I/O: the pure parts of `crud`.
 
-Which fields a path may change, what is refused before admission is asked, when an object has come
-to its end. Follows k8s.io/apiserver/pkg/registry/rest and the strategies of k8s.io/kubernetes.
+Which fields a path may change, what is refused before admission, and when a deleted object can be
+removed. Follows k8s.io/apiserver/pkg/registry/rest and the strategies of k8s.io/kubernetes.
 """
 
 from typing import Any
@@ -34,17 +34,18 @@ def manager(
     *,
     operation: str = managed_fields.UPDATE,
 ) -> managed_fields.FieldManager:
+    """Return the field manager of a write."""
     below = subresource if subresource in ("status", "scale", "ephemeralcontainers") else ""
     return managed_fields.FieldManager(options.manager, place.kind.api_version, below, operation)
 
 
 def type_of(place: writes.WriteTarget) -> meta.JsonObject:
-    """apiVersion and kind, as a client writes them."""
+    """Return apiVersion and kind, as a client writes them."""
     return {"apiVersion": place.kind.api_version, "kind": place.kind.kind}
 
 
 def check_applied(place: writes.WriteTarget, config: meta.JsonObject) -> None:
-    """An applied object says what it is, what it is called, and not who manages it."""
+    """Raise 400 for an applied object of another type or name, or one with managedFields."""
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
     if (version, kind) != (place.kind.api_version, place.kind.kind):
         group, _, plain = str(version).rpartition("/")
@@ -56,7 +57,7 @@ def check_applied(place: writes.WriteTarget, config: meta.JsonObject) -> None:
 
 
 def undeterminable(place: writes.WriteTarget) -> statuses.StatusError:
-    """400: the object has no name."""
+    """Return a 400: the object has no name."""
     return statuses.bad_request(
         f"the name of the object ({place.name} based on URL) was undeterminable: name must be "
         "provided"
@@ -66,7 +67,9 @@ def undeterminable(place: writes.WriteTarget) -> statuses.StatusError:
 def owned_part(
     place: writes.WriteTarget, config: meta.JsonObject, subresource: str
 ) -> meta.JsonObject:
-    """What of an applied object belongs to this path: the status, all but that, one list."""
+    """Return the part of an applied object that this path owns: the status, the rest, or one
+    list.
+    """
     if subresource:
         given = metadata.of(config)
         named = {k: given[k] for k in ("name", "namespace", "resourceVersion") if given.get(k)}
@@ -83,7 +86,9 @@ def owned_part(
 def no_patch_object(
     place: writes.WriteTarget, config: meta.JsonObject, why: Exception
 ) -> statuses.StatusError:
-    """500 without a reason, as the real server has it for what does not fit the type."""
+    """Return the 500 without a reason of the real server for a config that does not fit its
+    type.
+    """
     given, kind = metadata.of(config), place.kind
     which = f"{given.get('namespace', '')}/{given.get('name', '')}; {kind.group}/{kind.version}"
     return statuses.plain_internal(
@@ -92,28 +97,30 @@ def no_patch_object(
 
 
 def immutable(place: writes.WriteTarget, field: str, value: str) -> statuses.StatusError:
-    """422 as two rules of the real server say it, each with a cause of its own."""
+    """Return a 422 with the same cause twice, since two rules of the real server report it."""
     text = f"Invalid value: {value}: field is immutable"
     cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
     return statuses.invalid(place.kind, place.name, [cause, cause])
 
 
 def go_time(text: str) -> str:
-    """A timestamp as Go prints it."""
+    """Return a timestamp as Go prints it."""
     return text.replace("T", " ").replace("Z", " +0000 UTC")
 
 
 def wants_version(served: builtin.ServedResource) -> bool:
-    """Kinds whose updates must name the version that they are of (AllowUnconditionalUpdate)."""
+    """Return whether updates must contain a resourceVersion (AllowUnconditionalUpdate)."""
     return served.custom or served.resource == resource.LEASES
 
 
 _OPEN_STATUS = (resource.PODS, resource.NODES, resource.NAMESPACES)
-"""Kinds whose metadata may be changed through `status` too, as their strategies have it."""
+"""Kinds whose metadata can be changed through `status` too, as by their strategies in Go."""
 
 
 def is_over(kind: resource.Resource, obj: meta.JsonObject) -> bool:
-    """True when an object being deleted waits for nothing any more."""
+    """Return whether a deleted object has no finalizer and no grace period left, so can be
+    removed.
+    """
     if kind == resource.NAMESPACES and (obj.get("spec") or {}).get("finalizers"):
         return False
     found = obj["metadata"]
@@ -125,13 +132,15 @@ def is_over(kind: resource.Resource, obj: meta.JsonObject) -> bool:
 
 
 def is_counted(served: builtin.ServedResource) -> bool:
-    """Kinds with an object generation: custom ones, definitions, and Pods since 1.33."""
+    """Return whether the kind has an object generation: custom ones, definitions, Pods since
+    1.33.
+    """
     counted = (resource.PODS, resource.CUSTOM_RESOURCE_DEFINITIONS)
     return served.custom or served.resource in counted
 
 
 def check_names(obj: meta.JsonObject, place: writes.WriteTarget) -> None:
-    """400 when namespace or name are others than those of the path."""
+    """Raise 400 when namespace or name differ from those of the path."""
     given = metadata.of(obj)
     namespace, name = given.get("namespace") or "", given.get("name") or ""
     if namespace and place.kind.namespaced and namespace != place.namespace:
@@ -145,7 +154,7 @@ def check_names(obj: meta.JsonObject, place: writes.WriteTarget) -> None:
 
 
 def check_readable(given: meta.JsonObject) -> None:
-    """500 for a resourceVersion that is none, as the real server."""
+    """Raise 500 for an invalid resourceVersion, as the real server does."""
     version = given.get("resourceVersion")
     if version and not version.isdecimal():
         raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
@@ -158,7 +167,9 @@ def check_preconditions(
     *,
     patched: bool,
 ) -> None:
-    """409 when the client means another object or version, 422 when it deletes by the way."""
+    """Raise 409 for another uid or resourceVersion, 422 for a write that would delete the
+    object.
+    """
     if not metadata.of(wanted).get("name"):
         raise undeterminable(place)
     check_names(wanted, place)
@@ -187,13 +198,13 @@ def check_preconditions(
 def assembled(
     kind: resource.Resource, meta_: dict[str, Any], obj: meta.JsonObject
 ) -> meta.JsonObject:
-    """An object with its fields in the usual order."""
+    """Return an object with its fields in the usual order."""
     first = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta_}
     return first | {k: v for k, v in obj.items() if k not in first}
 
 
 def initial(place: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
-    """Status belongs to its subresource, except that a Node brings its own at the beginning."""
+    """Drop the status of a new object if it has a status subresource; a Node keeps its own."""
     if place.kind == resource.NODES:
         return new
     if place.served.status_subresource:
@@ -208,7 +219,7 @@ def initial(place: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
 
 
 def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]:
-    """Fields of a Pod's spec that are its sender's."""
+    """Return the fields of a Pod's spec that the client sent."""
     names = frozenset((sent.get("spec") or {}) if kind == resource.PODS else ())
     return names | {"serviceAccount"} if "serviceAccountName" in names else names
 
@@ -216,7 +227,7 @@ def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]
 def filled_in(
     kind: resource.Resource, sent: frozenset[str], admitted: meta.JsonObject
 ) -> meta.JsonObject:
-    """What the server has put into a new object by itself: no manager owns that."""
+    """Return the fields that the server set in a new object, which no manager owns."""
     if kind == resource.NAMESPACES:
         return {part: admitted.get(part) or {} for part in ("spec", "status")}
     if kind != resource.PODS:
@@ -230,7 +241,7 @@ _BY_ADMISSION = (
     *("serviceAccountName", "serviceAccount", "automountServiceAccountToken"),
     *("priority", "preemptionPolicy", "tolerations"),
 )
-"""Fields of a Pod's spec; by the plugins ServiceAccount, Priority and DefaultTolerationSeconds."""
+"""Fields of a Pod's spec; set by the plugins ServiceAccount, Priority, DefaultTolerationSeconds."""
 
 
 def updated(
@@ -240,10 +251,11 @@ def updated(
     *,
     subresource: str,
 ) -> meta.JsonObject:
-    """Main path: everything but status. `status`: only that. `binding`: all but metadata.
-    `ephemeralcontainers`: that list of a Pod.
+    """Return `old` with those fields of `wanted` that the path may change.
 
-    The finalizers of a Namespace are written by `finalize` alone.
+    Main path: everything but status. `status`: only that. `binding`: all but metadata.
+    `ephemeralcontainers`: that list of a Pod. `finalize`: the finalizers of a Namespace, which no
+    other path changes.
     """
     if subresource == "binding":
         return wanted | {"metadata": old["metadata"]}
@@ -280,7 +292,7 @@ def updated(
 def _of_same_quality(
     place: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
 ) -> meta.JsonObject:
-    """The status of a Pod, whose quality-of-service class may not change."""
+    """Return the status of a Pod with its QoS class, which may not change."""
     before = old.get("qosClass")
     given = new.get("qosClass") or before
     if before and given != before:
@@ -293,6 +305,7 @@ def _of_same_quality(
 def check_no_new_finalizers(
     place: writes.WriteTarget, new: dict[str, Any], old: dict[str, Any]
 ) -> None:
+    """Raise 422 if finalizers are added to an object that is being deleted."""
     added = metadata.new_finalizers(new, old)
     if added:
         listed = ", ".join(f'"{f}"' for f in added)
@@ -305,7 +318,7 @@ def check_no_new_finalizers(
 
 
 def count_generation(place: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject) -> None:
-    """Object generation rises with every change outside metadata and status."""
+    """Increment the object generation with every change outside metadata and status."""
     if not is_counted(place.served):
         return
     apart = ("metadata", "status") if place.served.status_subresource else ("metadata",)
