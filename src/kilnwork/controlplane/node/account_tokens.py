@@ -1,7 +1,7 @@
-"""Service-account tokens of Pods: asked for by TokenRequest, bound to the Pod, renewed in time.
+"""Service-account tokens of Pods: requested by TokenRequest, bound to the Pod, and renewed in time.
 
-Used by the reconciler before the first start of a container and then at 80 % of each token's life.
-A token goes to a file in the private directory of its Pod and nowhere else.
+Used by the reconciler before the first start of a container and then at 80 % of each token's
+lifetime. A token is written to a file in the private directory of its Pod and nowhere else.
 """
 
 from kilnwork.api import resource
@@ -21,7 +21,7 @@ class AccountTokens:
         self._ca = ca
 
     async def write(self, pod: pods.Pod, directory: volumes.PodDirectory) -> float:
-        """Write fresh files for the Pod; gives the seconds until they should be renewed.
+        """Write new account files for the Pod. Return the seconds until they must be renewed.
 
         Raises `NotYet` if there is no such account.
         """
@@ -30,7 +30,9 @@ class AccountTokens:
         return renew_s
 
     async def token(self, pod: pods.Pod, want: container_inputs.TokenWant) -> tuple[str, float]:
-        """A token bound to the Pod, and the seconds until it should be renewed. Raises `NotYet`."""
+        """Return a token bound to the Pod, and the seconds until it must be renewed. Raises
+        `NotYet`.
+        """
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}
         spec = {"expirationSeconds": want.seconds, "boundObjectRef": bound}

@@ -1,12 +1,11 @@
-"""The shim's part of attach: live output of a container for callers, and its input for them.
+"""The shim's part of attach: gives clients the live output of a container, and its input.
 
-Used by `shim`. The caller (`exec_link.attach`) sends one line with two descriptors, the writing
-ends of pipes for standard output and error. The reply is `{"n": 1, "input": …}`, and with it
-comes, if the container has one, a descriptor of its input (or terminal), to be written to by the
-caller. From then on the container's output is copied to the pipes until it ends or the caller
-leaves.
+Used by `shim`. The client (`exec_link.attach`) sends one line with two descriptors, the write ends
+of pipes for standard output and error. The reply is `{"n": 1, "input": …}`, together with a
+descriptor of the container's input (or terminal), if it has one, to which the client writes. From
+then on the container's output is copied to the pipes until it ends or the client disconnects.
 
-A caller that reads too slowly is left behind: the container and its log must not wait for it.
+A client that reads too slowly is disconnected: the container and its log must not wait for it.
 Standard library only.
 """
 
@@ -20,11 +19,11 @@ from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import exec_shim, stdio
 
 PIPE = 1024 * 1024
-"""Bytes of output that a caller may be behind: the most that a user may ask for (pipe(7))."""
+"""Pipe size: bytes of output that a client may lag behind; the maximum for a user (pipe(7))."""
 
 
 class _Listener:
-    """One caller."""
+    """One attached client."""
 
     def __init__(self, guest: exec_shim.ExecConnection, outputs: list[int]) -> None:
         self.guest = guest
@@ -34,10 +33,10 @@ class _Listener:
             try:
                 fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE)
             except OSError:
-                continue  # a pipe of 64 KiB then
+                continue  # the default of 64 KiB remains
 
     def hear(self, stream: str, piece: bytes) -> None:
-        """Copy a piece of output; who cannot take it whole is done."""
+        """Copy a piece of output. Disconnect the client if its pipe cannot take all of it."""
         try:
             taken = os.write(self._outputs[stream], piece) if self._outputs else len(piece)
         except BlockingIOError:
@@ -48,7 +47,8 @@ class _Listener:
             if taken >= 0:
                 self.guest.say({"event": "slow"})
             self.close()
-            self.guest.connection.shutdown(socket.SHUT_RDWR)  # wakes the shim, which parts from it
+            # Not closed here: the shim's selector sees the shutdown and unregisters the socket.
+            self.guest.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         stdio.close(list(self._outputs.values()))
@@ -59,7 +59,7 @@ _Pair = tuple[_Listener, containers.Container]
 
 
 class Attachments:
-    """Everybody who listens to a container."""
+    """All clients that are attached to containers."""
 
     def __init__(self) -> None:
         self._all: list[_Pair] = []
@@ -70,7 +70,7 @@ class Attachments:
         request: dict[str, Any],
         held: containers.Container | None,
     ) -> bool:
-        """Let the guest listen; False when there is nothing to listen to."""
+        """Attach the client to the container. Return False when the container does not run."""
         outputs = guest.take_descriptors()
         if held is None or held.root is None or len(outputs) != len(stdio.STREAMS):
             stdio.close(outputs)
@@ -91,11 +91,12 @@ class Attachments:
         return True
 
     def left(self, guest: exec_shim.ExecConnection) -> None:
+        """Detach a client that has disconnected."""
         for listener, held in self._drop([pair for pair in self._all if pair[0].guest is guest]):
             held.listeners.remove(listener.hear)
 
     def ended(self, held: containers.Container) -> list[exec_shim.ExecConnection]:
-        """The container has ended: the guests who have heard all of it."""
+        """Detach all clients of a container that has ended, and return their connections."""
         gone = self._drop([pair for pair in self._all if pair[1] is held])
         return [listener.guest for listener, _ in gone]
 

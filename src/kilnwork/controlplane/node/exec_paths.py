@@ -1,7 +1,7 @@
 """The kubelet's paths `/exec`, `/attach` and `/portForward`, whose responses are streams.
 
-Used by `kubelet.KubeletApp`, which has asked who the client is and what they may. The texts of
-refusals are the kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
+Used by `kubelet.KubeletApp` after authentication and authorization. Error messages are the
+kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
 """
 
 import logging
@@ -27,22 +27,22 @@ log = logging.getLogger(__name__)
 PATHS = ("exec", "attach", "portForward")
 
 _ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STDERR}
-"""Words of the query and the streams that they ask for."""
+"""Query parameter → the stream that it requests."""
 
 
 class FoundContainer(NamedTuple):
-    """A container that runs; `address`: where ports of its Pod are reached."""
+    """A running container; `address` is where ports of its Pod are reached."""
 
     record: container.ContainerRecord
     address: str
 
 
 Find = Callable[[str, str, str], FoundContainer | asgi.Refusal]
-"""(namespace, pod, container) → its newest start; without a container any of the Pod's."""
+"""(namespace, pod, container) → its newest start; "" for the container: any of the Pod."""
 
 
 class ExecPaths:
-    """All sessions of a node; `shim` is its socket. `stop` it before the listener."""
+    """All streaming sessions of a node; `shim` is its socket. `stop` it before the listener."""
 
     def __init__(self, find: Find, *, shim: Path) -> None:
         self._find = find
@@ -53,7 +53,7 @@ class ExecPaths:
         await self._background.stop()
 
     async def serve(self, request: asgi.Request, response: asgi.Response) -> None:
-        """Respond to one request; a session goes on after it."""
+        """Respond to one request; its session continues in the background."""
         asked = _Asked(request)
         try:
             refusal = asked.refusal or self._begin(asked)
@@ -100,7 +100,7 @@ class ExecPaths:
         *,
         container: str,
     ) -> None:
-        """exec or attach, to the Status at the end."""
+        """Run one exec or attach, up to the Status at its end."""
         try:
             opened = await gathering.all(connection)
             if opened is None:
@@ -133,7 +133,7 @@ def _connect(
     agreed: upgrades.UpgradeAgreement,
     take: Callable[[streams_io.Stream], bool],
 ) -> streams_io.Connection:
-    """Take the connection from HTTP, respond, and begin."""
+    """Take the connection over from HTTP, send the response head, and start the stream protocol."""
     taken = hijack()
     taken.transport.write(agreed.head)
     connection = streams_io.Connection(agreed.codec, on_open=take)
@@ -142,7 +142,7 @@ def _connect(
 
 
 class _Asked:
-    """What a request of the paths asks for; `refusal` if it makes no sense."""
+    """A parsed request; `refusal` is the error response if it is invalid."""
 
     def __init__(self, request: asgi.Request) -> None:
         parts = request.segments
@@ -179,6 +179,6 @@ class _Asked:
             self.ports.append(port)
 
     def wanted(self, version: str = "") -> set[str]:
-        """The streams that the client will open; version 2 knew no sizes of windows."""
+        """Return the streams that the client will open; protocol version 2 has no window sizes."""
         resize = {streams.RESIZE} if self.tty and not version.startswith("v2.") else set()
         return {streams.ERROR, *self.streams, *resize}

@@ -1,14 +1,14 @@
-"""The shim's part of exec: one more process in a container that runs, on descriptors of the caller.
+"""The shim's part of exec: one more process in a running container, on descriptors of the caller.
 
 Used by `shim`. The caller (`exec_link`) connects to the shim's socket and sends one line with three
-descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies
-no bytes. The reply is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the
-process has ended, `{"event": "ended", "code": …}` follows and the connection closes. A caller
-that closes it first hangs up: the process group gets the signal that `hangup` names, SIGHUP
-for a person, as on a terminal that goes away.
+descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies no
+bytes. The reply is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the process
+has ended, `{"event": "ended", "code": …}` follows and the connection closes. If the caller closes
+it first, the process group gets the signal that `hangup` names: SIGHUP by default, as from a
+terminal that is closed.
 
-The process has the environment and the directory of the container, and its marker: it ends with it.
-Standard library only, as all of the shim.
+The process has the environment, the working directory and the marker of the container, and ends
+with it. Standard library only, like all of the shim.
 """
 
 import contextlib
@@ -22,14 +22,16 @@ from typing import Any
 from kilnwork.controlplane.node import container as containers
 
 MAX_LINE = 4 * 1024 * 1024
-"""Bytes of the request; Linux allows 2 MiB of arguments."""
+"""Maximum size of a request in bytes; Linux allows 2 MiB of arguments."""
 
 DESCRIPTORS = 3
 _RECEIVE = 64 * 1024
 
 
 class ExecConnection:
-    """A connection to the shim that has not said yet what it wants, or that has asked for exec."""
+    """A connection to the shim that has not sent its request yet, or whose request is exec or
+    attach.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -37,12 +39,12 @@ class ExecConnection:
         self.pid = 0
         self.hangup = int(signal.SIGHUP)
         self.settled = False
-        """True once it has asked: whatever else it says, it leaves."""
+        """True after its request: any further bytes end the connection."""
         self._received = b""
         self._descriptors: list[int] = []
 
     def read(self) -> bool:
-        """Take what has come; False when the other side is gone or sends too much."""
+        """Read what has arrived. Return False when the other side has closed or sends too much."""
         try:
             piece, descriptors, _, _ = socket.recv_fds(
                 self.connection, _RECEIVE, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
@@ -57,7 +59,7 @@ class ExecConnection:
         return bool(piece) and not enough and not self.settled
 
     def take(self) -> tuple[bytes, bytes] | None:
-        """The first line once it is there, and what came after it."""
+        """Return the first line and the bytes after it, or None until the line is complete."""
         line, newline, rest = self._received.partition(b"\n")
         if not newline:
             return None
@@ -66,24 +68,24 @@ class ExecConnection:
         return line, rest
 
     def take_descriptors(self) -> list[int]:
-        """What came with the line; to be closed by the caller."""
+        """Return the descriptors that came with the line; the caller closes them."""
         taken, self._descriptors = self._descriptors, []
         return taken
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send one line; too little is ever sent for the socket to be full."""
+        """Send one line. The socket never gets enough of them to be full."""
         with contextlib.suppress(OSError):
             self.connection.send(json.dumps(message).encode() + b"\n")
 
     def close(self) -> None:
-        """Close it and the descriptors that were not taken."""
+        """Close the connection and the descriptors that were not taken."""
         for descriptor in self.take_descriptors():
             os.close(descriptor)
         self.connection.close()
 
 
 class Execs:
-    """The processes that guests have asked for."""
+    """The running processes of exec requests."""
 
     def __init__(self) -> None:
         self._running: dict[int, ExecConnection] = {}
@@ -91,7 +93,9 @@ class Execs:
     def start(
         self, guest: ExecConnection, request: dict[str, Any], held: containers.Container | None
     ) -> bool:
-        """Run what the guest asks for in this container; False: nothing to wait for."""
+        """Start the requested process in this container. Return whether there is an end to wait
+        for.
+        """
         descriptors = guest.take_descriptors()
         try:
             if held is None or held.root is None:
@@ -115,7 +119,7 @@ class Execs:
         return True
 
     def exited(self, pid: int, status: int) -> ExecConnection | None:
-        """A child has been waited for: return the connection that asked for it, after its reply."""
+        """Report the exit of a child. Return the connection that asked for it, or None."""
         guest = self._running.pop(pid, None)
         if guest is not None:
             code = os.waitstatus_to_exitcode(status)
@@ -123,7 +127,7 @@ class Execs:
         return guest
 
     def left(self, guest: ExecConnection) -> None:
-        """The guest is gone: hang up."""
+        """Send the hangup signal to the process of a client that has disconnected."""
         if self._running.pop(guest.pid, None) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(guest.pid, guest.hangup)
@@ -155,5 +159,5 @@ def _execute(request: dict[str, Any], held: containers.Container, descriptors: l
         preexec_fn=prepare,  # noqa: PLW1509 - one thread
         umask=0o022,
     )
-    child.returncode = 0  # the shim waits for all its children; keep Popen from trying
+    child.returncode = 0  # the shim waits for all its children: Popen must not
     return child.pid

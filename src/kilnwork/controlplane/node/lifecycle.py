@@ -1,10 +1,9 @@
-"""What to do next about one Pod: pure decisions from its object and what is known of it here.
+"""Decisions about one Pod: what to do next, given its object and the state of its containers. Pure.
 
-Used by the reconciler, which carries them out and asks again whenever something changed. A
-`ContainerView` is all that the node remembers of a container. Not the status: that is `statuses`.
-
-The order of containers is the kubelet's (k8s.io/kubernetes pkg/kubelet/kuberuntime,
-computePodActions and computeInitContainerActions; sidecars: KEP-753).
+The reconciler carries them out and asks again whenever something has changed. A `ContainerView` is
+all that the node remembers of a container. The status is computed in `statuses`. The order of
+containers is the kubelet's (k8s.io/kubernetes pkg/kubelet/kuberuntime, computePodActions and
+computeInitContainerActions; sidecars: KEP-753).
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,105 +14,109 @@ from kilnwork.controlplane.node import container_plan, pods
 from kilnwork.kit import backoff, clock
 
 RESTARTS = backoff.Backoff(base_s=1.0, max_s=60.0)
-"""Waits from the second restart in a row on; the first is at once."""
+"""Delays from the second restart in a row on; the first restart is immediate."""
 
 STEADY_S = 600.0
-"""A container that ran so long counts restarts from 0 again (as the kubelet's 10 minutes)."""
+"""After a container has run this long, restarts in a row count from 0 again (as the kubelet)."""
 
 UNSEEN_GRACE_S = 1.0
-"""What a container gets whose Pod is gone (the kubelet's smallest grace period)."""
+"""Grace period of a container whose Pod object is gone (the kubelet's minimum)."""
 
 SIDECAR_GRACE_S = 2.0
-"""What a sidecar gets at least when the others have ended or used up the grace (the kubelet's
-minimumGracePeriodInSeconds): it may have a result to hand over."""
+"""Minimum grace period of a sidecar after the others have ended or used up theirs (the kubelet's
+minimumGracePeriodInSeconds): it may have results to deliver."""
 
 MAX_EPHEMERAL_STARTS = 8
-"""Started at once: so the result of the first is reported before hundreds more have started."""
+"""Started in one pass, so that the first results are reported before hundreds more start."""
 
 DEADLINE = "DeadlineExceeded"
 
 
 class ContainerView(NamedTuple):
-    """What the node knows of one container.
-
-    `last` is the newest start, `before` the one before it. `row` counts ends in a row, `start_at`
-    (monotonic) is when the next start may be. `reason` and `message` say why the newest try to
-    start came to nothing, empty otherwise. `stop_s` is the grace it was asked to end with.
-    `started` and `ready` are what its probes say of it while it runs. `failing`: a probe had it
-    ended, so that it starts again whatever its exit code.
-    """
+    """What the node knows of one container."""
 
     last: containers.ContainerRecord | None = None
+    """The newest start."""
     before: containers.ContainerRecord | None = None
+    """The start before `last`."""
     row: int = 0
+    """Number of ends in a row."""
     start_at: float = 0.0
+    """Earliest time of the next start (monotonic)."""
     reason: str = ""
+    """Why the newest attempt to start failed; empty otherwise."""
     message: str = ""
+    """Message for `reason`."""
     stop_s: float | None = None
+    """Grace period that it was stopped with; None while it was not."""
     started: bool = True
+    """Result of the startup probe while it runs."""
     ready: bool = True
+    """Result of the readiness probe while it runs."""
     failing: bool = False
+    """Whether a probe or hook made it end, so that it starts again whatever its exit code."""
 
     @property
     def running(self) -> bool:
-        """True while something of the container is left."""
+        """Return whether any process of the container is left."""
         return self.last is not None and self.last.exit_code is None
 
 
 Views = Mapping[str, ContainerView]
-"""By the container's name; one that is not there is as a new `ContainerView`."""
+"""By name of the container; a missing one counts as a new `ContainerView`."""
 
 UNKNOWN = ContainerView()
 
 
 class Refuse(NamedTuple):
-    """Fail the Pod for good."""
+    """Decision: fail the Pod for good."""
 
     message: str
 
 
 class Start(NamedTuple):
-    """Start a container for the `number`th time, from 0."""
+    """Decision: start a container; `number` counts its starts from 0."""
 
     container: str
     number: int
 
 
 class Wait(NamedTuple):
-    """A container starts again in so long."""
+    """Decision: start a container again after `seconds`."""
 
     container: str
     seconds: float
 
 
 class Stop(NamedTuple):
-    """Ask a container to end, then make it."""
+    """Decision: stop a container, and kill it after `grace_s`."""
 
     container: str
     grace_s: float
 
 
 class Remove(NamedTuple):
-    """Nothing of it is left: let the Pod object go."""
+    """Decision: delete the Pod object, since none of its containers is left."""
 
 
 class More(NamedTuple):
-    """There is more to start: decide again at once."""
+    """Decision: there is more to start; decide again at once."""
 
 
 Decision = Refuse | Start | Wait | Stop | Remove | More
 
 
 class Moment(NamedTuple):
-    """Now, on both clocks. `leaving_s`: the most grace there is while the node goes down."""
+    """The current time on both clocks."""
 
     monotonic: float
     wall: float
     leaving_s: float | None = None
+    """Maximum grace period while the node shuts down; None while it does not."""
 
 
 def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
-    """What to do next; empty when there is nothing to do until something changes."""
+    """Return what to do next; empty when there is nothing to do until something changes."""
     if pod.metadata.deletion_timestamp is not None:
         return _decide_deleted(pod, views, now)
     grace_s = pod.grace_s if now.leaving_s is None else min(pod.grace_s, now.leaving_s)
@@ -131,7 +134,9 @@ def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
 
 
 def _ephemeral_starts(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
-    """Start each once, also before the Pod is initialised: they are there to look into it."""
+    """Start each ephemeral container once, even before the Pod is initialised: it serves to debug
+    that.
+    """
     names = [container.name for container in pod.ephemeral_containers]
     new = [name for name in names if name not in views]
     waiting = (
@@ -155,9 +160,10 @@ def _decide_deleted(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
 
 
 def _stops(pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float) -> Iterator[Stop]:
-    """Sidecars end when the others have, with `rest_s`; what was asked before is only shortened.
+    """Yield the containers to stop; a grace period that was set before is only shortened.
 
-    They do not wait for ephemeral containers, as with the kubelet.
+    Sidecars are stopped after all others, with `rest_s`. They do not wait for ephemeral containers,
+    as with the kubelet.
     """
     sidecars = {c.name for c in pod.all_containers if c.sidecar}
     busy = any(_view(views, c.name).running for c in pod.all_containers if not c.sidecar)
@@ -173,7 +179,7 @@ def _stops(pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float) -> Ite
 
 
 def _initialise(pod: pods.Pod, views: Views, now: Moment) -> tuple[list[Decision], bool]:
-    """What the init containers need, and whether the others may run."""
+    """Return what the init containers need, and whether the main containers may run."""
     decided: list[Decision] = []
     begun = has_begun(pod, views)
     for container in pod.init_containers:
@@ -188,12 +194,12 @@ def _initialise(pod: pods.Pod, views: Views, now: Moment) -> tuple[list[Decision
 
 
 def has_begun(pod: pods.Pod, views: Views) -> bool:
-    """True once one of the main containers was started: init containers are over then."""
+    """Return whether a main container was started: then the init containers have finished."""
     return any(_view(views, c.name).last is not None for c in pod.spec.containers)
 
 
 def _keep_up(pod: pods.Pod, container: pods.Container, views: Views, now: Moment) -> list[Decision]:
-    """Let a container run, unless it has ended for good."""
+    """Keep a container running, unless it has ended for good."""
     view = _view(views, container.name)
     if view.running:
         failed_probe = view.failing and view.stop_s is None
@@ -213,7 +219,7 @@ def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
 
 
 def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
-    """True if a container that has ended is started again."""
+    """Return whether a container that has ended is started again."""
     if view.last is None or container.sidecar:
         return True
     policy = pod.spec.restart_policy
@@ -226,7 +232,9 @@ def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> b
 
 
 def over(pod: pods.Pod, views: Views) -> bool:
-    """True when no container will run any more but sidecars, which are to end now."""
+    """Return whether no container but sidecars will run any more, so that these are to be
+    stopped.
+    """
     for container in pod.init_containers:
         view = _view(views, container.name)
         if not container.sidecar and _ended_for_good(pod, container, view):
@@ -242,7 +250,9 @@ def _ended_for_good(pod: pods.Pod, container: pods.Container, view: ContainerVie
 
 
 def failure(pod: pods.Pod, wall: float) -> tuple[str, str] | None:
-    """Reason and message if the Pod has to fail although its containers could go on."""
+    """Return reason and message if the Pod must fail although its containers could go on, or
+    None.
+    """
     left_s = deadline_left_s(pod, wall)
     if left_s is None or left_s > 0:
         return None
@@ -250,7 +260,7 @@ def failure(pod: pods.Pod, wall: float) -> tuple[str, str] | None:
 
 
 def deadline_left_s(pod: pods.Pod, wall: float) -> float | None:
-    """Seconds until `activeDeadlineSeconds` are over; None for a Pod without."""
+    """Return the seconds until `activeDeadlineSeconds` have passed, or None for a Pod without."""
     limit_s, start = pod.spec.active_deadline_seconds, pod.status.get("startTime")
     if limit_s is None or not start:
         return None
@@ -265,17 +275,18 @@ def _view(views: Views, name: str) -> ContainerView:
 
 
 def ended(view: ContainerView, record: containers.ContainerRecord, *, now: float) -> ContainerView:
-    """`view` after the end of its newest container: when the next start may be."""
+    """Return the view after the end of its newest start, with the time of the next start."""
     lasted = record.finished_at - record.started_at if record.started_at else 0.0
     row = 1 if lasted >= STEADY_S else view.row + 1
     return view._replace(last=record, row=row, start_at=now + RESTARTS.delay_s(row - 1))
 
 
 def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerRecord | None:
-    """The newest start of a container that no shim remembers, from the Pod's status; None: none.
+    """Return the newest start of a container that no shim remembers, from the Pod's status, or
+    None.
 
-    What was running then is taken for lost, as by a kubelet that finds no container: it must not
-    run twice under restartPolicy Never.
+    A container that was running then counts as lost, as with a kubelet that does not find it: it
+    must not run twice under restartPolicy Never.
     """
     shown = pod.shown(name)
     state = shown.get("state") or {}

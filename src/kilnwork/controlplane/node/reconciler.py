@@ -1,8 +1,9 @@
-"""Makes the processes of each Pod as its object says, and its status as the processes are.
+"""Reconciler of Pods: brings the processes of each Pod in line with its object, and its status with
+them.
 
-The shell round `lifecycle` (what to do), `container_files` (how to start) and `statuses` (what to
-write): it reads the cache, asks the shim and patches. Called with a key by a `kube.controller`;
-repeatable at any time. `local_node` puts it together.
+The imperative shell around `lifecycle` (what to do), `container_files` (how to start) and
+`statuses` (what to write): it reads the cache, calls the shim and patches. A `kube.controller`
+calls it with a key; it may be repeated at any time. `local_node` assembles it.
 """
 
 import asyncio
@@ -34,14 +35,16 @@ from kilnwork.kube import errors as kube_errors
 log = logging.getLogger(__name__)
 
 NOT_YET = backoff.Backoff(base_s=0.5, max_s=8.0, factor=1.2)
-"""How soon to look again for what a container waits for; nothing tells us when it appears."""
+"""Delays between checks for something that a container waits for: it is not watched."""
 
 _CREATING = "ContainerCreating"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerParts:
-    """What the reconciler works with. `link` raises `ShimAway` while there is none."""
+    """What the reconciler works with. `link` raises `ShimAway` while there is no link to the
+    shim.
+    """
 
     cache: cache.Cache[pods.Pod]
     queue: queue.WorkQueue
@@ -55,13 +58,13 @@ class ReconcilerParts:
 
 
 class Reconciler:
-    """All Pods of the node, by uid."""
+    """Reconciler of all Pods of the node, by uid."""
 
     def __init__(self, tools: ReconcilerParts) -> None:
         self._tools = tools
         self._held: dict[str, pod_state.PodState] = {}
         self._keyed: dict[objects.Key, set[str]] = {}
-        """Their uids by key: of a name there may be one that goes and one that comes."""
+        """Key → uids: an old and a new Pod of one name may be here at the same time."""
         self._early: dict[str, container.ContainerRecord] = {}
         self._leaving_s: float | None = None
         self._background = coroutines.BackgroundWork("container hooks")
@@ -72,14 +75,14 @@ class Reconciler:
         self._tell = tools.teller
 
     async def stop(self) -> None:
-        """Probe nothing any more; containers stay as they are."""
+        """Stop probes and hooks; containers keep running."""
         await self._probers.stop()
         await self._background.stop()
 
     # What is heard
 
     def on_opened(self, known: list[container.ContainerRecord]) -> None:
-        """A shim was found or started: these are the containers it knows."""
+        """Take over the containers that a newly found or started shim knows."""
         by_name: dict[tuple[str, str], list[container.ContainerRecord]] = {}
         for record in sorted(known, key=lambda r: r.number):
             by_name.setdefault(_name(record), []).append(record)
@@ -87,7 +90,7 @@ class Reconciler:
             of = self._held.get(uid) or self._new(uid, self._key(uid))
             before = records[-2] if len(records) > 1 else None
             self._update(of, name, records[-1], before=before)
-            of.change(name, stop_s=None)  # a new shim knows of no deadline: it is asked again
+            of.change(name, stop_s=None)  # a new shim has no deadline for it: stop it again
         for of in self._held.values():
             for name, view in of.views.items():
                 if view.running and view.last is not None and (of.uid, name) not in by_name:
@@ -95,17 +98,17 @@ class Reconciler:
                     self._update(of, name, lost)
 
     def on_ended(self, record: container.ContainerRecord) -> None:
-        """The shim reports the end of a container."""
+        """Record the end of a container, which the shim reports."""
         uid, name = _name(record)
         of = self._held.get(uid)
         last = of.view(name).last if of is not None else None
         if of is None or last is None or last.id != record.id:
-            self._early[record.id] = record  # the reply to its start has not come yet
+            self._early[record.id] = record  # it ended before the reply to its start was processed
             return
         self._update(of, name, record)
 
     def on_change(self, key: objects.Key, _: pods.Pod | None, new: pods.Pod | None) -> None:
-        """A Pod object changed, or was found in the first list."""
+        """Queue a Pod whose object has changed, or that was in the first list."""
         if new is not None and (of := self._held.get(new.metadata.uid)) is not None:
             self._set_key(of, key)
         self._tools.queue.add(key)
@@ -133,7 +136,7 @@ class Reconciler:
         self._tools.queue.add(of.key)
 
     def _on_probed(self, record: container.ContainerRecord, finding: probes.ProbeFinding) -> None:
-        """A probe of a container has something to tell."""
+        """Record the result of a probe."""
         uid, name = _name(record)
         of = self._held.get(uid)
         if of is None or of.view(name).last != record:
@@ -164,7 +167,7 @@ class Reconciler:
         return made
 
     def _set_key(self, of: pod_state.PodState, key: objects.Key) -> None:
-        """Its object is the one of that key."""
+        """Record that the Pod's object has this key."""
         if of.key != key:
             self._drop_key(of)
             of.key = key
@@ -180,15 +183,17 @@ class Reconciler:
 
     @property
     def running(self) -> int:
-        """How many containers run."""
+        """Return how many containers run."""
         return sum(of.running for of in self._held.values())
 
     def container_log(
         self, key: objects.Key, name: str, *, previous: bool
     ) -> tuple[container.ContainerRecord | str, Callable[[], bool]] | None:
-        """The start whose log is asked for, and whether it still runs; None for an unknown Pod.
+        """Return the start whose log is requested, and whether it still runs; None for an unknown
+        Pod.
 
-        If there was no such start, a text instead: why the container waits, empty for `previous`.
+        If there was no such start, a text replaces it: why the container waits, or "" for
+        `previous`.
         """
         pod = self._tools.cache.get(key)
         if pod is None or pod.container(name) is None:
@@ -204,12 +209,12 @@ class Reconciler:
         return record, lambda: of.view(name).running and of.view(name).last == record
 
     def leave(self, grace_s: float) -> None:
-        """Start nothing any more and end what runs, each with at most this grace."""
+        """Start nothing from now on, and stop every container with at most this grace period."""
         self._leaving_s = grace_s
         self.look_at_all()
 
     def look_at_all(self) -> None:
-        """Reconcile every Pod that has something here."""
+        """Queue every Pod that has containers or files here."""
         for of in self._held.values():
             self._tools.queue.add(of.key)
 
@@ -222,7 +227,7 @@ class Reconciler:
     # What is done
 
     async def reconcile(self, key: objects.Key) -> float | None:
-        """Bring one Pod a step further; gives when to look again."""
+        """Bring one Pod a step further. Return the seconds until the next look, or None."""
         pod = self._tools.cache.get(key)
         uid = pod.metadata.uid if pod is not None else ""
         for other in self._keyed.get(key, set()) - {uid}:
@@ -245,7 +250,9 @@ class Reconciler:
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
     def _recall(self, pod: pods.Pod, of: pod_state.PodState) -> None:
-        """Take over what the status says of starts that no shim remembers and of probes, once."""
+        """Take over, once, from the status: starts that no shim remembers, and results of
+        probes.
+        """
         if of.recalled:
             return
         of.recalled = True
@@ -261,7 +268,7 @@ class Reconciler:
                 started = wanted.startup_probe is None or bool(shown.get("started"))
                 ready = wanted.readiness_probe is None or bool(shown.get("ready"))
                 of.change(name, started=started, ready=ready)
-            else:  # it may have ended while there was no server: the shim reads no messages
+            else:  # it may have ended without a server: the shim does not read the message
                 of.change(name, last=termination.with_message(pod, name, last))
 
     async def _carry_out(
@@ -356,7 +363,9 @@ class Reconciler:
         return volumes.PodDirectory(self._tools.directory, uid, links=self._tools.links)
 
     async def _tend(self, pod: pods.Pod, of: pod_state.PodState) -> float | None:
-        """Probe what runs; write files again that are due. When to look again."""
+        """Probe running containers and refresh files that are due. Return the seconds until the
+        next look.
+        """
         for wanted in pod.all_containers:
             view = of.view(wanted.name)
             if view.running and view.last is not None and view.stop_s is None:
@@ -401,11 +410,11 @@ class Reconciler:
         if why:
             self._tell.warn(pod, "FailedPreStopHook", f"PreStopHook failed: {why}")
         left_s = max(hooks.LEAST_S, grace_s - (self._tools.now.monotonic() - began))
-        with contextlib.suppress(errors.ShimAway):  # its successor is asked by the next look
+        with contextlib.suppress(errors.ShimAway):  # the next reconcile asks the next shim
             await self._tools.link().stop(record.id, grace_s=left_s)
 
     async def _end_orphan(self, of: pod_state.PodState) -> None:
-        """Its object is gone: end its containers, then forget everything about it."""
+        """Stop the containers of a Pod whose object is gone, then forget everything about it."""
         for name, view in list(of.views.items()):
             least_s = lifecycle.UNSEEN_GRACE_S
             if view.running and view.last and (view.stop_s is None or view.stop_s > least_s):
@@ -433,5 +442,5 @@ def _name(record: container.ContainerRecord) -> tuple[str, str]:
 
 
 def _key_text(key: objects.Key) -> str:
-    """`name_namespace`, as the kubelet writes Pods in messages."""
+    """Return `name_namespace`, as the kubelet writes Pods in messages."""
     return f"{key[1]}_{key[0]}"

@@ -1,19 +1,19 @@
 """The shim: parent and subreaper of every container process, so that they outlive the server.
 
-Started by `shim_link.launch` as `python -S -P -m …shim` with the package's directory in PYTHONPATH
-(no site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
-directory, which a lock ensures. It serves one node at a time on a Unix socket: a request is one
-JSON object a line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between replies it
-says `{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`;
-one that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is
-closed.
+`shim_link.launch` starts it as `python -S -P -m …shim` with the package's directory in PYTHONPATH
+(no site-packages: it stays small and starts in milliseconds), in a session of its own. There is one
+per data directory, which a lock ensures. It serves one node at a time on a Unix socket: a request
+is one JSON object per line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between
+replies it sends `{"event": "ended", "container": {…}}`. A connection becomes the node's with its
+request `hello`; one that begins with `exec` or `attach` is served separately (`exec_shim`,
+`attach_shim`); any other is closed.
 
-Without a node for `patience` seconds it ends all containers and leaves. If it is killed itself, the
-next one adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
+Without a node for `patience` seconds it stops all containers and exits. If it is killed itself, the
+next shim adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
 receive their environment through the socket, never in a command line. Standard library only.
 
-A process that clears its environment *and* leaves its parent cannot be identified; it is
-ended together with the last container that can have started it.
+A process that clears its environment *and* leaves its parent cannot be identified; it is killed
+together with the last container that may have started it.
 """
 
 import contextlib
@@ -33,25 +33,25 @@ from kilnwork.kit import clock, locks, processes
 
 PROTOCOL = 3
 PATIENCE_S = 65.0
-"""Longer than a worker waits for a server (60 s), so that workers leave by themselves first."""
+"""Longer than a worker waits for a server (60 s), so that workers exit by themselves first."""
 
 LEAVE_GRACE_S = 2.0
 MAX_REQUEST = 8 * 1024 * 1024
 _RECEIVE = 64 * 1024
 _WAITING = 1024
-"""Callers that may wait in line: each exec is one, and who finds the line full is sent away."""
+"""Backlog of the listening socket: each exec is a connection; beyond it connections are refused."""
 
 _TICK_S = 5.0
 
 LOCK = "lock"
-"""In its directory: names the pid of the shim."""
+"""Lock file in the directory; contains the pid of the shim."""
 
 LOCKED = 3
 """Exit code when another shim holds the directory."""
 
 
 class Shim:
-    """The loop: signals, the node's connection, output pipes, deadlines. One thread."""
+    """The event loop of the shim: signals, connections, output pipes and deadlines. One thread."""
 
     def __init__(
         self, directory: Path, socket_path: Path, *, patience_s: float, now: clock.Clock
@@ -63,7 +63,7 @@ class Shim:
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, containers.Container] = {}
         self._running: dict[str, containers.Container] = {}
-        """Those of `_held` that have not ended; a Pod may leave hundreds that have."""
+        """Containers in `_held` that have not ended; a Pod may leave hundreds that have."""
         self._execs = exec_shim.Execs()
         self._attachments = attach_shim.Attachments()
         self._connection: socket.socket | None = None
@@ -80,7 +80,7 @@ class Shim:
         }
 
     def run(self) -> None:
-        """Serve until asked to leave, or until no request came for longer than the patience."""
+        """Serve until asked to leave, or until there was no node for longer than the patience."""
         wakeup = self._catch_signals()
         self._adopt()
         listener = self._listen()
@@ -140,9 +140,11 @@ class Shim:
         self._selector.register(connection, selectors.EVENT_READ, guest)
 
     def _hear(self, guest: exec_shim.ExecConnection) -> None:
-        """A client that connects says first what it is; until then it has no rights."""
+        """Read the first request of a new connection, which decides what it is; before, it has no
+        rights.
+        """
         if guest.connection.fileno() < 0:
-            return  # its process has ended, which came in before this
+            return  # closed earlier in this round: its process has ended
         alive = guest.read()
         said = guest.take() if alive else None
         if said is None:
@@ -164,7 +166,7 @@ class Shim:
             self._part(guest)
 
     def _take_over(self, guest: exec_shim.ExecConnection, said: tuple[bytes, bytes]) -> None:
-        """The newest node counts: an older connection is that of a server that is gone."""
+        """Make this the node's connection. An older one belongs to a server that no longer runs."""
         self._disconnect()
         for descriptor in guest.take_descriptors():
             os.close(descriptor)
@@ -202,8 +204,9 @@ class Shim:
         self._flush()
 
     def _ask(self, line: bytes) -> bool:
-        """Carry out one request and reply; False if it is not even JSON, which ends the
-        connection."""
+        """Execute one request and reply. Return False for invalid JSON, which ends the
+        connection.
+        """
         try:
             request = json.loads(line)
             do = self._requests[request["do"]]
@@ -224,7 +227,7 @@ class Shim:
         return {"version": PROTOCOL, "pid": os.getpid(), "containers": known}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a container. One that is known by its id is not run again."""
+        """Start a container. A container whose id is known is not started again."""
         order = containers.StartOrder(*(request[field] for field in containers.StartOrder._fields))
         if not containers.valid_id(order.id):
             raise ValueError("not a container id")
@@ -285,8 +288,10 @@ class Shim:
         self._flush()
 
     def _step_all(self, due: list[containers.Container]) -> None:
-        """One look at all processes for those that end together: a look for each would take a
-        minute where hundreds are killed at once."""
+        """Step all due containers, with one scan of the processes for those that end together.
+
+        A scan for each would take a minute when hundreds are killed at once.
+        """
         alone = self._childless()
         over = [held.marker for held in due if held.root is None]
         if over and not alone:
@@ -306,7 +311,7 @@ class Shim:
             self._say({"event": "ended", "container": held.record._asdict()})
 
     def _end_strays(self) -> None:
-        """SIGKILL children that no container which still runs can have started."""
+        """Kill children that no container which still runs can have started."""
         roots = [root for h in self._running.values() if (root := h.root) is not None]
         known = {root.pid for root in roots}
         for pid in processes.children(os.getpid()):
@@ -344,7 +349,7 @@ class Shim:
             self._close_pipe(pipe, held)
 
     def _watch_pipes(self, held: containers.Container) -> None:
-        """Read its pipes from now on; of one that has ended, close them."""
+        """Start to read the pipes of a container, or close them if it has ended."""
         for pipe in list(held.pipes):
             if held.ended:
                 self._close_pipe(pipe, held)
@@ -383,14 +388,14 @@ class Shim:
 
 
 def note(text: str) -> None:
-    """One line to standard error, which is the shim's log file. A full disk does not take it."""
+    """Write one line to standard error, which is the shim's log file. Ignores a full disk."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")
         sys.stderr.flush()
 
 
 def main() -> int:
-    """Run as a process with arguments DIRECTORY SOCKET PATIENCE; no argparse, to stay small."""
+    """Run with the arguments DIRECTORY SOCKET PATIENCE; without argparse, to stay small."""
     directory, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     os.umask(0o077)
     if not locks.OwnerLock(directory / LOCK).take():

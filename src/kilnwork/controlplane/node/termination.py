@@ -1,8 +1,8 @@
-"""The message with which a container ended, as its terminationMessagePolicy asks.
+"""Termination message of a container, as its terminationMessagePolicy defines.
 
-Used by `container_files`, which has the file for it made, and by `reconciler`. The file is where
-the container says, below its root; with `FallbackToLogsOnError` the end of the log takes its place
-(k8s.io/kubernetes pkg/kubelet/kuberuntime, getTerminationMessage).
+Used by `container_files`, which has its file created, and by `reconciler`. The file is at the path
+that the container names, below its root; with `FallbackToLogsOnError` the end of the log replaces
+an empty one (k8s.io/kubernetes pkg/kubelet/kuberuntime, getTerminationMessage).
 """
 
 import os
@@ -15,16 +15,16 @@ from kilnwork.controlplane.node import log_reader, pods, volume_sources
 MAX_LINES = 80
 MAX_LOG_BYTES = 2048
 MAX_BYTES = 4096
-"""All three are the kubelet's (MaxContainerTerminationMessageLogLines, …LogLength, …Length)."""
+"""All three as in the kubelet (MaxContainerTerminationMessageLogLines, …LogLength, …Length)."""
 
 DEFAULT_PATH = "/dev/termination-log"
 """core/v1 DefaultTerminationMessagePath."""
 
 
 def make_file(root: Path, of: pods.Container) -> None:
-    """Make the empty file for the message of a container that is about to start.
+    """Create the empty file for the message of a container that is about to start.
 
-    Raises `Unsupported` for a path that leaves the root, OSError.
+    Raises OSError, and `Unsupported` for a path outside of the root.
     """
     path = _path(root, of)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,8 +35,10 @@ def make_file(root: Path, of: pods.Container) -> None:
 def with_message(
     pod: pods.Pod | None, name: str, record: containers.ContainerRecord
 ) -> containers.ContainerRecord:
-    """The record of a container that has ended, with what it has left as its message: also of one
-    whose end nothing has seen."""
+    """Return the record of an ended container with its termination message.
+
+    This includes containers whose end was not seen.
+    """
     wanted = pod.container(name) if pod is not None else None
     known = record.message and record.reason != containers.UNSEEN
     if wanted is None or known or record.exit_code is None:
@@ -54,8 +56,10 @@ def _path(root: Path, of: pods.Container) -> Path:
 
 
 def _tail(path: Path) -> bytes:
-    """The end of the file, which is the container's: whatever else it has put there is no message,
-    nor is there one where the file is not to be read."""
+    """Return the end of the file; b"" if it is not a readable regular file.
+
+    The file belongs to the container, which may have put anything there.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,7 @@
-"""From the volumes of a Pod to the files in them. Pure: what they name is handed in.
+"""Files in the volumes of a Pod, computed from their sources. Pure: the objects are passed in.
 
-Used by `container_plan` and the reconciler; `volumes` carries it out. Keys and paths are data: what
-would leave its directory makes the Pod fail, it is never followed.
+Used by `container_plan` and the reconciler; `volumes` writes them. Keys and paths are data: one
+that would leave its directory makes the Pod fail and is never followed.
 """
 
 import base64
@@ -20,7 +20,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _FILE_MODE = 0o644
 _TOKEN_S = 3600
-"""Life of a projected token that names none (ServiceAccountTokenProjection)."""
+"""Default lifetime of a projected token (ServiceAccountTokenProjection)."""
 
 
 class File(NamedTuple):
@@ -32,14 +32,14 @@ class File(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """The files of one volume; None for one that keeps what is in it."""
+    """The files of one volume; None for a volume whose content belongs to the containers."""
 
     name: str
     files: tuple[File, ...] | None
 
 
 class Context(NamedTuple):
-    """Everything that the files of a Pod's volumes are made of."""
+    """Inputs of the files of a Pod's volumes."""
 
     pod: pods.Pod
     found: container_inputs.Found
@@ -48,7 +48,7 @@ class Context(NamedTuple):
 
 
 def check(pod: pods.Pod) -> None:
-    """Raises `Unsupported` for a volume that this node does not offer."""
+    """Raise `Unsupported` for a volume that this node does not support."""
     for volume in pod.spec.volumes or ():
         if not _LABEL.fullmatch(str(volume.get("name"))):
             raise errors.Unsupported(f'"{volume.get("name")}" is not a valid volume name')
@@ -62,7 +62,7 @@ def check(pod: pods.Pod) -> None:
 
 
 def wanted(pod: pods.Pod) -> Iterator[container_inputs.ObjectWant]:
-    """The Secrets and ConfigMaps that the volumes name."""
+    """Yield the Secrets and ConfigMaps that the volumes name."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
@@ -74,6 +74,7 @@ def wanted(pod: pods.Pod) -> Iterator[container_inputs.ObjectWant]:
 
 
 def tokens(pod: pods.Pod) -> Iterator[container_inputs.TokenWant]:
+    """Yield the service-account tokens that the volumes need."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
@@ -82,7 +83,7 @@ def tokens(pod: pods.Pod) -> Iterator[container_inputs.TokenWant]:
 
 
 def volume(volume: dict[str, Any], context: Context) -> Volume:
-    """What is to be in a volume. Raises `NotYet` naming the volume and what it waits for."""
+    """Return the content of a volume. Raises `NotYet` naming the volume and what it waits for."""
     name = str(volume["name"])
     if keeps(volume):
         return Volume(name, None)
@@ -100,12 +101,12 @@ def volume(volume: dict[str, Any], context: Context) -> Volume:
 
 
 def keeps(volume: dict[str, Any]) -> bool:
-    """True for a volume whose content is the containers' own."""
+    """Return whether the content of a volume belongs to the containers."""
     return [kind for kind, _ in _parts(volume)] in (["emptyDir"], ["hostPath"])
 
 
 def host_path(volume: dict[str, Any]) -> pods.HostPath | None:
-    """The place on this machine that the volume is; None for one of the Pod's own."""
+    """Return the path on this machine that the volume is, or None for another type of volume."""
     for kind, raw in _parts(volume):
         source = _read(volume, kind, raw)
         if isinstance(source, pods.HostPath):
@@ -117,7 +118,7 @@ def host_path(volume: dict[str, Any]) -> pods.HostPath | None:
 
 
 def _parts(volume: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(kind, source) for each source; those of a projected volume one by one."""
+    """Yield (kind, source) for each source; those of a projected volume one by one."""
     given = [key for key in volume if key != "name" and volume[key] is not None]
     if not given:
         yield "emptyDir", {}
@@ -230,7 +231,9 @@ _WRITERS: dict[str, Callable[[Any, Context, int], Iterator[File]]] = {
 def read(
     kind: container_inputs.Kind, name: str, found: container_inputs.Found, *, optional: bool
 ) -> dict[str, bytes] | None:
-    """All keys of an object; None for an optional one that is not there. Raises `NotYet`."""
+    """Return all keys of an object; None for an optional one that does not exist. Raises
+    `NotYet`.
+    """
     obj = found.get((kind, name))
     if obj is None:
         if optional:
@@ -256,7 +259,7 @@ def _decoded(text: str) -> bytes:
 
 
 def inside(path: str) -> str:
-    """`path` in its shortest form; `Unsupported` if it is empty, absolute or climbs with `..`."""
+    """Return `path` normalized. Raises `Unsupported` if it is empty, absolute or contains `..`."""
     parts = path.split("/")
     if path.startswith("/") or ".." in parts or "\0" in path:
         raise errors.Unsupported(f'path "{path}" leaves its directory')

@@ -1,10 +1,10 @@
 """Volumes of a Pod on disk: directories, files of Secrets and ConfigMaps, and the links to them.
 
 Carries out a `container_plan.ContainerPlan` below `DIR/pods/UID` (mode 0700): `volumes/NAME` holds
-each volume, `account_tokens` the service account's files, `containers/NAME` the logs of a container
-and `containers/NAME/root` a link for each of its mounts. Files are replaced at once, so that a
-reader sees old or new. A container knows its `root` by a short link elsewhere: paths of Unix
-sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
+each volume, `account` the service account's files, `containers/NAME` the logs of a container and
+`containers/NAME/root` a link for each of its mounts. Files are replaced atomically, so that a
+reader sees the old or the new content. A container gets its `root` as a short link elsewhere, since
+paths of Unix sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from kilnwork.kit import paths
 
 _LINK_LENGTH = 12
 _MAX_RUN_DIR = 50
-"""What is left for a socket's path in a container is 40 bytes."""
+"""Leaves 40 bytes for the path of a socket in a container."""
 
 
 class PodDirectory:
-    """Where one Pod keeps things on this node. `links`: directory of the short links."""
+    """The directory of one Pod on this node. `links` is the directory of the short links."""
 
     def __init__(self, base: Path, uid: str, *, links: Path) -> None:
         self.path = base / uid
@@ -33,23 +33,20 @@ class PodDirectory:
         self._volumes = self.path / "volumes"
 
     def container(self, name: str) -> Path:
-        """Logs and output pipes of a container."""
+        """Return the directory of a container's logs and output pipes."""
         return self.path / "containers" / name
 
     def root(self, name: str) -> Path:
-        """The directory under which a container finds its mounts."""
+        """Return the directory under which a container finds its mounts."""
         return self.container(name) / "root"
 
     def mount_point(self, name: str) -> Path:
-        """The path that a container gets instead of `root`: a link to it."""
+        """Return the path that a container gets instead of `root`: a short link to it."""
         digest = hashlib.sha256(os.fsencode(self.root(name))).hexdigest()
         return self._links / digest[:_LINK_LENGTH]
 
     def link(self, name: str, links: Iterable[container_plan.MountLink]) -> None:
-        """Make the mounts of a container as they should be; repeatable.
-
-        Raises `NotYet` or OSError.
-        """
+        """Create or update the mounts of a container. Repeatable. Raises `NotYet` or OSError."""
         for directory in (self.path, self.root(name)):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths.make_private(self._links)
@@ -58,7 +55,7 @@ class PodDirectory:
             self._link(self.root(name) / link.path, link)
 
     def fill(self, volumes: Iterable[volume_sources.Volume]) -> None:
-        """Make the files of volumes as they should be; repeatable. Raises OSError."""
+        """Create or update the files of volumes. Repeatable. Raises OSError."""
         for directory in (self.path, self._volumes):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in volumes:
@@ -70,18 +67,18 @@ class PodDirectory:
         return self._volumes / link.volume if link.volume else self.account
 
     def write_account(self, *, token: str, ca: bytes, namespace: str) -> None:
-        """The service account's files, under the names that clients look for."""
+        """Write the service account's files, under the names that clients expect."""
         self.account.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = {"ca.crt": ca, "namespace": namespace.encode(), "token": token.encode()}
         for name, data in content.items():
             paths.write_private(self.account / name, data)
 
     def remove(self) -> None:
-        """Remove everything; what cannot be removed stays."""
+        """Remove everything; files that cannot be removed stay."""
         with contextlib.suppress(OSError):
             for container in (self.path / "containers").iterdir():
                 self.mount_point(container.name).unlink(missing_ok=True)
-            self._links.rmdir()  # if it is empty; the start of a container creates it again
+            self._links.rmdir()  # only if empty; the start of a container creates it again
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _fill(self, volume: volume_sources.Volume) -> None:
@@ -114,7 +111,9 @@ class PodDirectory:
 
 
 def links_directory(run_dir: Path, pods_directory: Path) -> Path:
-    """Where the short links of a node are: in its directory for sockets unless that is long."""
+    """Return the directory of a node's short links: in its directory for sockets unless that is
+    long.
+    """
     if len(os.fsencode(run_dir)) <= _MAX_RUN_DIR:
         return run_dir / "m"
     digest = hashlib.sha256(os.fsencode(pods_directory.resolve())).hexdigest()[:16]
@@ -141,7 +140,7 @@ _HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
 
 
 def check_host(name: str, host: pods.HostPath) -> None:
-    """What is there is of the type that was asked for; the texts are the kubelet's."""
+    """Check that the host path has the requested type, as the kubelet does. Raises `NotYet`."""
     path, kind = Path(host.path), host.type or ""
     if kind == "DirectoryOrCreate":
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
