@@ -31,9 +31,9 @@ class Binder(store_controller.StoreController[objects.Key]):
         for stored in self._store.select(_PODS):
             self._note(stored.key, stored.raw)
         self._follow()
-        self._begin()
+        self._start_worker()
 
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         for change in changes:
             if change.key.resource == _PODS:
                 if change.action == objects.Action.DELETED:
@@ -42,15 +42,15 @@ class Binder(store_controller.StoreController[objects.Key]):
                 else:
                     self._note(change.key, change.raw)
             elif change.key.resource == _NODES:
-                self._look_at_all()
+                self._enqueue_unbound()
 
-    def _look_at_all(self) -> None:
+    def _enqueue_unbound(self) -> None:
         for key in self._unbound:
-            self._add(key)
+            self._enqueue(key)
 
     def _note(self, key: objects.Key, raw: bytes) -> None:
         pod = _decode(raw)
-        if pod.spec.node_name and pod.status.phase not in _OVER:
+        if pod.spec.node_name and pod.status.phase not in _FINISHED_PHASES:
             if key not in self._bound:
                 asked = node_fit.requests(msgspec.to_builtins(pod.spec))
                 self._bound[key] = (pod.spec.node_name, asked)
@@ -60,30 +60,30 @@ class Binder(store_controller.StoreController[objects.Key]):
             self._unbound.pop(key, None)
         else:
             self._unbound[key] = None
-            self._add(key)
+            self._enqueue(key)
 
     def _release(self, key: objects.Key) -> None:
         """Stop counting the resources of a Pod and reconsider the unbound Pods, which may fit
         now.
         """
         if self._bound.pop(key, None) is not None:
-            self._look_at_all()
+            self._enqueue_unbound()
 
     def _used(self, node: str) -> node_fit.Amounts:
         there = [amounts for where, amounts in self._bound.values() if where == node]
         return {**node_fit.total(there), "pods": decimal.Decimal(len(there))}
 
-    async def _look(self, key: objects.Key) -> None:
+    async def _reconcile(self, key: objects.Key) -> None:
         stored = self._store.get(key)
         if stored is None or not _is_unbound(_decode(stored.raw)):
             return
         pod = stored.decode()
-        place = writes.target_of(resource.PODS, key.namespace, key.name)
+        target = writes.target_of(resource.PODS, key.namespace, key.name)
         gates = [str(gate.get("name")) for gate in pod["spec"].get("schedulingGates") or ()]
         nodes = [s.decode() for s in self._store.select(_NODES)]
         try:
             if gates:
-                await self._explain(place, "SchedulingGated", _GATED)
+                await self._report_unbound(target, "SchedulingGated", _GATED)
                 return
             misfits = {}
             for node in nodes:
@@ -91,11 +91,13 @@ class Binder(store_controller.StoreController[objects.Key]):
                 misfits[name] = node_fit.find_misfit(node, pod, self._used(name))
             fitting_nodes = [name for name, why in misfits.items() if not why]
             if not fitting_nodes:
-                await self._explain(place, "Unschedulable", _unavailable(list(misfits.values())))
+                await self._report_unbound(
+                    target, "Unschedulable", _unavailable_message(list(misfits.values()))
+                )
                 return
-            named = {"name": place.name, "uid": pod["metadata"]["uid"]}
+            named = {"name": target.name, "uid": pod["metadata"]["uid"]}
             body = {"metadata": named, "target": {"name": fitting_nodes[0]}}
-            await subresources.bind(self._writer, place, body, writes.WriteContext())
+            await subresources.bind(self._writer, target, body, writes.WriteContext())
         except statuses.StatusError as error:
             if error.code not in (404, 409):
                 raise
@@ -103,7 +105,7 @@ class Binder(store_controller.StoreController[objects.Key]):
         if (bound := self._store.get(key)) is not None:
             self._note(key, bound.raw)  # the next one must see the room that it takes
 
-    async def _explain(self, place: writes.WriteTarget, reason: str, message: str) -> None:
+    async def _report_unbound(self, target: writes.WriteTarget, reason: str, message: str) -> None:
         """Set the PodScheduled condition to False with this reason, unless it already says so."""
         now = self._writer.now()
 
@@ -126,16 +128,16 @@ class Binder(store_controller.StoreController[objects.Key]):
             }
             return {**pod, "status": {**status, "conditions": [*others, condition]}}
 
-        await self._writer.change_here(
-            place, explained, writes.WriteContext(), subresource="status"
+        await self._writer.change_internally(
+            target, explained, writes.WriteContext(), subresource="status"
         )
 
 
-_OVER = ("Succeeded", "Failed")
+_FINISHED_PHASES = ("Succeeded", "Failed")
 _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
-def _unavailable(misfits: list[str]) -> str:
+def _unavailable_message(misfits: list[str]) -> str:
     """Return the message of the real scheduler: each reason with the number of nodes that it holds
     for.
     """

@@ -124,9 +124,9 @@ class ControlPlane:
         return f"http://{ports.HOST}:{self.port + 1}"
 
     @property
-    def trouble(self) -> str | None:
+    def installed_problem(self) -> str | None:
         """Return why installed kinds are not served and what to do, or None when all are served."""
-        return None if self._definitions is None else self._definitions.trouble
+        return None if self._definitions is None else self._definitions.problem
 
     @property
     def serves_installed(self) -> bool:
@@ -145,9 +145,9 @@ class ControlPlane:
         Accepts a client certificate or a bearer token, and `Impersonate-*` headers. Raises
         StatusError when the user may not impersonate.
         """
-        acts = impersonation.asked(request.first_headers)
+        acts = impersonation.is_requested(request.first_headers)
         named = requests.headers(request) if acts else {}
-        return await app.authenticate(self._found, request, named)
+        return await app.authenticate(self._server_parts, request, named)
 
     async def start(self) -> None:
         """Start the API server and the controllers. Clients can connect on return; there is no node
@@ -174,7 +174,7 @@ class ControlPlane:
         pair = ports.bind(
             self._settings.port, preferred=self._last_port(), entropy=self._tools.entropy
         )
-        self._stops.append(("ports", _later(pair.close)))
+        self._stops.append(("ports", _as_async(pair.close)))
         self.port = pair.number
         self.certificates.prepare()
         token = self._admin_token()
@@ -184,7 +184,7 @@ class ControlPlane:
         except errors.StoreBroken as error:
             raise kit_errors.ConfigurationError(str(error)) from error
         self._stops.append(("store", held.stop))
-        await self._start_keepers(held)
+        await self._start_store_followers(held)
         await self._listen(pair, self._parts(token))
         paths.write_private(self.kubeconfig, self._kubeconfig_document(token))
         log.info("control plane serves", extra={"address": self.address})
@@ -279,13 +279,13 @@ class ControlPlane:
                 f"data directory {self.data_dir} cannot be used: {error.strerror or error}; "
                 "name a directory that you may write with --data"
             ) from error
-        self._stops.append(("lock", _later(self._lock.release)))
+        self._stops.append(("lock", _as_async(self._lock.release)))
         self._open_run_dir()
 
     def _open_run_dir(self) -> None:
         paths.make_private(self.run_dir)
         if self.run_dir.parent != self.data_dir:
-            self._stops.append(("runtime directory", _later(self._remove_run_dir)))
+            self._stops.append(("runtime directory", _as_async(self._remove_run_dir)))
 
     def _remove_run_dir(self) -> None:
         """Remove the runtime directory from /tmp, unless a shim still listens in it."""
@@ -314,7 +314,7 @@ class ControlPlane:
         paths.write_private(path, token.encode() + b"\n", durable=True)
         return token
 
-    async def _start_keepers(self, held: store.Store) -> None:
+    async def _start_store_followers(self, held: store.Store) -> None:
         """Start everything that follows the store; watches first, so that they miss no change."""
         tools, extended = self._tools, self._settings.installed
         self.writer = crud.ObjectWriter(
@@ -335,10 +335,10 @@ class ControlPlane:
         )
         await self._definitions.start()
         self._stops.append(("definitions", self._definitions.stop))
-        self._keeper = namespaces.NamespaceController(self.writer, self._deleter, ca=ca)
-        await self._keeper.start()
+        self._namespaces = namespaces.NamespaceController(self.writer, self._deleter, ca=ca)
+        await self._namespaces.start()
         await bootstrap.ensure(self.writer, extended)
-        self._stops.append(("namespaces", self._keeper.stop))
+        self._stops.append(("namespaces", self._namespaces.stop))
         roles = role_aggregator.RoleAggregator(self.writer)
         roles.start()
         self._stops.append(("cluster roles", roles.stop))
@@ -346,7 +346,7 @@ class ControlPlane:
             self._start_controllers()
 
     def _start_controllers(self) -> None:
-        collector = gc.Collector(self.writer, self._deleter)
+        collector = gc.GarbageCollector(self.writer, self._deleter)
         collector.start()
         self._stops.append(("garbage collector", collector.stop))
         pod_binder = binder.Binder(self.writer)
@@ -361,7 +361,7 @@ class ControlPlane:
 
     def _parts(self, admin_token: str) -> resources.ServerParts:
         tools = self._tools
-        minter = tokens.Tokens(
+        minter = tokens.TokenIssuer(
             self.certificates.signing_key(), clock=tools.clock, new_uid=tools.new_uid
         )
         self.authenticator = authn.Authenticator(
@@ -375,7 +375,7 @@ class ControlPlane:
             writer=self.writer,
             deleter=self._deleter,
             hub=self._hub,
-            keeper=self._keeper,
+            namespace_controller=self._namespaces,
             authenticator=self.authenticator,
             authorizer=self.authorizer,
             minter=minter,
@@ -386,7 +386,7 @@ class ControlPlane:
         )
 
     async def _listen(self, pair: ports.Ports, found: resources.ServerParts) -> None:
-        self._found = found
+        self._server_parts = found
         self.app = app.build(found, self._mounts)
         secure = serving.Listener(
             self.app,
@@ -425,7 +425,7 @@ class ControlPlane:
         return msgspec.yaml.encode(document)
 
 
-def _later(stop: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+def _as_async(stop: Callable[[], None]) -> Callable[[], Awaitable[None]]:
     async def run() -> None:
         stop()
 

@@ -32,10 +32,10 @@ _COMPACT_STEP = 500
 commit would cost more."""
 
 
-class Row(NamedTuple):
+class QueuedWrite(NamedTuple):
     """One queued write."""
 
-    change: objects.Change
+    change: objects.StoreChange
     body: bytes | None
     """The encoded object to store; None deletes it."""
     floor: int
@@ -48,10 +48,10 @@ class Loaded(NamedTuple):
     """Content of the file at start: every object, and the change log, oldest change first."""
 
     stored: list[objects.Stored]
-    changes: list[objects.Change]
+    changes: list[objects.StoreChange]
 
 
-Committed = Callable[[Sequence[Row]], None]
+Committed = Callable[[Sequence[QueuedWrite]], None]
 """Called in the writer thread after the commit, in order."""
 
 Failed = Callable[[int, Exception], None]
@@ -75,7 +75,7 @@ class Database:
         self._path = path
         self._committed = committed
         self._failed = failed
-        self._queue: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[QueuedWrite | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Loaded | Exception] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="control.db", daemon=True)
         self._queries = _queries()
@@ -93,7 +93,7 @@ class Database:
             raise loaded
         return loaded
 
-    def put(self, row: Row) -> None:
+    def put(self, row: QueuedWrite) -> None:
         """Queue a write. Writes are committed in the order of these calls."""
         self._queue.put(row)
 
@@ -113,7 +113,7 @@ class Database:
             return
         self._ready.put(loaded)
         try:
-            while self._work(connection):
+            while self._commit_next_group(connection):
                 pass
         finally:
             connection.close()
@@ -173,14 +173,16 @@ class Database:
                 raw = objects.last_state(previous, sequence)
             else:
                 raw = after[key]
-            changes.append(objects.Change(sequence, objects.Action(action), key, raw, previous))
+            changes.append(
+                objects.StoreChange(sequence, objects.Action(action), key, raw, previous)
+            )
             after[key] = previous
         changes.reverse()
         return Loaded(stored, changes)
 
-    def _work(self, connection: apsw.Connection) -> bool:
+    def _commit_next_group(self, connection: apsw.Connection) -> bool:
         """Commit one group of writes. Return False after the last group."""
-        group, more = self._group()
+        group, more = self._take_group()
         group = [row for row in group if row.epoch != self._refused_epoch]
         if not group:
             return more
@@ -196,9 +198,9 @@ class Database:
         self._committed(group)
         return more
 
-    def _group(self) -> tuple[list[Row], bool]:
+    def _take_group(self) -> tuple[list[QueuedWrite], bool]:
         """Return all queued writes, at least one, and whether more may follow."""
-        group: list[Row] = []
+        group: list[QueuedWrite] = []
         row = self._queue.get()
         while row is not None:
             group.append(row)
@@ -210,7 +212,7 @@ class Database:
                 return group, True
         return group, False
 
-    def _write(self, connection: apsw.Connection, group: Sequence[Row]) -> None:
+    def _write(self, connection: apsw.Connection, group: Sequence[QueuedWrite]) -> None:
         put, remove = self._queries["put_object"], self._queries["remove_object"]
         connection.executemany(self._queries["add_change"], [_change_row(row) for row in group])
         for row in group:
@@ -224,7 +226,7 @@ class Database:
             self._floor = floor
 
 
-def _change_row(row: Row) -> tuple[Any, ...]:
+def _change_row(row: QueuedWrite) -> tuple[Any, ...]:
     change = row.change
     return (change.sequence, str(change.action), *change.key, change.previous)
 

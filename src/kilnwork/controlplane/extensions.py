@@ -37,7 +37,7 @@ def _no_sample(_: meta.JsonObject) -> None:
     return None
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledKind(msgspec.Struct, frozen=True, kw_only=True):
     """An installed kind with its admission rules. The functions receive JSON and must not change
     it.
 
@@ -71,7 +71,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """Installed kinds, and what the server needs for them."""
 
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[InstalledKind, ...] = ()
     view: tuple[meta.JsonObject, ...] = ()
     """RBAC rules that the ClusterRole `view` gets at each start."""
     edit: tuple[meta.JsonObject, ...] = ()

@@ -49,7 +49,7 @@ class Stored(NamedTuple):
         return _decode_partial(self.raw).metadata
 
 
-class Change(NamedTuple):
+class StoreChange(NamedTuple):
     """One committed write."""
 
     sequence: int

@@ -32,7 +32,7 @@ KEEP_BYTES = 32 * 1024 * 1024
 MAX_OBJECT_BYTES = 8 << 20
 """More than one request can carry; it bounds objects that grow by patches and defaults."""
 
-Follower = Callable[[Sequence[objects.Change]], None]
+Follower = Callable[[Sequence[objects.StoreChange]], None]
 """Called on the event loop with the changes of one commit, in order; must not block or raise."""
 
 _Names = dict[tuple[str, str], objects.Stored]
@@ -52,7 +52,7 @@ class Store:
         self._sorted: dict[str, list[tuple[str, str]]] = {}
         self._heads: dict[objects.Key, objects.Stored | int] = {}
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._log: list[objects.Change] = []
+        self._log: list[objects.StoreChange] = []
         self._log_bytes = 0
         self._accepted = 0
         self._sequence = 0
@@ -132,7 +132,7 @@ class Store:
             held[(key.namespace, key.name)] = was
         return [s for _, s in sorted(held.items()) if s is not None]
 
-    def changes_since(self, sequence: int) -> Sequence[objects.Change]:
+    def changes_since(self, sequence: int) -> Sequence[objects.StoreChange]:
         """Return the committed changes after `sequence`, in order. Raises TooOld when the log lacks
         some.
         """
@@ -143,7 +143,7 @@ class Store:
             raise errors.TooOld(f"too old resource version: {sequence} ({oldest - 1})")
         return self._log[sequence - oldest + 1 :]
 
-    def forget(self) -> None:
+    def drop_log(self) -> None:
         """Drop the change log: reading an earlier state raises TooOld from now on."""
         self._log.clear()
         self._log_bytes = 0
@@ -174,12 +174,12 @@ class Store:
             )
         action = objects.Action.ADDED if before is None else objects.Action.MODIFIED
         previous = None if before is None else before.raw
-        change = objects.Change(sequence, action, key, raw, previous)
+        change = objects.StoreChange(sequence, action, key, raw, previous)
         stored = objects.Stored(key, sequence, raw)
         await self._accept(change, stored)
         return stored
 
-    async def remove(self, key: objects.Key, *, expected: int) -> objects.Change:
+    async def remove(self, key: objects.Key, *, expected: int) -> objects.StoreChange:
         """Delete the object whose head has the sequence number `expected`. Raises as `put` does."""
         self._check(key, expected)
         before = self.head(key)
@@ -187,11 +187,11 @@ class Store:
             raise errors.Superseded
         sequence = self._accepted + 1
         raw = objects.last_state(before.raw, sequence)
-        change = objects.Change(sequence, objects.Action.DELETED, key, raw, before.raw)
+        change = objects.StoreChange(sequence, objects.Action.DELETED, key, raw, before.raw)
         await self._accept(change, None)
         return change
 
-    async def settle(self, key: objects.Key) -> None:
+    async def wait_committed(self, key: objects.Key) -> None:
         """Wait until the head of `key` is committed, as it must be before any client sees it."""
         head = self._heads.get(key)
         if head is None:
@@ -201,7 +201,7 @@ class Store:
         if done is not None:
             await asyncio.shield(done)
 
-    async def settle_all(self) -> None:
+    async def wait_all_committed(self) -> None:
         """Wait until every write accepted so far is committed."""
         done = self._waiting.get(self._accepted)
         if done is not None:
@@ -226,7 +226,7 @@ class Store:
         if (0 if head is None else head.sequence) != expected:
             raise errors.Superseded
 
-    async def _accept(self, change: objects.Change, stored: objects.Stored | None) -> None:
+    async def _accept(self, change: objects.StoreChange, stored: objects.Stored | None) -> None:
         if self._loop is None:
             raise errors.StoreFailed("the store is closed")
         self._accepted = change.sequence
@@ -234,25 +234,25 @@ class Store:
         done = self._waiting[change.sequence] = self._loop.create_future()
         body = None if stored is None else stored.raw
         floor = self._log[0].sequence if self._log else 0
-        self._database.put(database.Row(change, body, floor, self._epoch))
+        self._database.put(database.QueuedWrite(change, body, floor, self._epoch))
         await asyncio.shield(done)
 
-    def _on_commit(self, rows: Sequence[database.Row]) -> None:
+    def _on_commit(self, rows: Sequence[database.QueuedWrite]) -> None:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._commit, rows)
 
     def _on_failure(self, epoch: int, error: Exception) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._take_back, epoch, error)
+            self._loop.call_soon_threadsafe(self._discard_accepted, epoch, error)
 
-    def _commit(self, rows: Sequence[database.Row]) -> None:
+    def _commit(self, rows: Sequence[database.QueuedWrite]) -> None:
         changes = [row.change for row in rows]
         for row in rows:
             self._apply(row)
         self._sequence = changes[-1].sequence
         self._log.extend(changes)
         self._log_bytes += sum(len(c.previous or b"") for c in changes)
-        self._forget()
+        self._trim_log()
         for follower in tuple(self._followers):
             try:
                 follower(changes)
@@ -264,7 +264,7 @@ class Store:
             if not done.done():
                 done.set_result(None)
 
-    def _apply(self, row: database.Row) -> None:
+    def _apply(self, row: database.QueuedWrite) -> None:
         key, sequence = row.change.key, row.change.sequence
         if row.body is None:
             del self._objects[key.resource][(key.namespace, key.name)]
@@ -282,7 +282,7 @@ class Store:
             self._sorted.pop(key.resource, None)
         names[(key.namespace, key.name)] = stored
 
-    def _forget(self) -> None:
+    def _trim_log(self) -> None:
         if len(self._log) < self._keep_changes * 1.1 and self._log_bytes < self._keep_bytes:
             return
         drop = max(0, len(self._log) - self._keep_changes)
@@ -293,7 +293,7 @@ class Store:
         del self._log[:drop]
         self._log_bytes = kept
 
-    def _take_back(self, epoch: int, error: Exception) -> None:
+    def _discard_accepted(self, epoch: int, error: Exception) -> None:
         if epoch != self._epoch:
             return
         self._epoch += 1

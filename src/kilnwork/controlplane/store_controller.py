@@ -39,11 +39,11 @@ class StoreController(abc.ABC, Generic[K]):
         self._unfollow: Callable[[], None] = lambda: None
 
     @abc.abstractmethod
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         """Record committed changes and `_enqueue` the keys that they affect."""
 
     @abc.abstractmethod
-    async def _look(self, key: K) -> None:
+    async def _reconcile(self, key: K) -> None:
         """Bring the object that `key` names to its desired state. May be called again at any
         time.
         """
@@ -52,7 +52,7 @@ class StoreController(abc.ABC, Generic[K]):
         """Start to receive changes of the store."""
         self._unfollow = self._store.follow(self._on_changes)
 
-    def _begin(self) -> None:
+    def _start_worker(self) -> None:
         """Start to reconcile queued keys."""
         self._background.start("work", self._run())
 
@@ -61,7 +61,7 @@ class StoreController(abc.ABC, Generic[K]):
         self._unfollow()
         await self._background.stop()
 
-    def _add(self, key: K) -> None:
+    def _enqueue(self, key: K) -> None:
         self._keys[key] = None
         self._wake.set()
 
@@ -72,12 +72,12 @@ class StoreController(abc.ABC, Generic[K]):
             while self._keys:
                 key = next(iter(self._keys))
                 del self._keys[key]
-                await self._try(key)
+                await self._reconcile_or_retry(key)
                 await asyncio.sleep(0)  # a reconcile that never waits must not block the event loop
 
-    async def _try(self, key: K) -> None:
+    async def _reconcile_or_retry(self, key: K) -> None:
         try:
-            await self._look(key)
+            await self._reconcile(key)
         except Exception:
             log.exception("look failed, again soon", extra={"work": self._name, "key": str(key)})
-            asyncio.get_running_loop().call_later(RETRY_S, self._add, key)
+            asyncio.get_running_loop().call_later(RETRY_S, self._enqueue, key)

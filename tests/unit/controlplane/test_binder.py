@@ -90,7 +90,7 @@ async def test_other_pods_are_not_ours(world: objects.World, more: dict[str, str
 async def change(world: objects.World, name: str, *, subresource: str = "", **part: Any) -> None:
     """Write parts of a Pod as its user or its node does."""
     place = writes.target_of(PODS, "default", name)
-    await world.writer.change_here(
+    await world.writer.change_internally(
         place,
         lambda found: {**found, **part},
         writes.WriteContext(),

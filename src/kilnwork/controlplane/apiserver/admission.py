@@ -60,9 +60,9 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the warnings of this server's nodes about a Pod."""
 
     @property
-    def how(self) -> builtin.ServedResource:
-        """Return how the kind is served."""
-        return self.served or builtin.of(self.kind)
+    def served_resource(self) -> builtin.ServedResource:
+        """Return served_resource the kind is served."""
+        return self.served or builtin.served_resource(self.kind)
 
 
 class AdmissionResult(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ async def admit(
 
     Objects that were decoded before (`known`) are changed in place.
     """
-    served, kind = asked.how, asked.kind
+    served, kind = asked.served_resource, asked.kind
     obj, warnings = asked.new, list[str]()
     if not asked.known:
         known = read(served, obj, field_validation=asked.field_validation)
@@ -283,7 +283,7 @@ def _check_right(
     )
     if not authz.Authorizer(reader).allowed(user, attributes).allowed:
         raise statuses.refused(
-            served.resource, obj["metadata"].get("name", ""), authz.refusal(user, attributes)
+            served.resource, obj["metadata"].get("name", ""), authz.denial_message(user, attributes)
         )
 
 

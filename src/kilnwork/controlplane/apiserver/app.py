@@ -67,7 +67,7 @@ async def authenticate(
     impersonation is not allowed.
     """
     user = await parts.authenticator.authenticate(request)
-    return None if user is None else impersonation.acting(user, named, parts.authorizer)
+    return None if user is None else impersonation.impersonated_user(user, named, parts.authorizer)
 
 
 class _App:
@@ -101,7 +101,7 @@ class _App:
         named = requests.headers(sent)
         user = await self._authenticate(sent, named, anonymous=self._kubernetes)
         if not self._kubernetes:
-            raise statuses.NoPage
+            raise statuses.PathNotServed
         request = requests.parse(sent, user=user, find=self._find, named=named)
         self._authorize(request)
         if request.resource is None:
@@ -117,7 +117,7 @@ class _App:
         served = self._parts.writer.kinds.find(group, version, plural)
         found = served.resource if served is not None else reviews.find(group, version, plural)
         if found is None and not discovery.is_built_in(group, version):
-            raise statuses.NoPage
+            raise statuses.PathNotServed
         return found
 
     def _mounted(self, path: str) -> asgi.App | None:
@@ -133,7 +133,7 @@ class _App:
         if user is not None:
             return user
         if anonymous and not request.bearer_token:
-            return impersonation.acting(authn.ANONYMOUS, named, self._parts.authorizer)
+            return impersonation.impersonated_user(authn.ANONYMOUS, named, self._parts.authorizer)
         raise statuses.unauthorized()
 
     def _authorize(self, request: requests.ApiRequest) -> None:
@@ -141,7 +141,7 @@ class _App:
         if self._parts.authorizer.allowed(request.user, asked).allowed:
             return
         raise statuses.forbidden(
-            authz.refusal(request.user, asked), what=request.resource, name=request.name
+            authz.denial_message(request.user, asked), what=request.resource, name=request.name
         )
 
     async def _document(self, request: requests.ApiRequest, response: asgi.Response) -> None:
@@ -156,7 +156,7 @@ class _App:
             path, accept=request.accept, address=self._parts.address, kinds=kinds
         )
         if found is None:
-            raise statuses.unknown_path() if path.startswith("/api/") else statuses.NoPage
+            raise statuses.unknown_path() if path.startswith("/api/") else statuses.PathNotServed
         body, media = msgspec.json.encode(found[0]), found[1]
         if media == asgi.JSON:
             await response.send(200, media, body)
@@ -169,7 +169,7 @@ class _App:
         kinds = self._parts.writer.kinds.served
         page = self._openapi.find(path, kinds, accept=request.accept)
         if page is None:
-            raise statuses.NoPage
+            raise statuses.PathNotServed
         wanted = request.query.text("hash")
         if wanted and wanted != page.digest:
             location = f"{path}?hash={page.digest}".encode()
@@ -192,8 +192,8 @@ class _App:
         raw = await request.body()
         body = bodies.decode_object(raw, request.content_type)
         how = options.WriteOptions.parse(request.query, verb=request.verb)
-        twice = duplicates.texts(raw, request.content_type, body, typed=True)
-        warnings = decoding.judge_body(
+        twice = duplicates.find_duplicates(raw, request.content_type, body, typed=True)
+        warnings = decoding.check_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
         shown = msgspec.json.encode(self._reviewer.review(request, body))

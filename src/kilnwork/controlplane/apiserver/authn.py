@@ -50,7 +50,9 @@ _BOUND_KINDS = {"Pod": resource.PODS, "Secret": resource.SECRETS, "Node": resour
 class Authenticator:
     """Verifies credentials and returns their `User`."""
 
-    def __init__(self, tokens: tokens_.Tokens, *, admin_token: str, lookup: lookups.Lookup) -> None:
+    def __init__(
+        self, tokens: tokens_.TokenIssuer, *, admin_token: str, lookup: lookups.Lookup
+    ) -> None:
         self._tokens = tokens
         self._admin_digest = hashlib.sha256(admin_token.encode()).digest()
         self._lookup = lookup
@@ -73,7 +75,7 @@ class Authenticator:
         if hmac.compare_digest(digest, self._admin_digest):
             return ADMIN
         claims = self._claims(token, digest, audience=audience)
-        if claims is None or not self._still_bound(claims):
+        if claims is None or not self._is_still_valid(claims):
             return None
         return _service_account(claims)
 
@@ -89,7 +91,7 @@ class Authenticator:
                 self._remembered.popitem(last=False)
         return claims
 
-    def _still_bound(self, claims: tokens_.Claims) -> bool:
+    def _is_still_valid(self, claims: tokens_.Claims) -> bool:
         """Return whether the account of a token, and the object it is bound to, still exist.
 
         As pkg/serviceaccount/claims.go: the token ends with the deletion, even while a finalizer
@@ -98,16 +100,16 @@ class Authenticator:
         account = self._lookup.get(
             resource.SERVICE_ACCOUNTS, claims.namespace, claims.service_account
         )
-        if not self._lives(account, claims.service_account_uid):
+        if not self._is_alive(account, claims.service_account_uid):
             return False
         if claims.bound is None:
             return True
         kind = _BOUND_KINDS[claims.bound.kind]
         namespace = claims.namespace if kind.namespaced else None
         bound = self._lookup.get(kind, namespace, claims.bound.name)
-        return self._lives(bound, claims.bound.uid)
+        return self._is_alive(bound, claims.bound.uid)
 
-    def _lives(self, obj: meta.JsonObject | None, uid: str) -> bool:
+    def _is_alive(self, obj: meta.JsonObject | None, uid: str) -> bool:
         """Return whether `obj` is still the object with this uid and its deletion is not
         overdue.
         """

@@ -39,7 +39,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-class Decision(msgspec.Struct, frozen=True):
+class AccessDecision(msgspec.Struct, frozen=True):
     """Whether a request is allowed. `reason` names the binding that allows it; empty when
     denied.
     """
@@ -48,7 +48,7 @@ class Decision(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-DENIED = Decision(allowed=False)
+DENIED = AccessDecision(allowed=False)
 
 _ALL = "*"
 
@@ -96,22 +96,26 @@ class Authorizer:
     def __init__(self, lookup: lookups.Lookup) -> None:
         self._lookup = lookup
 
-    def allowed(self, user: authn.User, attributes: Attributes) -> Decision:
+    def allowed(self, user: authn.User, attributes: Attributes) -> AccessDecision:
         """Decide whether `user` may do this. `refusal` returns the message of a 403."""
         if user.is_admin:
-            return Decision(allowed=True)
+            return AccessDecision(allowed=True)
         for source, rule in self._rules(user, attributes.namespace):
             if _covers(rule, attributes):
-                return Decision(allowed=True, reason=f"RBAC: allowed by {source}")
+                return AccessDecision(allowed=True, reason=f"RBAC: allowed by {source}")
         return DENIED
 
-    def missing(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
+    def missing_rules(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
         """Return the permissions in `rules` that `user` does not have, and hence may not grant to
         others.
         """
-        return [] if user.is_admin else missing_rules(self.held(user, namespace), rules, namespace)
+        return (
+            []
+            if user.is_admin
+            else missing_rules(self.rules_of_user(user, namespace), rules, namespace)
+        )
 
-    def held(self, user: authn.User, namespace: str) -> list[Rule]:
+    def rules_of_user(self, user: authn.User, namespace: str) -> list[Rule]:
         return [rule for _, rule in self._rules(user, namespace)]
 
     def role_rules(self, namespace: str, reference: meta.JsonObject) -> tuple[Rule, ...] | None:
@@ -119,11 +123,11 @@ class Authorizer:
         name = reference.get("name", "")
         if reference.get("kind") == "ClusterRole":
             role = self._lookup.get(resource.CLUSTER_ROLES, None, name)
-            return None if role is None else (*_rules_of(role), *self.aggregated(role))
+            return None if role is None else (*_rules_of(role), *self.aggregated_rules(role))
         role = self._lookup.get(resource.ROLES, namespace, name)
         return None if role is None else _rules_of(role)
 
-    def aggregated(self, role: meta.JsonObject) -> Iterator[Rule]:
+    def aggregated_rules(self, role: meta.JsonObject) -> Iterator[Rule]:
         """Yield the rules of all cluster roles that an aggregationRule selects, recursively."""
         seen = {role["metadata"]["name"]}
         waiting = [role]
@@ -162,7 +166,7 @@ class Authorizer:
             kind, name = "RoleBinding", f"{name}/{namespace}"
         source = (
             f'{kind} "{name}" of {reference.get("kind")} "{reference.get("name")}" '
-            f"to {_named(subject, namespace)}"
+            f"to {_subject_text(subject, namespace)}"
         )
         yield from ((source, rule) for rule in self.role_rules(namespace, reference) or ())
 
@@ -175,15 +179,15 @@ def missing_rules(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str =
     """
     found: dict[tuple[str, ...], Rule] = {}
     for rule in wanted:
-        for asked in _single(rule, namespace):
+        for asked in _split_rule(rule, namespace):
             if not any(_covers(one, asked) for one in held):
-                merged = found.setdefault(_subject_of(asked), _bare(asked))
+                merged = found.setdefault(_subject_of(asked), _rule_without_verbs(asked))
                 if asked.verb not in merged["verbs"]:
                     merged["verbs"].append(asked.verb)
     return list(found.values())
 
 
-def refusal(user: authn.User, attributes: Attributes, *, reason: str = "") -> str:
+def denial_message(user: authn.User, attributes: Attributes, *, reason: str = "") -> str:
     """Return the message of a 403, as k8s.io/apiserver writes it."""
     if attributes.path:
         cannot = f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
@@ -232,7 +236,7 @@ def _selectors(role: meta.JsonObject) -> list[selectors.LabelSelector]:
     return found
 
 
-def _named(subject: meta.JsonObject, namespace: str) -> str:
+def _subject_text(subject: meta.JsonObject, namespace: str) -> str:
     kind, name = subject.get("kind"), subject.get("name", "")
     if kind == "ServiceAccount":
         name = f"{name}/{subject.get('namespace') or namespace}"
@@ -276,7 +280,7 @@ def _resource_matches(resources: Iterable[str], attributes: Attributes) -> bool:
     return any(r in (_ALL, attributes.full_resource, anything) for r in resources)
 
 
-def _single(rule: Rule, namespace: str) -> Iterator[Attributes]:
+def _split_rule(rule: Rule, namespace: str) -> Iterator[Attributes]:
     """Split a rule into the single permissions that it grants."""
     for verb in rule.get("verbs") or ():
         for url in rule.get("nonResourceURLs") or ():
@@ -299,7 +303,7 @@ def _subject_of(asked: Attributes) -> tuple[str, ...]:
     return (asked.path, asked.api_group, asked.full_resource, asked.name)
 
 
-def _bare(asked: Attributes) -> Rule:
+def _rule_without_verbs(asked: Attributes) -> Rule:
     """Return a rule for the resource, name or path of `asked`, without verbs."""
     if asked.path:
         return {"nonResourceURLs": [asked.path], "verbs": []}

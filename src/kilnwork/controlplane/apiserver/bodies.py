@@ -80,9 +80,9 @@ def json_problem(raw: bytes, error: Exception) -> str:
     text = str(error)
     if not raw.strip() or "truncated" in text:
         return "unexpected end of JSON input"
-    place = re.search(r"\(byte (\d+)\)", text)
-    if place and int(place[1]) < len(raw):
-        letter = chr(raw[int(place[1])])
+    target = re.search(r"\(byte (\d+)\)", text)
+    if target and int(target[1]) < len(raw):
+        letter = chr(raw[int(target[1])])
         return f"invalid character '{letter}' looking for beginning of value"
     return text
 

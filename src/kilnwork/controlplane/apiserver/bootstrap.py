@@ -75,7 +75,7 @@ _BINDING: meta.JsonObject = {
 }
 
 
-def is_first(role: meta.JsonObject) -> bool:
+def is_default_role(role: meta.JsonObject) -> bool:
     """Return whether a role is one of the default roles of this module."""
     labels = role["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in _LABELS.items())
@@ -100,17 +100,17 @@ async def ensure(writer: crud.ObjectWriter, extended: extensions.Extensions) -> 
 
 async def _add_rules(
     writer: crud.ObjectWriter,
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     role: meta.JsonObject,
     wanted: list[meta.JsonObject],
 ) -> None:
     """Add the rules that an existing role lacks, such as those of newly installed kinds."""
     annotations = role["metadata"].get("annotations") or {}
     missing = authz.missing_rules(role.get("rules") or [], wanted)
-    if not missing or not is_first(role) or annotations.get(_AUTOUPDATE) == "false":
+    if not missing or not is_default_role(role) or annotations.get(_AUTOUPDATE) == "false":
         return
     await writer.change(
-        place,
+        target,
         lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]},
         writes.WriteContext(),
     )

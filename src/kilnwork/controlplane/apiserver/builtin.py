@@ -18,7 +18,7 @@ TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class PrinterColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One column of `kubectl get`."""
 
     name: str
@@ -60,7 +60,7 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
     resource: resource.Resource
     schema: dict[str, Any] | None = None
     """Structural schema of a custom kind; None for built-in kinds."""
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     subresources: tuple[Subresource, ...] = ()
     selectable: tuple[str, ...] = ()
     """Fields for field selectors besides `metadata.name` and `metadata.namespace`."""
@@ -70,7 +70,7 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
     """Version in which objects are stored, if a custom kind has several."""
     rules: bool = False
     """Whether the schema has CEL rules that must be evaluated."""
-    extension: extensions.Kind | None = None
+    extension: extensions.InstalledKind | None = None
     """What is registered for a custom kind."""
     terminating: bool = False
     """The definition is being deleted: no new objects, and discovery names fewer verbs."""
@@ -119,13 +119,15 @@ STATUS = Subresource(name="status")
 _CONNECT = ("create", "get")
 
 
-def _name() -> Column:
-    return Column(name="Name", format="name", description="Name must be unique within a namespace.")
+def _name() -> PrinterColumn:
+    return PrinterColumn(
+        name="Name", format="name", description="Name must be unique within a namespace."
+    )
 
 
-def _columns(*names: str) -> tuple[Column, ...]:
+def _columns(*names: str) -> tuple[PrinterColumn, ...]:
     """Return Name and these columns, in the order of Kubernetes; `+` marks columns of `-o wide`."""
-    shown = [Column(name=n.lstrip("+"), priority=int(n.startswith("+"))) for n in names]
+    shown = [PrinterColumn(name=n.lstrip("+"), priority=int(n.startswith("+"))) for n in names]
     return (_name(), *shown)
 
 
@@ -161,16 +163,16 @@ _PODS = ServedResource(
 _EVENTS = ServedResource(
     resource=resource.EVENTS,
     columns=(
-        Column(name="Last Seen"),
-        Column(name="Type"),
-        Column(name="Reason"),
-        Column(name="Object"),
-        Column(name="Subobject", priority=1),
-        Column(name="Source", priority=1),
-        Column(name="Message"),
-        Column(name="First Seen", priority=1),
-        Column(name="Count", priority=1),
-        Column(name="Name", format="name", priority=1),
+        PrinterColumn(name="Last Seen"),
+        PrinterColumn(name="Type"),
+        PrinterColumn(name="Reason"),
+        PrinterColumn(name="Object"),
+        PrinterColumn(name="Subobject", priority=1),
+        PrinterColumn(name="Source", priority=1),
+        PrinterColumn(name="Message"),
+        PrinterColumn(name="First Seen", priority=1),
+        PrinterColumn(name="Count", priority=1),
+        PrinterColumn(name="Name", format="name", priority=1),
     ),
     selectable=(
         *(
@@ -240,7 +242,7 @@ BUILT_IN: tuple[ServedResource, ...] = (
     ServedResource(resource=resource.LEASES, columns=_columns("Holder", "Age")),
     ServedResource(
         resource=resource.ROLES,
-        columns=(_name(), Column(name="Created At", type="date")),
+        columns=(_name(), PrinterColumn(name="Created At", type="date")),
     ),
     ServedResource(
         resource=resource.ROLE_BINDINGS,
@@ -248,7 +250,7 @@ BUILT_IN: tuple[ServedResource, ...] = (
     ),
     ServedResource(
         resource=resource.CLUSTER_ROLES,
-        columns=(_name(), Column(name="Created At", type="date")),
+        columns=(_name(), PrinterColumn(name="Created At", type="date")),
     ),
     ServedResource(
         resource=resource.CLUSTER_ROLE_BINDINGS,
@@ -256,7 +258,7 @@ BUILT_IN: tuple[ServedResource, ...] = (
     ),
     ServedResource(
         resource=resource.CUSTOM_RESOURCE_DEFINITIONS,
-        columns=(_name(), Column(name="Created At", type="date")),
+        columns=(_name(), PrinterColumn(name="Created At", type="date")),
         subresources=(STATUS,),
     ),
 )
@@ -271,7 +273,7 @@ def custom(
 ) -> ServedResource:
     """Return how a custom kind is served, from an entry of its definition's `spec.versions`."""
     columns = [
-        Column(
+        PrinterColumn(
             name=c["name"],
             type=c["type"],
             json_path=c["jsonPath"],
@@ -308,6 +310,6 @@ def custom(
 _BY_NAME = {served.resource.qualified: served for served in BUILT_IN}
 
 
-def of(kind: resource.Resource) -> ServedResource:
+def served_resource(kind: resource.Resource) -> ServedResource:
     """Return how a built-in kind is served. Raises KeyError for other kinds."""
     return _BY_NAME[kind.qualified]

@@ -46,7 +46,7 @@ def name_of(group: str, version: str, kind: str) -> str | None:
     return _by_kind().get((group, version, kind))
 
 
-def of(kind: resource.Resource) -> Schema | None:
+def type_of(kind: resource.Resource) -> Schema | None:
     """Return the type of a built-in kind, or None when it is not described."""
     name = name_of(kind.group, kind.version, kind.kind)
     return None if name is None else definitions()[name]

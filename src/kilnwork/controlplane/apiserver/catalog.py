@@ -23,7 +23,7 @@ class Catalog:
     fields.
     """
 
-    def __init__(self, extended: Iterable[extensions.Kind] = ()) -> None:
+    def __init__(self, extended: Iterable[extensions.InstalledKind] = ()) -> None:
         self.revision = 0
         self.pod_warnings: extensions.Warn = extensions.no_warnings
         self.served: tuple[builtin.ServedResource, ...] = builtin.BUILT_IN
@@ -42,19 +42,19 @@ class Catalog:
         """Return how `kind` is served. Raises KeyError when it is not."""
         return self._by_path[kind.group, kind.version, kind.plural]
 
-    def kind(self, api_version: str, kind: str) -> builtin.ServedResource | None:
+    def find_kind(self, api_version: str, kind: str) -> builtin.ServedResource | None:
         """Return the kind that an owner reference names, or None."""
         return self._by_kind.get((api_version, kind))
 
-    def stored(self, qualified: str) -> builtin.ServedResource | None:
+    def find_stored(self, qualified: str) -> builtin.ServedResource | None:
         """Return the kind whose objects the store keeps under this qualified name, or None."""
         return self._stored.get(qualified)
 
-    def kept(self) -> Iterable[builtin.ServedResource]:
+    def stored_kinds(self) -> Iterable[builtin.ServedResource]:
         """Return one entry for each stored kind, even if several versions of it are served."""
         return tuple(self._stored.values())
 
-    def extension(self, name: str) -> extensions.Kind | None:
+    def extension(self, name: str) -> extensions.InstalledKind | None:
         """Return what is registered for the kind of a definition, or None."""
         return self._extended.get(name)
 

@@ -42,7 +42,7 @@ def read(
     unknown: list[str] = []
     if served.schema is None:
         reader = _Reader(unknown)
-        obj = reader.struct(field_types.of(served), given, "")
+        obj = reader.struct(field_types.type_of(served), given, "")
         return DecodedObject(obj, unknown)
     obj, unknown = structural.prune_and_default(served.schema, given)
     if obj.get("metadata") is not None:
@@ -57,7 +57,7 @@ def _read_beside(
     rest = {k: part for k, part in given.items() if k not in kept}
     if served.schema is None:
         unknown: list[str] = []
-        made = _Reader(unknown, _long_lists(known)).struct(field_types.of(served), rest, "")
+        made = _Reader(unknown, _long_lists(known)).struct(field_types.type_of(served), rest, "")
     else:
         made, unknown = read(served, rest)
     parts = made | kept
@@ -75,7 +75,7 @@ def _long_lists(known: meta.JsonObject) -> dict[str, list[Any]]:
     }
 
 
-def read_as(type_: field_types.FieldType, given: meta.JsonObject) -> DecodedObject:
+def read_typed(type_: field_types.FieldType, given: meta.JsonObject) -> DecodedObject:
     """Decode a value of a type that is not a kind of its own, such as options. Raises WrongType."""
     unknown: list[str] = []
     return DecodedObject(_Reader(unknown).struct(type_, given, ""), unknown)
@@ -188,7 +188,7 @@ def cannot_be_handled(
     )
 
 
-def judge_body(
+def check_body(
     kind: resource.Resource,
     body: meta.JsonObject,
     *,

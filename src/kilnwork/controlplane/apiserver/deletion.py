@@ -69,7 +69,7 @@ class DeletionDecision(msgspec.Struct, frozen=True):
     marked: meta.JsonObject | None = None
 
 
-async def asked(request: requests.ApiRequest, options: writes.WriteContext) -> DeleteOptions:
+async def read_options(request: requests.ApiRequest, options: writes.WriteContext) -> DeleteOptions:
     """Return the DeleteOptions of a request's body, or else of its query. Raises 422."""
     raw = await request.body()
     document: meta.JsonObject = {}
@@ -80,10 +80,10 @@ async def asked(request: requests.ApiRequest, options: writes.WriteContext) -> D
             if error.code != 400:
                 raise
             raise statuses.plain_internal(bodies.without_type(error.message)) from error
-    return parse(document, request.query, options)
+    return parse_options(document, request.query, options)
 
 
-def parse(
+def parse_options(
     document: meta.JsonObject, query: requests.Query, options: writes.WriteContext
 ) -> DeleteOptions:
     """Return the DeleteOptions of a document, or else of the query. Raises 422, or 500 if
@@ -119,7 +119,7 @@ def _read(document: meta.JsonObject) -> meta.JsonObject:
             raise decoding.Unreadable(
                 f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
             )
-        return decoding.read_as(field_types.named(_TYPE), document).obj
+        return decoding.read_typed(field_types.named(_TYPE), document).obj
     except decoding.Unreadable as error:
         raise statuses.plain_internal(str(error)) from error
 
@@ -140,22 +140,22 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
 
 
 def decide(
-    place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
+    target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
 ) -> DeletionDecision:
     """Return what deleting `obj` does. `obj` is a copy that may be changed."""
     found = obj["metadata"]
-    grace = _grace_s(place, obj, asked)
+    grace = _grace_s(target, obj, asked)
     deleting = "deletionTimestamp" in found
-    if place.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
+    if target.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
         return DeletionDecision(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
     finalizers = _finalizers(found, asked)
-    held = place.kind == resource.NAMESPACES and (
+    held = target.kind == resource.NAMESPACES and (
         not deleting or bool((obj.get("spec") or {}).get("finalizers"))
     )
     if held and deleting:
         return DeletionDecision()
     if not finalizers and grace == 0 and not held:
-        return DeletionDecision(remove=True, marked=_without_grace(place, obj, now_s))
+        return DeletionDecision(remove=True, marked=_without_grace(target, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
     if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
         return DeletionDecision()
@@ -172,17 +172,17 @@ def decide(
         found.pop("finalizers", None)
     if found.get("generation") and not deleting:
         found["generation"] += 1
-    if place.kind == resource.NAMESPACES:
+    if target.kind == resource.NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         del found["deletionGracePeriodSeconds"]
     return DeletionDecision(marked=obj)
 
 
 def _without_grace(
-    place: writes.WriteTarget, obj: meta.JsonObject, now_s: float
+    target: writes.WriteTarget, obj: meta.JsonObject, now_s: float
 ) -> meta.JsonObject | None:
     """Return a Pod as the response to its immediate removal shows it; None for other kinds."""
-    if place.kind != resource.PODS:
+    if target.kind != resource.PODS:
         return None
     found = obj["metadata"]
     if found.get("generation") and "deletionTimestamp" not in found:
@@ -192,9 +192,9 @@ def _without_grace(
     return obj
 
 
-def _grace_s(place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
+def _grace_s(target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
     """Return the grace period: 0 unless it is a Pod of which something may still run."""
-    if place.kind != resource.PODS:
+    if target.kind != resource.PODS:
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
@@ -221,35 +221,35 @@ class Deleter:
         self._writer = writer
         self._store = writer.store
 
-    async def delete(self, place: writes.WriteTarget, asked: DeleteOptions) -> writes.WriteResult:
+    async def delete(self, target: writes.WriteTarget, asked: DeleteOptions) -> writes.WriteResult:
         """Delete one object. The result holds its last state, or the state marked for deletion."""
-        self._check_allowed(place)
+        self._check_allowed(target)
         for _ in range(_TRIES):
-            head = self._store.head(place.key)
+            head = self._store.head(target.key)
             if head is None:
-                await self._store.settle(place.key)
-                raise statuses.not_found(place.kind, place.name)
+                await self._store.wait_committed(target.key)
+                raise statuses.not_found(target.kind, target.name)
             obj = head.decode()
-            _check_preconditions(place, obj, asked)
-            verdict = decide(place, obj, asked, self._writer.clock.wall())
+            _check_preconditions(target, obj, asked)
+            verdict = decide(target, obj, asked, self._writer.clock.wall())
             try:
-                return await self._carry_out(place, head, verdict, asked)
+                return await self._carry_out(target, head, verdict, asked)
             except errors.Superseded:
                 continue
-        raise statuses.conflict(place.kind, place.name)
+        raise statuses.conflict(target.kind, target.name)
 
     async def delete_all(
-        self, places: Iterable[writes.WriteTarget], asked: DeleteOptions
+        self, targets: Iterable[writes.WriteTarget], asked: DeleteOptions
     ) -> list[writes.WriteResult]:
         """Delete several objects; objects that are gone by then are skipped.
 
         The results hold the objects as they were before, as the response of the real server does.
         """
         outcomes = []
-        for place in places:
+        for target in targets:
             try:
-                head = self._store.head(place.key)
-                outcome = await self.delete(place, asked)
+                head = self._store.head(target.key)
+                outcome = await self.delete(target, asked)
                 outcomes.append(
                     outcome if head is None else msgspec.structs.replace(outcome, raw=head.raw)
                 )
@@ -260,7 +260,7 @@ class Deleter:
 
     async def _carry_out(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         head: objects.Stored,
         verdict: DeletionDecision,
         asked: DeleteOptions,
@@ -269,35 +269,35 @@ class Deleter:
             raw = head.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
             return writes.WriteResult(raw, gone=verdict.remove)
         if verdict.remove:
-            change = await self._store.remove(place.key, expected=head.sequence)
+            change = await self._store.remove(target.key, expected=head.sequence)
             shown = change.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
             return writes.WriteResult(shown, gone=True)
         if verdict.marked is None:
-            await self._store.settle(place.key)
+            await self._store.wait_committed(target.key)
             return writes.WriteResult(head.raw)
-        stored = await self._store.put(place.key, verdict.marked, expected=head.sequence)
+        stored = await self._store.put(target.key, verdict.marked, expected=head.sequence)
         return writes.WriteResult(stored.raw)
 
-    def _check_allowed(self, place: writes.WriteTarget) -> None:
-        if place.kind == resource.NAMESPACES and place.name in _KEPT_NAMESPACES:
-            raise statuses.refused(place.kind, place.name, "this namespace may not be deleted")
+    def _check_allowed(self, target: writes.WriteTarget) -> None:
+        if target.kind == resource.NAMESPACES and target.name in _KEPT_NAMESPACES:
+            raise statuses.refused(target.kind, target.name, "this namespace may not be deleted")
 
 
 def _check_preconditions(
-    place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions
+    target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions
 ) -> None:
     found = obj["metadata"]
     if asked.uid and asked.uid != found["uid"]:
         raise statuses.unmet(
-            place.kind,
-            place.name,
+            target.kind,
+            target.name,
             f"the UID in the precondition ({asked.uid}) does not match the UID in record "
             f"({found['uid']}). The object might have been deleted and then recreated",
         )
     if asked.resource_version and asked.resource_version != found["resourceVersion"]:
         raise statuses.unmet(
-            place.kind,
-            place.name,
+            target.kind,
+            target.name,
             f"the ResourceVersion in the precondition ({asked.resource_version}) does not match "
             f"the ResourceVersion in record ({found['resourceVersion']}). The object might have "
             "been modified",

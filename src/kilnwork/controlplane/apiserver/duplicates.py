@@ -16,21 +16,25 @@ _MERGE_KEY = "tag:yaml.org,2002:merge"
 _STRING = "tag:yaml.org,2002:str"
 
 
-def texts(raw: bytes, content_type: str, obj: dict[str, Any], *, typed: bool) -> tuple[str, ...]:
+def find_duplicates(
+    raw: bytes, content_type: str, obj: dict[str, Any], *, typed: bool
+) -> tuple[str, ...]:
     """Return the messages about duplicate fields of a body that was decoded as `obj`.
 
     `typed`: the kind is built in. Go decodes its JSON into a struct, where duplicate maps are
     merged; the same is done to `obj`. In all other cases the last value counts.
     """
     if content_type == "application/json":
-        return tuple(f'duplicate field "{path}"' for path in in_json(raw, obj, merged=typed))
+        return tuple(f'duplicate field "{path}"' for path in find_in_json(raw, obj, merged=typed))
     if content_type.endswith("/yaml"):
-        found = in_yaml(raw)
+        found = find_in_yaml(raw)
         return (found,) if found else ()
     return ()
 
 
-def in_json(raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = False) -> list[str]:
+def find_in_json(
+    raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = False
+) -> list[str]:
     """Return the paths of duplicate fields in a JSON text; with `merged`, merge them in `obj` as Go
     does.
     """
@@ -44,21 +48,21 @@ def in_json(raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = Fal
     return found
 
 
-def in_yaml(raw: bytes) -> str:
+def find_in_yaml(raw: bytes) -> str:
     """Return go-yaml's error about duplicate keys of mappings, or "" when there are none."""
-    lines = list(_doubled_keys(yaml.compose(raw, _CYAML), set()))
+    lines = list(_duplicate_keys(yaml.compose(raw, _CYAML), set()))
     return YAML_ERRORS + "\n".join(lines) if lines else ""
 
 
-def in_applied(raw: bytes) -> str:
-    """Return what `in_yaml` returns, for an apply patch, which is JSON in most cases."""
+def find_in_apply(raw: bytes) -> str:
+    """Return what `find_in_yaml` returns, for an apply patch, which is JSON in most cases."""
     if raw.lstrip().startswith(b"{"):
         try:
             if not _has_any(raw):
                 return ""
         except ValueError:
             pass  # it is YAML that begins with a brace
-    return in_yaml(raw)
+    return find_in_yaml(raw)
 
 
 def warnings(found: Iterable[str]) -> list[str]:
@@ -70,19 +74,19 @@ def warnings(found: Iterable[str]) -> list[str]:
     return listed
 
 
-class _Twice(Exception):
+class _DuplicateField(Exception):
     """An object has a duplicate field."""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
+def _check_unique(pairs: list[tuple[str, Any]]) -> None:
     if len(pairs) > 1 and len(dict(pairs)) != len(pairs):
-        raise _Twice
+        raise _DuplicateField
 
 
 def _has_any(raw: bytes) -> bool:
     try:
-        json.loads(raw, object_pairs_hook=_once)
-    except _Twice:
+        json.loads(raw, object_pairs_hook=_check_unique)
+    except _DuplicateField:
         return True
     return False
 
@@ -108,18 +112,18 @@ def _merged(value: Any, path: str, found: list[str]) -> Any:
     return value
 
 
-def _doubled_keys(node: yaml.Node | None, visited: set[int]) -> Iterator[str]:
+def _duplicate_keys(node: yaml.Node | None, visited: set[int]) -> Iterator[str]:
     """Yield the lines of the error. The target of an alias is visited only once."""
     if node is None or id(node) in visited:
         return
     visited.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            yield from _doubled_keys(item, visited)
+            yield from _duplicate_keys(item, visited)
     elif isinstance(node, yaml.MappingNode):
         seen: set[tuple[str, str]] = set()
         for key, value in node.value:
-            yield from _doubled_keys(value, visited)
+            yield from _duplicate_keys(value, visited)
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_KEY:
                 continue
             if (key.tag, key.value) in seen:

@@ -54,7 +54,7 @@ class Encoder:
         accept = sent.get(b"accept", b"").decode("latin-1")
         if not as_json:
             pass
-        elif response_formats.media(accept) == response_formats.YAML and not self._scope[
+        elif response_formats.error_media_type(accept) == response_formats.YAML and not self._scope[
             "path"
         ].startswith(_JSON_ONLY):
             body = await asyncio.to_thread(_yaml, body)

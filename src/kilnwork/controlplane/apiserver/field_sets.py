@@ -81,7 +81,7 @@ def intersection(left: Set, right: Set) -> Set:
     return made
 
 
-def has(fields: Set, element: str) -> bool:
+def contains(fields: Set, element: str) -> bool:
     """Return whether the set contains the field itself, and not only fields below it."""
     node = fields.get(element)
     return node is not None and _is_in(node)
@@ -122,7 +122,7 @@ def _shown(element: str) -> str:
     return f"[={value}]" if kind == "v" else f"[{value}]"
 
 
-def by_keys(keys: Mapping[str, Any]) -> str:
+def key_element(keys: Mapping[str, Any]) -> str:
     """Return the path element of a list item that is identified by its keys."""
     if len(keys) > 1:
         keys = {name: keys[name] for name in sorted(keys)}
@@ -130,12 +130,12 @@ def by_keys(keys: Mapping[str, Any]) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def by_name(key: str, name: str) -> str:
+def name_element(key: str, name: str) -> str:
     """Return the path element of a list item with one key; cached, since the names recur."""
     return f"k:{_json({key: name})}"
 
 
-def by_value(value: Any) -> str:
+def value_element(value: Any) -> str:
     """Return the path element of an item of a list of type set."""
     return f"v:{_json(value)}"
 

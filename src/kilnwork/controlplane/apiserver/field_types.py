@@ -87,7 +87,7 @@ _NUMBERS = {
 }
 
 
-def of(served: builtin.ServedResource) -> FieldType:
+def type_of(served: builtin.ServedResource) -> FieldType:
     """Return the type of a kind's objects."""
     if served.schema is None:
         return _built_in(served.resource)
@@ -154,12 +154,12 @@ def _fill(made: FieldType, schema: Schema) -> None:
     match schema.get("type"):
         case "object" if "properties" in schema:
             made.form = ValueForm.STRUCT
-            made.fields = {k: _referred(v) for k, v in schema["properties"].items()}
+            made.fields = {k: _resolve_type(v) for k, v in schema["properties"].items()}
         case "object" if "additionalProperties" in schema:
-            made.form, made.item = ValueForm.MAP, _referred(schema["additionalProperties"])
+            made.form, made.item = ValueForm.MAP, _resolve_type(schema["additionalProperties"])
             made.go = f"map[string]{made.item.go}"
         case "array":
-            made.form, made.item = ValueForm.LIST, _referred(schema["items"])
+            made.form, made.item = ValueForm.LIST, _resolve_type(schema["items"])
             made.go = f"[]{made.item.go}"
         case "string":
             made.form, made.go = ValueForm.TEXT, "string"
@@ -169,10 +169,10 @@ def _fill(made: FieldType, schema: Schema) -> None:
             made.form, made.go = ValueForm.NUMBER, "float64"
         case "boolean":
             made.form, made.go = ValueForm.BOOLEAN, "bool"
-    _say_merging(made, schema)
+    _set_merging(made, schema)
 
 
-def _referred(schema: Schema) -> FieldType:
+def _resolve_type(schema: Schema) -> FieldType:
     """Return the type of a field: the one it refers to, or the one it describes itself."""
     reference = schema.get("$ref") or (schema.get("allOf") or [{}])[0].get("$ref")
     if reference is None:
@@ -182,10 +182,10 @@ def _referred(schema: Schema) -> FieldType:
     return named(reference.removeprefix(builtin_types.REFERENCE))
 
 
-def _say_merging(made: FieldType, schema: Schema) -> None:
+def _set_merging(made: FieldType, schema: Schema) -> None:
     if made.form is ValueForm.LIST:
-        said = schema.get("x-kubernetes-list-type", "atomic")
-        made.merging = {"map": Merging.KEYED, "set": Merging.SET}.get(said, Merging.ATOMIC)
+        list_type = schema.get("x-kubernetes-list-type", "atomic")
+        made.merging = {"map": Merging.KEYED, "set": Merging.SET}.get(list_type, Merging.ATOMIC)
         made.keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
         items = schema.get("items", {})
         described = builtin_types.resolved(items) if items else {}
@@ -225,5 +225,5 @@ def _structural(schema: Schema) -> FieldType:
             made.form, made.go = ValueForm.NUMBER, "float64"
         case "boolean":
             made.form, made.go = ValueForm.BOOLEAN, "bool"
-    _say_merging(made, schema)
+    _set_merging(made, schema)
     return made

@@ -37,12 +37,12 @@ _EXTRA = "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
 
 
-def asked(names: Iterable[bytes]) -> bool:
+def is_requested(names: Iterable[bytes]) -> bool:
     """Return whether these lower-case header names may include impersonation; few requests do."""
     return b"impersonate-" in b"\0".join(names)
 
 
-def acting(
+def impersonated_user(
     user: authn.User, headers: Mapping[str, str], authorizer: authz.Authorizer
 ) -> authn.User:
     """Return the user whose permissions the request has. Raises 403 if `user` may not
@@ -110,4 +110,4 @@ def _check(
         name=name,
     )
     if not authorizer.allowed(user, asked).allowed:
-        raise statuses.forbidden(authz.refusal(user, asked), what=what, name=name)
+        raise statuses.forbidden(authz.denial_message(user, asked), what=what, name=name)

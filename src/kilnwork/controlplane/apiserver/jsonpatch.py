@@ -65,11 +65,11 @@ class _Draft:
 
 
 def _add(draft: _Draft, operation: Operation) -> None:
-    _put(draft, _path(operation, "path"), operation.get("value"))
+    _insert_at(draft, _path(operation, "path"), operation.get("value"))
 
 
 def _remove(draft: _Draft, operation: Operation) -> None:
-    _take(draft, _path(operation, "path"))
+    _remove_at(draft, _path(operation, "path"))
 
 
 def _replace(draft: _Draft, operation: Operation) -> None:
@@ -82,14 +82,14 @@ def _replace(draft: _Draft, operation: Operation) -> None:
 
 def _move(draft: _Draft, operation: Operation) -> None:
     source, target = _path(operation, "from"), _path(operation, "path")
-    _put(draft, target, _take(draft, source))
+    _insert_at(draft, target, _remove_at(draft, source))
 
 
 def _copy(draft: _Draft, operation: Operation) -> None:
     found = copy.deepcopy(
         _copied(draft.root, operation)
     )  # later changes must not affect the source
-    _put(draft, _path(operation, "path"), found)
+    _insert_at(draft, _path(operation, "path"), found)
 
 
 def _copied(document: Any, operation: Operation) -> Any:
@@ -138,10 +138,10 @@ def _checked(holder: Any, path: str) -> Any:
 
 
 def _steps(path: str) -> list[str]:
-    return [_plain(step) for step in path.removeprefix("/").split("/")]
+    return [_unescape(step) for step in path.removeprefix("/").split("/")]
 
 
-def _plain(step: str) -> str:
+def _unescape(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
 
@@ -153,7 +153,7 @@ def _step(holder: Any, key: str) -> Any:
     return holder[key]
 
 
-def _put(draft: _Draft, path: str, value: Any) -> None:
+def _insert_at(draft: _Draft, path: str, value: Any) -> None:
     holder, key = draft.holder(path)
     if isinstance(holder, dict):
         holder[key] = value
@@ -163,7 +163,7 @@ def _put(draft: _Draft, path: str, value: Any) -> None:
         holder.insert(_position(key, len(holder) + 1), value)
 
 
-def _take(draft: _Draft, path: str) -> Any:
+def _remove_at(draft: _Draft, path: str) -> Any:
     holder, key = draft.holder(path)
     found = _step(holder, key)
     del holder[_position(key, len(holder)) if isinstance(holder, list) else key]

@@ -33,7 +33,7 @@ _MAX_DIGITS = 19
 """Digits of the largest sequence number, 2^63 - 1."""
 
 
-class Selection(msgspec.Struct, frozen=True):
+class ObjectSelection(msgspec.Struct, frozen=True):
     """Which objects of a resource a request selects."""
 
     namespace: str | None
@@ -71,14 +71,14 @@ def _term_matches(term: selectors.FieldTerm, obj: meta.JsonObject) -> bool:
     return (found == term.value) != term.negated
 
 
-Look = Callable[[bytes], meta.JsonObject]
+SelectorDecoder = Callable[[bytes], meta.JsonObject]
 """Decodes those fields of an encoded object that selectors may need."""
 
 _Tree = dict[str, Any]
 
 
 @functools.lru_cache(maxsize=256)
-def look_for(selectable: tuple[str, ...]) -> Look:
+def selector_decoder(selectable: tuple[str, ...]) -> SelectorDecoder:
     """Return a decoder of only the labels and these fields of an object.
 
     A watch of the Pods of one node needs little of a large Pod.
@@ -114,7 +114,7 @@ def _type_of(wanted: _Tree) -> Any:
     return msgspec.defstruct("Part", fields, rename=names)
 
 
-def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> Selection:
+def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> ObjectSelection:
     """Return the selection of a list or watch request. Raises 400 for an invalid selector."""
     try:
         labels = selectors.parse_labels(request.query.text("labelSelector"))
@@ -126,7 +126,7 @@ def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> S
         if term.path not in known:
             raise statuses.bad_request(_unknown_field(served, term.path))
     namespace = request.namespace if request.namespace and served.resource.namespaced else None
-    return Selection(namespace, labels, fields)
+    return ObjectSelection(namespace, labels, fields)
 
 
 def _unknown_field(served: builtin.ServedResource, path: str) -> str:
@@ -137,7 +137,7 @@ def _unknown_field(served: builtin.ServedResource, path: str) -> str:
     return f'"{path}" is not a known field selector: only {known}'
 
 
-class Page(msgspec.Struct, frozen=True):
+class ListPage(msgspec.Struct, frozen=True):
     """Part of a list: its objects, the state they show, and where the next page starts."""
 
     items: Sequence[objects.Stored]
@@ -158,19 +158,19 @@ class Page(msgspec.Struct, frozen=True):
 def page(
     held: store.Store,
     served: builtin.ServedResource,
-    chosen: Selection,
+    chosen: ObjectSelection,
     asked: options.ListOptions,
-) -> Page:
+) -> ListPage:
     """Return the page that a list request asks for, ordered by namespace and name."""
     if asked.continue_:
-        place = continue_tokens.decode(asked.continue_)
+        target = continue_tokens.decode(asked.continue_)
         if asked.version not in ("", "0"):
             raise statuses.bad_request(
                 "specifying resource version is not allowed when using continue"
             )
-        sequence, after = place.sequence or held.sequence, place.after
+        sequence, after = target.sequence or held.sequence, target.after
     else:
-        sequence, after = _moment(held, asked), None
+        sequence, after = _sequence_to_show(held, asked), None
     limit = 0 if _from_cache(asked) else asked.limit
     candidates = _candidates(held, served, chosen, sequence, after)
     found: list[objects.Stored] = []
@@ -180,15 +180,15 @@ def page(
         if limit and len(found) == limit:
             remaining = len(candidates) - position if chosen.everything else None
             token = continue_tokens.encode(sequence, found[-1].key)
-            return Page(found, sequence, token, remaining)
+            return ListPage(found, sequence, token, remaining)
         found.append(stored)
-    return Page(found, sequence)
+    return ListPage(found, sequence)
 
 
 def _candidates(
     held: store.Store,
     served: builtin.ServedResource,
-    chosen: Selection,
+    chosen: ObjectSelection,
     sequence: int,
     after: tuple[str, str] | None,
 ) -> list[objects.Stored]:
@@ -216,17 +216,17 @@ def _from_cache(asked: options.ListOptions) -> bool:
     return asked.version == "0" and not asked.continue_
 
 
-def _moment(held: store.Store, asked: options.ListOptions) -> int:
+def _sequence_to_show(held: store.Store, asked: options.ListOptions) -> int:
     """Return the sequence number of the state that the list shows (KEP-365).
 
     With a limit and without resourceVersionMatch, a resourceVersion means exactly that state.
     """
-    wanted = reached(held, asked.version)
+    wanted = check_reached(held, asked.version)
     exactly = asked.match == options.EXACT or (asked.limit and not asked.match)
     return wanted if exactly and wanted else held.sequence
 
 
-def reached(held: store.Store, version: str) -> int:
+def check_reached(held: store.Store, version: str) -> int:
     """Return a resourceVersion as a number. Raises 504 if the store has not reached it."""
     wanted = sequence_number(version)
     if wanted > held.sequence:
@@ -269,14 +269,16 @@ def _unreadable(version: str) -> str:
     )
 
 
-def encode(served: builtin.ServedResource, shown: Page) -> bytes:
+def encode(served: builtin.ServedResource, shown: ListPage) -> bytes:
     """Return the encoded list of a page, assembled from the stored bytes."""
     return _encode(
         served, [served.in_own_version(stored.raw) for stored in shown.items], shown.metadata()
     )
 
 
-def encode_deleted(served: builtin.ServedResource, items: Sequence[bytes], chosen: Page) -> bytes:
+def encode_deleted(
+    served: builtin.ServedResource, items: Sequence[bytes], chosen: ListPage
+) -> bytes:
     """Return the response to the deletion of the objects of a page: their encoded list."""
     return _encode(served, items, chosen.metadata())
 
@@ -306,7 +308,7 @@ def _untyped(raw: bytes, kind: resource.Resource) -> bytes:
     )
 
 
-def partial_list(shown: Page) -> meta.JsonObject:
+def partial_list(shown: ListPage) -> meta.JsonObject:
     """Return a page as metav1.PartialObjectMetadataList."""
     return {
         "kind": "PartialObjectMetadataList",

@@ -27,7 +27,7 @@ _OF_THE_SERVER = (
 _EMPTY_IS_ABSENT = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
-def of(obj: Mapping[str, Any]) -> dict[str, Any]:
+def metadata_of(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that a client sent, {} when there is none. Raises 400 if it is no
     object.
     """

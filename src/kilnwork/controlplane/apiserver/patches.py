@@ -29,7 +29,7 @@ Change = Callable[[meta.JsonObject], Any]
 """Returns an object with the patch applied."""
 
 
-class Patch(NamedTuple):
+class DecodedPatch(NamedTuple):
     """The function that applies a patch, and oddities of the patch itself (`duplicate field
     "data"`).
     """
@@ -38,7 +38,7 @@ class Patch(NamedTuple):
     oddities: tuple[str, ...] = ()
 
 
-def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> Patch:
+def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> DecodedPatch:
     """Return the patch in a body. Raises 415 for a type that is not accepted, 400 if unreadable."""
     if content_type == JSON_PATCH:
         return _json_patch(raw)
@@ -46,8 +46,8 @@ def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> Pat
         raise _refusal(content_type, served)
     patch = _merge_patch(raw)
     apply = strategic.merge if content_type == STRATEGIC else merge
-    oddities = duplicates.texts(raw, "application/json", patch, typed=False)
-    return Patch(lambda obj: apply(obj, patch), oddities)
+    oddities = duplicates.find_duplicates(raw, "application/json", patch, typed=False)
+    return DecodedPatch(lambda obj: apply(obj, patch), oddities)
 
 
 def _taken(served: builtin.ServedResource) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def _merge_patch(raw: bytes) -> dict[str, Any]:
     return patch
 
 
-def _json_patch(raw: bytes) -> Patch:
+def _json_patch(raw: bytes) -> DecodedPatch:
     operations = _decoded(raw)
     if not isinstance(operations, list):
         raise _wrong_go_type(operations, "[]handlers.jsonPatchOp")
@@ -101,7 +101,7 @@ def _json_patch(raw: bytes) -> Patch:
             bodies.check_nesting(changed)
         return changed
 
-    return Patch(change, tuple(_operation_oddities(raw, operations)))
+    return DecodedPatch(change, tuple(_operation_oddities(raw, operations)))
 
 
 def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
@@ -113,7 +113,7 @@ def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
 
 
 def _operation_oddities(raw: bytes, operations: list[dict[str, Any]]) -> list[str]:
-    found = [f'json patch duplicate field "{path}"' for path in duplicates.in_json(raw)]
+    found = [f'json patch duplicate field "{path}"' for path in duplicates.find_in_json(raw)]
     for position, operation in enumerate(operations):
         unknown = [name for name in operation if name not in jsonpatch.FIELDS]
         found += [f'json patch unknown field "[{position}].{name}"' for name in unknown]

@@ -37,7 +37,7 @@ class TooHard(ValueError):
     """Matching this text would take too long."""
 
 
-class _Take(NamedTuple):
+class _Consume(NamedTuple):
     """Instruction: consume one character for which `test` is true."""
 
     test: Test
@@ -59,7 +59,7 @@ class _Match(NamedTuple):
     """Instruction: the pattern has matched."""
 
 
-_Op = _Take | _Fork | _Assert | _Match
+_Op = _Consume | _Fork | _Assert | _Match
 _State = tuple[frozenset[int], int]
 """Instructions that wait for the next character, and the class of the character before it."""
 
@@ -98,7 +98,7 @@ class Pattern:
             op = self._program[at]
             if isinstance(op, _Match):
                 return None
-            if letter and isinstance(op, _Take) and op.test(letter):
+            if letter and isinstance(op, _Consume) and op.test(letter):
                 after.add(at + 1)
         return frozenset(after), _WORD if letter and pattern_classes.is_word(letter) else _OTHER
 
@@ -151,7 +151,7 @@ class _Parser:
         self._dot_is_all = False
 
     def program(self) -> list[_Op]:
-        found = self._either()
+        found = self._alternatives()
         if self._at < len(self._text):
             raise BadPattern("unexpected )")
         return found
@@ -163,15 +163,15 @@ class _Parser:
         self._at += 1
         return self._text[self._at - 1]
 
-    def _has(self, what: str) -> bool:
+    def _accept(self, what: str) -> bool:
         if not self._text.startswith(what, self._at):
             return False
         self._at += len(what)
         return True
 
-    def _either(self) -> list[_Op]:
+    def _alternatives(self) -> list[_Op]:
         found = self._sequence()
-        while self._has("|"):
+        while self._accept("|"):
             other = self._sequence()
             fork, over = _Fork((1, len(found) + 2)), _Fork((len(other) + 1,))
             found = _bounded([fork, *found, over, *other])
@@ -188,7 +188,7 @@ class _Parser:
         least, most = self._count()
         if self._at == begin:
             return one
-        self._has("?")  # lazy or greedy makes no difference to whether there is a match
+        self._accept("?")  # lazy or greedy makes no difference to whether there is a match
         again = self._at
         self._count()
         if self._at != again:
@@ -205,7 +205,7 @@ class _Parser:
     def _count(self) -> tuple[int, int | None]:
         """Parse a repetition. Return the minimum and the maximum count, None for unlimited."""
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self._has(sign):
+            if self._accept(sign):
                 return bounds
         head, closed, _ = self._text[self._at :].partition("}")
         least, comma, most = head[1:].partition(",")
@@ -226,36 +226,36 @@ class _Parser:
         if letter in "^$":
             return [_Assert(letter)]
         if letter == ".":
-            return [_Take((lambda _: True) if self._dot_is_all else (lambda c: c != "\n"))]
+            return [_Consume((lambda _: True) if self._dot_is_all else (lambda c: c != "\n"))]
         if letter == "[":
-            return [_Take(self._set())]
+            return [_Consume(self._set())]
         if letter in "*+?":
             raise BadPattern(f"missing argument to repetition operator: {letter}")
         if letter != "\\":
-            return [_Take(self._same(letter))]
+            return [_Consume(self._literal(letter))]
         if (what := _ASSERTIONS.get(self._text[self._at : self._at + 1])) is not None:
             self._at += 1
             return [_Assert(what)]
         found = self._escaped()
-        return [_Take(self._same(found) if isinstance(found, str) else found)]
+        return [_Consume(self._literal(found) if isinstance(found, str) else found)]
 
     def _group(self) -> list[_Op]:
         before = self._folds, self._dot_is_all
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise BadPattern("expression nests too deeply")
-        if self._has("?") and not self._named() and not self._flags():
+        if self._accept("?") and not self._named() and not self._flags():
             self._depth -= 1
             return []
-        found = self._either()
-        if not self._has(")"):
+        found = self._alternatives()
+        if not self._accept(")"):
             raise BadPattern("missing closing )")
         self._depth -= 1
         self._folds, self._dot_is_all = before
         return found
 
     def _named(self) -> bool:
-        if not (self._has("P<") or self._has("<")):
+        if not (self._accept("P<") or self._accept("<")):
             return False
         name, closed, _ = self._text[self._at :].partition(">")
         if not closed or not name or not all(map(pattern_classes.is_word, name)):
@@ -277,19 +277,19 @@ class _Parser:
                 raise BadPattern(f"invalid or unsupported Perl syntax: (?{letter}")
         return letter == ":"
 
-    def _same(self, wanted: str) -> Test:
+    def _literal(self, wanted: str) -> Test:
         if not self._folds:
             return lambda letter: letter == wanted
         folded = wanted.casefold()
         return lambda letter: letter.casefold() == folded
 
     def _set(self) -> Test:
-        negated = self._has("^")
+        negated = self._accept("^")
         tests: list[Test] = []
         first = True
-        while first or not self._has("]"):
+        while first or not self._accept("]"):
             first = False
-            if self._has("[:"):
+            if self._accept("[:"):
                 tests.append(self._posix())
                 continue
             low = self._member()
@@ -340,7 +340,7 @@ class _Parser:
         return letter
 
     def _category(self, *, negated: bool) -> Test:
-        name = self._braced() if self._has("{") else self._next()
+        name = self._braced() if self._accept("{") else self._next()
         wanted = name.removeprefix("^")
         if len(wanted) > 2 or wanted[:1] not in tuple("CLMNPSZ"):
             raise BadPattern(f"invalid character class range: \\p{{{name}}}")
@@ -348,7 +348,7 @@ class _Parser:
         return lambda letter: unicodedata.category(letter).startswith(wanted) == same
 
     def _hexadecimal(self) -> str:
-        digits = self._braced() if self._has("{") else self._next() + self._next()
+        digits = self._braced() if self._accept("{") else self._next() + self._next()
         try:
             return chr(int(digits, 16))
         except (ValueError, OverflowError) as error:

@@ -30,7 +30,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=512)
-def asked(accept: str) -> ResponseFormat | None:
+def preferred_format(accept: str) -> ResponseFormat | None:
     """Return the available format that the client prefers, or None when it accepts none."""
     for media, facts in _options(accept):
         found = _MEDIA.get(media)
@@ -44,7 +44,7 @@ def asked(accept: str) -> ResponseFormat | None:
 
 
 @functools.lru_cache(maxsize=512)
-def media(accept: str) -> str:
+def error_media_type(accept: str) -> str:
     """Return JSON or YAML, whatever the shape: the format of error responses."""
     return next((_MEDIA[media] for media, _ in _options(accept) if media in _MEDIA), JSON)
 
@@ -56,13 +56,13 @@ def media_ranges(accept: str) -> list[str]:
     return [name for name, _ in _options(accept)]
 
 
-def accepted(accept: str, *, custom: bool) -> str:
+def negotiate_shape(accept: str, *, custom: bool) -> str:
     """Return the shape of the response. Raises 406 when the client accepts none.
 
     For built-in kinds the real server refuses unknown media types before anything else, with the
     message of its router.
     """
-    found = asked(accept)
+    found = preferred_format(accept)
     if found is not None:
         return found.shape
     if custom or any(media in _MEDIA for media, _ in _options(accept)):
@@ -73,10 +73,10 @@ def accepted(accept: str, *, custom: bool) -> str:
     raise statuses.StatusError(406, "NotAcceptable", message, details={})
 
 
-def streamed(accept: str, *, custom: bool) -> str:
+def negotiate_watch_shape(accept: str, *, custom: bool) -> str:
     """Return the shape of a watch's objects, which are always JSON. Raises 406."""
-    shape = accepted(accept, custom=custom)
-    if media(accept) != JSON:
+    shape = negotiate_shape(accept, custom=custom)
+    if error_media_type(accept) != JSON:
         raise statuses.not_acceptable(
             f"only the following media types are accepted: {JSON};stream=watch"
         )

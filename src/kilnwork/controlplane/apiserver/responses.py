@@ -53,7 +53,7 @@ async def document(response: asgi.Response, value: Any) -> None:
 
 async def refusal(response: asgi.Response, error: statuses.StatusError) -> None:
     """Send a Status, or Go's plain text for a path that is not served."""
-    if isinstance(error, statuses.NoPage):
+    if isinstance(error, statuses.PathNotServed):
         await response.text(error.code, f"{error.message}\n")
         return
     headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in error.headers.items()]
@@ -75,7 +75,7 @@ def one(
     served: builtin.ServedResource, body: bytes, request: requests.ApiRequest, *, now: float
 ) -> bytes:
     """Return one object in the format that the client accepts."""
-    form = response_formats.accepted(request.accept, custom=served.custom)
+    form = response_formats.negotiate_shape(request.accept, custom=served.custom)
     if form == "partial-list":
         raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
     if form == "table":
@@ -90,10 +90,14 @@ def one(
 
 
 def many(
-    served: builtin.ServedResource, page: lists.Page, request: requests.ApiRequest, *, now: float
+    served: builtin.ServedResource,
+    page: lists.ListPage,
+    request: requests.ApiRequest,
+    *,
+    now: float,
 ) -> bytes:
     """Return a page of objects in the format that the client accepts."""
-    form = response_formats.accepted(request.accept, custom=served.custom)
+    form = response_formats.negotiate_shape(request.accept, custom=served.custom)
     if form == "table":
         shown = tables.render(
             served,

@@ -100,7 +100,7 @@ class Reviewer(msgspec.Struct, frozen=True):
         namespace = spec.get("namespace")
         if not isinstance(namespace, str) or not namespace:
             raise statuses.bad_request("no namespace on request")
-        held = self.authorizer.held(request.user, namespace)
+        held = self.authorizer.rules_of_user(request.user, namespace)
         return {
             "resourceRules": [rule for rule in held if "resources" in rule],
             "nonResourceRules": [rule for rule in held if "nonResourceURLs" in rule],

@@ -23,38 +23,38 @@ class RoleAggregator(store_controller.StoreController[str]):
     def start(self) -> None:
         """Queue all aggregated roles, then follow changes."""
         self._follow()
-        self._look_at_all()
-        self._begin()
+        self._enqueue_aggregated()
+        self._start_worker()
 
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         if any(change.key.resource == _ROLES.qualified for change in changes):
-            self._look_at_all()
+            self._enqueue_aggregated()
 
-    def _look_at_all(self) -> None:
+    def _enqueue_aggregated(self) -> None:
         for stored in self._store.select(_ROLES.qualified):
             if b'"aggregationRule"' in stored.raw:
-                self._add(stored.key.name)
+                self._enqueue(stored.key.name)
 
-    async def _look(self, name: str) -> None:
-        place = writes.target_of(_ROLES, None, name)
-        stored = self._store.get(place.key)
+    async def _reconcile(self, name: str) -> None:
+        target = writes.target_of(_ROLES, None, name)
+        stored = self._store.get(target.key)
         if stored is None:
             return
         role = stored.decode()
-        if bootstrap.is_first(role):
+        if bootstrap.is_default_role(role):
             return  # a default role has rules of its own besides the aggregated ones
         rules: list[authz.Rule] = []
-        for rule in self._authorizer.aggregated(role):
+        for rule in self._authorizer.aggregated_rules(role):
             if rule not in rules:
                 rules.append(rule)
         if "aggregationRule" not in role or rules == (role.get("rules") or []):
             return
         try:
             await self._writer.change(
-                place, lambda obj: obj | {"rules": rules}, writes.WriteContext()
+                target, lambda obj: obj | {"rules": rules}, writes.WriteContext()
             )
         except statuses.StatusError as error:
             if error.code == 409:
-                self._add(name)
+                self._enqueue(name)
             elif error.code != 404:
                 raise

@@ -62,12 +62,12 @@ def warnings(
     return () if served.extension is None else served.extension.warnings(new, old)
 
 
-def _extended(kind: extensions.Kind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def _extended(kind: extensions.InstalledKind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
     yield from _causes(kind.validate(obj), obj)
     if kind.pod_template:
         template = (obj.get("spec") or {}).get(kind.pod_template) or {}
         try:
-            decoding.read_as(_pod_template(), template)
+            decoding.read_typed(_pod_template(), template)
         except decoding.WrongType as error:
             field = f"spec.{kind.pod_template}"
             yield causes.invalid(field, "", f"is no Pod template: {error}")

@@ -46,16 +46,16 @@ def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]
     """Yield a cause if a group of Kubernetes itself lacks the approval annotation (KEP-1111)."""
     if ".".join(group.split(".")[-2:]) not in _COMMUNITY:
         return
-    said = (definition["metadata"].get("annotations") or {}).get(_APPROVAL) or ""
-    said = str(said)
+    approval = (definition["metadata"].get("annotations") or {}).get(_APPROVAL) or ""
+    approval = str(approval)
     field = f"metadata.annotations[{_APPROVAL}]"
     text = f'protected groups must have approval annotation "{_APPROVAL}"'
     where = "see https://github.com/kubernetes/enhancements/pull/1111"
-    if not said:
+    if not approval:
         yield causes.required(field, f"{text}, {where}")
-    elif not said.startswith(("unapproved", "https://", "http://")):
+    elif not approval.startswith(("unapproved", "https://", "http://")):
         why = f'{text} with either a URL or a reason starting with "unapproved", {where}'
-        yield causes.invalid(field, said, why)
+        yield causes.invalid(field, approval, why)
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
@@ -161,10 +161,12 @@ def _pattern(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
 
 
 def _list_type(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
-    said, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys")
-    if said not in (None, "atomic", "set", "map"):
-        yield causes.unsupported(f"{path}.x-kubernetes-list-type", said, ("atomic", "map", "set"))
-    if said == "map" and not keys:
+    list_type, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys")
+    if list_type not in (None, "atomic", "set", "map"):
+        yield causes.unsupported(
+            f"{path}.x-kubernetes-list-type", list_type, ("atomic", "map", "set")
+        )
+    if list_type == "map" and not keys:
         text = "must not be empty if x-kubernetes-list-type is map"
         yield causes.required(f"{path}.x-kubernetes-list-map-keys", text)
 

@@ -89,14 +89,14 @@ def _owners(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
     controller = ""
     field = "metadata.ownerReferences"  # the real server does not say which one either
     for owner in metadata.get("ownerReferences") or ():
-        for key, said in (
+        for key, label in (
             ("apiVersion", "version"),
             ("kind", "kind"),
             ("name", "name"),
             ("uid", "uid"),
         ):
             if not owner.get(key):
-                yield causes.invalid(f"{field}.{key}", "", f"{said} must not be empty")
+                yield causes.invalid(f"{field}.{key}", "", f"{label} must not be empty")
         if owner.get("controller"):
             this = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:

@@ -92,7 +92,7 @@ def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Aut
     """
     name = role["metadata"].get("name", "")
     gathers = bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
-    if gathers and authorizer.missing(user, "", _EVERYTHING):
+    if gathers and authorizer.missing_rules(user, "", _EVERYTHING):
         asked = authz.Attributes(
             verb="escalate",
             api_group=_GROUP,
@@ -146,7 +146,7 @@ def _guard(
 ) -> None:
     metadata = obj["metadata"]
     namespace = metadata.get("namespace", "")
-    missing = authorizer.missing(user, namespace, rules)
+    missing = authorizer.missing_rules(user, namespace, rules)
     if not missing:
         return
     what = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}

@@ -79,7 +79,7 @@ class StatusError(errors.ControlPlaneError):
         return msgspec.json.encode(self.document())
 
 
-class Warned:
+class AddWarnings:
     """Context manager around a write that adds the warnings of the request to a StatusError.
 
     A refused write has the same `Warning` headers as a successful one.
@@ -130,7 +130,7 @@ def unknown_path() -> StatusError:
     return StatusError(404, "NotFound", message, details={})
 
 
-class NoPage(StatusError):
+class PathNotServed(StatusError):
     """A 404 for a path that no API serves, sent as plain text like Go's default not-found
     handler.
     """

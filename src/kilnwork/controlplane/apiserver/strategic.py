@@ -100,13 +100,13 @@ def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> lis
                 f"map: {causes.go_text(item)} does not contain declared merge key: {key}"
             )
         wanted = item[key]
-        place = next((i for i, old in enumerate(merged) if _name(old, key) == wanted), None)
+        position = next((i for i, old in enumerate(merged) if _name(old, key) == wanted), None)
         if item.get(_PATCH) == "delete":
             merged = [old for old in merged if _name(old, key) != wanted]
-        elif place is None:
+        elif position is None:
             merged.append(merge({}, item))
         else:
-            merged[place] = merge(merged[place], item)
+            merged[position] = merge(merged[position], item)
     return merged
 
 
@@ -127,19 +127,19 @@ def _put_in_order(merged: dict[str, Any], field: str, wanted: list[Any]) -> None
     items = merged.get(field)
     if not isinstance(items, list) or (key is None and field not in SETS):
         return
-    places: dict[Hashable, int] = {}
-    for place, item in enumerate(wanted):
+    positions: dict[Hashable, int] = {}
+    for position, item in enumerate(wanted):
         if isinstance(name := _name(item, key), Hashable):
-            places.setdefault(name, place)
+            positions.setdefault(name, position)
     found = [
-        places.get(name) if isinstance(name := _name(item, key), Hashable) else None
+        positions.get(name) if isinstance(name := _name(item, key), Hashable) else None
         for item in items
     ]
-    named = [(place, n) for n, place in enumerate(found) if place is not None]
+    named = [(position, n) for n, position in enumerate(found) if position is not None]
     ordered = iter(sorted(named))
     merged[field] = [
-        item if place is None else items[next(ordered)[1]]
-        for item, place in zip(items, found, strict=True)
+        item if position is None else items[next(ordered)[1]]
+        for item, position in zip(items, found, strict=True)
     ]
 
 

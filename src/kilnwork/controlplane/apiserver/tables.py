@@ -51,7 +51,7 @@ def render(
     }
 
 
-def _definition(column: builtin.Column) -> meta.JsonObject:
+def _definition(column: builtin.PrinterColumn) -> meta.JsonObject:
     return {
         "name": column.name,
         "type": column.type,
@@ -103,7 +103,7 @@ def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: f
     return [name, *(cells(obj, now) if cells else [durations.age(obj, now)])]
 
 
-def _custom_cell(column: builtin.Column, obj: meta.JsonObject, now: float) -> Any:
+def _custom_cell(column: builtin.PrinterColumn, obj: meta.JsonObject, now: float) -> Any:
     """Return the cell as apiextensions' table convertor: the first match, in the column's type."""
     value = value_at(obj, column.json_path)
     if value is None:

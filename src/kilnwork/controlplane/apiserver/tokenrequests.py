@@ -45,7 +45,7 @@ def issue_token(
     body: meta.JsonObject,
     *,
     account: meta.JsonObject,
-    minter: tokens.Tokens,
+    minter: tokens.TokenIssuer,
     reader: lookup.Lookup,
     user: authn.User,
 ) -> meta.JsonObject:
@@ -57,10 +57,10 @@ def issue_token(
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     seconds = tokens.DEFAULT_SECONDS if spec.expiration_seconds is None else spec.expiration_seconds
     _check_seconds(seconds)
-    said = metadata.of(body).get("name")
-    if said and said != name:
+    given_name = metadata.metadata_of(body).get("name")
+    if given_name and given_name != name:
         text = "must match the service account name if specified"
-        raise statuses.invalid(RESOURCE, name, [causes.invalid("metadata.name", said, text)])
+        raise statuses.invalid(RESOURCE, name, [causes.invalid("metadata.name", given_name, text)])
     bound = _bound(spec.bound_object_ref, account, reader)
     if bound is None and not user.is_admin and "system:nodes" in user.groups:
         raise statuses.refused(

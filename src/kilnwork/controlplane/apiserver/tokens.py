@@ -65,7 +65,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound | None = None
 
 
-class Tokens:
+class TokenIssuer:
     """Mints and verifies tokens with one key (`Pki.signing_key`)."""
 
     def __init__(

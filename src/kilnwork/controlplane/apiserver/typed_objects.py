@@ -115,7 +115,7 @@ def _remove(type_: FieldType, value: Any, gone: field_sets.Set) -> Any:
         made = {
             name: _remove(type_.below(name) or field_types.ANY, item, gone.get(element) or {})
             for element, name, item in left
-            if not field_sets.has(gone, element)
+            if not field_sets.contains(gone, element)
         }
         return made or None
     if _is_list(type_) and isinstance(value, list):
@@ -123,7 +123,7 @@ def _remove(type_: FieldType, value: Any, gone: field_sets.Set) -> Any:
         return [
             _remove(item_type, item, gone.get(element) or {})
             for element, item in _elements(type_, value)
-            if not field_sets.has(gone, element)
+            if not field_sets.contains(gone, element)
         ] or None
     return value
 
@@ -155,14 +155,14 @@ def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
     for item in items:
         name = item.get(key) if key is not None and isinstance(item, dict) else None
         if key is not None and type(name) is str and len(name) <= _MAX_NAMED:
-            yield field_sets.by_name(key, name), item
+            yield field_sets.name_element(key, name), item
             continue
         if type_.merging is Merging.KEYED and isinstance(item, dict):
             keys = {name: item.get(name, type_.defaults.get(name)) for name in type_.keys}
             keys = {name: value for name, value in keys.items() if value is not None}
-            yield field_sets.by_keys(keys), item
+            yield field_sets.key_element(keys), item
         else:
-            yield field_sets.by_value(item), item
+            yield field_sets.value_element(item), item
 
 
 # --- walks --------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of a watch."""
 
     served: builtin.ServedResource
-    chosen: lists.Selection
+    chosen: lists.ObjectSelection
     start: int | None
     """Sequence number after which changes are sent; None: all existing objects first."""
     timeout_s: float
@@ -53,19 +53,19 @@ class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
 class SharedChange:
     """One change, decoded and encoded at most once for all watches."""
 
-    def __init__(self, change: objects.Change) -> None:
+    def __init__(self, change: objects.StoreChange) -> None:
         self.change = change
-        self._new: tuple[lists.Look, meta.JsonObject] | None = None
-        self._old: tuple[lists.Look, meta.JsonObject] | None = None
+        self._new: tuple[lists.SelectorDecoder, meta.JsonObject] | None = None
+        self._old: tuple[lists.SelectorDecoder, meta.JsonObject] | None = None
         self._lines: dict[str, bytes] = {}
 
-    def new(self, look: lists.Look) -> meta.JsonObject:
+    def new(self, look: lists.SelectorDecoder) -> meta.JsonObject:
         """Return the fields of the object after the change that selectors need."""
         if self._new is None or self._new[0] is not look:
             self._new = look, look(self.change.raw)
         return self._new[1]
 
-    def old(self, look: lists.Look) -> meta.JsonObject:
+    def old(self, look: lists.SelectorDecoder) -> meta.JsonObject:
         """Return the fields of the object before the change that selectors need."""
         if self._old is None or self._old[0] is not look:
             self._old = look, look(self.change.previous or b"{}")
@@ -96,7 +96,7 @@ def line(action: str, raw: bytes) -> bytes:
 _FAILED = line("ERROR", statuses.internal("see the server's log").body())
 
 
-class Watch:
+class WatchStream:
     """The stream of one client: the hub queues lines, and the sender of the response takes them."""
 
     def __init__(self, wants: WatchRequest) -> None:
@@ -113,11 +113,11 @@ class Watch:
         return self._first is not None
 
     @property
-    def waits(self) -> bool:
+    def has_lines(self) -> bool:
         """Return whether a line can be taken without waiting."""
         return self.beginning or bool(self._queue)
 
-    def begin_with(self, lines: Iterator[bytes]) -> None:
+    def set_initial_lines(self, lines: Iterator[bytes]) -> None:
         """Set the initial lines, which come before all changes. They are generated when taken."""
         self._first = lines
         self._wake.set()
@@ -129,9 +129,9 @@ class Watch:
         if self._ended:
             return
         try:
-            seen = self.as_seen(shared)
+            seen = self.as_event(shared)
         except Exception:
-            log.exception("watch ended, a change cannot be read", extra=self._what())
+            log.exception("watch ended, a change cannot be read", extra=self._log_fields())
             self._queue.append(_FAILED)
             self.end()
             return
@@ -139,11 +139,11 @@ class Watch:
             return
         action, raw = seen
         if self.wants.form is None:
-            self._add(shared.line(action, raw))
+            self._queue_line(shared.line(action, raw))
         else:
-            self._add(_Unformed(action, raw))
+            self._queue_line(_Unformed(action, raw))
 
-    def as_seen(self, shared: SharedChange) -> tuple[str, bytes] | None:
+    def as_event(self, shared: SharedChange) -> tuple[str, bytes] | None:
         """Return the event that a change is for this watch (KEP-95), or None when it does not
         concern it.
         """
@@ -152,7 +152,7 @@ class Watch:
             return None
         if chosen.everything:
             return change.action, change.raw
-        look = lists.look_for(self.wants.served.selectable)
+        look = lists.selector_decoder(self.wants.served.selectable)
         was = change.previous is not None and chosen.matches(
             change.key, functools.partial(shared.old, look)
         )
@@ -165,7 +165,7 @@ class Watch:
             return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
         return None
 
-    def shown(self, action: str, raw: bytes) -> bytes:
+    def format_line(self, action: str, raw: bytes) -> bytes:
         """Return a line in the format that the client asked for."""
         return line(action, raw if self.wants.form is None else self.wants.form(raw))
 
@@ -186,17 +186,17 @@ class Watch:
         After b"", nothing is queued at the moment of the return: a bookmark that is sent before the
         next await does not overtake a change.
         """
-        piece = self._piece()
+        piece = self._next_chunk()
         if not piece and not self._ended:
             self._wake.clear()
             # A line may be queued in the same loop iteration as the timeout: check again below.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._wake.wait()
-            piece = self._piece()
+            piece = self._next_chunk()
         return None if not piece and self._ended else piece
 
-    def _piece(self) -> bytes:
+    def _next_chunk(self) -> bytes:
         found: list[bytes] = []
         size = 0
         while size < PIECE_BYTES and (one := self._next()) is not None:
@@ -207,13 +207,13 @@ class Watch:
     def _next(self) -> bytes | None:
         """Return one line. If it cannot be generated, return an error as the last one."""
         try:
-            return self._made()
+            return self._next_line()
         except Exception:
-            log.exception("watch ended, an object cannot be shown", extra=self._what())
+            log.exception("watch ended, an object cannot be shown", extra=self._log_fields())
             self.abandon()
             return _FAILED
 
-    def _made(self) -> bytes | None:
+    def _next_line(self) -> bytes | None:
         if self._first is not None:
             one = next(self._first, None)
             if one is not None:
@@ -224,23 +224,23 @@ class Watch:
         queued = self._queue.popleft()
         if isinstance(queued, _Unformed):
             self._queued_bytes -= len(queued.raw)
-            return self.shown(queued.action, queued.raw)
+            return self.format_line(queued.action, queued.raw)
         self._queued_bytes -= len(queued)
         return queued
 
-    def _add(self, queued: bytes | _Unformed) -> None:
+    def _queue_line(self, queued: bytes | _Unformed) -> None:
         """Queue a line. A client with too many unread bytes is disconnected and must watch
         again.
         """
         self._queue.append(queued)
         self._queued_bytes += len(queued.raw if isinstance(queued, _Unformed) else queued)
         if self._queued_bytes > MAX_QUEUED_BYTES:
-            log.warning("watch ended, its client is too slow", extra=self._what())
+            log.warning("watch ended, its client is too slow", extra=self._log_fields())
             self._clear()
             self._ended = True
         self._wake.set()
 
-    def _what(self) -> dict[str, str]:
+    def _log_fields(self) -> dict[str, str]:
         return {"resource": self.wants.served.resource.plural}
 
     def _clear(self) -> None:

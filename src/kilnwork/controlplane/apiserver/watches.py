@@ -38,7 +38,7 @@ _BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
 """Annotation: an empty list of the kind, which clients fill with the initial events (KEP-3157)."""
 
 
-def asked(
+def parse_request(
     request: requests.ApiRequest,
     served: builtin.ServedResource,
     *,
@@ -70,7 +70,7 @@ class WatchHub:
     def __init__(self, held: store.Store, *, clock: clocks.Clock) -> None:
         self._store = held
         self._clock = clock
-        self._watches: dict[str, dict[watch_stream.Watch, None]] = {}
+        self._watches: dict[str, dict[watch_stream.WatchStream, None]] = {}
         self._background = coroutines.BackgroundWork("watches")
         self._unfollow: Callable[[], None] | None = None
         self._closed = False
@@ -80,7 +80,7 @@ class WatchHub:
     def start(self) -> None:
         """Start to receive changes of the store."""
         self._offered = self._store.sequence
-        self._unfollow = self._store.follow(self._tell)
+        self._unfollow = self._store.follow(self._on_changes)
 
     async def stop(self) -> None:
         """End all watches."""
@@ -96,13 +96,13 @@ class WatchHub:
     def __len__(self) -> int:
         return sum(len(watches) for watches in self._watches.values())
 
-    def open(self, wants: watch_stream.WatchRequest) -> watch_stream.Watch:
+    def open(self, wants: watch_stream.WatchRequest) -> watch_stream.WatchStream:
         """Begin a watch: past changes or existing objects first, then new changes, without a
         gap.
         """
-        watch = watch_stream.Watch(wants)
+        watch = watch_stream.WatchStream(wants)
         try:
-            watch.begin_with(self._first_lines(watch))
+            watch.set_initial_lines(self._first_lines(watch))
         except errors.TooOld as error:
             _refuse(watch, statuses.expired(str(error)))
         except statuses.StatusError as error:
@@ -112,7 +112,7 @@ class WatchHub:
         self._watches.setdefault(wants.served.resource.qualified, {})[watch] = None
         return watch
 
-    def close(self, watch: watch_stream.Watch) -> None:
+    def close(self, watch: watch_stream.WatchStream) -> None:
         """Remove a watch."""
         watches = self._watches.get(watch.wants.served.resource.qualified, {})
         if watch in watches:
@@ -120,7 +120,7 @@ class WatchHub:
             self._release_memory()
 
     async def run(
-        self, watch: watch_stream.Watch, request: asgi.Request, response: asgi.Response
+        self, watch: watch_stream.WatchStream, request: asgi.Request, response: asgi.Response
     ) -> None:
         """Send the stream until its timeout, the client disconnects or the server stops.
 
@@ -138,14 +138,14 @@ class WatchHub:
                     lines = _bookmark(watch.wants, self._offered)
                 if lines:
                     await response.write(lines)
-                if watch.waits:
+                if watch.has_lines:
                     await asyncio.sleep(0)  # a client that reads fast must not starve others
             await response.end()
         finally:
             leaving.cancel()
             self.close(watch)
 
-    def _first_lines(self, watch: watch_stream.Watch) -> Iterator[bytes]:
+    def _first_lines(self, watch: watch_stream.WatchStream) -> Iterator[bytes]:
         """Return the lines between the start of a watch and now: selected now, generated one by
         one.
         """
@@ -154,7 +154,7 @@ class WatchHub:
         if wants.from_now:
             return iter(())
         if wants.start is None:
-            lists.reached(self._store, wants.not_older)
+            lists.check_reached(self._store, wants.not_older)
             there = list(self._store.select(qualified, wants.chosen.namespace))
             return _initial_events(watch, there, self._store.sequence)
         if wants.start > self._store.sequence:
@@ -176,7 +176,7 @@ class WatchHub:
             self._ended = 0
             self._background.start("memory", _release_memory())
 
-    def _tell(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         for change in changes:
             watches = self._watches.get(change.key.resource)
             if watches:
@@ -186,30 +186,32 @@ class WatchHub:
         self._offered = changes[-1].sequence
 
 
-def _refuse(watch: watch_stream.Watch, error: statuses.StatusError) -> None:
+def _refuse(watch: watch_stream.WatchStream, error: statuses.StatusError) -> None:
     """End a watch with an ERROR event: its response already has status 200, as in the real
     server.
     """
-    watch.begin_with(iter((watch_stream.line("ERROR", error.body()),)))
+    watch.set_initial_lines(iter((watch_stream.line("ERROR", error.body()),)))
     watch.end()
 
 
 def _initial_events(
-    watch: watch_stream.Watch, there: Sequence[objects.Stored], sequence: int
+    watch: watch_stream.WatchStream, there: Sequence[objects.Stored], sequence: int
 ) -> Iterator[bytes]:
     wants = watch.wants
     for stored in there:
         if wants.chosen.matches(stored.key, stored.decode):
-            yield watch.shown(objects.Action.ADDED, stored.raw)
+            yield watch.format_line(objects.Action.ADDED, stored.raw)
     if wants.initial_events and wants.bookmarks:
         yield _bookmark(wants, sequence, initial=True)
 
 
-def _past_changes(watch: watch_stream.Watch, changes: Sequence[objects.Change]) -> Iterator[bytes]:
+def _past_changes(
+    watch: watch_stream.WatchStream, changes: Sequence[objects.StoreChange]
+) -> Iterator[bytes]:
     for change in changes:
-        seen = watch.as_seen(watch_stream.SharedChange(change))
+        seen = watch.as_event(watch_stream.SharedChange(change))
         if seen is not None:
-            yield watch.shown(*seen)
+            yield watch.format_line(*seen)
 
 
 async def _release_memory() -> None:
@@ -234,7 +236,7 @@ def _blueprint(kind: resource.Resource) -> str:
     return base64.b64encode(msgspec.json.encode({**empty, "items": []}) + b"\n").decode()
 
 
-async def _abandon(watch: watch_stream.Watch, request: asgi.Request) -> None:
+async def _abandon(watch: watch_stream.WatchStream, request: asgi.Request) -> None:
     """End the watch when its client has closed the connection."""
     await request.wait_disconnected()
     watch.abandon()

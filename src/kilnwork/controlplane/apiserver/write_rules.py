@@ -28,7 +28,7 @@ MADE_BY_UPDATE = (
 
 
 def manager(
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     options: writes.WriteContext,
     subresource: str = "",
     *,
@@ -36,71 +36,71 @@ def manager(
 ) -> managed_fields.FieldManager:
     """Return the field manager of a write."""
     below = subresource if subresource in ("status", "scale", "ephemeralcontainers") else ""
-    return managed_fields.FieldManager(options.manager, place.kind.api_version, below, operation)
+    return managed_fields.FieldManager(options.manager, target.kind.api_version, below, operation)
 
 
-def type_of(place: writes.WriteTarget) -> meta.JsonObject:
+def type_of(target: writes.WriteTarget) -> meta.JsonObject:
     """Return apiVersion and kind, as a client writes them."""
-    return {"apiVersion": place.kind.api_version, "kind": place.kind.kind}
+    return {"apiVersion": target.kind.api_version, "kind": target.kind.kind}
 
 
-def check_applied(place: writes.WriteTarget, config: meta.JsonObject) -> None:
+def check_applied(target: writes.WriteTarget, config: meta.JsonObject) -> None:
     """Raise 400 for an applied object of another type or name, or one with managedFields."""
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
-    if (version, kind) != (place.kind.api_version, place.kind.kind):
+    if (version, kind) != (target.kind.api_version, target.kind.kind):
         group, _, plain = str(version).rpartition("/")
         raise statuses.bad_request(f"invalid object type: {group}/{plain}, Kind={kind}")
-    given = metadata.of(config)
+    given = metadata.metadata_of(config)
     if given.get("managedFields"):
         raise statuses.bad_request("metadata.managedFields must be nil")
-    check_names(config, place)
+    check_names(config, target)
 
 
-def undeterminable(place: writes.WriteTarget) -> statuses.StatusError:
+def name_missing(target: writes.WriteTarget) -> statuses.StatusError:
     """Return a 400: the object has no name."""
     return statuses.bad_request(
-        f"the name of the object ({place.name} based on URL) was undeterminable: name must be "
+        f"the name of the object ({target.name} based on URL) was undeterminable: name must be "
         "provided"
     )
 
 
 def owned_part(
-    place: writes.WriteTarget, config: meta.JsonObject, subresource: str
+    target: writes.WriteTarget, config: meta.JsonObject, subresource: str
 ) -> meta.JsonObject:
     """Return the part of an applied object that this path owns: the status, the rest, or one
     list.
     """
     if subresource:
-        given = metadata.of(config)
+        given = metadata.metadata_of(config)
         named = {k: given[k] for k in ("name", "namespace", "resourceVersion") if given.get(k)}
         own = {"status": config["status"]} if "status" in config else {}
         if subresource == "ephemeralcontainers":
             spec = config.get("spec") or {}
             own = {"spec": {k: spec[k] for k in ("ephemeralContainers",) if k in spec}}
-        return {**type_of(place), "metadata": named, **own}
-    if place.served.status_subresource:
+        return {**type_of(target), "metadata": named, **own}
+    if target.served.status_subresource:
         return {k: v for k, v in config.items() if k != "status"}
     return config
 
 
 def no_patch_object(
-    place: writes.WriteTarget, config: meta.JsonObject, why: Exception
+    target: writes.WriteTarget, config: meta.JsonObject, why: Exception
 ) -> statuses.StatusError:
     """Return the 500 without a reason of the real server for a config that does not fit its
     type.
     """
-    given, kind = metadata.of(config), place.kind
+    given, kind = metadata.metadata_of(config), target.kind
     which = f"{given.get('namespace', '')}/{given.get('name', '')}; {kind.group}/{kind.version}"
     return statuses.plain_internal(
         f"failed to create typed patch object ({which}, Kind={kind.kind}): {why}"
     )
 
 
-def immutable(place: writes.WriteTarget, field: str, value: str) -> statuses.StatusError:
+def immutable(target: writes.WriteTarget, field: str, value: str) -> statuses.StatusError:
     """Return a 422 with the same cause twice, since two rules of the real server report it."""
     text = f"Invalid value: {value}: field is immutable"
     cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
-    return statuses.invalid(place.kind, place.name, [cause, cause])
+    return statuses.invalid(target.kind, target.name, [cause, cause])
 
 
 def go_time(text: str) -> str:
@@ -117,7 +117,7 @@ _OPEN_STATUS = (resource.PODS, resource.NODES, resource.NAMESPACES)
 """Kinds whose metadata can be changed through `status` too, as by their strategies in Go."""
 
 
-def is_over(kind: resource.Resource, obj: meta.JsonObject) -> bool:
+def is_removable(kind: resource.Resource, obj: meta.JsonObject) -> bool:
     """Return whether a deleted object has no finalizer and no grace period left, so can be
     removed.
     """
@@ -139,17 +139,17 @@ def is_counted(served: builtin.ServedResource) -> bool:
     return served.custom or served.resource in counted
 
 
-def check_names(obj: meta.JsonObject, place: writes.WriteTarget) -> None:
+def check_names(obj: meta.JsonObject, target: writes.WriteTarget) -> None:
     """Raise 400 when namespace or name differ from those of the path."""
-    given = metadata.of(obj)
+    given = metadata.metadata_of(obj)
     namespace, name = given.get("namespace") or "", given.get("name") or ""
-    if namespace and place.kind.namespaced and namespace != place.namespace:
+    if namespace and target.kind.namespaced and namespace != target.namespace:
         raise statuses.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    if place.name and name and name != place.name:
+    if target.name and name and name != target.name:
         raise statuses.bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({place.name})"
+            f"the name of the object ({name}) does not match the name on the URL ({target.name})"
         )
 
 
@@ -161,7 +161,7 @@ def check_readable(given: meta.JsonObject) -> None:
 
 
 def check_preconditions(
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     wanted: meta.JsonObject,
     old: meta.JsonObject,
     *,
@@ -170,32 +170,32 @@ def check_preconditions(
     """Raise 409 for another uid or resourceVersion, 422 for a write that would delete the
     object.
     """
-    if not metadata.of(wanted).get("name"):
-        raise undeterminable(place)
-    check_names(wanted, place)
-    given, stored = metadata.of(wanted), old["metadata"]
+    if not metadata.metadata_of(wanted).get("name"):
+        raise name_missing(target)
+    check_names(wanted, target)
+    given, stored = metadata.metadata_of(wanted), old["metadata"]
     uid = given.get("uid")
     if uid and uid != stored["uid"]:
         if patched:
-            raise immutable(place, "uid", causes.quoted(uid))
+            raise immutable(target, "uid", causes.quoted(uid))
         raise statuses.conflict(
-            place.kind,
-            place.name,
-            f"StorageError: invalid object, Code: 4, Key: /registry/{place.kind.plural}/"
-            f"{place.namespace}/{place.name}, ResourceVersion: 0, AdditionalErrorMsg: "
+            target.kind,
+            target.name,
+            f"StorageError: invalid object, Code: 4, Key: /registry/{target.kind.plural}/"
+            f"{target.namespace}/{target.name}, ResourceVersion: 0, AdditionalErrorMsg: "
             f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
             f"{stored['uid']}",
         )
     check_readable(given)
     version = given.get("resourceVersion")
     if version and version != stored["resourceVersion"]:
-        raise statuses.conflict(place.kind, place.name)
+        raise statuses.conflict(target.kind, target.name)
     deleted = given.get("deletionTimestamp")
     if deleted and deleted != stored.get("deletionTimestamp"):
-        raise immutable(place, "deletionTimestamp", go_time(deleted))
+        raise immutable(target, "deletionTimestamp", go_time(deleted))
 
 
-def assembled(
+def assemble(
     kind: resource.Resource, meta_: dict[str, Any], obj: meta.JsonObject
 ) -> meta.JsonObject:
     """Return an object with its fields in the usual order."""
@@ -203,15 +203,15 @@ def assembled(
     return first | {k: v for k, v in obj.items() if k not in first}
 
 
-def initial(place: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
+def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
     """Drop the status of a new object if it has a status subresource; a Node keeps its own."""
-    if place.kind == resource.NODES:
+    if target.kind == resource.NODES:
         return new
-    if place.served.status_subresource:
+    if target.served.status_subresource:
         new.pop("status", None)
-    if place.kind == resource.PODS:
+    if target.kind == resource.PODS:
         new["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
-    if place.kind == resource.NAMESPACES:
+    if target.kind == resource.NAMESPACES:
         given = (new.get("spec") or {}).get("finalizers") or []
         new["spec"] = {"finalizers": [*given, *{"kubernetes"}.difference(given)]}
         new["status"] = {"phase": "Active"}
@@ -244,8 +244,8 @@ _BY_ADMISSION = (
 """Fields of a Pod's spec; set by the plugins ServiceAccount, Priority, DefaultTolerationSeconds."""
 
 
-def updated(
-    place: writes.WriteTarget,
+def prepare_update(
+    target: writes.WriteTarget,
     wanted: meta.JsonObject,
     old: meta.JsonObject,
     *,
@@ -265,24 +265,24 @@ def updated(
         return old | {"spec": spec | ({"ephemeralContainers": more} if more else {})}
     if subresource == "status":
         new = dict(old)
-        if place.kind in _OPEN_STATUS:
-            new["metadata"] = metadata.for_update(metadata.of(wanted), old["metadata"])
+        if target.kind in _OPEN_STATUS:
+            new["metadata"] = metadata.for_update(metadata.metadata_of(wanted), old["metadata"])
             if "deletionTimestamp" in old["metadata"]:
-                check_no_new_finalizers(place, new["metadata"], old["metadata"])
+                check_no_new_finalizers(target, new["metadata"], old["metadata"])
         new.pop("status", None)
         status = wanted.get("status")
-        if place.kind == resource.PODS:
-            status = _of_same_quality(place, status or {}, old.get("status") or {})
+        if target.kind == resource.PODS:
+            status = _of_same_quality(target, status or {}, old.get("status") or {})
         return new | ({} if status is None else {"status": status})
-    meta_ = metadata.for_update(metadata.of(wanted), old["metadata"])
+    meta_ = metadata.for_update(metadata.metadata_of(wanted), old["metadata"])
     if "deletionTimestamp" in old["metadata"]:
-        check_no_new_finalizers(place, meta_, old["metadata"])
-    new = assembled(place.kind, meta_, wanted)
-    if place.served.status_subresource:
+        check_no_new_finalizers(target, meta_, old["metadata"])
+    new = assemble(target.kind, meta_, wanted)
+    if target.served.status_subresource:
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    if place.kind == resource.NAMESPACES:
+    if target.kind == resource.NAMESPACES:
         source = wanted if subresource == "finalize" else old
         finalizers = (source.get("spec") or {}).get("finalizers")
         new["spec"] = {"finalizers": finalizers} if finalizers else {}
@@ -290,7 +290,7 @@ def updated(
 
 
 def _of_same_quality(
-    place: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
+    target: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
 ) -> meta.JsonObject:
     """Return the status of a Pod with its QoS class, which may not change."""
     before = old.get("qosClass")
@@ -298,12 +298,12 @@ def _of_same_quality(
     if before and given != before:
         text = f'Invalid value: "{given}": field is immutable'
         cause = statuses.Cause("status.qosClass", "FieldValueInvalid", text)
-        raise statuses.invalid(place.kind, place.name, [cause])
+        raise statuses.invalid(target.kind, target.name, [cause])
     return {**new, "qosClass": given} if given else new
 
 
 def check_no_new_finalizers(
-    place: writes.WriteTarget, new: dict[str, Any], old: dict[str, Any]
+    target: writes.WriteTarget, new: dict[str, Any], old: dict[str, Any]
 ) -> None:
     """Raise 422 if finalizers are added to an object that is being deleted."""
     added = metadata.new_finalizers(new, old)
@@ -314,14 +314,16 @@ def check_no_new_finalizers(
             f"found new finalizers []string{{{listed}}}"
         )
         cause = statuses.Cause("metadata.finalizers", "FieldValueForbidden", text)
-        raise statuses.invalid(place.kind, place.name, [cause])
+        raise statuses.invalid(target.kind, target.name, [cause])
 
 
-def count_generation(place: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject) -> None:
+def count_generation(
+    target: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
+) -> None:
     """Increment the object generation with every change outside metadata and status."""
-    if not is_counted(place.served):
+    if not is_counted(target.served):
         return
-    apart = ("metadata", "status") if place.served.status_subresource else ("metadata",)
+    apart = ("metadata", "status") if target.served.status_subresource else ("metadata",)
     before = {k: v for k, v in old.items() if k not in apart}
     after = {k: v for k, v in new.items() if k not in apart}
     generation = old["metadata"].get("generation", 1)

@@ -30,7 +30,9 @@ class WriteTarget(msgspec.Struct, frozen=True):
 
 def target_of(kind: resource.Resource, namespace: str | None, name: str) -> WriteTarget:
     """Return the write target of an object; the namespace is dropped for cluster-scoped kinds."""
-    return WriteTarget(builtin.of(kind), (namespace or "") if kind.namespaced else "", name)
+    return WriteTarget(
+        builtin.served_resource(kind), (namespace or "") if kind.namespaced else "", name
+    )
 
 
 class WriteContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 TOKEN_S = 120.0
 """How long the user of a token is cached."""
 
-YES_S, NO_S = 300.0, 30.0
+ALLOWED_S, DENIED_S = 300.0, 30.0
 """How long an allowed and a denied permission are cached."""
 
 SUPERUSERS = "system:masters"
 """The group that may do everything on every Kubernetes API server, so no review is needed."""
 
 _VERBS = {"POST": "create", "GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_FINER = {
+_SUBRESOURCES = {
     "pods": ("pods", "proxy"),
     "runningpods": ("pods", "proxy"),
     "healthz": ("healthz", "proxy"),
@@ -56,7 +56,7 @@ class AccessReviewer(Protocol):
         ...
 
 
-class Access:
+class NodeAccess:
     """Access rules of one Node."""
 
     def __init__(self, reviewer: AccessReviewer) -> None:
@@ -74,7 +74,7 @@ class Access:
         if SUPERUSERS in user.groups:
             return None
         verb = _VERBS.get(request.method, "")
-        subresources = _FINER.get(request.segments[0], ("proxy",))
+        subresources = _SUBRESOURCES.get(request.segments[0], ("proxy",))
         for subresource in subresources:
             try:
                 if await self._reviewer.allows(user, verb, subresource):
@@ -96,7 +96,7 @@ class Access:
         return await self._reviewer.user(token) if token else None
 
 
-class Reviews:
+class ApiAccessReviewer:
     """`AccessReviewer` that asks the API server (`kube.reviews`).
 
     Invalid tokens are not cached.
@@ -127,6 +127,6 @@ class Reviews:
 
         async def ask() -> tuple[bool, float]:
             allowed = await reviews.allows(self._kube, user, attributes)
-            return allowed, YES_S if allowed else NO_S
+            return allowed, ALLOWED_S if allowed else DENIED_S
 
         return await self._rights.get((user, verb, subresource), ask)

@@ -23,15 +23,16 @@ class AccountTokens:
     async def write(self, pod: pods.Pod, directory: volumes.PodDirectory) -> float:
         """Write new account files for the Pod. Return the seconds until they must be renewed.
 
-        Raises `NotYet` if there is no such account.
+        Raises `InputsNotReady` if there is no such account.
         """
         token, renew_s = await self.token(pod, container_inputs.TokenWant("", LIFE_S))
         directory.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
         return renew_s
 
     async def token(self, pod: pods.Pod, want: container_inputs.TokenWant) -> tuple[str, float]:
-        """Return a token bound to the Pod, and the seconds until it must be renewed. Raises
-        `NotYet`.
+        """Return a token bound to the Pod, and the seconds until it must be renewed.
+
+        Raises `InputsNotReady` if there is no such account.
         """
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}
@@ -47,6 +48,6 @@ class AccountTokens:
                 resource.SERVICE_ACCOUNTS, name, "token", request, namespace
             )
         except (kube_errors.NotFound, kube_errors.Forbidden) as error:
-            raise errors.NotYet(f"failed to fetch token: {error}") from error
+            raise errors.InputsNotReady(f"failed to fetch token: {error}") from error
         life_s = response.get("spec", {}).get("expirationSeconds") or want.seconds
         return response["status"]["token"], float(life_s) * RENEW_AT

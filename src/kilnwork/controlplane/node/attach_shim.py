@@ -25,8 +25,8 @@ PIPE = 1024 * 1024
 class _Listener:
     """One attached client."""
 
-    def __init__(self, guest: exec_shim.ExecConnection, outputs: list[int]) -> None:
-        self.guest = guest
+    def __init__(self, client: exec_shim.ExecConnection, outputs: list[int]) -> None:
+        self.client = client
         self._outputs = dict(zip(stdio.STREAMS, outputs, strict=True))
         for output in outputs:
             os.set_blocking(output, False)
@@ -35,7 +35,7 @@ class _Listener:
             except OSError:
                 continue  # the default of 64 KiB remains
 
-    def hear(self, stream: str, piece: bytes) -> None:
+    def copy_output(self, stream: str, piece: bytes) -> None:
         """Copy a piece of output. Disconnect the client if its pipe cannot take all of it."""
         try:
             taken = os.write(self._outputs[stream], piece) if self._outputs else len(piece)
@@ -45,17 +45,17 @@ class _Listener:
             taken = -1
         if taken != len(piece):
             if taken >= 0:
-                self.guest.say({"event": "slow"})
+                self.client.send({"event": "slow"})
             self.close()
             # Not closed here: the shim's selector sees the shutdown and unregisters the socket.
-            self.guest.connection.shutdown(socket.SHUT_RDWR)
+            self.client.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         stdio.close(list(self._outputs.values()))
         self._outputs.clear()
 
 
-_Pair = tuple[_Listener, containers.Container]
+_Pair = tuple[_Listener, containers.ShimContainer]
 
 
 class Attachments:
@@ -66,39 +66,39 @@ class Attachments:
 
     def start(
         self,
-        guest: exec_shim.ExecConnection,
+        client: exec_shim.ExecConnection,
         request: dict[str, Any],
-        held: containers.Container | None,
+        held: containers.ShimContainer | None,
     ) -> bool:
         """Attach the client to the container. Return False when the container does not run."""
-        outputs = guest.take_descriptors()
+        outputs = client.take_descriptors()
         if held is None or held.root is None or len(outputs) != len(stdio.STREAMS):
             stdio.close(outputs)
-            guest.say({"n": request["n"], "error": "the container is not running"})
+            client.send({"n": request["n"], "error": "the container is not running"})
             return False
-        listener = _Listener(guest, outputs)
+        listener = _Listener(client, outputs)
         lent = held.lend_input()
         reply = json.dumps({"n": request["n"], "input": lent is not None}).encode() + b"\n"
         try:
-            socket.send_fds(guest.connection, [reply], [] if lent is None else [lent])
+            socket.send_fds(client.connection, [reply], [] if lent is None else [lent])
         except OSError:
             listener.close()
             return False
         finally:
             stdio.close([] if lent is None else [lent])
-        held.listeners.append(listener.hear)
+        held.listeners.append(listener.copy_output)
         self._all.append((listener, held))
         return True
 
-    def left(self, guest: exec_shim.ExecConnection) -> None:
+    def disconnected(self, client: exec_shim.ExecConnection) -> None:
         """Detach a client that has disconnected."""
-        for listener, held in self._drop([pair for pair in self._all if pair[0].guest is guest]):
-            held.listeners.remove(listener.hear)
+        for listener, held in self._drop([pair for pair in self._all if pair[0].client is client]):
+            held.listeners.remove(listener.copy_output)
 
-    def ended(self, held: containers.Container) -> list[exec_shim.ExecConnection]:
+    def container_ended(self, held: containers.ShimContainer) -> list[exec_shim.ExecConnection]:
         """Detach all clients of a container that has ended, and return their connections."""
         gone = self._drop([pair for pair in self._all if pair[1] is held])
-        return [listener.guest for listener, _ in gone]
+        return [listener.client for listener, _ in gone]
 
     def _drop(self, pairs: list[_Pair]) -> list[_Pair]:
         for pair in pairs:

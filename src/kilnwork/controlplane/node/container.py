@@ -74,7 +74,7 @@ class ContainerRecord(NamedTuple):
         return int(self.id.rsplit("/", 1)[1])
 
 
-class StartOrder(NamedTuple):
+class StartRequest(NamedTuple):
     """Request to start a container."""
 
     id: str
@@ -96,7 +96,7 @@ def valid_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-class Records:
+class RecordDirectory:
     """The directory with one JSON file for each container that was not forgotten."""
 
     def __init__(self, directory: Path) -> None:
@@ -136,7 +136,7 @@ def log_path(record: ContainerRecord) -> Path:
     return Path(record.directory) / f"{record.number}.log"
 
 
-def lost(record: ContainerRecord, now: float) -> ContainerRecord:
+def as_lost(record: ContainerRecord, now: float) -> ContainerRecord:
     """Return the assumed state of a container that no shim knows any more: ended, exit code
     unknown.
     """
@@ -153,7 +153,7 @@ def boot_id() -> str:
     return _BOOT.read_text().strip()
 
 
-class Container:
+class ShimContainer:
     """One container, from its start until all its processes are gone.
 
     The shim calls `exited` after it has waited for the root process, and `step` whenever the time
@@ -171,7 +171,7 @@ class Container:
         self._drain_until: float | None = None
         self._again_at: float | None = None
         self._again_s = _AGAIN_S
-        self._surroundings: tuple[dict[str, str], str] | None = None
+        self._process_context: tuple[dict[str, str], str] | None = None
         self._log = cri_log.LogWriter(log_path(record), now=now)
         self._stdio = stdio.Stdio(Path(record.directory), record.number)
         self.pipes = self._stdio.pipes
@@ -194,15 +194,15 @@ class Container:
         """Return its first process, or None once that has ended."""
         return self._root
 
-    def start(self, order: StartOrder) -> None:
+    def start(self, order: StartRequest) -> None:
         """Execute the program. A failure ends the container with `START_ERROR` and a message."""
         try:
             pid = self._execute(order)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            text = explain(order.argv, order.env, order.cwd, error=error)
+            text = explain_failure(order.argv, order.env, order.cwd, error=error)
             self._end(START_ERROR, reason="StartError", message=text)
             return
-        self._surroundings = (order.env, order.cwd)
+        self._process_context = (order.env, order.cwd)
         self._root = processes.identify(pid)
         self.record = self.record._replace(
             pid=pid,
@@ -211,7 +211,7 @@ class Container:
             started_at=self._now.wall(),
         )
 
-    def _execute(self, order: StartOrder) -> int:
+    def _execute(self, order: StartRequest) -> int:
         Path(order.directory).mkdir(mode=0o700, parents=True, exist_ok=True)
         ends = self._stdio.open(stdin=order.stdin, once=order.stdin_once, tty=order.tty)
         env = {"TERM": TERM, **order.env} if order.tty else order.env
@@ -235,14 +235,14 @@ class Container:
         child.returncode = 0  # the shim waits for all its children: Popen must not
         return child.pid
 
-    def surroundings(self) -> tuple[dict[str, str], str]:
+    def process_context(self) -> tuple[dict[str, str], str]:
         """Return environment and working directory for further processes in the container.
 
         For an adopted container they are read from its first process (proc(5)). Raises OSError once
         it has ended.
         """
-        if self._surroundings is not None:
-            return dict(self._surroundings[0]), self._surroundings[1]
+        if self._process_context is not None:
+            return dict(self._process_context[0]), self._process_context[1]
         process = Path(f"/proc/{self.record.pid}")
         pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
         env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
@@ -261,7 +261,7 @@ class Container:
             self._root = root
             self._again_at = self._now.monotonic() + _ADOPTED_LOOK_S
         else:
-            self._gone()
+            self._on_root_gone()
         self._stdio.adopt()
 
     def lend_input(self) -> int | None:
@@ -285,7 +285,7 @@ class Container:
     def exited(self, status: int) -> None:
         """Record that the root process has exited with this status (waitpid(2))."""
         self._status = status
-        self._gone()
+        self._on_root_gone()
 
     def read(self, pipe: int) -> bool:
         """Move the content of a pipe to the log. Return False at its end."""
@@ -328,7 +328,7 @@ class Container:
     def _step_running(self, now: float) -> None:
         assert self._root is not None  # noqa: S101 - for the type checker
         if self._adopted and not self._root.alive():
-            self._gone()
+            self._on_root_gone()
             return
         self._again_at = now + _ADOPTED_LOOK_S if self._adopted else None
         if self._kill_at is not None and now >= self._kill_at:
@@ -353,7 +353,7 @@ class Container:
         self._again_s = min(_AGAIN_MAX_S, self._again_s * 2)
         return self._again_s
 
-    def _gone(self) -> None:
+    def _on_root_gone(self) -> None:
         self._root = None
         self._kill_at = None
         self._again_at = self._now.monotonic()
@@ -370,7 +370,7 @@ class Container:
     def _end(self, code: int, *, number: int = 0, reason: str = "", message: str = "") -> None:
         self._stdio.close()
         self._log.close()
-        self._kill_at = self._again_at = self._drain_until = self._surroundings = None
+        self._kill_at = self._again_at = self._drain_until = self._process_context = None
         self.record = self.record._replace(
             exit_code=code,
             signal=number,
@@ -399,7 +399,7 @@ def before_exec(
     return prepare
 
 
-def explain(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Exception) -> str:
+def explain_failure(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Exception) -> str:
     """Return why a program could not be executed, naming the file and where it was searched."""
     program = argv[0] if argv else ""
     if not isinstance(error, OSError):

@@ -49,30 +49,35 @@ class FilePreparer(NamedTuple):
     now: clock.Clock
 
     async def order(
-        self, pod: pods.Pod, of: pods.Container, known: pod_state.PodState, *, number: int
-    ) -> container.StartOrder:
+        self,
+        pod: pods.Pod,
+        wanted_container: pods.Container,
+        known: pod_state.PodState,
+        *,
+        number: int,
+    ) -> container.StartRequest:
         """Prepare everything that the container needs and return the order to start it.
 
-        Raises `NotYet`, `Unsupported`, OSError, KubeError.
+        Raises `InputsNotReady`, `Unsupported`, OSError, KubeError.
         """
         if known.renew_at is None or self.now.monotonic() >= known.renew_at:
             await self.fill(pod, known)
-        found = await self._find(container_plan.wanted(of), pod.metadata.namespace)
-        root = known.directory.mount_point(of.name)
-        if isinstance(of, pods.EphemeralContainer):
-            container_plan.check_ephemeral(pod, of)
-        done = container_plan.make(pod, of, found=found, facts=self.facts, root=root)
-        known.directory.link(of.name, done.links)
-        termination.make_file(known.directory.root(of.name), of)
-        return container.StartOrder(
-            id=f"{known.uid}/{of.name}/{number}",
+        found = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
+        root = known.directory.mount_point(wanted_container.name)
+        if isinstance(wanted_container, pods.EphemeralContainer):
+            container_plan.check_ephemeral(pod, wanted_container)
+        done = container_plan.make(pod, wanted_container, found=found, facts=self.facts, root=root)
+        known.directory.link(wanted_container.name, done.links)
+        termination.make_file(known.directory.root(wanted_container.name), wanted_container)
+        return container.StartRequest(
+            id=f"{known.uid}/{wanted_container.name}/{number}",
             argv=done.argv,
             env=done.env,
             cwd=done.cwd,
-            directory=str(known.directory.container(of.name)),
-            stdin=of.stdin,
-            stdin_once=of.stdin_once,
-            tty=of.tty,
+            directory=str(known.directory.container(wanted_container.name)),
+            stdin=wanted_container.stdin,
+            stdin_once=wanted_container.stdin_once,
+            tty=wanted_container.tty,
             no_new_privileges=done.dropped_privileges.no_new_privileges,
             dropped=done.dropped_privileges.dropped,
         )
@@ -86,7 +91,7 @@ class FilePreparer(NamedTuple):
             soonest_s = min(soonest_s, renew_s)
         if self._gives_account(pod):
             soonest_s = min(soonest_s, await self.accounts.write(pod, known.directory))
-        context = volume_sources.Context(pod, found, tokens, self.facts)
+        context = volume_sources.VolumeContext(pod, found, tokens, self.facts)
         known.directory.fill(volume_sources.volume(v, context) for v in pod.spec.volumes or ())
         for volume in pod.spec.volumes or ():
             if (host := volume_sources.host_path(volume)) is not None:
@@ -119,7 +124,7 @@ class FilePreparer(NamedTuple):
         except (kube_errors.NotFound, kube_errors.Invalid):
             return None
         except kube_errors.Forbidden as error:  # the Node authorizer sees a new Pod with a delay
-            raise errors.NotYet(str(error)) from error
+            raise errors.InputsNotReady(str(error)) from error
 
 
 def _changes(pod: pods.Pod) -> bool:

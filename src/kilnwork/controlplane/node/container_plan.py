@@ -153,15 +153,15 @@ def make(
 ) -> ContainerPlan:
     """Return the plan of a container whose mounts are under `root`.
 
-    Raises `NotYet` for something missing that may appear later, `Unsupported` for what can never
-    work.
+    Raises `InputsNotReady` for something missing that may appear later, `Unsupported` for what can
+    never work.
     """
     env = _environment(pod, container, found, facts=facts, root=root)
     command = [*(container.command or ()), *(container.args or ())]
     # args without command are a program unless they start with an option: then they are meant
     # for the entrypoint of an image, which no container has here.
     if not command or (not container.command and command[0].startswith("-")):
-        raise errors.NotYet(
+        raise errors.InputsNotReady(
             "no command specified: images are labels on this node, so the container must "
             "name its program in command or args",
             reason="CreateContainerError",
@@ -184,9 +184,9 @@ def _privileges(
     of_pod, own = pod.spec.security_context or {}, container.security_context or {}
     at = pod.path(container)
     try:
-        return privileges.of(of_pod, own, uid=facts.uid, gid=facts.gid, at=at)
+        return privileges.privileges_of(of_pod, own, uid=facts.uid, gid=facts.gid, at=at)
     except privileges.PrivilegeRefused as error:
-        raise errors.NotYet(str(error)) from error
+        raise errors.InputsNotReady(str(error)) from error
 
 
 def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
@@ -266,7 +266,7 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
         return downward_fields.resource(source.resource_field_ref, context.container, context.facts)
     named = _key_reference(variable)
     if named is None:
-        raise errors.NotYet(f"the source of variable {variable.name} is not supported here")
+        raise errors.InputsNotReady(f"the source of variable {variable.name} is not supported here")
     kind, reference = named
     data = volume_sources.read(
         kind, reference.name, context.found, optional=bool(reference.optional)
@@ -276,7 +276,7 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
     if reference.optional:
         return None
     where = f"{kind} {context.pod.metadata.namespace}/{reference.name}"
-    raise errors.NotYet(f"couldn't find key {reference.key} in {where}")
+    raise errors.InputsNotReady(f"couldn't find key {reference.key} in {where}")
 
 
 def _text(value: bytes) -> str:
@@ -299,15 +299,15 @@ def _links(
         if mount.name not in known:
             raise errors.Unsupported(f'volumeMounts: there is no volume "{mount.name}"')
         sub = mount.sub_path or expand(mount.sub_path_expr, env)
-        path = volume_sources.inside(mount.mount_path.lstrip("/"))
+        path = volume_sources.normalize_inside(mount.mount_path.lstrip("/"))
         if path in mounts:
             raise errors.Unsupported(f'mountPath "{mount.mount_path}" is used twice')
         host = volume_sources.host_path(known[mount.name])
         mounts[path] = MountLink(
             path,
             mount.name,
-            volume_sources.inside(sub) if sub else "",
-            makes=volume_sources.keeps(known[mount.name]),
+            volume_sources.normalize_inside(sub) if sub else "",
+            makes=volume_sources.is_container_owned(known[mount.name]),
             host=host.path if host is not None else "",
         )
     account = ACCOUNT_PATH.lstrip("/")

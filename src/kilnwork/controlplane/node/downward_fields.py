@@ -17,7 +17,10 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 def field(path: str, pod: pods.Pod, facts: container_inputs.NodeFacts) -> str:
-    """Return the value of a field, as far as a process on this machine has it. Raises `NotYet`."""
+    """Return the value of a field, as far as a process on this machine has it.
+
+    Raises `InputsNotReady` for any other field.
+    """
     match = _SUBSCRIPT.fullmatch(path)
     if match:
         values = getattr(pod.metadata, match.group(1))
@@ -34,7 +37,7 @@ def field(path: str, pod: pods.Pod, facts: container_inputs.NodeFacts) -> str:
         "status.podIPs": facts.address,
     }
     if path not in simple:
-        raise errors.NotYet(f"unsupported fieldPath: {path}")
+        raise errors.InputsNotReady(f"unsupported fieldPath: {path}")
     return simple[path]
 
 
@@ -56,12 +59,12 @@ def resource(
 ) -> str:
     """Return limit or request of a container in units of the divisor, rounded up.
 
-    An unset limit is the node's capacity; an unset request is the limit, else 0. Raises `NotYet`
-    for an unknown resource.
+    An unset limit is the node's capacity; an unset request is the limit, else 0. Raises
+    `InputsNotReady` for an unknown resource.
     """
     which, _, name = reference.resource.partition(".")
     if which not in ("limits", "requests") or not name:
-        raise errors.NotYet(f"unsupported container resource: {reference.resource}")
+        raise errors.InputsNotReady(f"unsupported container resource: {reference.resource}")
     limits, requests = container.limits, container.requests
     if which == "limits":
         amount = limits.get(name) or facts.capacity.get(name, "0")

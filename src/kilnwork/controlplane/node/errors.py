@@ -1,8 +1,8 @@
 """Errors of the local node, one class per reaction.
 
-`ShimAway`: open the shim again and repeat. `ShimRefused`: a bug; see the message. `NotYet`: the Pod
-waits; try again soon. `Unsupported`: the Pod fails; a retry cannot help. `NameTaken`: stop what
-runs here.
+`ShimAway`: open the shim again and repeat. `ShimRefused`: a bug; see the message. `InputsNotReady`:
+the Pod waits; try again soon. `Unsupported`: the Pod fails; a retry cannot help. `NameTaken`: stop
+what runs here.
 """
 
 from kilnwork.kit import errors
@@ -28,7 +28,7 @@ class NameTaken(NodeError):
     """Another process runs the node of this name now; the message says which one."""
 
 
-class NotYet(NodeError):
+class InputsNotReady(NodeError):
     """Something that the container needs does not exist yet.
 
     `reason` is the waiting reason in the container's status.

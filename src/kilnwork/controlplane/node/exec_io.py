@@ -49,7 +49,7 @@ class _End:
                 self._stop()
 
 
-class Output(_End):
+class ProcessOutput(_End):
     """Read end of a process's output."""
 
     async def read(self) -> bytes:
@@ -68,7 +68,7 @@ class Output(_End):
         asyncio.get_running_loop().remove_reader(self._descriptor)
 
 
-class Input(_End):
+class ProcessInput(_End):
     """Write end of a process's input."""
 
     async def write(self, content: bytes) -> bool:
@@ -93,23 +93,23 @@ class Input(_End):
         asyncio.get_running_loop().remove_writer(self._descriptor)
 
 
-def pipe_from() -> tuple[Output, int]:
+def pipe_from() -> tuple[ProcessOutput, int]:
     """Return a pipe out of a process: our end, and the descriptor for the process."""
     ours, theirs = os.pipe()
-    return Output(ours), theirs
+    return ProcessOutput(ours), theirs
 
 
-def pipe_to() -> tuple[int, Input]:
+def pipe_to() -> tuple[int, ProcessInput]:
     """Return a pipe into a process: the descriptor for the process, and our end."""
     theirs, ours = os.pipe()
-    return theirs, Input(ours)
+    return theirs, ProcessInput(ours)
 
 
 class Terminal(NamedTuple):
     """A pseudo-terminal: our end, once for each direction, and the descriptor for the process."""
 
-    output: Output
-    input: Input
+    output: ProcessOutput
+    input: ProcessInput
     theirs: int
 
 
@@ -122,4 +122,4 @@ def terminal() -> Terminal:
         os.close(ours)
         os.close(theirs)
         raise
-    return Terminal(Output(ours), Input(again), theirs)
+    return Terminal(ProcessOutput(ours), ProcessInput(again), theirs)

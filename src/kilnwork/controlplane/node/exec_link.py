@@ -27,7 +27,7 @@ _LINE = 64 * 1024
 _SILENT = "the shim does not respond: its machine is overloaded, or it was stopped by a signal"
 
 
-class CannotStart(errors.NodeError):
+class CommandNotStarted(errors.NodeError):
     """The program could not be executed; the message says why."""
 
 
@@ -35,7 +35,7 @@ class NotRunning(errors.NodeError):
     """The container does not run, or no longer runs."""
 
 
-class Command(NamedTuple):
+class ExecCommand(NamedTuple):
     """What to run in which container."""
 
     container: str
@@ -46,7 +46,7 @@ class Command(NamedTuple):
     """Signal for the process group if `Process.close` is called before the process has ended."""
 
 
-class Process:
+class ExecProcess:
     """A running process. `close` it in any case: that hangs up on it if it still runs."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,7 +55,7 @@ class Process:
         self.pid = 0
 
     @classmethod
-    async def start(cls, shim: Path, command: Command, descriptors: Sequence[int]) -> Self:
+    async def start(cls, shim: Path, command: ExecCommand, descriptors: Sequence[int]) -> Self:
         """Start the process with copies of three descriptors; the caller closes its own.
 
         Raises `ShimAway`, `NotRunning`, `CannotStart`.
@@ -63,24 +63,24 @@ class Process:
         request = {"n": 1, "do": "exec", **command._asdict()}
         line = json.dumps(request).encode() + b"\n"
         if len(line) > exec_shim.MAX_LINE:
-            raise CannotStart("the command is too long")
+            raise CommandNotStarted("the command is too long")
         try:
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-                return await cls._begin(shim, line, descriptors)
+                return await cls._start_process(shim, line, descriptors)
         except TimeoutError as error:
             raise errors.ShimAway(_SILENT) from error
 
     @classmethod
-    async def _begin(cls, shim: Path, line: bytes, descriptors: Sequence[int]) -> Self:
+    async def _start_process(cls, shim: Path, line: bytes, descriptors: Sequence[int]) -> Self:
         try:
             reader, writer = await _connect(shim, line, descriptors)
         except OSError as error:
             raise errors.ShimAway(f"no shim listens on {shim}") from error
         process = cls(reader, writer)
         try:
-            response = await process._hear()
+            response = await process._read_message()
             if "error" in response:
-                kind = CannotStart if response.get("running") else NotRunning
+                kind = CommandNotStarted if response.get("running") else NotRunning
                 raise kind(response["error"])
         except BaseException:
             await process.close()
@@ -90,9 +90,9 @@ class Process:
 
     async def wait(self) -> int:
         """Return the exit code, 128 + n after signal n. Raises `ShimAway` if it is unknown."""
-        return int((await self._hear())["code"])
+        return int((await self._read_message())["code"])
 
-    async def _hear(self) -> dict[str, Any]:
+    async def _read_message(self) -> dict[str, Any]:
         try:
             line = await self._reader.readline()
         except OSError:
@@ -142,7 +142,7 @@ class Attachment:
     none.
     """
 
-    def __init__(self, connection: socket.socket, input_: exec_io.Input | None) -> None:
+    def __init__(self, connection: socket.socket, input_: exec_io.ProcessInput | None) -> None:
         self._connection = connection
         self.input = input_
 
@@ -187,7 +187,7 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
     except BaseException:
         connection.close()
         raise
-    return Attachment(connection, exec_io.Input(descriptors[0]) if descriptors else None)
+    return Attachment(connection, exec_io.ProcessInput(descriptors[0]) if descriptors else None)
 
 
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -219,8 +219,8 @@ async def run(
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123, ASYNC230 - a device
         try:
             given = [nothing.fileno(), theirs, theirs]
-            command = Command(container, argv, hangup=signal.SIGKILL)
-            process = await Process.start(shim, command, given)
+            command = ExecCommand(container, argv, hangup=signal.SIGKILL)
+            process = await ExecProcess.start(shim, command, given)
         except BaseException:
             ours.close()
             raise
@@ -235,7 +235,7 @@ async def run(
         await process.close()
 
 
-async def _first(output: exec_io.Output) -> bytes:
+async def _first(output: exec_io.ProcessOutput) -> bytes:
     kept = bytearray()
     while piece := await output.read():
         kept += piece[: OUTPUT - len(kept)]

@@ -54,7 +54,7 @@ class ExecPaths:
 
     async def serve(self, request: asgi.Request, response: asgi.Response) -> None:
         """Respond to one request; its session continues in the background."""
-        asked = _Asked(request)
+        asked = _StreamRequest(request)
         try:
             refusal = asked.refusal or self._begin(asked)
         except asgi.Disconnected:
@@ -62,7 +62,7 @@ class ExecPaths:
         if refusal is not None:
             await response.refuse(refusal)
 
-    def _begin(self, asked: "_Asked") -> asgi.Refusal | None:
+    def _begin(self, asked: "_StreamRequest") -> asgi.Refusal | None:
         found = self._find(asked.namespace, asked.pod, asked.container)
         if isinstance(found, FoundContainer) and asked.uid not in (
             "",
@@ -94,9 +94,9 @@ class ExecPaths:
 
     async def _command(
         self,
-        asked: "_Asked",
+        asked: "_StreamRequest",
         gathering: execs.ExecStreams,
-        connection: streams_io.Connection,
+        connection: streams_io.StreamConnection,
         *,
         container: str,
     ) -> None:
@@ -109,7 +109,7 @@ class ExecPaths:
             if asked.what == "attach":
                 status = await execs.attach(session, shim=self._shim, container=container)
             else:
-                command = exec_link.Command(container, asked.argv, tty=asked.tty)
+                command = exec_link.ExecCommand(container, asked.argv, tty=asked.tty)
                 status = await execs.execute(session, shim=self._shim, command=command)
             if status is not None:
                 error = opened[streams.ERROR]
@@ -120,7 +120,9 @@ class ExecPaths:
             connection.abort()
 
 
-async def _forward(forwards: port_forwards.Forwards, connection: streams_io.Connection) -> None:
+async def _forward(
+    forwards: port_forwards.Forwards, connection: streams_io.StreamConnection
+) -> None:
     try:
         await forwards.run(connection)
         await connection.close()
@@ -132,16 +134,16 @@ def _connect(
     hijack: asgi.Hijack,
     agreed: upgrades.UpgradeAgreement,
     take: Callable[[streams_io.Stream], bool],
-) -> streams_io.Connection:
+) -> streams_io.StreamConnection:
     """Take the connection over from HTTP, send the response head, and start the stream protocol."""
     taken = hijack()
     taken.transport.write(agreed.head)
-    connection = streams_io.Connection(agreed.codec, on_open=take)
+    connection = streams_io.StreamConnection(agreed.codec, on_open=take)
     taken.hand_over(connection)
     return connection
 
 
-class _Asked:
+class _StreamRequest:
     """A parsed request; `refusal` is the error response if it is invalid."""
 
     def __init__(self, request: asgi.Request) -> None:

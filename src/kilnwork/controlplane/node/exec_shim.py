@@ -72,7 +72,7 @@ class ExecConnection:
         taken, self._descriptors = self._descriptors, []
         return taken
 
-    def say(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send one line. The socket never gets enough of them to be full."""
         with contextlib.suppress(OSError):
             self.connection.send(json.dumps(message).encode() + b"\n")
@@ -91,60 +91,62 @@ class Execs:
         self._running: dict[int, ExecConnection] = {}
 
     def start(
-        self, guest: ExecConnection, request: dict[str, Any], held: containers.Container | None
+        self, client: ExecConnection, request: dict[str, Any], held: containers.ShimContainer | None
     ) -> bool:
         """Start the requested process in this container. Return whether there is an end to wait
         for.
         """
-        descriptors = guest.take_descriptors()
+        descriptors = client.take_descriptors()
         try:
             if held is None or held.root is None:
-                guest.say({"n": request["n"], "error": "the container is not running"})
+                client.send({"n": request["n"], "error": "the container is not running"})
                 return False
             if len(descriptors) != DESCRIPTORS:
-                guest.say({"n": request["n"], "error": f"needs {DESCRIPTORS} descriptors"})
+                client.send({"n": request["n"], "error": f"needs {DESCRIPTORS} descriptors"})
                 return False
-            guest.hangup = int(request.get("hangup", guest.hangup))
-            guest.pid = _execute(request, held, descriptors)
+            client.hangup = int(request.get("hangup", client.hangup))
+            client.pid = _execute(request, held, descriptors)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             argv = [str(word) for word in request.get("argv") or ()]
-            text = containers.explain(argv, *_surroundings(held), error=error)
-            guest.say({"n": request["n"], "error": text, "running": True})
+            text = containers.explain_failure(argv, *_process_context(held), error=error)
+            client.send({"n": request["n"], "error": text, "running": True})
             return False
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        self._running[guest.pid] = guest
-        guest.say({"n": request["n"], "pid": guest.pid})
+        self._running[client.pid] = client
+        client.send({"n": request["n"], "pid": client.pid})
         return True
 
     def exited(self, pid: int, status: int) -> ExecConnection | None:
         """Report the exit of a child. Return the connection that asked for it, or None."""
-        guest = self._running.pop(pid, None)
-        if guest is not None:
+        client = self._running.pop(pid, None)
+        if client is not None:
             code = os.waitstatus_to_exitcode(status)
-            guest.say({"event": "ended", "code": code if code >= 0 else 128 - code})
-        return guest
+            client.send({"event": "ended", "code": code if code >= 0 else 128 - code})
+        return client
 
-    def left(self, guest: ExecConnection) -> None:
+    def disconnected(self, client: ExecConnection) -> None:
         """Send the hangup signal to the process of a client that has disconnected."""
-        if self._running.pop(guest.pid, None) is not None:
+        if self._running.pop(client.pid, None) is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(guest.pid, guest.hangup)
+                os.killpg(client.pid, client.hangup)
 
 
-def _surroundings(held: containers.Container | None) -> tuple[dict[str, str], str]:
+def _process_context(held: containers.ShimContainer | None) -> tuple[dict[str, str], str]:
     try:
-        return ({}, "") if held is None else held.surroundings()
+        return ({}, "") if held is None else held.process_context()
     except OSError:
         return {}, ""
 
 
-def _execute(request: dict[str, Any], held: containers.Container, descriptors: list[int]) -> int:
+def _execute(
+    request: dict[str, Any], held: containers.ShimContainer, descriptors: list[int]
+) -> int:
     argv = request["argv"]
     if not argv or not all(isinstance(word, str) for word in argv):
         raise ValueError("a command is needed")
-    env, cwd = held.surroundings()
+    env, cwd = held.process_context()
     if request.get("tty"):
         env.setdefault("TERM", containers.TERM)
     prepare = containers.before_exec(held.dropped_privileges(), tty=bool(request.get("tty")))

@@ -55,7 +55,7 @@ class ExecStreams:
         return True
 
     async def all(
-        self, connection: streams_io.Connection
+        self, connection: streams_io.StreamConnection
     ) -> Mapping[str, streams_io.Stream] | None:
         """Wait for all requested streams. Return None if the client opens them too late or
         disconnects.
@@ -75,11 +75,11 @@ class Ends(NamedTuple):
     process.
     """
 
-    outputs: Mapping[str, exec_io.Output]
-    input: exec_io.Input | None
+    outputs: Mapping[str, exec_io.ProcessOutput]
+    input: exec_io.ProcessInput | None
     theirs: tuple[int, int, int]
 
-    def give_away(self) -> None:
+    def close_child_ends(self) -> None:
         """Close the descriptors for the process, which has copies of them by now."""
         for descriptor in set(self.theirs):
             os.close(descriptor)
@@ -99,7 +99,7 @@ def ends(kinds: Collection[str], *, tty: bool) -> Ends:
     if tty:
         terminal = exec_io.terminal()
         return Ends({streams.STDOUT: terminal.output}, terminal.input, (terminal.theirs,) * 3)
-    outputs: dict[str, exec_io.Output] = {}
+    outputs: dict[str, exec_io.ProcessOutput] = {}
     theirs: list[int] = []
     input_ = None
     with contextlib.ExitStack() as undo:
@@ -130,28 +130,28 @@ def _null() -> int:
 class ExecSession:
     """A client that has opened all its streams."""
 
-    connection: streams_io.Connection
+    connection: streams_io.StreamConnection
     streams: Mapping[str, streams_io.Stream]
     tty: bool
 
 
 async def execute(
-    session: ExecSession, *, shim: Path, command: exec_link.Command
+    session: ExecSession, *, shim: Path, command: exec_link.ExecCommand
 ) -> meta.JsonObject | None:
     """Run a command. Return the Status of its end, or None if the client did not wait for it."""
     own = ends(session.streams, tty=session.tty)
     try:
         try:
-            starting = exec_link.Process.start(shim, command, own.theirs)
-            process = await _while_there(session, starting)
+            starting = exec_link.ExecProcess.start(shim, command, own.theirs)
+            process = await _unless_disconnected(session, starting)
         except errors.NodeError as error:
             return exec_statuses.failed(f"error executing command in container: {error}")
         finally:
-            own.give_away()
+            own.close_child_ends()
         if process is None:
             return None
         try:
-            return await _carry(session, own=own, end=_end(process))
+            return await _copy_streams(session, own=own, end=_end(process))
         finally:
             await process.close()
     finally:
@@ -164,23 +164,23 @@ async def attach(session: ExecSession, *, shim: Path, container: str) -> meta.Js
     try:
         try:
             joining = exec_link.attach(shim, container, pipes.theirs[1:])
-            attached = await _while_there(session, joining)
+            attached = await _unless_disconnected(session, joining)
         except errors.NodeError as error:
             return exec_statuses.failed(f"error attaching to container: {error}")
         finally:
-            pipes.give_away()
+            pipes.close_child_ends()
         if attached is None:
             return None
         try:
             own = pipes._replace(input=attached.input)
-            return await _carry(session, own=own, end=_end_attached(attached))
+            return await _copy_streams(session, own=own, end=_end_attached(attached))
         finally:
             attached.close()
     finally:
         pipes.close()
 
 
-async def _while_there(session: ExecSession, work: Coroutine[Any, Any, T]) -> T | None:
+async def _unless_disconnected(session: ExecSession, work: Coroutine[Any, Any, T]) -> T | None:
     """Return the result of `work`, or cancel it and return None if the client disconnects.
 
     Not for work that raises TimeoutError.
@@ -201,7 +201,7 @@ async def _while_there(session: ExecSession, work: Coroutine[Any, Any, T]) -> T 
         await background.stop()
 
 
-async def _carry(
+async def _copy_streams(
     session: ExecSession, *, own: Ends, end: Coroutine[Any, Any, meta.JsonObject]
 ) -> meta.JsonObject | None:
     """Copy in all directions until everything has ended or the client disconnects."""
@@ -224,7 +224,7 @@ async def _carry(
         await background.stop()
 
 
-async def _end(process: exec_link.Process) -> meta.JsonObject:
+async def _end(process: exec_link.ExecProcess) -> meta.JsonObject:
     try:
         return exec_statuses.exited(await process.wait())
     except errors.ShimAway:
@@ -237,7 +237,7 @@ async def _end_attached(attached: exec_link.Attachment) -> meta.JsonObject:
     return exec_statuses.success()
 
 
-async def feed(stream: streams_io.Stream, end: exec_io.Input, *, last: bool) -> None:
+async def feed(stream: streams_io.Stream, end: exec_io.ProcessInput, *, last: bool) -> None:
     """Copy what the client sends to the process. `last`: close the process's input at its end.
 
     A terminal is not closed, since its output comes from the same descriptor.
@@ -251,7 +251,7 @@ async def feed(stream: streams_io.Stream, end: exec_io.Input, *, last: bool) -> 
         pass  # discard: unread data of this stream would block the other streams
 
 
-async def drain(output: exec_io.Output, stream: streams_io.Stream | None) -> None:
+async def drain(output: exec_io.ProcessOutput, stream: streams_io.Stream | None) -> None:
     """Copy what the process writes to the client, until the client closes the stream."""
     while piece := await output.read():
         if stream is not None and not await stream.write(piece):
@@ -261,7 +261,7 @@ async def drain(output: exec_io.Output, stream: streams_io.Stream | None) -> Non
         stream.finish()
 
 
-async def follow_size(stream: streams_io.Stream, terminal: exec_io.Input) -> None:
+async def follow_size(stream: streams_io.Stream, terminal: exec_io.ProcessInput) -> None:
     """Apply window sizes of the client: a sequence of JSON objects `{"Width": 80, "Height":
     24}`.
     """

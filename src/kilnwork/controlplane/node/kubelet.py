@@ -19,14 +19,14 @@ _STOP_S = 2.0
 _TEXT = "text/plain"
 
 
-class Log(NamedTuple):
+class ContainerLog(NamedTuple):
     """A container's log. `more` returns whether it may still grow."""
 
     path: Path
     more: Callable[[], bool]
 
 
-FindLog = Callable[[str, str, str, bool], Log | asgi.Refusal]
+FindLog = Callable[[str, str, str, bool], ContainerLog | asgi.Refusal]
 """(namespace, pod, container, previous) → its log."""
 
 
@@ -37,7 +37,7 @@ class KubeletApp:
         self,
         find_log: FindLog,
         *,
-        allowed: access.Access,
+        allowed: access.NodeAccess,
         streaming: exec_paths.ExecPaths | None = None,
         now: clock.Clock,
     ) -> None:
@@ -70,7 +70,7 @@ class KubeletApp:
             await _send(response, 400, str(error))
             return
         _, namespace, pod, container = request.segments
-        found = self._find_log(namespace, pod, container, truth(query.get("previous")))
+        found = self._find_log(namespace, pod, container, parse_flag(query.get("previous")))
         if isinstance(found, asgi.Refusal):
             await _refuse(response, found)
             return
@@ -102,7 +102,7 @@ async def _send(response: asgi.Response, status: int, text: str) -> None:
     await response.send(status, _TEXT, text.encode())
 
 
-def truth(text: str | None) -> bool:
+def parse_flag(text: str | None) -> bool:
     """Return a boolean of a query: absent, 0 and false are False, everything else is True."""
     return text is not None and text.lower() not in ("0", "false")
 
@@ -115,10 +115,10 @@ def read_options(query: dict[str, str], *, now: float) -> log_reader.LogOptions:
     if "sinceTime" in query:
         since = clock.parse_rfc3339(query["sinceTime"])
     return log_reader.LogOptions(
-        follow=truth(query.get("follow")),
+        follow=parse_flag(query.get("follow")),
         tail_lines=_number(query, "tailLines", least=0) if "tailLines" in query else None,
         since=None if since is None else clock.rfc3339_micro(since),
-        timestamps=truth(query.get("timestamps")),
+        timestamps=parse_flag(query.get("timestamps")),
         limit_bytes=_number(query, "limitBytes", least=1) if "limitBytes" in query else None,
     )
 

@@ -68,45 +68,45 @@ Views = Mapping[str, ContainerView]
 UNKNOWN = ContainerView()
 
 
-class Refuse(NamedTuple):
+class RefusePod(NamedTuple):
     """Decision: fail the Pod for good."""
 
     message: str
 
 
-class Start(NamedTuple):
+class StartContainer(NamedTuple):
     """Decision: start a container; `number` counts its starts from 0."""
 
     container: str
     number: int
 
 
-class Wait(NamedTuple):
+class WaitToStart(NamedTuple):
     """Decision: start a container again after `seconds`."""
 
     container: str
     seconds: float
 
 
-class Stop(NamedTuple):
+class StopContainer(NamedTuple):
     """Decision: stop a container, and kill it after `grace_s`."""
 
     container: str
     grace_s: float
 
 
-class Remove(NamedTuple):
+class RemovePod(NamedTuple):
     """Decision: delete the Pod object, since none of its containers is left."""
 
 
-class More(NamedTuple):
+class StartMore(NamedTuple):
     """Decision: there is more to start; decide again at once."""
 
 
-Decision = Refuse | Start | Wait | Stop | Remove | More
+Decision = RefusePod | StartContainer | WaitToStart | StopContainer | RemovePod | StartMore
 
 
-class Moment(NamedTuple):
+class DecisionTime(NamedTuple):
     """The current time on both clocks."""
 
     monotonic: float
@@ -115,7 +115,7 @@ class Moment(NamedTuple):
     """Maximum grace period while the node shuts down; None while it does not."""
 
 
-def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
+def decide(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     """Return what to do next; empty when there is nothing to do until something changes."""
     if pod.metadata.deletion_timestamp is not None:
         return _decide_deleted(pod, views, now)
@@ -123,8 +123,8 @@ def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
     if now.leaving_s is not None or pod.final or failure(pod, now.wall):
         return list(_stops(pod, views, grace_s, rest_s=grace_s))
     if refusal := container_plan.refusal(pod):
-        return [Refuse(refusal)]
-    if over(pod, views):
+        return [RefusePod(refusal)]
+    if only_sidecars_left(pod, views):
         return list(_stops(pod, views, grace_s, rest_s=max(SIDECAR_GRACE_S, grace_s)))
     decided, initialised = _initialise(pod, views, now)
     if initialised:
@@ -133,7 +133,7 @@ def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
     return decided + _ephemeral_starts(pod, views, now)
 
 
-def _ephemeral_starts(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
+def _ephemeral_starts(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     """Start each ephemeral container once, even before the Pod is initialised: it serves to debug
     that.
     """
@@ -146,20 +146,22 @@ def _ephemeral_starts(pod: pods.Pod, views: Views, now: Moment) -> list[Decision
         and view.last is None
         and view.start_at <= now.monotonic
     )
-    starts = [Start(name, 0) for name in (*new[:MAX_EPHEMERAL_STARTS], *waiting)]
-    return [*starts, More()] if len(new) > MAX_EPHEMERAL_STARTS else [*starts]
+    starts = [StartContainer(name, 0) for name in (*new[:MAX_EPHEMERAL_STARTS], *waiting)]
+    return [*starts, StartMore()] if len(new) > MAX_EPHEMERAL_STARTS else [*starts]
 
 
-def _decide_deleted(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
+def _decide_deleted(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     if any(view.running for view in views.values()):
         ends_at = clock.parse_rfc3339(pod.metadata.deletion_timestamp or "")
         rest_s = max(SIDECAR_GRACE_S, min(pod.grace_s, ends_at - now.wall))
         return list(_stops(pod, views, pod.grace_s, rest_s=min(pod.grace_s, rest_s)))
     done = pod.metadata.deletion_grace_period_seconds == 0
-    return [] if done else [Remove()]
+    return [] if done else [RemovePod()]
 
 
-def _stops(pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float) -> Iterator[Stop]:
+def _stops(
+    pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float
+) -> Iterator[StopContainer]:
     """Yield the containers to stop; a grace period that was set before is only shortened.
 
     Sidecars are stopped after all others, with `rest_s`. They do not wait for ephemeral containers,
@@ -172,13 +174,13 @@ def _stops(pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float) -> Ite
         if not view.running or (busy and name in sidecars):
             continue
         if view.stop_s is None or wanted_s < view.stop_s:
-            yield Stop(name, wanted_s)
+            yield StopContainer(name, wanted_s)
 
 
 # Beginning, keeping up
 
 
-def _initialise(pod: pods.Pod, views: Views, now: Moment) -> tuple[list[Decision], bool]:
+def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[Decision], bool]:
     """Return what the init containers need, and whether the main containers may run."""
     decided: list[Decision] = []
     begun = has_begun(pod, views)
@@ -198,17 +200,21 @@ def has_begun(pod: pods.Pod, views: Views) -> bool:
     return any(_view(views, c.name).last is not None for c in pod.spec.containers)
 
 
-def _keep_up(pod: pods.Pod, container: pods.Container, views: Views, now: Moment) -> list[Decision]:
+def _keep_up(
+    pod: pods.Pod, container: pods.Container, views: Views, now: DecisionTime
+) -> list[Decision]:
     """Keep a container running, unless it has ended for good."""
     view = _view(views, container.name)
     if view.running:
         failed_probe = view.failing and view.stop_s is None
-        return [Stop(container.name, _probe_grace_s(pod, container))] if failed_probe else []
+        return (
+            [StopContainer(container.name, _probe_grace_s(pod, container))] if failed_probe else []
+        )
     if view.last is not None and not restarts(pod, container, view):
         return []
     if view.start_at > now.monotonic:
-        return [Wait(container.name, view.start_at - now.monotonic)]
-    return [Start(container.name, 0 if view.last is None else view.last.number + 1)]
+        return [WaitToStart(container.name, view.start_at - now.monotonic)]
+    return [StartContainer(container.name, 0 if view.last is None else view.last.number + 1)]
 
 
 def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
@@ -231,7 +237,7 @@ def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> b
     return policy == "Always" or (policy == "OnFailure" and failed)
 
 
-def over(pod: pods.Pod, views: Views) -> bool:
+def only_sidecars_left(pod: pods.Pod, views: Views) -> bool:
     """Return whether no container but sidecars will run any more, so that these are to be
     stopped.
     """
@@ -274,14 +280,16 @@ def _view(views: Views, name: str) -> ContainerView:
 # What has happened
 
 
-def ended(view: ContainerView, record: containers.ContainerRecord, *, now: float) -> ContainerView:
+def after_end(
+    view: ContainerView, record: containers.ContainerRecord, *, now: float
+) -> ContainerView:
     """Return the view after the end of its newest start, with the time of the next start."""
     lasted = record.finished_at - record.started_at if record.started_at else 0.0
     row = 1 if lasted >= STEADY_S else view.row + 1
     return view._replace(last=record, row=row, start_at=now + RESTARTS.delay_s(row - 1))
 
 
-def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerRecord | None:
+def recall_start(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerRecord | None:
     """Return the newest start of a container that no shim remembers, from the Pod's status, or
     None.
 
@@ -295,7 +303,7 @@ def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerReco
     if terminated := state.get("terminated") or {}:
         return _recalled(record, terminated)
     if "running" in state:
-        return containers.lost(record._replace(started_at=wall), wall)
+        return containers.as_lost(record._replace(started_at=wall), wall)
     if last := (shown.get("lastState") or {}).get("terminated"):
         return _recalled(record, last)
     return None

@@ -79,7 +79,7 @@ class LocalNodeSettings(NamedTuple):
     patience_s: float = shim.PATIENCE_S
     """How long containers keep running without a server."""
     labels: Mapping[str, str] = types.MappingProxyType({})
-    taints: tuple[registration.Taint, ...] = ()
+    taints: tuple[registration.NodeTaint, ...] = ()
     mounts_accounts: bool = True
     """See `container_inputs.NodeFacts`."""
     port: int = 0
@@ -87,7 +87,7 @@ class LocalNodeSettings(NamedTuple):
     on_remove: Callable[[], None] = lambda: None
     """Called when the Node is marked with `registration.REMOVE`."""
     on_taken: Callable[[], None] = lambda: None
-    """Called when another process runs the node: call `end_untold` then."""
+    """Called when another process runs the node: call `stop_without_statuses` then."""
     seizes: bool = False
     """Whether to take the name from its present holder."""
 
@@ -121,7 +121,7 @@ class LocalNode:
             self._find_running, shim=settings.run_dir / "shim.sock"
         )
         self._server = self._build_server(kube)
-        identity = registration.Identity(
+        identity = registration.NodeIdentity(
             settings.name,
             settings.address,
             self._server.port,
@@ -134,7 +134,7 @@ class LocalNode:
             identity,
             now=self._now,
             on_remove=settings.on_remove,
-            on_back=self._reconciler.look_at_all,
+            on_back=self._reconciler.enqueue_all,
             on_taken=settings.on_taken,
         )
         self._manager = self._build_manager(kube)
@@ -167,7 +167,7 @@ class LocalNode:
             link=lambda: self._shim.link,
             run_inside=run_inside,
             preparer=container_files.FilePreparer(kube, accounts, known, self._now),
-            teller=pod_reports.PodReporter(kube, self._recorder, known.address, self._now),
+            reporter=pod_reports.PodReporter(kube, self._recorder, known.address, self._now),
             directory=self._pods,
             links=self._links,
             now=self._now,
@@ -175,10 +175,10 @@ class LocalNode:
 
     def _build_server(self, kube: client.Client) -> kubelet.KubeletServer:
         settings = self._settings
-        reviews = access.Reviews(kube, settings.name, now=self._now)
+        reviews = access.ApiAccessReviewer(kube, settings.name, now=self._now)
         app = kubelet.KubeletApp(
             self._find_log,
-            allowed=access.Access(reviews),
+            allowed=access.NodeAccess(reviews),
             streaming=self._streaming,
             now=self._now,
         )
@@ -233,7 +233,7 @@ class LocalNode:
         self._background.start("lease", self._registration.keep())
         await self._manager.start()
         uids = {pod.metadata.uid for pod in self._cache.list()}
-        self._reconciler.look_at_all()
+        self._reconciler.enqueue_all()
         self._background.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
         log.info("node is ready", extra={"node": self.name, "port": self.port})
 
@@ -248,7 +248,7 @@ class LocalNode:
         await self._wait(lambda: not len(self._queue), STATUS_S)
         await self._background.stop()
         if not self._removed:
-            await self._say_away()
+            await self._mark_away()
         await self._manager.stop()
         await self._reconciler.stop()
         await self._streaming.stop()
@@ -267,7 +267,7 @@ class LocalNode:
         await self._shim.detach()
         await self._server.stop()
 
-    async def end_untold(self, *, grace_s: float) -> None:
+    async def stop_without_statuses(self, *, grace_s: float) -> None:
         """Stop every container and the shim without writing statuses, which another process does
         now.
         """
@@ -289,7 +289,7 @@ class LocalNode:
         await self._registration.remove()
         self._removed = True
 
-    async def _say_away(self) -> None:
+    async def _mark_away(self) -> None:
         with contextlib.suppress(kube_errors.KubeError, TimeoutError):
             async with asyncio.timeout(AWAY_S):
                 await self._registration.leave()
@@ -316,7 +316,7 @@ class LocalNode:
         pod: str,
         name: str,
         previous: bool,  # noqa: FBT001 - a callback
-    ) -> kubelet.Log | asgi.Refusal:
+    ) -> kubelet.ContainerLog | asgi.Refusal:
         key: objects.Key = (namespace, pod)
         found = self._reconciler.container_log(key, name, previous=previous)
         if found is None:
@@ -327,7 +327,7 @@ class LocalNode:
             if previous:
                 return asgi.Refusal(400, f"previous terminated {what} not found")
             return asgi.Refusal(400, f"{what} is waiting to start: {record}")
-        return kubelet.Log(container.log_path(record), more)
+        return kubelet.ContainerLog(container.log_path(record), more)
 
     def _find_running(
         self, namespace: str, pod: str, name: str

@@ -30,7 +30,7 @@ class LogOptions(NamedTuple):
     limit_bytes: int | None = None
 
 
-class Rendering:
+class LogRenderer:
     """Converts CRI lines to output; keeps the rest of a byte limit and of an incomplete line."""
 
     def __init__(self, options: LogOptions) -> None:
@@ -73,7 +73,7 @@ async def read(
     With `follow` it continues while `more()` is true, and then ends after everything written by
     then.
     """
-    rendering = Rendering(options)
+    rendering = LogRenderer(options)
     log = _Log(path, tail_lines=options.tail_lines)
     try:
         while not rendering.full:
@@ -138,7 +138,7 @@ def tail(path: Path, *, lines: int) -> bytes:
         return b""
     with file:
         seek_tail(file, lines)
-        return Rendering(LogOptions()).feed(file.read())
+        return LogRenderer(LogOptions()).feed(file.read())
 
 
 def seek_tail(file: BufferedReader, count: int) -> int:

@@ -42,25 +42,25 @@ class PodReporter(NamedTuple):
         reference = events.reference(resource.PODS, pod)
         self.recorder.emit(reference, events.WARNING, reason, message)
 
-    def not_yet(
-        self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
+    def report_waiting(
+        self, pod: pods.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
     ) -> None:
         """Report, once, that a container waits for something."""
         message = str(error)
-        if message != of.view(name).message:
+        if message != state.view(name).message:
             self.warn(pod, "Failed", f"Error: {message}")
-        of.change(name, reason=error.reason, message=message)
+        state.change(name, reason=error.reason, message=message)
 
-    def refuse(self, pod: pods.Pod, of: pod_state.PodState, message: str) -> None:
+    def report_refused(self, pod: pods.Pod, state: pod_state.PodState, message: str) -> None:
         """Report, once, that the Pod can never run here."""
-        if message != of.refusal:
+        if message != state.refusal:
             self.warn(pod, statuses.UNSUPPORTED, message)
-        of.refusal = message
+        state.refusal = message
 
-    def cannot_start(
+    def report_cannot_start(
         self,
         pod: pods.Pod,
-        of: pod_state.PodState,
+        state: pod_state.PodState,
         wanted: pods.Container,
         error: errors.Unsupported,
     ) -> None:
@@ -68,24 +68,24 @@ class PodReporter(NamedTuple):
         waits.
         """
         if isinstance(wanted, pods.EphemeralContainer):
-            self.not_yet(pod, of, wanted.name, errors.NotYet(str(error)))
-            of.change(wanted.name, start_at=math.inf)
+            self.report_waiting(pod, state, wanted.name, errors.InputsNotReady(str(error)))
+            state.change(wanted.name, start_at=math.inf)
         else:
-            self.refuse(pod, of, str(error))
+            self.report_refused(pod, state, str(error))
 
-    def ignored(self, pod: pods.Pod, of: pod_state.PodState) -> None:
+    def report_ignored(self, pod: pods.Pod, state: pod_state.PodState) -> None:
         """Report, once, the fields of the Pod that have no effect here."""
-        if not of.ignored_reported and (message := statuses.ignored_message(pod)):
+        if not state.ignored_reported and (message := statuses.ignored_message(pod)):
             self.warn(pod, "FieldsIgnored", message)
-        of.ignored_reported = True
+        state.ignored_reported = True
 
-    def ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+    def report_ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
         """Report the fields of an ephemeral container that have no effect here."""
         if message := statuses.sentences(container_plan.ignored_of(pod, container)):
             self.warn(pod, "FieldsIgnored", message)
 
     async def write_status(
-        self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool
+        self, pod: pods.Pod, state: pod_state.PodState, *, leaving: bool
     ) -> float | None:
         """Patch the status if it has to change. Return the seconds until the next look, or None.
 
@@ -93,39 +93,39 @@ class PodReporter(NamedTuple):
         that no condition is lost which another client has written meanwhile. After such a conflict
         the watch brings the new object, and the status is written again.
         """
-        wanted = self._status(pod, of, leaving=leaving)
+        wanted = self._status(pod, state, leaving=leaving)
         if wanted is None:
             return None
-        known = pod.status if of.written is None else of.written
+        known = pod.status if state.written is None else state.written
         changed = {f: value for f, value in wanted.items() if known.get(f) != value}
         if not changed:
             return None
         now = self.now.monotonic()
         hold_s = _hold_s(pod, known, changed)
-        if hold_s and (of.write_at is None or now < of.write_at):
-            of.write_at = now + hold_s if of.write_at is None else of.write_at
-            return of.write_at - now
-        of.write_at = None
+        if hold_s and (state.write_at is None or now < state.write_at):
+            state.write_at = now + hold_s if state.write_at is None else state.write_at
+            return state.write_at - now
+        state.write_at = None
         try:
             if changed.keys() == {statuses.EPHEMERAL}:
                 await self._write_ephemeral(pod, known, changed)
             else:
-                await self._write_all(pod, of, wanted)
+                await self._write_all(pod, state, wanted)
         except (kube_errors.NotFound, kube_errors.Conflict):
             return None  # deleted, changed or replaced by another Pod: the watch will report it
-        of.written = wanted
+        state.written = wanted
         return None
 
     async def _write_all(
-        self, pod: pods.Pod, of: pod_state.PodState, wanted: dict[str, Any]
+        self, pod: pods.Pod, state: pod_state.PodState, wanted: dict[str, Any]
     ) -> None:
         m = pod.metadata
-        version = of.version if of.seen == m.resource_version else m.resource_version
+        version = state.version if state.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
         response = await self.kube.merge_patch(
             resource.PODS, m.name, patch, m.namespace, subresource="status"
         )
-        of.seen, of.version = m.resource_version, str(response["metadata"]["resourceVersion"])
+        state.seen, state.version = m.resource_version, str(response["metadata"]["resourceVersion"])
 
     async def _write_ephemeral(
         self, pod: pods.Pod, known: Mapping[str, Any], changed: dict[str, Any]
@@ -147,28 +147,28 @@ class PodReporter(NamedTuple):
             )
 
     def _status(
-        self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool
+        self, pod: pods.Pod, state: pod_state.PodState, *, leaving: bool
     ) -> dict[str, Any] | None:
         """Return the status to write, or None if nothing is to be reported now."""
-        begun = any(view.last is not None for view in of.views.values())
-        if pod.final and (not begun or of.refusal):
+        begun = any(view.last is not None for view in state.views.values())
+        if pod.final and (not begun or state.refusal):
             return None
         if not begun and pod.metadata.deletion_timestamp is not None:
             # A client whose finalizer keeps the object must see that it will never run (kubelet,
             # getPhase of a terminal Pod).
             return {"phase": "Failed"} if pod.metadata.finalizers else None
-        facts = statuses.PodFacts(self.address, self.now.wall(), of.written, leaving)
-        if leaving and begun and not lifecycle.over(pod, of.views):
+        facts = statuses.PodFacts(self.address, self.now.wall(), state.written, leaving)
+        if leaving and begun and not lifecycle.only_sidecars_left(pod, state.views):
             # The next process on this directory continues the Pod, so it must not be reported as
             # ended. But a worker must be told about the end of its ephemeral containers.
             if not pod.ephemeral_containers:
                 return None
-            ended = statuses.status(pod, of.views, facts)[statuses.EPHEMERAL]
-            known = pod.status if of.written is None else of.written
+            ended = statuses.status(pod, state.views, facts)[statuses.EPHEMERAL]
+            known = pod.status if state.written is None else state.written
             return {**known, statuses.EPHEMERAL: ended}
-        if of.refusal:
-            return statuses.refused(pod, of.refusal)
-        return statuses.status(pod, of.views, facts)
+        if state.refusal:
+            return statuses.refused(pod, state.refusal)
+        return statuses.status(pod, state.views, facts)
 
     async def remove(self, pod: pods.Pod) -> None:
         """Delete the Pod object without grace, since none of its containers is left here."""

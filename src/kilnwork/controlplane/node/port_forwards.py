@@ -44,7 +44,7 @@ class Forwards:
         self._numbered = numbered
         self._pairs: dict[str, _Pair] = {}
         self._background = coroutines.BackgroundWork("port forward")
-        self._connection: streams_io.Connection
+        self._connection: streams_io.StreamConnection
         self._over = asyncio.Event()
 
     def take(self, stream: streams_io.Stream) -> bool:
@@ -65,7 +65,7 @@ class Forwards:
             pair.complete.set()
         return True
 
-    async def run(self, connection: streams_io.Connection) -> None:
+    async def run(self, connection: streams_io.StreamConnection) -> None:
         """Serve until the client disconnects."""
         self._connection = connection
         background = coroutines.BackgroundWork("port forwards")

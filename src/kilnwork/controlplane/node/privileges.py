@@ -1,8 +1,8 @@
 """Privileges of a container: the part of its securityContext that applies to a process.
 
-`of` is pure and used by `container_plan`; `apply` runs in the shim, in the child between fork and
-exec. The node does not switch users: a container that asks for another user than the node's waits,
-as one does on a kubelet that would have to run it as root. Standard library only.
+`privileges_of` is pure and used by `container_plan`; `apply` runs in the shim, in the child between
+fork and exec. The node does not switch users: a container that asks for another user than the
+node's waits, as one does on a kubelet that would have to run it as root. Standard library only.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ class PrivilegeRefused(ValueError):
     """
 
 
-def of(
+def privileges_of(
     pod: Mapping[str, Any], container: Mapping[str, Any], *, uid: int, gid: int, at: str
 ) -> Privileges:
     """Return the privileges of a container, from the securityContext of its Pod and its own.

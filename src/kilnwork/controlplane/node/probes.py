@@ -141,9 +141,9 @@ class Probers:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         host, port = action.host or self._address, port_number(container, action.port)
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         path = action.path or "/"
-        url = f"{action.scheme.lower()}://{place}{path if path.startswith('/') else '/' + path}"
+        url = f"{action.scheme.lower()}://{target}{path if path.startswith('/') else '/' + path}"
         headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
         headers |= {header.name: header.value for header in action.http_headers or ()}
         async with self._session.get(url, headers=headers) as response:

@@ -48,14 +48,14 @@ own certificate (NodeRestriction).
 RUNTIME = "kiln://"
 """Prefix of the containerRuntimeVersion of our Nodes."""
 
-_WELL = (
+_HEALTHY_CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is not watched"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks are not watched"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "processes are not counted"),
 )
 
 
-class Taint(NamedTuple):
+class NodeTaint(NamedTuple):
     """core/v1 Taint: Pods that do not tolerate it are not scheduled here, or are evicted."""
 
     key: str
@@ -63,7 +63,7 @@ class Taint(NamedTuple):
     effect: str
 
 
-class Identity(NamedTuple):
+class NodeIdentity(NamedTuple):
     """What the Node object says about the node."""
 
     name: str
@@ -71,7 +71,7 @@ class Identity(NamedTuple):
     port: int
     labels: Mapping[str, str] = types.MappingProxyType({})
     """Labels besides the well-known ones."""
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     holder: str | None = None
     """Who runs the node (`node_lease.holder`); None: any process, under the node's own name."""
 
@@ -86,7 +86,7 @@ class Registration:
     def __init__(
         self,
         kube: client.Client,
-        identity: Identity,
+        identity: NodeIdentity,
         *,
         now: clock.Clock,
         on_remove: Callable[[], None] = lambda: None,
@@ -160,7 +160,7 @@ class Registration:
         while True:
             try:
                 await self._lease.renew(owner=self._uid)
-                node = await self._stay()
+                node = await self._restore()
                 if turn and turn % STATUS_EVERY == 0:
                     await self._write_status(node)
                 if away:
@@ -178,7 +178,7 @@ class Registration:
             turn += 1
             await asyncio.sleep(AGAIN_S if away else node_lease.RENEW_S)
 
-    async def _stay(self) -> meta.JsonObject:
+    async def _restore(self) -> meta.JsonObject:
         """Restore the Node and its Ready condition, whatever was done to it: otherwise no Pod is
         bound.
         """
@@ -221,7 +221,7 @@ class Registration:
 
     async def _write_status(self, node: meta.JsonObject) -> None:
         ready = self._condition("Ready", "True", "KubeletReady", "the node runs Pods as processes")
-        ours = [ready, *(self._condition(*well) for well in _WELL)]
+        ours = [ready, *(self._condition(*well) for well in _HEALTHY_CONDITIONS)]
         kinds = {c["type"] for c in ours}
         await self._patch_status(
             {

@@ -56,13 +56,13 @@ class Shim:
     def __init__(
         self, directory: Path, socket_path: Path, *, patience_s: float, now: clock.Clock
     ) -> None:
-        self._records = containers.Records(directory)
+        self._records = containers.RecordDirectory(directory)
         self._socket_path = socket_path
         self._patience_s = patience_s
         self._now = now
         self._selector = selectors.DefaultSelector()
-        self._held: dict[str, containers.Container] = {}
-        self._running: dict[str, containers.Container] = {}
+        self._held: dict[str, containers.ShimContainer] = {}
+        self._running: dict[str, containers.ShimContainer] = {}
         """Containers in `_held` that have not ended; a Pod may leave hundreds that have."""
         self._execs = exec_shim.Execs()
         self._attachments = attach_shim.Attachments()
@@ -93,11 +93,11 @@ class Shim:
                     wakeup.recv(_RECEIVE)
                     self._reap()
                 elif key.fileobj is self._connection:
-                    self._talk()
-                elif isinstance(key.data, containers.Container):
-                    self._pump(key.fd, key.data)
+                    self._read_node()
+                elif isinstance(key.data, containers.ShimContainer):
+                    self._read_pipe(key.fd, key.data)
                 elif isinstance(key.data, exec_shim.ExecConnection):
-                    self._hear(key.data)
+                    self._read_first_request(key.data)
             self._tick()
         self._flush()
         self._socket_path.unlink(missing_ok=True)
@@ -125,7 +125,7 @@ class Shim:
 
     def _adopt(self) -> None:
         for record in self._records.load():
-            held = containers.Container(record, now=self._now, adopted=True)
+            held = containers.ShimContainer(record, now=self._now, adopted=True)
             self._held[record.id] = held
             if not held.ended:
                 self._running[record.id] = held
@@ -136,49 +136,49 @@ class Shim:
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        guest = exec_shim.ExecConnection(connection)
-        self._selector.register(connection, selectors.EVENT_READ, guest)
+        client = exec_shim.ExecConnection(connection)
+        self._selector.register(connection, selectors.EVENT_READ, client)
 
-    def _hear(self, guest: exec_shim.ExecConnection) -> None:
+    def _read_first_request(self, client: exec_shim.ExecConnection) -> None:
         """Read the first request of a new connection, which decides what it is; before, it has no
         rights.
         """
-        if guest.connection.fileno() < 0:
+        if client.connection.fileno() < 0:
             return  # closed earlier in this round: its process has ended
-        alive = guest.read()
-        said = guest.take() if alive else None
-        if said is None:
+        alive = client.read()
+        first_line = client.take() if alive else None
+        if first_line is None:
             if not alive:
-                self._execs.left(guest)
-                self._attachments.left(guest)
-                self._part(guest)
+                self._execs.disconnected(client)
+                self._attachments.disconnected(client)
+                self._drop_connection(client)
             return
         try:
-            request = json.loads(said[0])
+            request = json.loads(first_line[0])
             do, _ = request["do"], request["n"]
             start = {"exec": self._execs.start, "attach": self._attachments.start}.get(do)
             held = None if start is None else self._held.get(request["container"])
         except (ValueError, KeyError, TypeError):
             do, start, held = "", None, None
         if do == "hello":
-            self._take_over(guest, said)
-        elif start is None or not start(guest, request, held):
-            self._part(guest)
+            self._take_over(client, first_line)
+        elif start is None or not start(client, request, held):
+            self._drop_connection(client)
 
-    def _take_over(self, guest: exec_shim.ExecConnection, said: tuple[bytes, bytes]) -> None:
+    def _take_over(self, client: exec_shim.ExecConnection, first_line: tuple[bytes, bytes]) -> None:
         """Make this the node's connection. An older one belongs to a server that no longer runs."""
         self._disconnect()
-        for descriptor in guest.take_descriptors():
+        for descriptor in client.take_descriptors():
             os.close(descriptor)
-        self._connection = guest.connection
-        self._selector.modify(guest.connection, selectors.EVENT_READ)
-        line, self._received = said
-        self._ask(line)
+        self._connection = client.connection
+        self._selector.modify(client.connection, selectors.EVENT_READ)
+        line, self._received = first_line
+        self._execute_request(line)
         self._flush()
 
-    def _part(self, guest: exec_shim.ExecConnection) -> None:
-        self._selector.unregister(guest.connection)
-        guest.close()
+    def _drop_connection(self, client: exec_shim.ExecConnection) -> None:
+        self._selector.unregister(client.connection)
+        client.close()
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -188,7 +188,7 @@ class Shim:
         self._received = self._unsent = b""
         self._alone_since = self._now.monotonic()
 
-    def _talk(self) -> None:
+    def _read_node(self) -> None:
         assert self._connection is not None  # noqa: S101 - for the type checker
         try:
             piece = self._connection.recv(_RECEIVE)
@@ -198,12 +198,16 @@ class Shim:
             piece = b""
         if piece is not None:
             *lines, self._received = (self._received + piece).split(b"\n")
-            if not piece or len(self._received) > MAX_REQUEST or not all(map(self._ask, lines)):
+            if (
+                not piece
+                or len(self._received) > MAX_REQUEST
+                or not all(map(self._execute_request, lines))
+            ):
                 self._disconnect()
                 return
         self._flush()
 
-    def _ask(self, line: bytes) -> bool:
+    def _execute_request(self, line: bytes) -> bool:
         """Execute one request and reply. Return False for invalid JSON, which ends the
         connection.
         """
@@ -217,7 +221,7 @@ class Shim:
             reply = do(request)
         except (ValueError, KeyError, TypeError, OSError) as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
-        self._say({"n": number, **reply})
+        self._send({"n": number, **reply})
         return True
 
     # Requests
@@ -228,7 +232,9 @@ class Shim:
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Start a container. A container whose id is known is not started again."""
-        order = containers.StartOrder(*(request[field] for field in containers.StartOrder._fields))
+        order = containers.StartRequest(
+            *(request[field] for field in containers.StartRequest._fields)
+        )
         if not containers.valid_id(order.id):
             raise ValueError("not a container id")
         held = self._held.get(order.id)
@@ -239,7 +245,7 @@ class Shim:
                 order.id, order.directory, boot=containers.boot_id()
             )
             self._records.save(record)
-            held = self._held[order.id] = containers.Container(record, now=self._now)
+            held = self._held[order.id] = containers.ShimContainer(record, now=self._now)
             held.start(order)
             if not held.ended:
                 self._running[record.id] = held
@@ -283,11 +289,11 @@ class Shim:
             self._step_all(due)
         abandoned = self._connection is None and now >= self._alone_since + self._patience_s
         if abandoned and not self._leaving:
-            note(f"no server for {self._patience_s:g} s: leaving")
+            log_line(f"no server for {self._patience_s:g} s: leaving")
             self._leave({})
         self._flush()
 
-    def _step_all(self, due: list[containers.Container]) -> None:
+    def _step_all(self, due: list[containers.ShimContainer]) -> None:
         """Step all due containers, with one scan of the processes for those that end together.
 
         A scan for each would take a minute when hundreds are killed at once.
@@ -300,15 +306,15 @@ class Shim:
         for held in due:
             self._step(held, alone=alone, clear=held.marker in clear)
 
-    def _step(self, held: containers.Container, *, alone: bool, clear: bool) -> None:
+    def _step(self, held: containers.ShimContainer, *, alone: bool, clear: bool) -> None:
         held.step(alone=alone, clear=clear)
         if held.ended:
             del self._running[held.record.id]
             self._watch_pipes(held)
-            for guest in self._attachments.ended(held):
-                self._part(guest)
+            for client in self._attachments.container_ended(held):
+                self._drop_connection(client)
             self._save(held)
-            self._say({"event": "ended", "container": held.record._asdict()})
+            self._send({"event": "ended", "container": held.record._asdict()})
 
     def _end_strays(self) -> None:
         """Kill children that no container which still runs can have started."""
@@ -332,8 +338,8 @@ class Shim:
                 return
             if pid in roots:
                 roots[pid].exited(status)
-            elif (guest := self._execs.exited(pid, status)) is not None:
-                self._part(guest)
+            elif (client := self._execs.exited(pid, status)) is not None:
+                self._drop_connection(client)
 
     def _childless(self) -> bool:
         try:
@@ -344,11 +350,11 @@ class Shim:
 
     # What goes out
 
-    def _pump(self, pipe: int, held: containers.Container) -> None:
+    def _read_pipe(self, pipe: int, held: containers.ShimContainer) -> None:
         if not held.read(pipe):
             self._close_pipe(pipe, held)
 
-    def _watch_pipes(self, held: containers.Container) -> None:
+    def _watch_pipes(self, held: containers.ShimContainer) -> None:
         """Start to read the pipes of a container, or close them if it has ended."""
         for pipe in list(held.pipes):
             if held.ended:
@@ -356,19 +362,19 @@ class Shim:
             else:
                 self._selector.register(pipe, selectors.EVENT_READ, held)
 
-    def _close_pipe(self, pipe: int, held: containers.Container) -> None:
+    def _close_pipe(self, pipe: int, held: containers.ShimContainer) -> None:
         if pipe in self._selector.get_map():
             self._selector.unregister(pipe)
         os.close(pipe)
         del held.pipes[pipe]
 
-    def _save(self, held: containers.Container) -> None:
+    def _save(self, held: containers.ShimContainer) -> None:
         try:
             self._records.save(held.record)
         except OSError as error:
-            note(f"record of {held.record.id} not written: {error.strerror}")
+            log_line(f"record of {held.record.id} not written: {error.strerror}")
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         if self._connection is not None:
             self._unsent += json.dumps(message).encode() + b"\n"
 
@@ -387,7 +393,7 @@ class Shim:
         self._selector.modify(self._connection, selectors.EVENT_READ | writing)
 
 
-def note(text: str) -> None:
+def log_line(text: str) -> None:
     """Write one line to standard error, which is the shim's log file. Ignores a full disk."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")

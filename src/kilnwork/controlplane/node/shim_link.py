@@ -94,7 +94,7 @@ class ShimLink:
             raise errors.WrongShim(f"the running shim speaks protocol {reply['version']}")
         return [container.ContainerRecord(**known) for known in reply["containers"]]
 
-    async def start(self, order: container.StartOrder) -> container.ContainerRecord:
+    async def start(self, order: container.StartRequest) -> container.ContainerRecord:
         """Start a container, or find it running. The record says if the program failed to start."""
         reply = await self._ask("start", **order._asdict())
         return container.ContainerRecord(**reply["container"])

@@ -90,7 +90,7 @@ class RstStream(NamedTuple):
     status: int
 
 
-class Data(NamedTuple):
+class DataPiece(NamedTuple):
     """A piece of a data frame as it arrives; `fin` with the last piece of the stream."""
 
     stream: int
@@ -119,7 +119,7 @@ class HeadersFrame(NamedTuple):
     fin: bool = False
 
 
-Frame = SynStream | SynReply | RstStream | Data | Ping | GoAway | HeadersFrame
+Frame = SynStream | SynReply | RstStream | DataPiece | Ping | GoAway | HeadersFrame
 
 
 class FrameReader:
@@ -168,7 +168,7 @@ class FrameReader:
         left -= len(piece)
         self._data = (stream, left, fin) if left else None
         if piece or not left:
-            yield Data(stream, piece, fin and not left)
+            yield DataPiece(stream, piece, fin and not left)
 
     def _control(self, first: int, flags: int, payload: bytes) -> Frame | None:
         version, kind = first >> 16 & 0x7FFF, first & 0xFFFF

@@ -329,7 +329,7 @@ def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> 
     last = view.last
     if last is not None and view.running:
         return {"running": {"startedAt": clock.rfc3339(last.started_at)}}
-    with_others = container.sidecar and lifecycle.over(pod, views)
+    with_others = container.sidecar and lifecycle.only_sidecars_left(pod, views)
     if last is not None and (with_others or _end(pod, container, view) is not None):
         return {"terminated": _terminated(last)}
     if view.reason:

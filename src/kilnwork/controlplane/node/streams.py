@@ -21,37 +21,37 @@ class ProtocolError(errors.NodeError):
     """The peer violates the protocol: the connection must be closed."""
 
 
-class Opened(NamedTuple):
+class StreamOpened(NamedTuple):
     """The peer opened a stream: `Codec.accept` it or `Codec.reset` it."""
 
     stream: int
     headers: Mapping[str, str]
 
 
-class Received(NamedTuple):
+class StreamData(NamedTuple):
     """Bytes on an accepted stream, never empty."""
 
     stream: int
     data: bytes
 
 
-class Finished(NamedTuple):
+class StreamFinished(NamedTuple):
     """The peer sends no more on this stream, but still reads."""
 
     stream: int
 
 
-class WasReset(NamedTuple):
+class StreamReset(NamedTuple):
     """The peer neither sends nor reads on this stream any more."""
 
     stream: int
 
 
-class Gone(NamedTuple):
+class PeerGone(NamedTuple):
     """The peer closes all streams."""
 
 
-Event = Opened | Received | Finished | WasReset | Gone
+Event = StreamOpened | StreamData | StreamFinished | StreamReset | PeerGone
 
 
 class Codec(Protocol):

@@ -30,7 +30,9 @@ GOODBYE_S = 5.0
 class Stream:
     """One stream. `headers` are those that it was opened with."""
 
-    def __init__(self, connection: "Connection", number: int, opened: streams.Opened) -> None:
+    def __init__(
+        self, connection: "StreamConnection", number: int, opened: streams.StreamOpened
+    ) -> None:
         self.number = number
         self.headers = opened.headers
         self._connection = connection
@@ -87,7 +89,7 @@ class Stream:
         self._news.set()
 
 
-class Connection(asyncio.Protocol):
+class StreamConnection(asyncio.Protocol):
     """All streams of one connection. `on_open` is called for each, and accepts or refuses it.
 
     Pass the transport to it after the response to the upgrade; then `close` it in any case.
@@ -120,7 +122,7 @@ class Connection(asyncio.Protocol):
         """Process bytes of the peer. A protocol violation ends the connection."""
         try:
             for event in self.codec.receive(data):
-                self._heard(event)
+                self._on_event(event)
         except streams.ProtocolError as error:
             log.info("stream connection ended", extra={"error": str(error)})
             self.abort()
@@ -150,20 +152,20 @@ class Connection(asyncio.Protocol):
         self._unheard = 0
         self._writable.set()
 
-    def _heard(self, event: streams.Event) -> None:
+    def _on_event(self, event: streams.Event) -> None:
         match event:
-            case streams.Gone():
+            case streams.PeerGone():
                 self._leave()
-            case streams.Opened(number):
+            case streams.StreamOpened(number):
                 self._open(Stream(self, number, event))
-            case streams.Received(number, data) if number in self._streams and not self._closing:
+            case streams.StreamData(number, data) if number in self._streams and not self._closing:
                 self._unread += len(data)
                 if self._unread > UNREAD and not self._held_back:
                     self._hold_back()
                 self._streams[number]._add(data)
-            case streams.Finished(number) if number in self._streams:
+            case streams.StreamFinished(number) if number in self._streams:
                 self._streams[number]._end(dropped=False)
-            case streams.WasReset(number) if number in self._streams:
+            case streams.StreamReset(number) if number in self._streams:
                 self._streams.pop(number)._end(dropped=True)
             case _:
                 pass

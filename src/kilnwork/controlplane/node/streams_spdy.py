@@ -40,14 +40,14 @@ class SpdySession:
             match frame:
                 case spdy.SynStream():
                     yield from self._syn(frame)
-                case spdy.Data():
+                case spdy.DataPiece():
                     yield from self._data(frame)
                 case spdy.RstStream(stream) if self._open.pop(stream, None) is not None:
-                    yield streams.WasReset(stream)
+                    yield streams.StreamReset(stream)
                 case spdy.Ping(number) if number % 2:
                     self._out += spdy.ping(number)
                 case spdy.GoAway():
-                    yield streams.Gone()
+                    yield streams.PeerGone()
                 case _:
                     pass
 
@@ -61,20 +61,20 @@ class SpdySession:
             return
         self._newest = stream
         self._open[stream] = _State(receiving=not frame.fin)
-        yield streams.Opened(stream, frame.headers)
+        yield streams.StreamOpened(stream, frame.headers)
         if frame.fin:
-            yield streams.Finished(stream)
+            yield streams.StreamFinished(stream)
 
-    def _data(self, frame: spdy.Data) -> Iterator[streams.Event]:
+    def _data(self, frame: spdy.DataPiece) -> Iterator[streams.Event]:
         state = self._open.get(frame.stream)
         if state is None or not state.receiving:
             return
         if frame.data:
-            yield streams.Received(frame.stream, frame.data)
+            yield streams.StreamData(frame.stream, frame.data)
         if frame.fin:
             state.receiving = False
             self._forget(frame.stream, state)
-            yield streams.Finished(frame.stream)
+            yield streams.StreamFinished(frame.stream)
 
     def _forget(self, stream: int, state: _State) -> None:
         if not state.sending and not state.receiving:

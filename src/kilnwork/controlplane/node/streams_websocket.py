@@ -66,7 +66,7 @@ class Channels:
 
     `headers` are those of stream 0, 1, …, None for an unused number. `subprotocol` is the result of
     the handshake, empty for the oldest variant. All streams are open from the start: the first
-    `receive` returns their `Opened` events.
+    `receive` returns their `StreamOpened` events.
     """
 
     def __init__(self, subprotocol: str, headers: Sequence[dict[str, str] | None]) -> None:
@@ -75,7 +75,7 @@ class Channels:
         self._half_closes = subprotocol.startswith("v5.")
         self._receiving = {number for number, header in enumerate(headers) if header is not None}
         self._sending = set(self._receiving)
-        self._fresh = [streams.Opened(n, h) for n, h in enumerate(headers) if h is not None]
+        self._fresh = [streams.StreamOpened(n, h) for n, h in enumerate(headers) if h is not None]
 
     def receive(self, piece: bytes) -> Iterable[streams.Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""
@@ -83,7 +83,7 @@ class Channels:
         yield from fresh
         for message in self._messages.receive(piece):
             if message is None:
-                yield streams.Gone()
+                yield streams.PeerGone()
             elif message:
                 yield from self._message(message)
 
@@ -93,7 +93,7 @@ class Channels:
                 raise streams.ProtocolError("the close signal names one channel")
             if message[1] in self._receiving:
                 self._receiving.discard(message[1])
-                yield streams.Finished(message[1])
+                yield streams.StreamFinished(message[1])
             return
         number = message[0] - ord("0") if self._base64 else message[0]
         if number not in self._receiving:
@@ -105,7 +105,7 @@ class Channels:
             except binascii.Error as error:
                 raise streams.ProtocolError(f"base64: {error}") from error
         if content:
-            yield streams.Received(number, content)
+            yield streams.StreamData(number, content)
 
     def accept(self, stream: int) -> None:
         """Do nothing: streams need no reply in this protocol."""
@@ -152,7 +152,7 @@ class Tunnel(streams_spdy.SpdySession):
         """Return the events of these bytes. Raises `ProtocolError`."""
         for message in self._messages.receive(piece):
             if message is None:
-                yield streams.Gone()
+                yield streams.PeerGone()
             else:
                 yield from super().receive(message)
 

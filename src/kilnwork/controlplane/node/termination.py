@@ -21,12 +21,12 @@ DEFAULT_PATH = "/dev/termination-log"
 """core/v1 DefaultTerminationMessagePath."""
 
 
-def make_file(root: Path, of: pods.Container) -> None:
+def make_file(root: Path, container: pods.Container) -> None:
     """Create the empty file for the message of a container that is about to start.
 
     Raises OSError, and `Unsupported` for a path outside of the root.
     """
-    path = _path(root, of)
+    path = _path(root, container)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.touch(mode=0o666)
@@ -43,16 +43,16 @@ def with_message(
     known = record.message and record.reason != containers.UNSEEN
     if wanted is None or known or record.exit_code is None:
         return record
-    said = _tail(_path(containers.root(record), wanted))
+    message = _tail(_path(containers.root(record), wanted))
     falls_back = wanted.termination_message_policy == "FallbackToLogsOnError"
-    if not said and falls_back and record.exit_code:
-        said = log_reader.tail(containers.log_path(record), lines=MAX_LINES)[-MAX_LOG_BYTES:]
-    return record._replace(message=said.decode("utf-8", "replace") or record.message)
+    if not message and falls_back and record.exit_code:
+        message = log_reader.tail(containers.log_path(record), lines=MAX_LINES)[-MAX_LOG_BYTES:]
+    return record._replace(message=message.decode("utf-8", "replace") or record.message)
 
 
-def _path(root: Path, of: pods.Container) -> Path:
-    path = str(of.termination_message_path or DEFAULT_PATH)
-    return root / volume_sources.inside(path.lstrip("/"))
+def _path(root: Path, container: pods.Container) -> Path:
+    path = str(container.termination_message_path or DEFAULT_PATH)
+    return root / volume_sources.normalize_inside(path.lstrip("/"))
 
 
 def _tail(path: Path) -> bytes:

@@ -53,7 +53,7 @@ def remote_command(
     headers: asgi.Headers, wanted: Collection[str]
 ) -> UpgradeAgreement | asgi.Refusal:
     """Negotiate exec or attach. `wanted` are the streams of the query, including `error`."""
-    asked = _Asked(headers)
+    asked = _ClientOffer(headers)
     if asked.websocket:
         opened = [{streams.TYPE: name} if name in wanted else None for name in CHANNELS]
         return asked.channels(_WEBSOCKET, opened)
@@ -64,7 +64,7 @@ def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreemen
     """Negotiate port-forward. `ports` are those of the query, which only WebSocket channels
     need.
     """
-    asked = _Asked(headers)
+    asked = _ClientOffer(headers)
     if TUNNEL in asked.subprotocols:
         return asked.switch_websocket(streams_websocket.Tunnel(), TUNNEL)
     if not asked.websocket:
@@ -79,7 +79,7 @@ def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreemen
     return asked.channels(_PORT_WEBSOCKET, opened)
 
 
-class _Asked:
+class _ClientOffer:
     """The protocols that the headers of one request offer."""
 
     def __init__(self, headers: asgi.Headers) -> None:

@@ -29,7 +29,7 @@ from kilnwork.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
 
-PROVIDER = registration.Taint("virtual-kubelet.io/provider", "kilnwork", "NoSchedule")
+PROVIDER = registration.NodeTaint("virtual-kubelet.io/provider", "kilnwork", "NoSchedule")
 """Taint of virtual nodes, by the convention of virtual-kubelet."""
 
 _CERTIFICATE, _KEY = "kubelet.crt", "kubelet.key"
@@ -52,7 +52,7 @@ class VirtualNodeSettings(NamedTuple):
     workdir: Path
     address: str
     port: int = 0
-    taints: tuple[registration.Taint, ...] = (PROVIDER,)
+    taints: tuple[registration.NodeTaint, ...] = (PROVIDER,)
     labels: dict[str, str] | None = None
     client_ca: Path | None = None
     """PEM file of the CA whose client certificates may use the kubelet API; None: the one that the
@@ -156,7 +156,7 @@ class VirtualNode:
         self._background.start("yield", self._yield())
 
     async def _yield(self) -> None:
-        await self._node.end_untold(grace_s=GRACE_S)
+        await self._node.stop_without_statuses(grace_s=GRACE_S)
         self._on_removed()
 
     async def _remove(self) -> None:

@@ -23,7 +23,7 @@ _TOKEN_S = 3600
 """Default lifetime of a projected token (ServiceAccountTokenProjection)."""
 
 
-class File(NamedTuple):
+class VolumeFile(NamedTuple):
     """One file of a volume; `path` is relative to the volume's directory and stays inside."""
 
     path: str
@@ -31,14 +31,14 @@ class File(NamedTuple):
     mode: int
 
 
-class Volume(NamedTuple):
+class VolumeContent(NamedTuple):
     """The files of one volume; None for a volume whose content belongs to the containers."""
 
     name: str
-    files: tuple[File, ...] | None
+    files: tuple[VolumeFile, ...] | None
 
 
-class Context(NamedTuple):
+class VolumeContext(NamedTuple):
     """Inputs of the files of a Pod's volumes."""
 
     pod: pods.Pod
@@ -82,25 +82,28 @@ def tokens(pod: pods.Pod) -> Iterator[container_inputs.TokenWant]:
                 yield _token_want(source)
 
 
-def volume(volume: dict[str, Any], context: Context) -> Volume:
-    """Return the content of a volume. Raises `NotYet` naming the volume and what it waits for."""
+def volume(volume: dict[str, Any], context: VolumeContext) -> VolumeContent:
+    """Return the content of a volume.
+
+    Raises `InputsNotReady` naming the volume and what it waits for.
+    """
     name = str(volume["name"])
-    if keeps(volume):
-        return Volume(name, None)
-    found: dict[str, File] = {}
+    if is_container_owned(volume):
+        return VolumeContent(name, None)
+    found: dict[str, VolumeFile] = {}
     try:
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
             mode = _default_mode(volume)
             for file in _WRITERS[kind](source, context, mode):
                 found[file.path] = file
-    except errors.NotYet as error:
+    except errors.InputsNotReady as error:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
-        raise errors.NotYet(text) from error
-    return Volume(name, tuple(found.values()))
+        raise errors.InputsNotReady(text) from error
+    return VolumeContent(name, tuple(found.values()))
 
 
-def keeps(volume: dict[str, Any]) -> bool:
+def is_container_owned(volume: dict[str, Any]) -> bool:
     """Return whether the content of a volume belongs to the containers."""
     return [kind for kind, _ in _parts(volume)] in (["emptyDir"], ["hostPath"])
 
@@ -148,34 +151,34 @@ def _default_mode(volume: dict[str, Any]) -> int:
     return _FILE_MODE
 
 
-def _secret(source: Any, context: Context, mode: int) -> Iterator[File]:
+def _secret(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
     return _object("Secret", source, context, mode=mode)
 
 
-def _config_map(source: Any, context: Context, mode: int) -> Iterator[File]:
+def _config_map(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
     return _object("ConfigMap", source, context, mode=mode)
 
 
 def _object(
-    kind: container_inputs.Kind, source: pods.ObjectVolume, context: Context, *, mode: int
-) -> Iterator[File]:
+    kind: container_inputs.Kind, source: pods.ObjectVolume, context: VolumeContext, *, mode: int
+) -> Iterator[VolumeFile]:
     name, optional = source.secret_name or source.name, bool(source.optional)
     data = read(kind, name, context.found, optional=optional) or {}
     if source.items is None:
         for key, content in data.items():
             if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
                 raise errors.Unsupported(f'key "{key}" cannot be the name of a file')
-            yield File(key, content, mode)
+            yield VolumeFile(key, content, mode)
         return
     for item in source.items:
         if item.key in data:
             own = mode if item.mode is None else item.mode & 0o777
-            yield File(inside(item.path), data[item.key], own)
+            yield VolumeFile(normalize_inside(item.path), data[item.key], own)
         elif not optional:
-            raise errors.NotYet(f"references non-existent key: {item.key}")
+            raise errors.InputsNotReady(f"references non-existent key: {item.key}")
 
 
-def _downward(source: Any, context: Context, mode: int) -> Iterator[File]:
+def _downward(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
     downward: pods.DownwardVolume = source
     for item in downward.items or ():
         own = mode if item.mode is None else item.mode & 0o777
@@ -187,22 +190,22 @@ def _downward(source: Any, context: Context, mode: int) -> Iterator[File]:
             text = _resource(item.resource_field_ref, context)
         else:
             continue
-        yield File(inside(item.path), text.encode("utf-8", "surrogatepass"), own)
+        yield VolumeFile(normalize_inside(item.path), text.encode("utf-8", "surrogatepass"), own)
 
 
-def _resource(reference: pods.ResourceReference, context: Context) -> str:
+def _resource(reference: pods.ResourceReference, context: VolumeContext) -> str:
     named = (c for c in context.pod.all_containers if c.name == reference.container_name)
     container = next(named, None)
     if container is None:
-        raise errors.NotYet(f"container {reference.container_name} not found")
+        raise errors.InputsNotReady(f"container {reference.container_name} not found")
     return downward_fields.resource(reference, container, context.facts)
 
 
-def _token(source: Any, context: Context, mode: int) -> Iterator[File]:
+def _token(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
     want = _token_want(source)
     if want not in context.tokens:
-        raise errors.NotYet("the token of the service account was not issued yet")
-    yield File(inside(source.path), context.tokens[want].encode(), mode)
+        raise errors.InputsNotReady("the token of the service account was not issued yet")
+    yield VolumeFile(normalize_inside(source.path), context.tokens[want].encode(), mode)
 
 
 def _token_want(source: pods.TokenVolume) -> container_inputs.TokenWant:
@@ -217,7 +220,7 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
     "hostPath": pods.HostPath,
 }
 
-_WRITERS: dict[str, Callable[[Any, Context, int], Iterator[File]]] = {
+_WRITERS: dict[str, Callable[[Any, VolumeContext, int], Iterator[VolumeFile]]] = {
     "secret": _secret,
     "configMap": _config_map,
     "downwardAPI": _downward,
@@ -231,14 +234,15 @@ _WRITERS: dict[str, Callable[[Any, Context, int], Iterator[File]]] = {
 def read(
     kind: container_inputs.Kind, name: str, found: container_inputs.Found, *, optional: bool
 ) -> dict[str, bytes] | None:
-    """Return all keys of an object; None for an optional one that does not exist. Raises
-    `NotYet`.
+    """Return all keys of an object, or None for an optional one that does not exist.
+
+    Raises `InputsNotReady` if a required object does not exist.
     """
     obj = found.get((kind, name))
     if obj is None:
         if optional:
             return None
-        raise errors.NotYet(f'{kind.lower()} "{name}" not found')
+        raise errors.InputsNotReady(f'{kind.lower()} "{name}" not found')
     encoded = obj.get("data" if kind == "Secret" else "binaryData") or {}
     data = {key: _decoded(str(value)) for key, value in encoded.items()}
     if kind == "ConfigMap":
@@ -258,7 +262,7 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def inside(path: str) -> str:
+def normalize_inside(path: str) -> str:
     """Return `path` normalized. Raises `Unsupported` if it is empty, absolute or contains `..`."""
     parts = path.split("/")
     if path.startswith("/") or ".." in parts or "\0" in path:

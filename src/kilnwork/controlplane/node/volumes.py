@@ -46,7 +46,9 @@ class PodDirectory:
         return self._links / digest[:_LINK_LENGTH]
 
     def link(self, name: str, links: Iterable[container_plan.MountLink]) -> None:
-        """Create or update the mounts of a container. Repeatable. Raises `NotYet` or OSError."""
+        """Create or update the mounts of a container. Repeatable. Raises `InputsNotReady` or
+        OSError.
+        """
         for directory in (self.path, self.root(name)):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths.make_private(self._links)
@@ -54,7 +56,7 @@ class PodDirectory:
         for link in links:
             self._link(self.root(name) / link.path, link)
 
-    def fill(self, volumes: Iterable[volume_sources.Volume]) -> None:
+    def fill(self, volumes: Iterable[volume_sources.VolumeContent]) -> None:
         """Create or update the files of volumes. Repeatable. Raises OSError."""
         for directory in (self.path, self._volumes):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +83,7 @@ class PodDirectory:
             self._links.rmdir()  # only if empty; the start of a container creates it again
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _fill(self, volume: volume_sources.Volume) -> None:
+    def _fill(self, volume: volume_sources.VolumeContent) -> None:
         directory = self._volumes / volume.name
         directory.mkdir(mode=0o777, exist_ok=True)
         if volume.files is None:
@@ -101,11 +103,13 @@ class PodDirectory:
         target = directory / link.sub if link.sub else directory
         if link.sub:
             if not target.resolve().is_relative_to(directory.resolve()):
-                raise errors.NotYet(f'subPath "{link.sub}" leaves volume "{link.volume}"')
+                raise errors.InputsNotReady(f'subPath "{link.sub}" leaves volume "{link.volume}"')
             if link.makes:
                 target.mkdir(parents=True, exist_ok=True)
             elif not target.exists():
-                raise errors.NotYet(f'subPath "{link.sub}" is not in volume "{link.volume}"')
+                raise errors.InputsNotReady(
+                    f'subPath "{link.sub}" is not in volume "{link.volume}"'
+                )
         path.parent.mkdir(parents=True, exist_ok=True)
         _point(path, target)
 
@@ -140,7 +144,10 @@ _HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
 
 
 def check_host(name: str, host: pods.HostPath) -> None:
-    """Check that the host path has the requested type, as the kubelet does. Raises `NotYet`."""
+    """Check that the host path has the requested type, as the kubelet does.
+
+    Raises `InputsNotReady` if it has not.
+    """
     path, kind = Path(host.path), host.type or ""
     if kind == "DirectoryOrCreate":
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -151,7 +158,7 @@ def check_host(name: str, host: pods.HostPath) -> None:
     is_kind, what = _HOST_CHECKS[kind]
     if not (path.exists() and is_kind(path.stat().st_mode)):
         text = f"hostPath type check failed: {path} is not {what}"
-        raise errors.NotYet(f'MountVolume.SetUp failed for volume "{name}" : {text}')
+        raise errors.InputsNotReady(f'MountVolume.SetUp failed for volume "{name}" : {text}')
 
 
 def _discard(path: Path) -> None:

@@ -8,7 +8,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import field_types, typed_objects
 from support import our_kinds
 
-POD = field_types.of(our_kinds.of(resource.PODS))
+POD = field_types.type_of(our_kinds.of(resource.PODS))
 
 
 @pytest.mark.parametrize(
