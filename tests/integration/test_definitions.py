@@ -127,10 +127,12 @@ async def established(http: embedded_server.Http, path: str) -> bool:
 async def replace_ours(data: Path, other: dict[str, Any]) -> None:
     """Delete our definition of Task and make another in its place."""
     async with embedded_server.control_plane(data) as plane, embedded_server.http(plane) as http:
-        assert plane.trouble is None
+        assert plane.installed_problem is None
         await http.delete(OURS)
         await gone(http, OURS)
-        assert "tasks.kilnwork.dev was deleted: start the server again" in str(plane.trouble)
+        assert "tasks.kilnwork.dev was deleted: start the server again" in str(
+            plane.installed_problem
+        )
         assert (await http.post(CRDS, other)).status == 201
         path = f"{CRDS}/{other['metadata']['name']}"
         await waiting.wait_until_async(lambda: established(http, path), what="it is established")
@@ -151,7 +153,7 @@ async def test_names_of_our_kinds_that_another_has_stay_there(
             assert not await established(http, OURS)
             assert (await http.get(TASKS)).status == 404
             assert (await http.get(TASKS.replace("tasks", "tazks"))).status == 200
-            assert "`kubectl delete crd tazks.kilnwork.dev`" in str(plane.trouble)
+            assert "`kubectl delete crd tazks.kilnwork.dev`" in str(plane.installed_problem)
             assert not plane.serves_installed
             whys = [vars(r)["why"] for r in caplog.records if "why" in vars(r)]
             assert [why.partition(" tasks.kilnwork.dev")[0] for why in whys] == [
@@ -162,7 +164,7 @@ async def test_names_of_our_kinds_that_another_has_stay_there(
             await http.delete(theirs)
             await waiting.wait_until_async(lambda: established(http, OURS), what="ours is served")
             assert (await http.get(TASKS)).status == 200
-            assert plane.trouble is None
+            assert plane.installed_problem is None
 
 
 async def test_a_definition_that_cannot_be_made_ours_is_named(tmp_path: Path) -> None:
@@ -172,8 +174,8 @@ async def test_a_definition_that_cannot_be_made_ours_is_named(tmp_path: Path) ->
         embedded_server.control_plane(tmp_path / "data") as plane,
         embedded_server.http(plane) as http,
     ):
-        assert "spec.scope: Invalid value" in str(plane.trouble)
-        assert "`kubectl delete crd tasks.kilnwork.dev`, then start" in str(plane.trouble)
+        assert "spec.scope: Invalid value" in str(plane.installed_problem)
+        assert "`kubectl delete crd tasks.kilnwork.dev`, then start" in str(plane.installed_problem)
         assert not plane.serves_installed
         await http.delete(OURS)
         await gone(http, OURS)
@@ -181,7 +183,7 @@ async def test_a_definition_that_cannot_be_made_ours_is_named(tmp_path: Path) ->
         embedded_server.control_plane(tmp_path / "data") as plane,
         embedded_server.http(plane) as http,
     ):
-        assert plane.trouble is None
+        assert plane.installed_problem is None
         assert (await http.get(TASKS)).status == 200
 
 
@@ -200,7 +202,7 @@ async def test_our_kind_is_back_at_the_start_after_its_deletion(tmp_path: Path) 
         embedded_server.control_plane(tmp_path / "data") as plane,
         embedded_server.http(plane) as http,
     ):
-        assert "tasks.kilnwork.dev is being deleted" in str(plane.trouble)
+        assert "tasks.kilnwork.dev is being deleted" in str(plane.installed_problem)
         refused = await http.post(TASKS, new)
         assert (refused.status, refused.json["reason"]) == (405, "MethodNotAllowed")
         await http.patch(f"{TASKS}/held", {"metadata": {"finalizers": None}})
@@ -209,7 +211,7 @@ async def test_our_kind_is_back_at_the_start_after_its_deletion(tmp_path: Path) 
         embedded_server.control_plane(tmp_path / "data") as plane,
         embedded_server.http(plane) as http,
     ):
-        assert plane.trouble is None
+        assert plane.installed_problem is None
         assert (await http.post(TASKS, new)).status == 201
 
 

@@ -259,8 +259,8 @@ def test_streams_that_were_not_asked_for_are_refused(world: World) -> None:
     refused = [f.stream for f in frames if isinstance(f, spdy.RstStream) and f.status == 3]
     assert refused == [3, 7]
     assert [f.stream for f in frames if isinstance(f, spdy.SynReply)] == [1, 5, 9]
-    output = b"".join(f.data for f in frames if isinstance(f, spdy.Data) and f.stream == 9)
+    output = b"".join(f.data for f in frames if isinstance(f, spdy.DataPiece) and f.stream == 9)
     assert output == b"some words"
     assert b'"status":"Success"' in b"".join(
-        f.data for f in frames if isinstance(f, spdy.Data) and f.stream == 1
+        f.data for f in frames if isinstance(f, spdy.DataPiece) and f.stream == 1
     )

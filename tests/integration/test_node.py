@@ -238,7 +238,7 @@ async def test_a_node_that_somebody_breaks_comes_back(world: World, deed: str) -
         broken = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
         await world.kube.merge_patch(resource.NODES, "n1", broken, subresource="status")
     now = clock.SystemClock()
-    identity = registration.Identity("n1", "127.0.0.1", 1, holder=world.holder())
+    identity = registration.NodeIdentity("n1", "127.0.0.1", 1, holder=world.holder())
     again = registration.Registration(world.kube, identity, now=now)
     turn = asyncio.create_task(again.keep())  # as the node's own does within ten seconds
 
@@ -483,6 +483,6 @@ async def test_reconciling_again_writes_nothing(world: World) -> None:
     await world.until("p", "Running")
     before = (await world.get("p"))["metadata"]["resourceVersion"]
     assert world.plane.node is not None
-    world.plane.node._reconciler.look_at_all()
+    world.plane.node._reconciler.enqueue_all()
     await asyncio.sleep(0.3)
     assert (await world.get("p"))["metadata"]["resourceVersion"] == before

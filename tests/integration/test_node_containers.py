@@ -321,7 +321,7 @@ async def test_a_restarted_node_does_not_take_a_container_for_ready(world: World
     before = await world.kube.get(resource.PODS, "p", NS)
     await world.plane.start_node()
     assert world.plane.node is not None
-    world.plane.node._reconciler.look_at_all()
+    world.plane.node._reconciler.enqueue_all()
     await asyncio.sleep(0.5)
     after = await world.kube.get(resource.PODS, "p", NS)
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]

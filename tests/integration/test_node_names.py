@@ -25,7 +25,7 @@ class World(control_plane_world.World):
         self.taken: list[str] = []
 
     def node(self, holder: str, now: clock.Clock | None = None) -> registration.Registration:
-        identity = registration.Identity("n", "127.0.0.1", 1, holder=holder)
+        identity = registration.NodeIdentity("n", "127.0.0.1", 1, holder=holder)
         return registration.Registration(
             self.kube, identity, now=now or self.now, on_taken=lambda: self.taken.append(holder)
         )

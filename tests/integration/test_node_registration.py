@@ -14,7 +14,7 @@ from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
 from support import control_plane_world, waiting
 
-TAINT = registration.Taint("k", "v", "NoSchedule")
+TAINT = registration.NodeTaint("k", "v", "NoSchedule")
 
 
 class World(control_plane_world.World):
@@ -24,8 +24,8 @@ class World(control_plane_world.World):
         super().__init__()
         self.removals = 0
 
-    def registration(self, *taints: registration.Taint) -> registration.Registration:
-        identity = registration.Identity("n", "127.0.0.1", 1, {"zone": "a"}, taints)
+    def registration(self, *taints: registration.NodeTaint) -> registration.Registration:
+        identity = registration.NodeIdentity("n", "127.0.0.1", 1, {"zone": "a"}, taints)
         return registration.Registration(
             self.kube, identity, now=clock.SystemClock(), on_remove=self._removed
         )

@@ -439,7 +439,7 @@ class Ours(Server):
         """Drop the changes that the store keeps for watches."""
 
         async def drop() -> None:
-            self.plane.writer.store.forget()
+            self.plane.writer.store.drop_log()
 
         self.run(drop())
 
