@@ -76,8 +76,8 @@ class Future(Generic[T_co]):
     def id(self) -> str:
         """The id of the task, a dashed UUID; `kiln.future(id)` finds the task from any process.
 
-        Available at once, except for calls with a `key=`: then it waits until the dispatcher has
-        told which task has the key. The call is sent before the id is returned, so that another
+        Available at once, except for calls with a `key=`: then it waits until the dispatcher
+        reports which task has the key. The call is sent before the id is returned, so that another
         process that gets the id finds the task.
         """
         text = ids.task_text(self.task)
