@@ -27,7 +27,7 @@ import machine  # noqa: E402
 from figures import Figure, Gate  # noqa: E402
 
 import kilnwork as kiln  # noqa: E402
-from support import up  # noqa: E402
+from support import up_server  # noqa: E402
 
 TASKS = 1000
 KILN = str(Path(sys.executable).with_name("kiln"))
@@ -84,7 +84,7 @@ def shapes(environment: Mapping[str, str], repeat: int) -> dict[str, frame.Shape
 @contextlib.contextmanager
 def served(scratch: Path) -> Iterator[Mapping[str, str]]:
     """The environment of clients of a server with tasks."""
-    server = up.Up(scratch / "data", workdir=scratch, slots=2)
+    server = up_server.UpServer(scratch / "data", workdir=scratch, slots=2)
     server.start()
     try:
         with kiln.connect(server.data):

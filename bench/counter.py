@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from kilnwork.api import kinds  # noqa: E402 -- the path comes first
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 KILN = up_support.KILN
 
@@ -67,7 +67,7 @@ def ready(directory: Path, repeat: int) -> list[dict[str, Any]]:
     """From the command to /readyz 200: on an empty directory, and on one that was used before."""
     first, again = [], []
     for number in range(repeat):
-        server = up_support.Up(directory / f"ready-{number}", workdir=directory)
+        server = up_support.UpServer(directory / f"ready-{number}", workdir=directory)
         first.append(timed(server.start))
         server.stop()
         again.append(timed(server.start))
@@ -88,7 +88,7 @@ def counter(directory: Path, repeat: int) -> list[dict[str, Any]]:
     walls, programs = [], []
     example = ROOT / "examples" / "01-counter"
     for number in range(repeat):
-        server = up_support.Up(directory / f"counter-{number}", workdir=example)
+        server = up_support.UpServer(directory / f"counter-{number}", workdir=example)
         server.start()
         try:
             server.kiln("apply", "-f", "cluster.yaml")
@@ -112,7 +112,7 @@ def counter(directory: Path, repeat: int) -> list[dict[str, Any]]:
     ]
 
 
-async def succeeded(server: up_support.Up, name: str) -> None:
+async def succeeded(server: up_support.UpServer, name: str) -> None:
     """Wait by watch until the Task has succeeded."""
     config = kube_config.load(server.data / "kubeconfig")
     async with kube_client.Client(config) as client:
@@ -131,7 +131,7 @@ async def succeeded(server: up_support.Up, name: str) -> None:
                 return
 
 
-async def object_to_running(server: up_support.Up, tasks: int) -> list[float]:
+async def object_to_running(server: up_support.UpServer, tasks: int) -> list[float]:
     """Seconds from just before the POST to the first instruction of the task's own program."""
     config = kube_config.load(server.data / "kubeconfig")
     delays = []
@@ -162,7 +162,7 @@ async def object_to_running(server: up_support.Up, tasks: int) -> list[float]:
 
 def latency(directory: Path, tasks: int) -> list[dict[str, Any]]:
     """Object → running on a warm worker."""
-    server = up_support.Up(directory / "latency", workdir=directory)
+    server = up_support.UpServer(directory / "latency", workdir=directory)
     server.start()
     try:
         server.kiln("run", "--watch", "--", "true")

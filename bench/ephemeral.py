@@ -33,7 +33,7 @@ from kilnwork.api import kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from kilnwork.kube import errors  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 WORKERS, SLOTS = 3, 2
 ALONE = 30
@@ -186,7 +186,7 @@ async def measured(
     return seconds, took, traffic, writes
 
 
-async def reports(server: up_support.Up) -> Iterator[Figure]:
+async def reports(server: up_support.UpServer) -> Iterator[Figure]:
     """From the report of a container's end to the state of its Task: one after another, then 8 at
     a time."""
     name, figures = "containers", []
@@ -216,7 +216,7 @@ async def reports(server: up_support.Up) -> Iterator[Figure]:
     return iter(figures)
 
 
-async def compare(server: up_support.Up) -> Iterator[Figure]:
+async def compare(server: up_support.UpServer) -> Iterator[Figure]:
     """Both runtimes, one after the other."""
     figures = []
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
@@ -240,7 +240,7 @@ async def compare(server: up_support.Up) -> Iterator[Figure]:
     return iter(figures)
 
 
-async def many(server: up_support.Up) -> Iterator[Figure]:
+async def many(server: up_support.UpServer) -> Iterator[Figure]:
     """Thousands of tasks, through Pods that are replaced; what the server holds meanwhile."""
     name, states, rates = "containers", [], []
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
@@ -282,7 +282,7 @@ async def many(server: up_support.Up) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def held(server: up_support.Up) -> dict[str, float]:
+def held(server: up_support.UpServer) -> dict[str, float]:
     """By `kiln up` itself until now: memory, seconds of its processor, and its databases."""
     assert server.process is not None
     home = Path(f"/proc/{server.process.pid}")

@@ -33,7 +33,7 @@ from kilnwork.data.records import intake, stored_index
 from kilnwork.data.stores import local
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock
-from support import up as up_support
+from support import up_server as up_support
 
 MB = 1_000_000
 LARGE_LINES = 6_000_000
@@ -66,7 +66,7 @@ class Home:
     """A `kiln up` with two slots, and its Jobs API on the plain port."""
 
     def __init__(self, directory: Path) -> None:
-        self._up = up_support.Up(directory / "home", workdir=directory, slots=2)
+        self._up = up_support.UpServer(directory / "home", workdir=directory, slots=2)
         self._up.start()
         endpoints = json.loads((self._up.data / "endpoints.json").read_text())
         self.pid = int(endpoints["pid"])

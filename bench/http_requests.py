@@ -103,7 +103,7 @@ async def execute(pipe: Connection, directory: Path, name: str) -> None:
     await asyncio.to_thread(pipe.recv)
     settings = service.Settings(name=name, slots=SLOTS, labels={}, policy=http_executors.LOCAL)
     made = http_executors.executor(
-        directory, settings, http_executors.NoSecrets(), on_failure=print
+        directory, settings, http_executors.EmptyReader(), on_failure=print
     )
     await made.start(say=lambda _: None)
     pipe.send("ready")

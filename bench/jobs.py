@@ -31,7 +31,7 @@ import kilnwork as kiln  # noqa: E402
 from kilnwork.api import kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 NS = "default"
 SLOTS = 2
@@ -191,11 +191,11 @@ async def version(kube: kube_client.Client) -> int:
     return int(listed.resource_version)
 
 
-def connected(server: up_support.Up) -> kube_client.Client:
+def connected(server: up_support.UpServer) -> kube_client.Client:
     return kube_client.Client(kube_config.load(server.data / "kubeconfig"))
 
 
-async def rates(server: up_support.Up, repeat: int) -> list[Figure]:
+async def rates(server: up_support.UpServer, repeat: int) -> list[Figure]:
     """Jobs created → finished a second, beside bare creates with deletes."""
     floors, found = [], []
     async with connected(server) as kube:
@@ -210,7 +210,7 @@ async def rates(server: up_support.Up, repeat: int) -> list[Figure]:
     return [Figure("Jobs created → finished", statistics.median(found), "/s", floor, gate)]
 
 
-async def writes(server: up_support.Up, repeat: int) -> list[Figure]:
+async def writes(server: up_support.UpServer, repeat: int) -> list[Figure]:
     """API writes of a Job, by its number of indexes."""
     figures = []
     async with connected(server) as kube:
@@ -228,7 +228,7 @@ async def writes(server: up_support.Up, repeat: int) -> list[Figure]:
     return figures
 
 
-async def indexes(server: up_support.Up, count: int) -> list[Figure]:
+async def indexes(server: up_support.UpServer, count: int) -> list[Figure]:
     """Indexes a second of one Job, beside spawned tasks; the size of its object, and memory."""
     pids = machine.tree(server.process.pid) if server.process else set()
     async with connected(server) as kube:
@@ -248,7 +248,7 @@ async def indexes(server: up_support.Up, count: int) -> list[Figure]:
     ]
 
 
-def spawn(server: up_support.Up, count: int) -> float:
+def spawn(server: up_support.UpServer, count: int) -> float:
     """Spawned tasks a second: submitted by a driver, until it has all results."""
     with kiln.connect(server.data):
         [future.result() for future in [work.echo.submit(0, "") for _ in range(1_000)]]
@@ -259,7 +259,7 @@ def spawn(server: up_support.Up, count: int) -> float:
         return count / (time.perf_counter() - began)
 
 
-async def ticks(server: up_support.Up, count: int) -> list[Figure]:
+async def ticks(server: up_support.UpServer, count: int) -> list[Figure]:
     """CPU of schedules that are not due; then how late spread ticks make their Jobs."""
     assert server.process is not None
     manager = {server.process.pid}
@@ -330,7 +330,7 @@ async def settled(pids: set[int]) -> None:
         last = found
 
 
-async def same_second(server: up_support.Up, count: int) -> list[Figure]:
+async def same_second(server: up_support.UpServer, count: int) -> list[Figure]:
     """So many schedules due in one second: none is lost; Jobs made a second."""
     async with connected(server) as kube:
         await run_all(kube, [job("warm")])
@@ -355,7 +355,7 @@ async def same_second(server: up_support.Up, count: int) -> list[Figure]:
     return [Figure(what, count / (last - due), "/s", floor, gate, more)]
 
 
-async def steps(server: up_support.Up, directory: Path) -> list[Figure]:
+async def steps(server: up_support.UpServer, directory: Path) -> list[Figure]:
     """From the run of what a Job depends on to its own."""
     figures = []
     async with connected(server) as kube:
@@ -395,9 +395,9 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
     """By name."""
     less = 5 if options.short else 1
 
-    def measured(measure: Callable[[up_support.Up, Path], Any]) -> Iterator[Figure]:
+    def measured(measure: Callable[[up_support.UpServer, Path], Any]) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.directory) as scratch:
-            server = up_support.Up(Path(scratch) / "data", workdir=HERE, slots=SLOTS)
+            server = up_support.UpServer(Path(scratch) / "data", workdir=HERE, slots=SLOTS)
             server.start()
             try:
                 yield from asyncio.run(measure(server, Path(scratch)))
@@ -405,7 +405,7 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
                 server.stop()
 
     repeat = options.repeat
-    found: dict[str, Callable[[up_support.Up, Path], Any]] = {
+    found: dict[str, Callable[[up_support.UpServer, Path], Any]] = {
         "rates": lambda server, _: rates(server, repeat),
         "writes": lambda server, _: writes(server, min(repeat, 3)),
         "indexes": lambda server, _: indexes(server, INDEXES // less),

@@ -115,10 +115,10 @@ class World:
         took = await jobs.run_all(self.kube, bodies, kind)
         wrote = await self.writes() - before
         await jobs.delete_all(self.kube, kind, [body["metadata"]["name"] for body in bodies])
-        await self.no_pods()
+        await self.wait_for_no_pods()
         return Run(took, wrote.total() / len(bodies), wrote)
 
-    async def no_pods(self) -> None:
+    async def wait_for_no_pods(self) -> None:
         """Wait until the Pods of Jobs are gone, but not that of the worker."""
         while True:
             listed = await self.kube.list(resource.PODS, jobs.NS, type=meta.Partial)
@@ -274,7 +274,7 @@ async def _connected(measure: Measure, manager: kube_manager.Manager, node: str)
         await jobs.run_all(kube, [world.batch_job("warm")], BATCH_JOBS)
         await jobs.delete_all(kube, BATCH_JOBS, ["warm"])
         await jobs.delete_all(kube, kinds.JOBS, ["warm"])
-        await world.no_pods()
+        await world.wait_for_no_pods()
         found: list[Figure] = await measure(world)
         return found
 

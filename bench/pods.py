@@ -24,7 +24,7 @@ from figures import Figure, Gate  # noqa: E402
 from kilnwork.api import kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 COUNT = 60
 IN_FLIGHT = 8
@@ -127,7 +127,7 @@ async def clear(kube: kube_client.Client) -> None:
         await asyncio.sleep(0.2)
 
 
-async def rates(server: up_support.Up, repeat: int) -> Iterator[Figure]:
+async def rates(server: up_support.UpServer, repeat: int) -> Iterator[Figure]:
     """Pods a second, bare and as Tasks, in turn; and how often the API was written to."""
     bare, tasks, served, writes = [], [], [], []
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
@@ -164,7 +164,7 @@ async def rates(server: up_support.Up, repeat: int) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-async def kills(server: up_support.Up) -> Iterator[Figure]:
+async def kills(server: up_support.UpServer) -> Iterator[Figure]:
     """From killTimestamp to Killed, of containers that ignore SIGTERM; less the grace."""
     took = []
     stubborn = ("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done")

@@ -35,7 +35,7 @@ from figures import Figure, Gate  # noqa: E402
 from kilnwork.api import data_pond  # noqa: E402
 from kilnwork.controllers.data_pond import model  # noqa: E402
 from kilnwork.data.pond import manifest, shards  # noqa: E402
-from support import pond_homes  # noqa: E402
+from support import pond_manager  # noqa: E402
 
 FILES = 50
 """Of 4 MiB each by default: neither tiny nor one."""
@@ -170,22 +170,24 @@ def snapshot(lake: Lake, digest: str) -> model.WantedSnapshot:
     return model.WantedSnapshot(name="data", digest=digest, source=lake.wanted)
 
 
-async def _live(home: pond_homes.PondHome, *nodes: str) -> None:
-    await home.until(lambda: set(nodes) <= home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND))
+async def _live(home: pond_manager.PondManager, *nodes: str) -> None:
+    await home.until(
+        lambda: set(nodes) <= home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND)
+    )
 
 
 async def prefetch(directory: Path, lake: Lake, *, repeat: int) -> Iterator[Figure]:
     """From the wish to the tree of the run, on an agent that is idle, in turn with the floor."""
     agents, floors, peaks = [], [], []
     made = lake.manifest
-    async with pond_homes.PondHome(directory / "home") as home:
+    async with pond_manager.PondManager(directory / "home") as home:
         home.declare(lake.source)
         for number in range(repeat):
             floors.append(plain_copy(lake, directory / f"copy-{number}"))
             node = f"node-{number}"
             await home.start(node)
             await _live(home, node)
-            home.ledger.put_manifest(pond_homes.NAMESPACE, pond_homes.POND, made)
+            home.ledger.put_manifest(pond_manager.NAMESPACE, pond_manager.POND, made)
             began = time.perf_counter()
             home.want(f"run-{number}", snapshot(lake, made.digest), nodes=[node])
             await home.until_ready(f"run-{number}", node)
@@ -213,7 +215,7 @@ async def prefetch(directory: Path, lake: Lake, *, repeat: int) -> Iterator[Figu
 
 async def three_nodes(directory: Path, lake: Lake) -> Iterator[Figure]:
     """Pinned and fetched by three agents; then once more; then taken apart otherwise."""
-    async with pond_homes.PondHome(directory / "home") as home:
+    async with pond_manager.PondManager(directory / "home") as home:
         home.declare(lake.source)
         await home.start(*NODES)
         await _live(home, *NODES)
@@ -263,7 +265,7 @@ async def three_nodes(directory: Path, lake: Lake) -> Iterator[Figure]:
     )
 
 
-def _moved(home: pond_homes.PondHome) -> int:
+def _moved(home: pond_manager.PondManager) -> int:
     """Bytes that agents have fetched, from wherever."""
     counted = [home.counters(node) for node in NODES]
     return sum(one.fetched_source + one.fetched_peers for one in counted)

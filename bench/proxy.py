@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 
 import kilnwork as kiln  # noqa: E402
-from support import far_driver, kube_cluster, kube_manager, waiting  # noqa: E402
+from support import kube_cluster, kube_manager, remote_driver, waiting  # noqa: E402
 
 NAMESPACE = "drivers"
 SLOTS = 2
@@ -126,7 +126,7 @@ def installed(scratch: Path) -> Iterator[None]:
         manager.start_cluster("default", namespace=NAMESPACE, slotsPerWorker=SLOTS)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("KUBECONFIG", str(kube.kubeconfig))
-        far_driver.hide_the_server(patch, scratch)
+        remote_driver.hide_server(patch, scratch)
         yield
 
 

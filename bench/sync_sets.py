@@ -29,7 +29,7 @@ from figures import Figure, Gate  # noqa: E402
 
 from kilnwork.api import kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 NS = jobs.NS
 POND, SNAPSHOT = "bench", "data"
@@ -130,7 +130,7 @@ async def make_pond(kube: kube_client.Client, directory: Path, *, files: int, si
     await kube.create(kinds.DATA_PONDS, body, NS)
 
 
-async def starts(server: up_support.Up, directory: Path, repeat: int) -> list[Figure]:
+async def starts(server: up_support.UpServer, directory: Path, repeat: int) -> list[Figure]:
     """Created until at work, with the data there."""
     notes = directory / "notes"
     flow = [{"note": {"call": "work:note", "with": {"path": str(notes)}}}]
@@ -166,7 +166,7 @@ async def starts(server: up_support.Up, directory: Path, repeat: int) -> list[Fi
 
 
 async def shards(
-    server: up_support.Up, directory: Path, *, count: int, repeat: int
+    server: up_support.UpServer, directory: Path, *, count: int, repeat: int
 ) -> list[Figure]:
     """What one more shard of a step takes, in turn with spawned tasks."""
     call = {"call": "work:nothing_with", "with": {"shard": "${ shard }"}}
@@ -220,9 +220,11 @@ async def shards(
 def shapes(options: Any) -> dict[str, frame.Shape]:
     """By name."""
 
-    def measured(measure: Callable[[up_support.Up, Path], Any], slots: int) -> Iterator[Figure]:
+    def measured(
+        measure: Callable[[up_support.UpServer, Path], Any], slots: int
+    ) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.directory) as scratch:
-            server = up_support.Up(Path(scratch) / "data", workdir=HERE, slots=slots)
+            server = up_support.UpServer(Path(scratch) / "data", workdir=HERE, slots=slots)
             server.start()
             try:
                 yield from asyncio.run(measure(server, Path(scratch)))

@@ -1,4 +1,4 @@
-"""Records what the workflow-controller of Argo says of Workflows, for `tests/support/argo.py`.
+"""Recorder of the statuses that Argo's workflow-controller writes, for `support.argo_replay`.
 
 `KUBECONFIG=… python -m hack.argo_traces FILE`, against an API server at which a workflow-controller
 runs and whose nodes can run `argoexec`. Each story is a Workflow; what is kept are its statuses in

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from support import candidate, kube_cluster, waiting
+from support import kube_cluster, leader_candidate, waiting
 
 pytestmark = pytest.mark.timeout(180)
 
-LEASE_S = float(candidate.TIMES["lease_s"])
+LEASE_S = float(leader_candidate.TIMES["lease_s"])
 
 
 class Candidate:
@@ -25,12 +25,12 @@ class Candidate:
     def __init__(self, kube: kube_cluster.Kube, namespace: str, name: str, epochs: Path) -> None:
         self.name = name
         self.said: list[tuple[float, str]] = []
-        argv = [sys.executable, "-m", "support.candidate"]
+        argv = [sys.executable, "-m", "support.leader_candidate"]
         self.process = subprocess.Popen(
             [*argv, str(kube.kubeconfig), namespace, name, str(epochs)],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(candidate.__file__).parent.parent)},
+            env={**os.environ, "PYTHONPATH": str(Path(leader_candidate.__file__).parent.parent)},
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -69,7 +69,9 @@ class Pair:
         waiting.wait_until(lambda: self.second.heard("stands"), what="the second stands")
 
     def lease(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._kube.get("-n", self._namespace, "lease", candidate.LEASE)
+        found: dict[str, Any] = self._kube.get(
+            "-n", self._namespace, "lease", leader_candidate.LEASE
+        )
         spec: dict[str, Any] = found["spec"]
         return spec
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support import kube_cluster, kube_driver, kube_load, kube_manager, pids
+from support import kube_cluster, kube_driver, kube_load, kube_manager, process_search
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -99,7 +99,7 @@ def test_the_api_server_is_away(kube: kube_cluster.Kube, program: Program) -> No
 
 
 def test_the_manager_is_killed(program: Program) -> None:
-    os.kill(pids.of_command("kiln", "manager"), signal.SIGKILL)
+    os.kill(process_search.pid_of_command("kiln", "manager"), signal.SIGKILL)
     program.check()
 
 

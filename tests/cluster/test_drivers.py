@@ -9,8 +9,8 @@ import pytest
 import kilnwork as kiln
 from kilnwork.api import manager as names
 from kilnwork.kit import errors
-from support import far_driver as far
 from support import kube_manager, waiting
+from support import remote_driver as far
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -37,7 +37,7 @@ def environment(
     """Nothing but a kubeconfig, on a machine that sees no socket of the manager."""
     monkeypatch.setenv("KUBECONFIG", str(manager.kube.kubeconfig))
     monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
-    far.hide_the_server(monkeypatch, tmp_path)
+    far.hide_server(monkeypatch, tmp_path)
 
 
 @kiln.task

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support import kube_cluster, kube_load, kube_manager, kube_servers, pids, waiting
+from support import kube_cluster, kube_load, kube_manager, kube_servers, process_search, waiting
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -60,7 +60,7 @@ def test_history_is_compacted_behind_the_watches(
 ) -> None:
     load.start(10, seconds=1)
     load.wait_running()
-    pid = pids.of_command("kiln", "manager")
+    pid = process_search.pid_of_command("kiln", "manager")
     os.kill(pid, signal.SIGSTOP)
     try:
         kube.kill_part("kube-apiserver")
@@ -204,7 +204,7 @@ def test_the_manager_is_killed(
     pods = load.pods()
     load.start(24, seconds=2)
     load.wait_running(3)
-    os.kill(pids.of_command("kiln", "manager"), signal.SIGKILL)
+    os.kill(process_search.pid_of_command("kiln", "manager"), signal.SIGKILL)
     load.start(4, seconds=0.2)
     manager.wait_ready()
     load.check()

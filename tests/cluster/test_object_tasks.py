@@ -57,7 +57,7 @@ class World:
         found: dict[str, Any] = self.manager.task(name, self.namespace).get("status", {})
         return found
 
-    def says(self, name: str, state: str, reason: str) -> dict[str, Any]:
+    def wait_for_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
         """Wait for a state and a reason."""
 
         def look() -> dict[str, Any]:
@@ -90,20 +90,20 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
 
 def test_a_batch_job_is_a_task_with_a_result(world: World) -> None:
     world.job("good", "sleep 1")
-    status = world.says("good", "Success", "Succeeded")
+    status = world.wait_for_state("good", "Success", "Succeeded")
     assert status["result"]["value"] == 1
     world.job("bad", "exit 3")
-    assert "has failed" in world.says("bad", "Failed", "ObjectFailed")["message"]
+    assert "has failed" in world.wait_for_state("bad", "Failed", "ObjectFailed")["message"]
     assert world.manager.refusals() == []
 
 
 def test_a_batch_job_is_killed_when_its_pods_are_gone(world: World) -> None:
     world.job("long", "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done")
-    world.says("long", "Running", "Started")
+    world.wait_for_state("long", "Running", "Started")
     [pod] = [one for one in world.pods() if one.startswith("long")]
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{world.namespace}/tasks/long"
     world.kube.http.patch(path, {"spec": {"killTimestamp": "2020-01-01T00:00:00Z"}}).ok()
-    status = world.says("long", "Killed", "Killed")
+    status = world.wait_for_state("long", "Killed", "Killed")
     stopped = next(one for one in status["conditions"] if one["type"] == "Stopped")
     assert stopped["status"] == "True"
     assert pod not in world.pods()
@@ -116,12 +116,12 @@ def test_an_account_makes_what_it_may(world: World) -> None:
         "annotate", "serviceaccount", "author", "kilnwork.dev/impersonate=true", here
     )
     world.job("mine", "true", serviceAccountName="author")
-    said = world.says("mine", "Staging", "ExecutorUnavailable")["message"]
+    said = world.wait_for_state("mine", "Staging", "ExecutorUnavailable")["message"]
     assert f'User "system:serviceaccount:{world.namespace}:author" cannot create' in said
     world.kube.kubectl("create", "role", "author", "--verb=create", "--resource=jobs.batch", here)
     account = f"--serviceaccount={world.namespace}:author"
     world.kube.kubectl("create", "rolebinding", "author", "--role=author", account, here)
-    world.says("mine", "Success", "Succeeded")
+    world.wait_for_state("mine", "Success", "Succeeded")
 
 
 def test_what_the_manager_may_not_make_fails_at_once(world: World) -> None:
@@ -133,5 +133,5 @@ def test_what_the_manager_may_not_make_fails_at_once(world: World) -> None:
         "spec": {"customResource": {"manifest": manifest, "result": RESULT}},
     }
     world.kube.apply(task, namespace=world.namespace)
-    said = world.says("other", "Failed", "AdmissionError")["message"]
+    said = world.wait_for_state("other", "Failed", "AdmissionError")["message"]
     assert "tasks may not make configmaps" in said

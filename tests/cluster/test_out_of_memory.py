@@ -7,8 +7,8 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.api import manager as names
-from support import far_driver as far
 from support import kube_cluster, kube_manager, kube_servers, waiting
+from support import remote_driver as far
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -45,7 +45,7 @@ def test_the_largest_task_fails_and_the_worker_stays(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
     monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
-    far.hide_the_server(monkeypatch, tmp_path)
+    far.hide_server(monkeypatch, tmp_path)
     with kiln.connect(namespace=limited):
         assert eat.submit(50).result(timeout=60) == 5
         with pytest.raises(kiln.TaskFailed, match=f"{LIMIT_MIB} MiB") as caught:

@@ -10,8 +10,8 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.api import manager as names
-from support import far_driver as far
 from support import kube_cluster, kube_manager, kube_servers, waiting
+from support import remote_driver as far
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -54,7 +54,7 @@ def environment(kube: kube_cluster.Kube, monkeypatch: pytest.MonkeyPatch, tmp_pa
     """Nothing but a kubeconfig, on a machine that sees no socket of the manager."""
     monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
     monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
-    far.hide_the_server(monkeypatch, tmp_path)
+    far.hide_server(monkeypatch, tmp_path)
 
 
 @kiln.task

@@ -44,7 +44,7 @@ class Team:
         status: dict[str, Any] = found.get("status") or {}
         return status
 
-    def says(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
+    def wait_for_state(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
         """Wait until it says so; its status."""
         last: dict[str, Any] = {}
 
@@ -94,7 +94,7 @@ def team(
 
 def test_a_pod_task_succeeds_and_its_output_outlives_its_pod(team: Team) -> None:
     name = team.run("ok", "echo attempt $KILN_ATTEMPT of $TASK_NAME")
-    status = team.says(name, "Success", "Succeeded")
+    status = team.wait_for_state(name, "Success", "Succeeded")
     assert status["nodeName"] == team.node
     [pod] = team.pods(name)
     assert status["podName"] == pod["metadata"]["name"]
@@ -107,7 +107,7 @@ def test_a_pod_task_succeeds_and_its_output_outlives_its_pod(team: Team) -> None
 def test_a_failure_is_tried_again_in_another_pod(team: Team) -> None:
     retry = {"maxAttempts": 2, "delaySeconds": 0.1}
     name = team.run("fails", "exit $((KILN_ATTEMPT + 2))", retry=retry)
-    status = team.says(name, "Failed", "NonZeroExit")
+    status = team.wait_for_state(name, "Failed", "NonZeroExit")
     assert (status["attempts"], status["exitCode"]) == (2, 4)
     codes = [
         pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
@@ -118,9 +118,9 @@ def test_a_failure_is_tried_again_in_another_pod(team: Team) -> None:
 
 def test_a_kill_is_proved_by_the_kubelet(team: Team) -> None:
     name = team.run("killed", ON_SIGTERM)
-    team.says(name, "Running", "Started")
+    team.wait_for_state(name, "Running", "Started")
     team.kube.kiln("cancel", name, "-n", team.namespace)
-    status = team.says(name, "Killed")
+    status = team.wait_for_state(name, "Killed")
     stopped = {c["type"]: c["status"] for c in status["conditions"]}["Stopped"]
     assert stopped == "True"
     waiting.wait_until(lambda: not team.pods(name), what="its Pod is gone")
@@ -128,7 +128,7 @@ def test_a_kill_is_proved_by_the_kubelet(team: Team) -> None:
 
 def test_an_evicted_pod_is_a_loss(team: Team) -> None:
     name = team.run("evicted", f'[ "$KILN_ATTEMPT" = 2 ] && exit 0; {ON_SIGTERM}')
-    first = team.says(name, "Running", "Started")["podName"]
+    first = team.wait_for_state(name, "Running", "Started")["podName"]
     path = f"/api/v1/namespaces/{team.namespace}/pods/{first}/eviction"
     eviction = {
         "apiVersion": "policy/v1",
@@ -137,7 +137,7 @@ def test_an_evicted_pod_is_a_loss(team: Team) -> None:
         "deleteOptions": {"gracePeriodSeconds": 2},
     }
     team.kube.http.post(path, eviction).ok()
-    status = team.says(name, "Success")
+    status = team.wait_for_state(name, "Success")
     assert (status["attempts"], status["losses"]) == (2, 1)
 
     def events() -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def test_an_evicted_pod_is_a_loss(team: Team) -> None:
 def test_memory_above_the_limit_is_a_failure_that_names_it(team: Team) -> None:
     eat = "python3 -c 'x = bytearray(200 << 20); print(len(x))'"
     name = team.run("eats", eat, main={"resources": {"limits": {"memory": "50Mi"}}})
-    status = team.says(name, "Failed", "OutOfMemory")
+    status = team.wait_for_state(name, "Failed", "OutOfMemory")
     assert "50Mi" in status["message"]
 
 
@@ -161,17 +161,17 @@ def test_an_image_that_is_not_there_times_out_and_says_why(team: Team) -> None:
     name = team.run(
         "no-image", "true", main=image, timeouts={"pendingSeconds": 30, "killGraceSeconds": 3}
     )
-    team.says(name, "Staging", "ImagePull")
-    status = team.says(name, "Failed", "PendingTimedOut")
+    team.wait_for_state(name, "Staging", "ImagePull")
+    status = team.wait_for_state(name, "Failed", "PendingTimedOut")
     assert "ImagePull" in status["message"]
 
 
 def test_the_schedulers_reason_is_the_tasks(team: Team) -> None:
     name = team.run("nowhere", "true", pod={"nodeSelector": {"no": "node"}})
-    status = team.says(name, "Staging", "Unschedulable")
+    status = team.wait_for_state(name, "Staging", "Unschedulable")
     assert "nodes are available" in status["message"]
     team.kube.kiln("cancel", name, "-n", team.namespace)
-    team.says(name, "Killed")
+    team.wait_for_state(name, "Killed")
 
 
 def test_a_quota_is_waited_for(team: Team) -> None:
@@ -188,21 +188,21 @@ def test_a_quota_is_waited_for(team: Team) -> None:
     )
     try:
         name = team.run("quota", "true", main={"resources": {"requests": {"cpu": "5m"}}})
-        assert "exceeded quota" in team.says(name, "Staging", "QuotaExceeded")["message"]
+        assert "exceeded quota" in team.wait_for_state(name, "Staging", "QuotaExceeded")["message"]
     finally:
         team.kube.kubectl("delete", "resourcequota", "none", here)
-    team.says(name, "Success")
+    team.wait_for_state(name, "Success")
 
 
 def test_what_admission_refuses_fails_with_its_words(team: Team) -> None:
     bad = {"volumes": [{"name": "x", "configMap": {}}]}
     name = team.run("invalid", "true", pod=bad)
-    assert "volumes" in team.says(name, "Failed", "AdmissionError")["message"]
+    assert "volumes" in team.wait_for_state(name, "Failed", "AdmissionError")["message"]
 
 
 def test_a_deleted_task_takes_its_pod_with_it(team: Team) -> None:
     name = team.run("deleted", ON_SIGTERM)
-    team.says(name, "Running", "Started")
+    team.wait_for_state(name, "Running", "Started")
     team.kube.kubectl("delete", "task", name, f"--namespace={team.namespace}")
     waiting.wait_until(lambda: not team.pods(name), what="its Pod is gone")
 
@@ -211,12 +211,12 @@ def test_a_manager_that_is_killed_starts_nothing_twice(
     team: Team, manager_on_node: kube_manager.Manager
 ) -> None:
     name = team.run("adopted", "echo once; sleep 8")
-    before = team.says(name, "Running", "Started")
+    before = team.wait_for_state(name, "Running", "Started")
     pod = f"--namespace={kube_manager.NAMESPACE}"
     team.kube.kubectl("delete", "pod", kube_manager.POD, pod, "--grace-period=0", "--force")
     time.sleep(1)  # its end is not waited for: another one begins meanwhile
     manager_on_node.wait_ready()
-    status = team.says(name, "Success")
+    status = team.wait_for_state(name, "Success")
     assert (status["attempts"], status["podName"]) == (1, before["podName"])
     assert status.get("losses", 0) == 0
     assert len(team.pods(name)) == 1

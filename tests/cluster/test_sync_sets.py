@@ -15,9 +15,9 @@ import pytest
 import kilnwork as kiln
 from kilnwork import testing
 from support import (
-    far_driver,
     kube_cluster,
     kube_sets,
+    remote_driver,
 )
 
 pytestmark = pytest.mark.timeout(240)
@@ -296,7 +296,7 @@ def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
     of members, which the API server chooses."""
     world.source.files = kube_sets.content(90)
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
-    far_driver.hide_the_server(monkeypatch, tmp_path / "home")
+    remote_driver.hide_server(monkeypatch, tmp_path / "home")
     with kiln.SyncSet(name, pond="lake", backend="pods") as declared:
         template = kube_sets.template("700m")
         declared.group("worker", replicas=4, template=template)
@@ -363,7 +363,7 @@ def test_driver_has_a_worker_and_an_account_of_its_own(
     here = f"--namespace={world.namespace}"
     world.kube.kubectl("create", "serviceaccount", "driver", here)
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
-    far_driver.hide_the_server(monkeypatch, tmp_path / "home")
+    remote_driver.hide_server(monkeypatch, tmp_path / "home")
     with kiln.SyncSet(name, pond="lake", backend="pods") as declared:
         declared.group("worker", replicas=2, template=kube_sets.template("300m"))
         own = declared.controller(template=kube_sets.template("100m"), service_account="driver")

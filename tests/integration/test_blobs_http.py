@@ -21,7 +21,7 @@ from kilnwork.kit import errors as kit_errors
 from kilnwork.server import blobs as blob_server
 from kilnwork.server import errors as server_errors
 from kilnwork.server import problems
-from support import descriptors, wires
+from support import file_descriptors, tcp_proxy
 
 LARGE = 3 << 20
 R = TypeVar("R")
@@ -246,7 +246,7 @@ async def test_who_reads_no_more_is_cut_off(
     monkeypatch.setattr(asgi, "STALL_S", 0.1)
     size = 64 << 20
     digest = world.kept.put([bytes(size)])[0]
-    before = descriptors.opened()
+    before = file_descriptors.open_descriptors()
     with world.connect() as connection:
         head = f"GET /blobs/ns/{blobs.text(digest)} HTTP/1.1\r\nHost: x\r\nX-Kiln-Token: d\r\n\r\n"
         connection.sendall(head.encode())
@@ -258,7 +258,7 @@ async def test_who_reads_no_more_is_cut_off(
                 size -= len(piece)
     assert size > 0
     assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
-    assert descriptors.opened() == before
+    assert file_descriptors.open_descriptors() == before
 
 
 async def test_many_are_renewed_at_once(world: World) -> None:
@@ -370,7 +370,7 @@ async def test_a_manager_that_is_not_there_is_named(world: World) -> None:
 async def test_cut_connections_are_made_anew(world: World) -> None:
     content = os.urandom(LARGE)
     digest, _ = world.kept.put([content])
-    async with wires.Wire(world.port) as wire:
+    async with tcp_proxy.TcpProxy(world.port) as wire:
         reading = asyncio.get_running_loop().run_in_executor(
             _clients, lambda: [_got(world, wire, digest, content) for _ in range(20)]
         )
@@ -380,7 +380,7 @@ async def test_cut_connections_are_made_anew(world: World) -> None:
         assert all(await reading)
 
 
-def _got(world: World, wire: wires.Wire, digest: bytes, content: bytes) -> bool:
+def _got(world: World, wire: tcp_proxy.TcpProxy, digest: bytes, content: bytes) -> bool:
     cache = world.cache(os.urandom(4).hex(), port=wire.port)
     return cache.get(digest) == content
 

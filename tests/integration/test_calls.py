@@ -12,7 +12,7 @@ from kilnwork.channel import messages
 from kilnwork.dispatch.hub import hub, links
 from kilnwork.dispatch.journal import memory_store
 from kilnwork.kit import ids
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 
 @pytest.fixture(params=["journal", "volatile"])
@@ -31,8 +31,8 @@ def a_worker(directory: Path, *, slots: int = 1) -> raw_worker.RawWorker:
     return raw_worker.RawWorker(socket_in(directory), slots=slots)
 
 
-def a_driver(directory: Path) -> raw_calls.RawDriver:
-    return raw_calls.RawDriver(socket_in(directory))
+def a_driver(directory: Path) -> raw_peers.RawDriver:
+    return raw_peers.RawDriver(socket_in(directory))
 
 
 async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_path: Path) -> None:
@@ -41,9 +41,9 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
         item = driver.item(b"[[1,2],{}]", name="sum")
         driver.submit(item)
         await driver.accepted(1)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         template = await slot.expect(messages.Template)
-        assert template.spec == raw_calls.ADD
+        assert template.spec == raw_peers.ADD
         run = await slot.run()
         wanted = calls.CallRun(
             attempts.AttemptRef(item.task, 1, 1), template.number, item.arguments, "sum"
@@ -60,12 +60,12 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
 
 
 async def a_slot_at_work(
-    directory: Path, worker: raw_worker.RawWorker, driver: raw_calls.RawDriver
-) -> tuple[raw_calls.RawSlot, calls.CallRun]:
+    directory: Path, worker: raw_worker.RawWorker, driver: raw_peers.RawDriver
+) -> tuple[raw_peers.RawSlot, calls.CallRun]:
     """A slot that has been given the driver's first call."""
     driver.template()
     driver.submit(driver.item())
-    slot = await raw_calls.open_slot(worker)
+    slot = await raw_peers.open_slot(worker)
     return slot, await slot.run()
 
 
@@ -78,7 +78,7 @@ async def test_a_burst_is_sent_ahead_and_all_results_come_back(
         items = [driver.item(b"[[%d],{}]" % number) for number in range(2000)]
         for at in range(0, len(items), 256):
             driver.submit(*items[at : at + 256])
-        other = await raw_calls.open_slot(worker)
+        other = await raw_peers.open_slot(worker)
         players = [asyncio.ensure_future(play(one)) for one in (slot, other)]
         results = await driver.results(2001)
         assert {results[item.number].payload for item in items} == {
@@ -92,12 +92,12 @@ async def test_a_burst_is_sent_ahead_and_all_results_come_back(
             await one.disconnect()
 
 
-async def play(slot: raw_calls.RawSlot) -> None:
+async def play(slot: raw_peers.RawSlot) -> None:
     """Return the arguments of every call, a frame of them at a time."""
     while True:
         runs = slot.waiting_runs or list((await slot.expect(messages.Calls)).runs)
         slot.waiting_runs = []
-        slot.done(*(raw_calls.ended_well(r.ref, r.arguments.data, seconds=1e-6) for r in runs))
+        slot.done(*(raw_peers.ended_well(r.ref, r.arguments.data, seconds=1e-6) for r in runs))
 
 
 async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_pat
         driver.template()
         driver.submit(driver.item())
         asked = await worker.expect(messages.OpenSlot)
-        slot = raw_calls.RawSlot(worker.socket, asked.slot)
+        slot = raw_peers.RawSlot(worker.socket, asked.slot)
         await slot.connect()
         refused = await slot.expect(messages.Refused)
         assert (refused.reason, refused.retry) == ("NotYet", True)
@@ -114,12 +114,12 @@ async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_pat
         refused = await refusal(slot)
         assert (refused.reason, refused.retry) == ("Credential", False)
         slot.secret = right
-        await raw_calls.connect(slot)
+        await raw_peers.connect(slot)
         assert (await slot.run()).ref.attempt == 1
         await slot.disconnect()
 
 
-async def refusal(slot: raw_calls.RawSlot) -> messages.Refused:
+async def refusal(slot: raw_peers.RawSlot) -> messages.Refused:
     """The first refusal that is not about its agent's announcement, which may not be read yet."""
     for _ in range(200):
         await slot.connect()
@@ -138,8 +138,8 @@ async def test_an_agent_announces_only_slots_that_it_was_asked_for(
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         stranger = raw_worker.RawWorker(socket_in(tmp_path), name="w-1")
         async with stranger:
-            thief = raw_calls.RawSlot(stranger.socket, slot.slot)
-            own = raw_calls.RawSlot(stranger.socket, bytes(16))
+            thief = raw_peers.RawSlot(stranger.socket, slot.slot)
+            own = raw_peers.RawSlot(stranger.socket, bytes(16))
             stranger.say(thief.opening, own.opening, messages.Renew(1))
             await stranger.expect(messages.Renewed)
             for one, reason in ((thief, "Credential"), (own, "NotYet")):
@@ -154,7 +154,7 @@ async def test_a_slot_reports_only_what_it_was_given(dispatcher: hub.Hub, tmp_pa
     async with a_worker(tmp_path, slots=2) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         driver.submit(driver.item())
-        other = await raw_calls.open_slot(worker)
+        other = await raw_peers.open_slot(worker)
         await other.run()
         await other.acknowledged(other.succeed(run, b'"stolen"'))
         slot.succeed(run, b'"earned"')
@@ -215,7 +215,7 @@ async def test_who_watches_gets_the_result_or_is_told_that_there_is_none(
 ) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
-        foreign = raw_calls.RawDriver(socket_in(tmp_path), namespace="other")
+        foreign = raw_peers.RawDriver(socket_in(tmp_path), namespace="other")
         async with a_driver(tmp_path) as second, foreign:
             watched = (calls.Watched(1, run.ref.task), calls.Watched(2, ids.new_task_id()))
             second.say(messages.Watch(watched))
@@ -233,7 +233,7 @@ async def test_a_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         driver.submit(driver.item(key="daily"))
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         await slot.acknowledged(slot.succeed(run, b"1"))
         async with a_driver(tmp_path) as second:
@@ -270,7 +270,7 @@ async def test_a_slot_that_dies_loses_only_what_it_ran(dispatcher: hub.Hub, tmp_
         result = (await driver.results(1))[1]
         assert (result.state, result.reason) == (api_task.State.FAILED, "SlotDied")
         driver.submit(driver.item())
-        another = await raw_calls.open_slot(worker)
+        another = await raw_peers.open_slot(worker)
         another.succeed(await another.run())
         assert (await driver.results(1))[2].state is api_task.State.SUCCESS
         await another.disconnect()
@@ -285,7 +285,7 @@ async def test_a_task_in_a_slot_submits_waits_and_runs_its_child(
             1, ids.new_task_id(), 1, parent.arguments, ordinal=1, parent=parent.ref
         )
         slot.say(
-            messages.Template(1, raw_calls.ADD),
+            messages.Template(1, raw_peers.ADD),
             messages.Submit((child,)),
             messages.Waiting(parent.ref, (child.task,), in_place=True),
         )
@@ -313,7 +313,7 @@ async def test_large_results_come_in_frames_that_a_receiver_can_begin_with(
         large = b'"' + b"x" * 60_000 + b'"'
         runs = [await slot.run() for _ in range(40)]
         for at in range(0, 40, 10):
-            slot.done(*(raw_calls.ended_well(one.ref, large) for one in runs[at : at + 10]))
+            slot.done(*(raw_peers.ended_well(one.ref, large) for one in runs[at : at + 10]))
         results = await driver.results(41)
         assert sum(len(r.payload.data) for r in results.values() if r.payload) > 40 * 60_000
         assert driver.largest_frame < 400_000
@@ -355,7 +355,7 @@ async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
         with pytest.raises(TimeoutError):
             await driver.expect(messages.Accepted, timeout_s=0.1)
         async with a_worker(tmp_path) as worker:
-            slot = await raw_calls.open_slot(worker)
+            slot = await raw_peers.open_slot(worker)
             for _ in range(3):
                 slot.succeed(await slot.run(), seconds=1.0)
             await driver.accepted(8)
@@ -405,7 +405,7 @@ async def test_what_a_driver_may_not_say_costs_it_its_link(
 async def test_a_driver_without_a_token_is_refused_for_good(
     dispatcher: hub.Hub, tmp_path: Path
 ) -> None:
-    driver = raw_calls.RawDriver(socket_in(tmp_path), credential="guess")
+    driver = raw_peers.RawDriver(socket_in(tmp_path), credential="guess")
     await driver.connect()
     refused = await driver.expect(messages.Refused)
     assert (refused.reason, refused.retry) == ("Credential", False)

@@ -18,12 +18,12 @@ import yaml
 from kilnwork.cli import exits, main
 from kilnwork.controlplane import lock
 from kilnwork.kit import processes
-from support import inner_kiln, terminal, waiting
+from support import in_process_cli, terminal, waiting
 
 READY_S = 20.0
 
 
-Kiln = inner_kiln.Kiln
+Kiln = in_process_cli.Kiln
 
 
 def start(data: Path, *args: str) -> "subprocess.Popen[str]":
@@ -55,7 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def kiln(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Kiln:
-    return inner_kiln.of(data, monkeypatch, capfd)
+    return in_process_cli.kiln_of(data, monkeypatch, capfd)
 
 
 def test_version_and_status(kiln: Kiln) -> None:

@@ -15,7 +15,7 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import blob_collection, hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
@@ -87,7 +87,7 @@ def durable(dispatcher: hub.Hub) -> bool:
 
 
 def succeeded(run: calls.CallRun, result: attempts.Payload) -> calls.CallEnd:
-    return msgspec.structs.replace(raw_calls.ended_well(run.ref), payload=result)
+    return msgspec.structs.replace(raw_peers.ended_well(run.ref), payload=result)
 
 
 async def test_what_tasks_and_templates_refer_to_stays(
@@ -99,12 +99,12 @@ async def test_what_tasks_and_templates_refer_to_stays(
     running, queued, small = values.payload(), values.payload(), values.inline()
     async with (
         raw_worker.RawWorker(socket, slots=1) as worker,
-        raw_calls.RawDriver(socket) as driver,
+        raw_peers.RawDriver(socket) as driver,
     ):
         driver.template(1, api_task.TaskSpec(call=call))
         driver.submit(*(driver.item(arguments=each) for each in (running, queued, small)))
         await driver.accepted(3)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         kept = named(running, queued, small) | {code, environment}
         assert await collected(dispatcher, clock, values) == kept
@@ -126,12 +126,12 @@ async def test_what_is_forgotten_goes_after_a_restart_too(
     await made.start(socket)
     async with (
         raw_worker.RawWorker(socket, slots=1) as worker,
-        raw_calls.RawDriver(socket) as driver,
+        raw_peers.RawDriver(socket) as driver,
     ):
         driver.template()
         driver.submit(driver.item(arguments=first), driver.item(arguments=second))
         await driver.accepted(2)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         await slot.acknowledged(slot.done(succeeded(await slot.run(), result)))
         await slot.disconnect()
     await made.stop()
@@ -152,14 +152,14 @@ async def test_a_prune_frees_what_only_the_forgotten_had(
     await made.start(socket)
     async with (
         raw_worker.RawWorker(socket, slots=1) as worker,
-        raw_calls.RawDriver(socket) as driver,
+        raw_peers.RawDriver(socket) as driver,
     ):
         driver.template()
         over = msgspec.structs.replace(over, blobs=(*over.blobs, shared))
         waiting = msgspec.structs.replace(waiting, blobs=(*waiting.blobs, shared))
         driver.submit(driver.item(arguments=over), driver.item(arguments=waiting))
         await driver.accepted(2)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         fresh, _ = values.kept.put([b"a result"])
         result = attempts.Payload(attempts.PICKLE, b"", fresh, 8)

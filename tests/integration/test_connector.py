@@ -19,7 +19,7 @@ from kilnwork.endpoints import connector
 from kilnwork.kit import asgi, clock, errors, serving
 from kilnwork.kube import config
 from kilnwork.sdk import driver
-from support import certificates, far_manager, wires
+from support import certificates, remote_manager, tcp_proxy
 
 R = TypeVar("R")
 PROXY = names.proxy_path()
@@ -34,7 +34,7 @@ async def away(story: Callable[[], R]) -> R:
 class Cluster:
     """An API server with a manager behind it. What a test wants otherwise it puts in `answers`."""
 
-    def __init__(self, directory: Path, far: far_manager.FarManager) -> None:
+    def __init__(self, directory: Path, far: remote_manager.RemoteManager) -> None:
         self.far = far
         self.known = {"mine"}
         self.minted: list[str] = []
@@ -58,7 +58,7 @@ class Cluster:
             await response.json({"gitVersion": "v1.33.0"})
         elif path.endswith(f"/serviceaccounts/{names.DRIVER_ACCOUNT}/token"):
             self.minted.append(path)
-            made = {"spec": {"expirationSeconds": 600}, "status": {"token": far_manager.SECRET}}
+            made = {"spec": {"expirationSeconds": 600}, "status": {"token": remote_manager.SECRET}}
             await response.json(made, status=201)
         elif path == PROXY + "/v1/endpoints":
             await response.json({"channel": {"unix": ""}})
@@ -79,7 +79,7 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with far_manager.serving_in(tmp_path) as far:
+    async with remote_manager.running(tmp_path) as far:
         made = Cluster(tmp_path, far)
         await made.listener.start()
         yield made
@@ -113,7 +113,7 @@ async def test_the_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
     time = clock.ManualClock()
     to = cluster.to_manager(time=time)
     await away(to.find)
-    assert await away(to.token) == far_manager.SECRET
+    assert await away(to.token) == remote_manager.SECRET
     time.advance(0.7 * 600)
     await away(to.token)
     assert len(cluster.minted) == 1
@@ -125,11 +125,11 @@ async def test_the_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
 async def test_what_is_refused_is_asked_for_anew(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
-    cluster.far.answer_instead = 401
+    cluster.far.forced_status = 401
     with pytest.raises(errors.ConfigurationError, match="refuses the channel: a test says so"):
         await away(lambda: tunnel.open_channel(to))
     assert len(cluster.minted) == 2
-    cluster.far.answer_instead = None
+    cluster.far.forced_status = None
     (await away(lambda: tunnel.open_channel(to))).close()
 
 
@@ -145,18 +145,18 @@ async def test_a_token_that_cannot_be_renewed_now_is_asked_for_again(cluster: Cl
 
 
 async def test_a_token_of_our_own_is_shown_to_both(cluster: Cluster) -> None:
-    to = cluster.to_manager(token=far_manager.SECRET)
+    to = cluster.to_manager(token=remote_manager.SECRET)
     await away(to.find)
     shown = to.headers()
-    assert shown["Authorization"] == f"Bearer {far_manager.SECRET}"
-    assert shown[names.TOKEN_HEADER] == far_manager.SECRET
+    assert shown["Authorization"] == f"Bearer {remote_manager.SECRET}"
+    assert shown[names.TOKEN_HEADER] == remote_manager.SECRET
     assert cluster.minted == []
 
 
 async def test_a_manager_that_is_not_ready_is_tried_again(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
-    cluster.far.answer_instead = 503
+    cluster.far.forced_status = 503
     opened = driver.Driver(
         connect=lambda: tunnel.open_channel(to), credential=to.token, namespace="ns"
     )
@@ -166,7 +166,7 @@ async def test_a_manager_that_is_not_ready_is_tried_again(cluster: Cluster) -> N
     async with asyncio.timeout(30):
         while len(cluster.far.requests) < 3:
             await asyncio.sleep(0.01)
-    cluster.far.answer_instead = None
+    cluster.far.forced_status = None
     await opening
     await away(opened.close)
 
@@ -224,9 +224,9 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
-    async with wires.Proxy() as proxy:
+    async with tcp_proxy.HttpProxy() as proxy:
         to = cluster.to_manager(
-            token=far_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}"
+            token=remote_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}"
         )
         await away(to.find)
         (await away(lambda: tunnel.open_channel(to))).close()

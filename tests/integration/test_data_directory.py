@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.kit import errors, paths
-from support import served
+from support import embedded_server
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def long_path(tmp_path: Path) -> Path:
 
 
 async def test_a_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
-    async with served.control_plane(long_path) as plane:
+    async with embedded_server.control_plane(long_path) as plane:
         run = plane.run_dir
         assert run.is_dir()
         assert len(str(run)) < paths.MAX_SOCKET_DIRECTORY
@@ -30,7 +30,7 @@ async def test_a_link_laid_in_tmp_is_not_followed(long_path: Path, tmp_path: Pat
     run.symlink_to(victim)
     try:
         with pytest.raises(errors.ConfigurationError, match="is no directory of yours"):
-            async with served.control_plane(long_path):
+            async with embedded_server.control_plane(long_path):
                 pass
         assert victim.stat().st_mode & 0o777 == 0o755
     finally:
@@ -41,22 +41,22 @@ async def test_a_link_laid_in_tmp_is_not_followed(long_path: Path, tmp_path: Pat
 async def test_what_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "data" / name).mkdir(parents=True)
     with pytest.raises(errors.ConfigurationError, match="data"):
-        async with served.control_plane(tmp_path / "data"):
+        async with embedded_server.control_plane(tmp_path / "data"):
             pass
 
 
 @pytest.mark.parametrize("name", ["token", "pki/ca.key", "pki/sa.key", "control.db"])
 async def test_garbage_is_refused_and_named(tmp_path: Path, name: str) -> None:
-    async with served.control_plane(tmp_path / "data"):
+    async with embedded_server.control_plane(tmp_path / "data"):
         pass
     (tmp_path / "data" / name).write_bytes(bytes(range(128, 256)) * 40)
     with pytest.raises(errors.ConfigurationError, match=name.split("/", maxsplit=1)[0]):
-        async with served.control_plane(tmp_path / "data"):
+        async with embedded_server.control_plane(tmp_path / "data"):
             pass
 
 
 async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(errors.ConfigurationError, match="cannot be used"):
-        async with served.control_plane(tmp_path / "data"):
+        async with embedded_server.control_plane(tmp_path / "data"):
             pass

@@ -10,7 +10,7 @@ import pytest
 from conformance import test_crds
 from kilnwork.cli import exits, main
 from kilnwork.cli.wiring import embedded
-from support import served, waiting
+from support import embedded_server, waiting
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/w.test/v1/namespaces/default/widgets"
@@ -27,7 +27,10 @@ def widget(name: str) -> dict[str, Any]:
 
 async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
     """At once, with its objects; a clean-up that was begun goes on."""
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert (await http.post(CRDS, test_crds.definition("w.test"))).status == 201
 
         async def is_served() -> bool:
@@ -39,10 +42,16 @@ async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
         owner |= {"name": "a", "uid": made["metadata"]["uid"]}
         owned = {"metadata": {"name": "c", "ownerReferences": [owner]}}
         await http.post("/api/v1/namespaces/default/configmaps", owned)
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert (await http.get(f"{WIDGETS}/a")).json == made
         assert (await http.delete(f"{CRDS}/widgets.w.test")).status == 200
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
 
         async def is_ending() -> bool:
             return "deletionTimestamp" in (await http.get(f"{WIDGETS}/a")).json["metadata"]
@@ -65,7 +74,10 @@ async def test_built_in_kinds_cannot_be_taken_away(tmp_path: Path) -> None:
     wanted["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
     wanted["spec"]["names"] = {"kind": "ClusterRole", "plural": "clusterroles"}
     path = f"{CRDS}/{wanted['metadata']['name']}"
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         before = len((await http.get(roles)).json["items"])
         assert before > 0
         assert (await http.post(CRDS, wanted)).status == 201
@@ -100,21 +112,21 @@ def named_as_ours(plural: str = "tazks", **spec: Any) -> dict[str, Any]:
     return made
 
 
-async def gone(http: served.Http, path: str) -> None:
+async def gone(http: embedded_server.Http, path: str) -> None:
     async def is_gone() -> bool:
         return (await http.get(path)).status == 404
 
     await waiting.wait_until_async(is_gone, what=f"{path} is gone")
 
 
-async def established(http: served.Http, path: str) -> bool:
+async def established(http: embedded_server.Http, path: str) -> bool:
     conditions = ((await http.get(path)).json.get("status") or {}).get("conditions") or ()
     return ("Established", "True") in {(c["type"], c["status"]) for c in conditions}
 
 
 async def replace_ours(data: Path, other: dict[str, Any]) -> None:
     """Delete our definition of Task and make another in its place."""
-    async with served.control_plane(data) as plane, served.http(plane) as http:
+    async with embedded_server.control_plane(data) as plane, embedded_server.http(plane) as http:
         assert plane.trouble is None
         await http.delete(OURS)
         await gone(http, OURS)
@@ -131,7 +143,10 @@ async def test_names_of_our_kinds_that_another_has_stay_there(
     theirs = f"{CRDS}/tazks.kilnwork.dev"
     with caplog.at_level(logging.WARNING):
         await replace_ours(tmp_path / "data", named_as_ours())
-        async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+        async with (
+            embedded_server.control_plane(tmp_path / "data") as plane,
+            embedded_server.http(plane) as http,
+        ):
             assert await established(http, theirs)
             assert not await established(http, OURS)
             assert (await http.get(TASKS)).status == 404
@@ -153,13 +168,19 @@ async def test_names_of_our_kinds_that_another_has_stay_there(
 async def test_a_definition_that_cannot_be_made_ours_is_named(tmp_path: Path) -> None:
     """With what to do; after that our kind is back at the next start."""
     await replace_ours(tmp_path / "data", named_as_ours("tasks", scope="Cluster"))
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert "spec.scope: Invalid value" in str(plane.trouble)
         assert "`kubectl delete crd tasks.kilnwork.dev`, then start" in str(plane.trouble)
         assert not plane.serves_installed
         await http.delete(OURS)
         await gone(http, OURS)
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert plane.trouble is None
         assert (await http.get(TASKS)).status == 200
 
@@ -169,16 +190,25 @@ async def test_our_kind_is_back_at_the_start_after_its_deletion(tmp_path: Path) 
     task = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task", "spec": {"command": ["true"]}}
     held = task | {"metadata": {"name": "held", "finalizers": ["a.b/c"]}}
     new = task | {"metadata": {"name": "new"}}
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert (await http.post(TASKS, held)).status == 201
         assert (await http.delete(OURS)).status == 200
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert "tasks.kilnwork.dev is being deleted" in str(plane.trouble)
         refused = await http.post(TASKS, new)
         assert (refused.status, refused.json["reason"]) == (405, "MethodNotAllowed")
         await http.patch(f"{TASKS}/held", {"metadata": {"finalizers": None}})
         await gone(http, OURS)
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert plane.trouble is None
         assert (await http.post(TASKS, new)).status == 201
 
@@ -195,7 +225,7 @@ async def test_a_server_without_its_kinds_is_up_and_not_ready(
     ca = tmp_path / "data" / "pki" / "ca.crt"
     try:
         await server.start(say=lambda _: None)
-        async with served.Http(server.http_url, ca=ca, token=None) as http:
+        async with embedded_server.Http(server.http_url, ca=ca, token=None) as http:
             ready = await http.get("/readyz")
         assert ready.status == 503
         assert "[-]API server not ready: tazks.kilnwork.dev has names of tasks" in ready.json

@@ -11,7 +11,7 @@ import pytest
 from kilnwork.api import task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
-from support import hubs, short, waiting, worker_process
+from support import hubs, short_paths, waiting, worker_process
 
 
 class House:
@@ -41,7 +41,7 @@ class House:
         await self.hub.submit(submission)
         return submission.task
 
-    async def becomes(
+    async def wait_for_state(
         self, asked: ids.TaskId, *, what: Callable[[model.TaskView], bool], timeout_s: float = 30.0
     ) -> model.TaskView:
         def look() -> model.TaskView | None:
@@ -58,15 +58,15 @@ class House:
         return found
 
     async def ends(self, asked: ids.TaskId) -> model.TaskView:
-        return await self.becomes(asked, what=lambda view: view.state.final)
+        return await self.wait_for_state(asked, what=lambda view: view.state.final)
 
     async def runs(self, asked: ids.TaskId) -> model.TaskView:
-        return await self.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+        return await self.wait_for_state(asked, what=lambda view: view.state is task.State.RUNNING)
 
 
 @asynccontextmanager
 async def house_in(directory: Path) -> AsyncIterator[House]:
-    run = short.directory()
+    run = short_paths.directory()
     made = House(directory, run)
     await made.hub.start(made.socket)
     made.worker.start()
@@ -168,7 +168,7 @@ async def test_a_worker_that_is_asked_to_stop_gives_its_tasks_back(house: House)
     asked = await house.submit("sh", "-c", '[ "$KILN_ATTEMPT" = 2 ] || sleep 60')
     await house.runs(asked)
     assert await asyncio.to_thread(house.worker.stop) == 0
-    await house.becomes(asked, what=lambda v: v.state is task.State.PENDING)
+    await house.wait_for_state(asked, what=lambda v: v.state is task.State.PENDING)
     house.worker.start()
     assert (await house.ends(asked)).state is task.State.SUCCESS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.channel import frames, messages
-from support import short
+from support import short_paths
 
 
 class Process:
@@ -74,7 +74,7 @@ def read(link: socket.socket) -> messages.ToDriver:
 
 @pytest.fixture
 def short_tmp() -> Iterator[Path]:
-    directory = short.directory()
+    directory = short_paths.directory()
     yield directory
     shutil.rmtree(directory)
 

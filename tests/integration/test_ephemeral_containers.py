@@ -14,7 +14,7 @@ import pytest_asyncio
 from kilnwork.api import resource
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client, errors
-from support import short, waiting
+from support import short_paths, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,7 +29,7 @@ class World:
     """A control plane with a node, and an administrator's client."""
 
     def __init__(self) -> None:
-        self.data = short.directory()
+        self.data = short_paths.directory()
         self.plane: cluster.ControlPlane
         self.kube: client.Client
 

@@ -21,7 +21,7 @@ from kilnwork.controlplane import cluster
 from kilnwork.controlplane.node import pod_fields, statuses
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import client, errors, transport
-from support import field_samples, short, waiting
+from support import field_samples, short_paths, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,7 +32,7 @@ class World:
     """A control plane with a node, an admin who keeps warnings, and a client for the rest."""
 
     def __init__(self) -> None:
-        self.data = short.directory()
+        self.data = short_paths.directory()
         self.warnings: list[str] = []
         self.http: transport.Transport
         self.kube: client.Client

@@ -14,7 +14,7 @@ from kilnwork.cli.installation import rights
 from kilnwork.cli.wiring import embedded, in_cluster
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client
-from support import pages, ports, served
+from support import embedded_server, free_ports, pages
 
 NS = "default"
 SAMPLE = pages.ROOT / "examples" / "30-upload" / "sample_small_work.json"
@@ -23,7 +23,7 @@ EXPECTED = SAMPLE.with_name("sample_small_work.results.json").read_bytes()
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
-    async with served.control_plane(tmp_path / "plane") as made:
+    async with embedded_server.control_plane(tmp_path / "plane") as made:
         yield made
 
 
@@ -42,7 +42,7 @@ async def manager(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> AsyncIterator[in_cluster.InClusterServer]:
     """One whose workers come over TLS."""
-    port = ports.free()
+    port = free_ports.free()
     settings = in_cluster.InClusterSettings(
         data_dir=tmp_path / "manager",
         kube=plane.admin_config(),

@@ -9,7 +9,7 @@ import msgspec
 from kilnwork.api import flow
 from kilnwork.jobs.flows import model
 from kilnwork.testing import inline_flows as in_process
-from support import index_jobs_world as world
+from support import index_job_server as world
 from support import waiting
 
 _P, _S = model.Phase, model.InstanceState
@@ -19,7 +19,7 @@ COMBINE = "support.index_function.combine"
 
 
 def new(
-    house: world.House, steps: list[dict[str, Any]], count: int = 3, **more: Any
+    house: world.World, steps: list[dict[str, Any]], count: int = 3, **more: Any
 ) -> model.NewFlowRun:
     params = {"directory": ""}
     declared = msgspec.convert({"do": steps, "params": params, **more}, flow.Flow)
@@ -44,7 +44,7 @@ def fan_out(**more: Any) -> list[dict[str, Any]]:
     return [{"price": each | more}, {"total": {"call": COMBINE, "with": results}}]
 
 
-async def over(house: world.House, key: model.FlowKey) -> model.FlowRunView:
+async def over(house: world.World, key: model.FlowKey) -> model.FlowRunView:
     def final() -> model.FlowRunView | None:
         found = house.services.flows.view(key)
         return found if found is not None and found.phase.final else None
@@ -55,7 +55,7 @@ async def over(house: world.House, key: model.FlowKey) -> model.FlowRunView:
 
 
 async def test_a_flow_gives_what_it_gives_in_one_process(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         wanted = new(house, fan_out(), 30)
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
@@ -79,7 +79,7 @@ async def test_a_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) 
             }
         },
     ]
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         wanted = new(house, steps, 2, result="${ many.results }")
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
@@ -89,7 +89,7 @@ async def test_a_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) 
 
 async def test_a_restart_in_the_middle_repeats_nothing(tmp_path: Path) -> None:
     (tmp_path / "hold-5").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         wanted = new(house, fan_out(), 9)
         await house.services.flows.start(wanted)
         await house.called(9)
@@ -107,7 +107,7 @@ async def test_shards_wait_for_a_node_with_their_portion_also_over_a_restart(
     tmp_path: Path,
 ) -> None:
     """The dispatcher is told anew which node holds what; what is over is not repeated."""
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         steps = fan_out(**{"with": {"index": "${ n.index }", "directory": "${ params.directory }"}})
         shards = [{"index": number, "count": 6} for number in range(6)]
         wanted = new(house, steps)
@@ -128,7 +128,7 @@ async def test_shards_wait_for_a_node_with_their_portion_also_over_a_restart(
         assert sorted(house.calls) == list(range(6))
 
 
-def _node(house: world.House) -> str:
+def _node(house: world.World) -> str:
     """That of the worker."""
     found = house.hub.cluster(world.NS, "counter")
     nodes = [worker.node for worker in found.workers] if found else []
@@ -137,7 +137,7 @@ def _node(house: world.House) -> str:
 
 async def test_a_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None:
     (tmp_path / "fail-1").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         wanted = new(house, fan_out())
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
@@ -148,7 +148,7 @@ async def test_a_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None
 
 
 async def test_a_step_says_what_it_waits_for(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         wanted = msgspec.structs.replace(new(house, fan_out()), clusters={"workers": "nobody"})
         await house.services.flows.start(wanted)
         view = house.services.flows.view(wanted.key)
@@ -163,7 +163,7 @@ async def test_a_step_says_what_it_waits_for(tmp_path: Path) -> None:
 
 async def test_a_kill_reaches_what_runs(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         wanted = new(house, fan_out())
         await house.services.flows.start(wanted)
         await house.called(1)
@@ -176,7 +176,7 @@ async def test_a_kill_reaches_what_runs(tmp_path: Path) -> None:
 async def test_a_large_result_is_read_from_its_blob(tmp_path: Path) -> None:
     large = {"call": "support.index_function.large", "with": {"index": "0123456789"}}
     size = {"call": "builtins.dict", "with": {"n": "${ size(big.value) }"}}
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         wanted = new(house, [{"big": large}, {"after": size}])
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
@@ -194,7 +194,7 @@ async def test_a_call_gets_a_long_list_of_results(tmp_path: Path) -> None:
     directory = {"directory": str(tmp_path), "results": "${ big.results }"}
     check = "${ [size(all.value.results), size(all.value.results[11])] }"
     steps: list[Any] = [{"big": large}, {"all": join | {"with": directory}}]
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         wanted = new(house, steps, 12, result=check)
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
@@ -205,13 +205,13 @@ async def test_what_cannot_be_read_by_other_steps_says_so(tmp_path: Path) -> Non
     (tmp_path / "alone").mkdir()
     (tmp_path / "read").mkdir()
     large = {"call": "support.index_function.large", "with": {"index": "0" * 600}}
-    async with world.house_in(tmp_path / "alone") as house:
+    async with world.running(tmp_path / "alone") as house:
         wanted = new(house, [{"big": large}])
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
         assert (found.phase, found.value) == (_P.SUCCEEDED, None)
     steps = [{"big": large}, {"after": {"call": COMBINE, "with": {"directory": "${ big.value }"}}}]
-    async with world.house_in(tmp_path / "read") as house:
+    async with world.running(tmp_path / "read") as house:
         wanted = new(house, steps)
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)

@@ -20,7 +20,7 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import ids
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 EXAMPLES = 30
 """Streams that are tried on one dispatcher; each opens its own link."""
@@ -45,7 +45,7 @@ class Home:
         options = hub.HubOptions(on_failure=self.failures.append)
         self.hub = hubs.make(directory, kept=kept, options=options)
         self.worker = raw_worker.RawWorker(self.socket, slots=3)
-        self.driver = raw_calls.RawDriver(self.socket)
+        self.driver = raw_peers.RawDriver(self.socket)
         self.tasks: list[ids.TaskId] = []
         self.refs: list[attempts.AttemptRef] = []
 
@@ -60,9 +60,9 @@ class Home:
         await self.driver.expect(messages.Attached)
         self.driver.template()
         self.driver.submit(*(self.driver.item() for _ in range(3)))
-        self.hostile = await raw_calls.open_slot(self.worker)
-        self.honest = await raw_calls.open_slot(self.worker)
-        idle = await raw_calls.open_slot(self.worker)
+        self.hostile = await raw_peers.open_slot(self.worker)
+        self.honest = await raw_peers.open_slot(self.worker)
+        idle = await raw_peers.open_slot(self.worker)
         self.refs = [(await slot.run()).ref for slot in (self.hostile, self.honest, idle)]
         self.tasks = [ref.task for ref in self.refs]
         idle.succeed(calls.CallRun(self.refs[2], 1, raw_calls_payload(), ""))
@@ -74,7 +74,7 @@ class Home:
             await peer.disconnect()
         await self.hub.stop()
 
-    async def end_slot(self, slot: raw_calls.RawSlot) -> None:
+    async def end_slot(self, slot: raw_peers.RawSlot) -> None:
         """A slot's process is over; what it had was a matter between it and its own cluster."""
         await slot.disconnect()
         self.worker.serial += 1
@@ -300,7 +300,7 @@ async def lie_as_drivers(directory: Path, seed: int, *, durable: bool) -> None:
     async with a_home(directory, _store(directory, durable=durable)) as home:
         for number in range(EXAMPLES):
             liar = Liar(home, seed + number)
-            async with raw_calls.RawDriver(home.socket) as driver:
+            async with raw_peers.RawDriver(home.socket) as driver:
                 driver.template()
                 said = [liar.of_submitter() for _ in range(liar.random.randrange(12))]
                 driver.send(liar.damaged(encoded(said)))
@@ -316,8 +316,8 @@ async def lie_as_slot(directory: Path, seed: int, *, durable: bool) -> None:
         for number in range(EXAMPLES):
             liar = Liar(home, seed + number)
             slot.running = list(liar.some(liar.ref))
-            await raw_calls.connect(slot)
-            slot.say(messages.Template(1, raw_calls.ADD))
+            await raw_peers.connect(slot)
+            slot.say(messages.Template(1, raw_peers.ADD))
             said = [liar.of_slot() for _ in range(liar.random.randrange(12))]
             slot.send(liar.damaged(encoded(said)))
             await settle(slot)
@@ -332,10 +332,10 @@ def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: A
         directory = tmp_path_factory.mktemp("home")
         dispatcher = Home(directory, memory_store.MemoryStore())
         await dispatcher.hub.start(dispatcher.socket)
-        async with raw_calls.RawDriver(dispatcher.socket) as driver:
+        async with raw_peers.RawDriver(dispatcher.socket) as driver:
             driver.send(data)
             await settle(driver)
-        async with raw_calls.RawDriver(dispatcher.socket):
+        async with raw_peers.RawDriver(dispatcher.socket):
             assert not dispatcher.failures
         await dispatcher.hub.stop()
 
@@ -345,7 +345,7 @@ def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: A
 async def test_what_is_nearly_right_is_named(tmp_path: Path) -> None:
     home = Home(tmp_path, memory_store.MemoryStore())
     await home.hub.start(home.socket)
-    async with raw_calls.RawDriver(home.socket) as driver:
+    async with raw_peers.RawDriver(home.socket) as driver:
         body = msgspec.msgpack.encode(["submit", [[1, b"short", 1, ["application/json", b""]]]])
         driver.send(struct.pack(">I", len(body)) + body)
         refused = await driver.expect(messages.Refused)

@@ -15,7 +15,7 @@ from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import errors, index_model, model, start_queue
-from support import index_jobs_world as world
+from support import index_job_server as world
 from support import waiting
 
 _P, _S, _T = api_job.Phase, index_model.IndexState, api_task.State
@@ -31,7 +31,7 @@ def returned(view: index_model.IndexJobView) -> Any:
 
 
 async def test_a_job_runs_all_its_indexes(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         uid = await house.put(template=house.template(**many(30)))
         done = await house.finished(uid)
         assert (done.phase, done.counts.succeeded, done.counts.created) == (_P.SUCCEEDED, 30, 30)
@@ -49,7 +49,7 @@ async def test_a_job_runs_all_its_indexes(tmp_path: Path) -> None:
 
 
 async def test_a_job_without_parallelism_has_the_result_of_its_task(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         uid = await house.put()
         done = await house.finished(uid)
         assert (done.phase, returned(done)) == (_P.SUCCEEDED, 0)
@@ -69,7 +69,7 @@ async def test_what_becomes_of_a_job_is_told_without_reading_the_journal(
         return read(self, name, arguments)
 
     monkeypatch.setattr(queries.Queries, "_all", noted)
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         since, _ = await house.jobs.changes(0)
         names.clear()
         put = view = await house.jobs.put(house.new())
@@ -86,7 +86,7 @@ async def test_what_becomes_of_a_job_is_told_without_reading_the_journal(
 
 async def test_a_job_has_succeeded_with_its_result_or_not_yet(tmp_path: Path) -> None:
     """Its row is on disk a moment before it is known that it is; so is that of its task."""
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         template = house.template(finalizer={"taskTemplate": house.call("combine", str(tmp_path))})
         for _ in range(30):
             uid = await house.put(template=template)
@@ -97,7 +97,7 @@ async def test_a_job_has_succeeded_with_its_result_or_not_yet(tmp_path: Path) ->
 
 async def test_a_job_that_is_put_again_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         new = house.new(run=3)
         first = await house.jobs.put(new)
         await house.restart()
@@ -112,7 +112,7 @@ async def test_a_job_that_is_put_again_is_the_same(tmp_path: Path) -> None:
 
 async def test_a_kill_ends_what_runs(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         uid = await house.put(template=house.template(**many(50, maxInFlight=2)))
         await house.until(uid, lambda view: view.counts.running == 2)
         await house.called(2)
@@ -130,7 +130,7 @@ async def test_a_kill_ends_what_runs(tmp_path: Path) -> None:
 async def test_the_first_failure_ends_a_job_and_a_higher_run_does_the_rest(tmp_path: Path) -> None:
     (tmp_path / "fail-3").touch()
     (tmp_path / "once-1").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         template = house.template(**many(8, maxInFlight=1), maxAttempts=2)
         uid = await house.put(template=template)
         done = await house.finished(uid)
@@ -152,7 +152,7 @@ async def test_the_first_failure_ends_a_job_and_a_higher_run_does_the_rest(tmp_p
 
 async def test_a_higher_run_starts_nothing_that_is_not_asked_for(tmp_path: Path) -> None:
     (tmp_path / "fail-0").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         uid = await house.put(template=house.template(**many(3, maxInFlight=1)))
         await house.finished(uid)
         assert house.calls == [0]
@@ -177,7 +177,7 @@ async def test_a_higher_run_starts_nothing_that_is_not_asked_for(tmp_path: Path)
 
 async def test_a_run_that_is_killed_first_replaces_no_job(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         group = house.group("Replace")
         old = await house.put("old", group=group)
         await house.jobs.kill(old)
@@ -199,7 +199,7 @@ async def test_a_run_that_is_killed_first_replaces_no_job(tmp_path: Path) -> Non
 async def test_a_job_goes_on_while_not_too_many_fail(tmp_path: Path) -> None:
     for failing in (1, 4):
         (tmp_path / f"fail-{failing}").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         some = await house.put(
             "some", template=house.template(**many(6, completionStrategy={"maxFailed": 2}))
         )
@@ -218,7 +218,7 @@ async def test_a_job_goes_on_while_not_too_many_fail(tmp_path: Path) -> None:
 async def test_enough_successes_end_a_job_and_kill_the_rest(tmp_path: Path) -> None:
     for held in (0, 2):
         (tmp_path / f"hold-{held}").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         strategy = {"minSuccessful": 1}
         template = house.template(**many(40, maxInFlight=3, completionStrategy=strategy))
         uid = await house.put(template=template)
@@ -233,7 +233,7 @@ async def test_enough_successes_end_a_job_and_kill_the_rest(tmp_path: Path) -> N
 
 async def test_a_finalizer_gets_the_results_in_order(tmp_path: Path) -> None:
     (tmp_path / "fail-2").touch()
-    async with world.house_in(tmp_path, kept_tasks=0) as house:
+    async with world.running(tmp_path, kept_tasks=0) as house:
         template = house.template(
             **many(5, completionStrategy={"maxFailed": 1}),
             finalizer={"taskTemplate": house.call("combine", str(tmp_path))},
@@ -246,7 +246,7 @@ async def test_a_finalizer_gets_the_results_in_order(tmp_path: Path) -> None:
 
 async def test_a_job_fails_with_its_finalizer(tmp_path: Path) -> None:
     (tmp_path / "fail-combine").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         finalizer = {"taskTemplate": house.call("combine", str(tmp_path))}
         uid = await house.put(template=house.template(**many(3), finalizer=finalizer))
         done = await house.finished(uid)
@@ -259,7 +259,7 @@ async def test_a_job_fails_with_its_finalizer(tmp_path: Path) -> None:
         assert len(house.calls) == 3
 
 
-def measuring(house: world.House, count: int, kilobytes: int, **finalizer: Any) -> dict[str, Any]:
+def measuring(house: world.World, count: int, kilobytes: int, **finalizer: Any) -> dict[str, Any]:
     """A template whose indexes return so much each, which the finalizer measures."""
     call = house.call("larger", "${task.index_num}")
     call["call"]["args"] = ["${task.index_num}", kilobytes]
@@ -270,7 +270,7 @@ def measuring(house: world.House, count: int, kilobytes: int, **finalizer: Any) 
 @pytest.mark.parametrize("kilobytes", [1, 100, 400])
 async def test_a_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: int) -> None:
     """In the journal; in blobs, which fit into one frame together; in blobs that do not."""
-    async with world.house_in(tmp_path, kept_tasks=0) as house:
+    async with world.running(tmp_path, kept_tasks=0) as house:
         uid = await house.put(template=measuring(house, 4, kilobytes))
         done = await house.finished(uid)
         assert done.phase is _P.SUCCEEDED, done.message
@@ -279,7 +279,7 @@ async def test_a_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: i
 
 
 async def test_many_small_results_are_as_good_as_large_ones(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         uid = await house.put(template=measuring(house, 80, 8))
         done = await house.finished(uid)
         assert done.phase is _P.SUCCEEDED, done.message
@@ -287,7 +287,7 @@ async def test_many_small_results_are_as_good_as_large_ones(tmp_path: Path) -> N
 
 
 async def test_a_finalizer_that_is_no_call_gets_what_fits_into_a_frame(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         count = ["sh", "-c", "wc -c < $KILN_INPUT > $KILN_OUTPUT"]
         command = {"clusterName": "counter", "command": count}
         fits = await house.finished(await house.put(template=measuring(house, 2, 100, **command)))
@@ -301,7 +301,7 @@ async def test_a_finalizer_that_is_no_call_gets_what_fits_into_a_frame(tmp_path:
 
 async def test_results_that_are_gone_fail_the_finalizer(tmp_path: Path) -> None:
     (tmp_path / "fail-combine").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         combine = house.call("combine", str(tmp_path))
         uid = await house.put(template=measuring(house, 2, 100, **combine))
         await house.finished(uid)
@@ -317,7 +317,7 @@ async def test_results_that_are_gone_fail_the_finalizer(tmp_path: Path) -> None:
 
 async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
     (tmp_path / "fail-1").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         hooks = [
             {"on": [event], "taskTemplate": house.call("note", event, str(tmp_path))}
             for event in ("Running", "Succeeded", "Failed", "Killed")
@@ -345,7 +345,7 @@ async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
 
 
 async def test_a_pause_lets_nothing_start_also_over_a_restart(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         for name in ("hold-20", "hold-21"):
             (tmp_path / name).touch()
         uid = await house.put(template=house.template(**many(40, maxInFlight=2)))
@@ -368,7 +368,7 @@ async def test_a_pause_lets_nothing_start_also_over_a_restart(tmp_path: Path) ->
 async def test_a_job_has_only_so_much_time(tmp_path: Path) -> None:
     """Its time goes on while the dispatcher is away."""
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         short = await house.put("short", template=house.template(timeouts={"jobSeconds": 0.2}))
         longer = await house.put("longer", template=house.template(timeouts={"jobSeconds": 1.5}))
         endless = await house.put("endless")
@@ -383,7 +383,7 @@ async def test_a_job_has_only_so_much_time(tmp_path: Path) -> None:
 
 
 async def test_a_list_that_comes_later_is_the_index_set(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         template = house.template(parallelism={"withResultOf": {"task": "list"}})
         uid = await house.put(template=template)
         waits = house.view(uid)
@@ -402,7 +402,7 @@ async def test_a_list_that_comes_later_is_the_index_set(tmp_path: Path) -> None:
 
 
 async def test_a_job_is_held_until_it_is_let_go_and_its_time_has_come(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         soon = house.time.wall() + 0.3
         hold = start_queue.Hold(reason="WaitingForDependency", message="Job load is not over")
         uid = await house.put(start_after=soon, hold=hold)
@@ -422,7 +422,7 @@ async def test_a_job_is_held_until_it_is_let_go_and_its_time_has_come(tmp_path: 
 
 async def test_what_a_job_waits_for_is_told_when_it_changes(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         hold = start_queue.Hold(reason="WaitingForDependency", message="Job load does not exist")
         uid = await house.put(hold=hold)
         seen = house.view(uid)
@@ -447,7 +447,7 @@ async def test_what_a_job_waits_for_is_told_when_it_changes(tmp_path: Path) -> N
 
 
 async def test_a_job_says_what_its_executor_waits_for(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         template = {"taskTemplate": {"external": {"executor": "nobody"}}}
         uid = await house.put(template=template)
         view = await house.until(uid, lambda view: view.reason == "ExecutorUnavailable")
@@ -459,7 +459,7 @@ async def test_a_job_says_what_its_executor_waits_for(tmp_path: Path) -> None:
 
 
 async def test_the_number_of_an_index_is_that_of_users(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         template = {
             "taskTemplate": {"clusterName": "counter", "command": ["false"]},
             "retry": {"maxAttempts": 2, "delaySeconds": 3600, "maxDelaySeconds": 3600},
@@ -475,7 +475,7 @@ async def test_the_number_of_an_index_is_that_of_users(tmp_path: Path) -> None:
 
 async def test_a_group_refuses_and_queues_and_counts_after_a_restart(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         first = await house.put("first", group=house.group("Forbid"))
         refused = await house.jobs.put(house.new("refused", group=house.group("Forbid")))
         assert (refused.phase, refused.reason) == (_P.ADMISSION_ERROR, "Forbidden")
@@ -499,7 +499,7 @@ async def test_a_group_refuses_and_queues_and_counts_after_a_restart(tmp_path: P
 
 async def test_a_job_that_was_refused_is_looked_at_anew_in_a_higher_run(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         first = await house.put("first", group=house.group("Forbid"))
         refused = await house.put("refused", group=house.group("Forbid"))
         await house.jobs.rerun(refused, 2)
@@ -514,7 +514,7 @@ async def test_a_job_that_was_refused_is_looked_at_anew_in_a_higher_run(tmp_path
 
 
 async def test_a_tick_that_was_not_decided_is_refused_in_each_run(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         early = await house.put("early", group=house.group("Allow"), tick=100)
         await house.restart()
         await house.jobs.rerun(early, 2)
@@ -527,7 +527,7 @@ async def test_a_tick_that_was_not_decided_is_refused_in_each_run(tmp_path: Path
 
 async def test_a_job_takes_the_place_of_those_before(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         old = await house.put("old", group=house.group("Replace"))
         await house.called(1)
         new = await house.put("new", group=house.group("Replace"))
@@ -541,7 +541,7 @@ async def test_a_job_takes_the_place_of_those_before(tmp_path: Path) -> None:
 
 async def test_a_lock_is_held_by_one_job(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         locks = [{"name": "warehouse"}]
         one = await house.put("one", locks=locks)
         two = await house.put("two", locks=[{"name": "warehouse", "mode": "Shared"}])
@@ -556,7 +556,7 @@ async def test_a_lock_is_held_by_one_job(tmp_path: Path) -> None:
 
 
 async def test_a_tick_makes_one_job(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         group = house.group("Allow")
         decision = index_model.Decision(
             config=world.CONFIG,
@@ -607,7 +607,7 @@ async def test_a_tick_makes_one_job(tmp_path: Path) -> None:
 
 async def test_a_job_that_is_released_is_gone_with_what_runs(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         uid = await house.put()
         await house.called(1)
         await house.jobs.release(uid)
@@ -629,7 +629,7 @@ async def test_a_job_that_is_released_is_gone_with_what_runs(tmp_path: Path) -> 
 
 
 async def test_lists_of_files_have_no_jobs_of_indexes(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         uid = await house.put("named")
         await house.finished(uid)
         files = house.services.files

@@ -5,13 +5,13 @@ from pathlib import Path
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import items
-from support import index_jobs_world as world
+from support import index_job_server as world
 
 _P, _T = api_job.Phase, api_task.State
 
 
 async def test_all_items_are_done_and_none_is_remembered_by_itself(tmp_path: Path) -> None:
-    async with world.house_in(tmp_path) as house:
+    async with world.running(tmp_path) as house:
         uid = await house.put(template=house.template(parallelism={"withCount": 300}))
         done = await house.finished(uid)
         assert (done.phase, done.counts.succeeded) == (_P.SUCCEEDED, 300)
@@ -27,7 +27,7 @@ async def test_only_some_items_that_succeed_leave_a_task(tmp_path: Path) -> None
     """And the journal grows by what an item takes, not by what a task takes."""
     for failing in (7, 301, 302):
         (tmp_path / f"fail-{failing}").touch()
-    async with world.house_in(tmp_path, kept_tasks=20) as house:
+    async with world.running(tmp_path, kept_tasks=20) as house:
         small, large = (
             house.template(parallelism={"withCount": n, "completionStrategy": {"maxFailed": 9}})
             for n in (2000, 2000)
@@ -50,7 +50,7 @@ async def test_only_some_items_that_succeed_leave_a_task(tmp_path: Path) -> None
 async def test_items_that_fail_leave_as_many_tasks(tmp_path: Path) -> None:
     for failing in range(60):
         (tmp_path / f"fail-{failing}").touch()
-    async with world.house_in(tmp_path, kept_tasks=20) as house:
+    async with world.running(tmp_path, kept_tasks=20) as house:
         parallelism = {"withCount": 61, "completionStrategy": {"maxFailed": 60}}
         template = house.template(parallelism=parallelism, maxAttempts=2)
         uid = await house.put(template=template)
@@ -68,7 +68,7 @@ async def test_items_that_fail_leave_as_many_tasks(tmp_path: Path) -> None:
 async def test_a_task_with_output_or_children_stays(tmp_path: Path) -> None:
     (tmp_path / "print-3").touch()
     (tmp_path / "child-4").touch()
-    async with world.house_in(tmp_path, kept_tasks=0) as house:
+    async with world.running(tmp_path, kept_tasks=0) as house:
         uid = await house.put(template=house.template(parallelism={"withCount": 6}))
         done = await house.finished(uid)
         assert done.counts.succeeded == 6

@@ -17,7 +17,7 @@ from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch.hub import hub
 from kilnwork.jobs import assembly, model, service
 from kilnwork.kit import clock, processes
-from support import hubs, short, waiting, worker_process
+from support import hubs, short_paths, waiting, worker_process
 
 NS = "default"
 _P = filejobs.FileJobPhase
@@ -101,7 +101,7 @@ _PATHS = [str(Path(__file__).parents[1])]
 
 @asynccontextmanager
 async def house_in(directory: Path) -> AsyncIterator[House]:
-    run = short.directory()
+    run = short_paths.directory()
     made = House(directory, run)
     await made.start()
     made.worker.start()

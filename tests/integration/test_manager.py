@@ -19,14 +19,14 @@ from kilnwork.dispatch.journal.sqlite import connections
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client
 from kilnwork.server import ports, reviews, why
-from support import served, waiting
+from support import embedded_server, waiting
 
 NS = "default"
 
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
-    async with served.control_plane(tmp_path / "plane") as made:
+    async with embedded_server.control_plane(tmp_path / "plane") as made:
         yield made
 
 
@@ -429,7 +429,7 @@ async def test_a_token_for_the_manager_is_good_for_nothing_else(
     user = await reviews.Reviews(kube, time=clock.SystemClock()).token_user(token)
     assert user is not None
     assert user.name == "system:serviceaccount:default:driver"
-    async with served.http(plane, token=token) as elsewhere:
+    async with embedded_server.http(plane, token=token) as elsewhere:
         assert (await elsewhere.get(f"/api/v1/namespaces/{NS}")).status == 401
 
 

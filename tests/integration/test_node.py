@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import discovery
 from kilnwork.controlplane.node import container, node_lease, registration, statuses
 from kilnwork.kit import clock, processes
 from kilnwork.kube import client, errors
-from support import short, waiting
+from support import short_paths, waiting
 
 NS = "default"
 
@@ -28,7 +28,7 @@ class World:
     """One data directory, its control plane with a node, and an admin's client."""
 
     def __init__(self) -> None:
-        self.data = short.directory()
+        self.data = short_paths.directory()
         self.workdir = self.data / "work"
         self.workdir.mkdir()
         self.uids: set[str] = set()

@@ -13,14 +13,14 @@ import pytest_asyncio
 
 from kilnwork.api import resource
 from kilnwork.kube import errors
-from support import planes, waiting
-from support import ports as support_ports
+from support import control_plane_world, waiting
+from support import free_ports as support_ports
 
 NS = "default"
 Spec = dict[str, Any]
 
 
-class World(planes.World):
+class World(control_plane_world.World):
     """A control plane with a node, and an admin's client."""
 
     def __init__(self) -> None:

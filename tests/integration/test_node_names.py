@@ -13,10 +13,10 @@ from kilnwork.controlplane.node import node_lease, registration, virtual_node
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
-from support import planes, waiting
+from support import control_plane_world, waiting
 
 
-class World(planes.World):
+class World(control_plane_world.World):
     """An API server without a node, and a clock that its machines share unless they have one."""
 
     def __init__(self) -> None:

@@ -12,12 +12,12 @@ from kilnwork.controlplane.node import node_lease, registration, removal, virtua
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
-from support import planes, waiting
+from support import control_plane_world, waiting
 
 TAINT = registration.Taint("k", "v", "NoSchedule")
 
 
-class World(planes.World):
+class World(control_plane_world.World):
     """An API server without a node, and one that registers."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from kilnwork.dispatch import model
 from kilnwork.executors.custom_resource import executor, template
 from kilnwork.kit import ids
 from kilnwork.kube import client, errors
-from support import executor_world, object_subject, short, waiting
+from support import executor_world, object_subject, short_paths, waiting
 
 NS = object_subject.NS
 BOOKS = object_subject.BOOKS
@@ -81,7 +81,7 @@ class Setting:
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[Setting]:
     """A setting in which Books are not known yet."""
-    directory = short.directory()
+    directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
         subject = object_subject.ObjectSubject(admin)
         async with executor_world.running(directory, subject) as world:
@@ -102,20 +102,20 @@ async def setting(bare: Setting) -> Setting:
 
 async def test_a_kind_that_is_not_there_is_waited_for(bare: Setting) -> None:
     task = await bare.submit(object_subject.book("exit 0"))
-    view = await bare.world.says(task, "Staging", "ExecutorUnavailable")
+    view = await bare.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert "no kind Book in my.custom.domain/v1alpha1" in view.message
     await object_subject.define(bare.admin)
-    async with object_subject.printing(bare.admin):
-        view = await bare.world.says(task, "Success", "Succeeded")
+    async with object_subject.running_printer(bare.admin):
+        view = await bare.world.wait_for_state(task, "Success", "Succeeded")
     assert (view.attempt, view.losses) == (1, 0)
 
 
 async def test_a_kind_may_go_and_come_back(setting: Setting) -> None:
-    async with object_subject.printing(setting.admin):
+    async with object_subject.running_printer(setting.admin):
         task = await setting.submit(object_subject.book("sleep 300"))
-        await setting.world.says(task, "Running")
+        await setting.world.wait_for_state(task, "Running")
         await setting.admin.delete(resource.CUSTOM_RESOURCE_DEFINITIONS, BOOKS.qualified)
-        view = await setting.world.says(task, "Staging", "ExecutorUnavailable")
+        view = await setting.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
         assert (view.attempt, view.losses) == (2, 1)
 
         async def gone() -> bool:
@@ -127,9 +127,9 @@ async def test_a_kind_may_go_and_come_back(setting: Setting) -> None:
 
         await waiting.wait_until_async(gone, what="Books are gone")
     await object_subject.define(setting.admin)
-    await setting.world.says(task, "Staging", "Starting")
+    await setting.world.wait_for_state(task, "Staging", "Starting")
     await setting.say(await setting.only_book(), phase="Succeeded")
-    view = await setting.world.says(task, "Success", "Succeeded")
+    view = await setting.world.wait_for_state(task, "Success", "Succeeded")
     assert (view.attempt, view.losses) == (2, 1)
 
 
@@ -138,12 +138,12 @@ async def test_a_kind_in_another_version_only_is_waited_for_and_killed_with_proo
 ) -> None:
     manifest = {**object_subject.book("exit 0"), "apiVersion": "my.custom.domain/v2"}
     task = await setting.submit(manifest)
-    view = await setting.world.says(task, "Staging", "ExecutorUnavailable")
+    view = await setting.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert "has kind Book in my.custom.domain/v1alpha1, and not in my.custom.domain/v2" in (
         view.message
     )
     await setting.world.kill(task)
-    view = await setting.world.says(task, "Killed", "Killed")
+    view = await setting.world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped
 
 
@@ -176,7 +176,7 @@ async def test_what_a_task_may_not_make_fails_it_at_once(
     setting: Setting, manifest: Any, says: str
 ) -> None:
     task = await setting.submit(manifest, retry=api_task.Retry(max_attempts=5))
-    view = await setting.world.says(task, "Failed", "AdmissionError")
+    view = await setting.world.wait_for_state(task, "Failed", "AdmissionError")
     assert says in view.message
     assert view.attempt == 1
     assert (await setting.admin.list(BOOKS, type=dict)).items == []
@@ -187,14 +187,14 @@ async def test_a_kind_without_namespace_is_refused_even_if_it_is_allowed(bare: S
     definition["spec"]["scope"] = "Cluster"
     await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
     task = await bare.submit(object_subject.book("exit 0"))
-    view = await bare.world.says(task, "Failed", "AdmissionError")
+    view = await bare.world.wait_for_state(task, "Failed", "AdmissionError")
     assert "books.my.custom.domain belong to no namespace" in view.message
 
 
 async def test_what_the_api_server_refuses_fails_it_with_its_words(setting: Setting) -> None:
     manifest = object_subject.book("exit 0", labels={"no label": "x"})
     task = await setting.submit(manifest, retry=api_task.Retry(max_attempts=5))
-    view = await setting.world.says(task, "Failed", "AdmissionError")
+    view = await setting.world.wait_for_state(task, "Failed", "AdmissionError")
     assert "metadata.labels" in view.message
     assert view.attempt == 1
 
@@ -229,13 +229,13 @@ async def test_a_status_of_an_older_generation_says_nothing(setting: Setting) ->
     await setting.say(book, phase="Succeeded", observedGeneration=0)
     await setting.explains(task, "waiting for generation 1 to be observed")
     await setting.say(book, observedGeneration=1)
-    await setting.world.says(task, "Success")
+    await setting.world.wait_for_state(task, "Success")
 
 
 async def test_a_failure_says_what_the_object_says(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"))
     await setting.say(await setting.only_book(), phase="Failed", message="out of paper")
-    view = await setting.world.says(task, "Failed", "ObjectFailed")
+    view = await setting.world.wait_for_state(task, "Failed", "ObjectFailed")
     assert view.message.endswith(": out of paper")
 
 
@@ -245,7 +245,7 @@ WITH_RESULT = msgspec.structs.replace(object_subject.RESULT, json_path=".status.
 async def test_a_result_is_what_is_at_its_path(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"), result=WITH_RESULT)
     await setting.say(await setting.only_book(), phase="Succeeded", pages=[{"n": 1}])
-    view = await setting.world.says(task, "Success")
+    view = await setting.world.wait_for_state(task, "Success")
     assert view.result is not None
     assert view.result.data == b'[{"n":1}]'
 
@@ -253,7 +253,7 @@ async def test_a_result_is_what_is_at_its_path(setting: Setting) -> None:
 async def test_a_result_that_is_not_there_is_a_failure_and_not_nothing(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"), result=WITH_RESULT)
     await setting.say(await setting.only_book(), phase="Succeeded")
-    view = await setting.world.says(task, "Failed", "InvalidResult")
+    view = await setting.world.wait_for_state(task, "Failed", "InvalidResult")
     assert "jsonPath .status.pages is nowhere in Book" in view.message
 
 
@@ -266,10 +266,10 @@ async def test_a_large_result_is_a_blob_where_there_is_a_place_for_it(
     task = await setting.submit(object_subject.book("exit 0"), result=WITH_RESULT)
     await setting.say(await setting.only_book(), phase="Succeeded", pages="x" * 100_000)
     if not kept:
-        view = await setting.world.says(task, "Failed", "ResultTooLarge")
+        view = await setting.world.wait_for_state(task, "Failed", "ResultTooLarge")
         assert "its result has 100002 bytes" in view.message
         return
-    view = await setting.world.says(task, "Success")
+    view = await setting.world.wait_for_state(task, "Success")
     assert view.result is not None
     assert view.result.digest is not None
     found = blobs.Blobs(tmp_path / NS, durable=True).get(view.result.digest)
@@ -280,9 +280,9 @@ async def test_who_never_lets_go_is_killed_without_proof_until_it_does(setting: 
     task = await setting.submit(object_subject.book("exit 0"))
     book = await setting.only_book()
     await setting.say(book, phase="Running")
-    await setting.world.says(task, "Running")
+    await setting.world.wait_for_state(task, "Running")
     await setting.world.kill(task)
-    view = await setting.world.says(task, "Killed", "Unconfirmed")
+    view = await setting.world.wait_for_state(task, "Killed", "Unconfirmed")
     assert view.stopped is False
     name = book["metadata"]["name"]
     left = (await setting.admin.get(BOOKS, name, NS))["metadata"]
@@ -292,7 +292,7 @@ async def test_who_never_lets_go_is_killed_without_proof_until_it_does(setting: 
     await waiting.wait_until_async(
         lambda: setting.world.view(task).stopped, what="it is proved to have stopped"
     )
-    await setting.world.nothing_is_left()
+    await setting.world.wait_until_clean()
 
 
 async def test_a_success_that_was_seen_counts_although_somebody_deletes_it(
@@ -304,7 +304,7 @@ async def test_a_success_that_was_seen_counts_although_somebody_deletes_it(
     await setting.say(book, phase="Succeeded")
     await setting.admin.delete(BOOKS, book["metadata"]["name"], NS)
     await setting.world.start()
-    await setting.world.says(task, "Success")
+    await setting.world.wait_for_state(task, "Success")
 
 
 async def test_a_failure_under_a_deletion_is_a_loss_once_its_finalizers_have_run(
@@ -315,26 +315,26 @@ async def test_a_failure_under_a_deletion_is_a_loss_once_its_finalizers_have_run
     book = await setting.only_book()
     name = book["metadata"]["name"]
     await setting.say(book, phase="Running")
-    await setting.world.says(task, "Running")
+    await setting.world.wait_for_state(task, "Running")
     await setting.admin.delete(BOOKS, name, NS)
     await setting.explains(task, "is being deleted; it waits for my.custom.domain/printer")
     await setting.say(book, phase="Failed")
     await setting.admin.merge_patch(
         BOOKS, name, {"metadata": {"finalizers": [template.FINALIZER]}}, NS
     )
-    view = await setting.world.says(task, "Failed", "LostTooOften")
+    view = await setting.world.wait_for_state(task, "Failed", "LostTooOften")
     assert view.failures == 0
 
 
 async def test_with_an_account_it_has_the_rights_of_that_and_no_more(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"), account="author")
-    view = await setting.world.says(task, "Staging", "WaitingForServiceAccount")
+    view = await setting.world.wait_for_state(task, "Staging", "WaitingForServiceAccount")
     assert "ServiceAccount author does not exist" in view.message
 
     annotated = {executor.IMPERSONATE: "true"}
     metadata = meta.ObjectMeta(name="author", namespace=NS, annotations=annotated)
     setting.accounts.put(meta.Partial(metadata=metadata))
-    view = await setting.world.says(task, "Staging", "ExecutorUnavailable")
+    view = await setting.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert 'User "system:serviceaccount:default:author" cannot create resource "books"' in (
         view.message
     )
@@ -348,14 +348,14 @@ async def test_with_an_account_it_has_the_rights_of_that_and_no_more(setting: Se
     }
     await setting.admin.create(resource.ROLE_BINDINGS, binding, NS)
     await setting.say(await setting.only_book(), phase="Succeeded")
-    await setting.world.says(task, "Success")
+    await setting.world.wait_for_state(task, "Success")
 
 
 async def test_an_account_that_is_not_annotated_for_it_is_not_used(setting: Setting) -> None:
     metadata = meta.ObjectMeta(name="author", namespace=NS)
     setting.accounts.put(meta.Partial(metadata=metadata))
     task = await setting.submit(object_subject.book("exit 0"), account="author")
-    view = await setting.world.says(task, "Failed", "AdmissionError")
+    view = await setting.world.wait_for_state(task, "Failed", "AdmissionError")
     assert "has no annotation kilnwork.dev/impersonate" in view.message
 
 
@@ -367,7 +367,7 @@ async def test_labels_of_an_attempt_on_another_object_make_it_no_attempt(setting
     await setting.admin.create(BOOKS, forged, NS)
     await setting.say({"metadata": {"name": "forged"}}, phase="Succeeded")
     await setting.say(real, phase="Failed")
-    view = await setting.world.says(task, "Failed", "ObjectFailed")
+    view = await setting.world.wait_for_state(task, "Failed", "ObjectFailed")
     assert real["metadata"]["name"] in view.message
 
 
@@ -377,7 +377,7 @@ async def test_without_its_labels_it_is_still_the_attempts(setting: Setting) -> 
     name = book["metadata"]["name"]
     await setting.admin.merge_patch(BOOKS, name, {"metadata": {"labels": None}}, NS)
     await setting.say(book, phase="Succeeded")
-    view = await setting.world.says(task, "Success", "Succeeded")
+    view = await setting.world.wait_for_state(task, "Success", "Succeeded")
     assert (view.attempt, view.losses) == (1, 0)
 
 
@@ -389,5 +389,5 @@ async def test_unknown_fields_are_refused_and_not_left_out(bare: Setting) -> Non
     await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
     manifest = {**object_subject.book(""), "spec": {"scirpt": "exit 0"}}
     task = await bare.submit(manifest)
-    view = await bare.world.says(task, "Failed", "AdmissionError")
+    view = await bare.world.wait_for_state(task, "Failed", "AdmissionError")
     assert 'unknown field "spec.scirpt"' in view.message

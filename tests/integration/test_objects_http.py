@@ -12,7 +12,7 @@ import pytest
 from kilnwork.data import disk_checks, errors
 from kilnwork.data.stores import local, port, remote
 from kilnwork.kit import asgi, http1
-from support import descriptors, object_stores, small_disks, waiting
+from support import file_descriptors, object_stores, small_disks, waiting
 
 LARGE = 5 << 20
 
@@ -23,13 +23,13 @@ def kept(tmp_path: Path) -> local.LocalStore:
 
 
 @pytest.fixture
-def served(kept: local.LocalStore) -> Iterator[object_stores.Served]:
-    with object_stores.Served(kept) as made:
+def served(kept: local.LocalStore) -> Iterator[object_stores.ObjectServer]:
+    with object_stores.ObjectServer(kept) as made:
         yield made
 
 
 @pytest.fixture
-def job(served: object_stores.Served, tmp_path: Path) -> Iterator[remote.RemoteStore]:
+def job(served: object_stores.ObjectServer, tmp_path: Path) -> Iterator[remote.RemoteStore]:
     """A worker's view of job `j` in namespace `ns`."""
     made = remote.RemoteStore(
         "kiln:ns/j", served.connector(), spool=tmp_path / "spool", patience_s=5
@@ -39,7 +39,7 @@ def job(served: object_stores.Served, tmp_path: Path) -> Iterator[remote.RemoteS
 
 
 def answer_to(
-    served: object_stores.Served, method: str, path: str, body: bytes | None, **headers: str
+    served: object_stores.ObjectServer, method: str, path: str, body: bytes | None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http1.Connection(served.connector().connect())
     told = {**object_stores.Worker().headers(), **headers}
@@ -63,7 +63,7 @@ def read(store: port.Store, key: str) -> bytes:
 
 
 def is_open(path: Path) -> bool:
-    for descriptor in descriptors.opened():
+    for descriptor in file_descriptors.open_descriptors():
         with contextlib.suppress(FileNotFoundError):
             if Path(f"/proc/self/fd/{descriptor}").readlink() == path:
                 return True
@@ -117,7 +117,10 @@ def test_a_slot_replaces_nothing_and_removes_nothing_of_others(
     ],
 )
 def test_others_may_nothing(
-    kept: local.LocalStore, served: object_stores.Served, caller: object_stores.Worker, says: str
+    kept: local.LocalStore,
+    served: object_stores.ObjectServer,
+    caller: object_stores.Worker,
+    says: str,
 ) -> None:
     kept.put("ns/j/input", b"1")
     store = remote.RemoteStore("kiln:ns/j", served.connector(caller))
@@ -150,7 +153,7 @@ def test_others_may_nothing(
     ],
 )
 def test_what_is_no_object(
-    kept: local.LocalStore, served: object_stores.Served, method: str, path: str, status: int
+    kept: local.LocalStore, served: object_stores.ObjectServer, method: str, path: str, status: int
 ) -> None:
     kept.put("ns/j/input", b"1")
     kept.put("other/x", b"1")
@@ -170,7 +173,7 @@ def test_what_is_no_object(
     ],
 )
 def test_ranges(
-    kept: local.LocalStore, served: object_stores.Served, text: str, status: int, found: bytes
+    kept: local.LocalStore, served: object_stores.ObjectServer, text: str, status: int, found: bytes
 ) -> None:
     kept.put("ns/j/input", b"0123456789")
     status_found, headers, body = answer_to(served, "GET", "/objects/ns/j/input", None, Range=text)
@@ -186,7 +189,7 @@ def test_ranges(
 class Trouble:
     """An app in front of another: lets requests through, or carries them out in silence."""
 
-    def __init__(self, served: object_stores.Served) -> None:
+    def __init__(self, served: object_stores.ObjectServer) -> None:
         self._app = served.app
         self.unheard = 0
         """So many PUTs are carried out, and the connection cut instead of an answer."""
@@ -222,7 +225,7 @@ class Trouble:
 
 
 def test_a_create_that_was_not_heard_of_is_ours(
-    served: object_stores.Served, job: remote.RemoteStore
+    served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     trouble = Trouble(served)
     trouble.unheard = 1
@@ -237,7 +240,7 @@ def test_a_create_that_was_not_heard_of_is_ours(
 @pytest.mark.parametrize("theirs", [b"their", b"ours and more", b"", b"theirs, which is longer"])
 def test_a_create_that_somebody_else_won_is_not(
     kept: local.LocalStore,
-    served: object_stores.Served,
+    served: object_stores.ObjectServer,
     job: remote.RemoteStore,
     theirs: bytes,
 ) -> None:
@@ -252,7 +255,7 @@ def test_a_create_that_somebody_else_won_is_not(
 
 
 def test_a_swap_that_was_not_heard_of_is_ours(kept: local.LocalStore) -> None:
-    with object_stores.Served(kept, rule=lambda asked: True) as served:
+    with object_stores.ObjectServer(kept, rule=lambda asked: True) as served:
         store = remote.RemoteStore("kiln:ns", served.connector())
         trouble = Trouble(served)
         first = store.put("job.json", b"1")
@@ -266,7 +269,7 @@ def test_a_swap_that_was_not_heard_of_is_ours(kept: local.LocalStore) -> None:
 
 
 def test_a_reading_that_breaks_off_goes_on(
-    kept: local.LocalStore, served: object_stores.Served, job: remote.RemoteStore
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     content = os.urandom(LARGE)
     kept.put("ns/j/input", content)
@@ -277,7 +280,7 @@ def test_a_reading_that_breaks_off_goes_on(
 
 
 def test_a_reading_outlasts_a_restart(
-    kept: local.LocalStore, served: object_stores.Served, job: remote.RemoteStore
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     content = os.urandom(4 * LARGE)
     kept.put("ns/j/input", content)
@@ -291,7 +294,7 @@ def test_a_reading_outlasts_a_restart(
 
 
 def test_a_reading_that_breaks_off_goes_on_in_the_same_object_only(
-    kept: local.LocalStore, served: object_stores.Served, job: remote.RemoteStore
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     for spoil in (
         lambda: kept.put("ns/j/input", bytes(LARGE)),
@@ -306,7 +309,7 @@ def test_a_reading_that_breaks_off_goes_on_in_the_same_object_only(
 
 
 def test_a_manager_that_is_away_is_waited_for(
-    served: object_stores.Served, job: remote.RemoteStore
+    served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     served.restart(lambda: None)
     assert write(job, "out/1", b"x").bytes == 1
@@ -322,7 +325,7 @@ def test_a_manager_that_is_away_is_waited_for(
 
 
 def test_a_put_that_is_cut_off_leaves_nothing(
-    kept: local.LocalStore, served: object_stores.Served
+    kept: local.LocalStore, served: object_stores.ObjectServer
 ) -> None:
     connection = http1.Connection(served.connector().connect())
     told = {**object_stores.Worker().headers(), "If-None-Match": "*"}
@@ -338,7 +341,7 @@ def test_a_put_that_is_cut_off_leaves_nothing(
 
 def test_no_room_at_the_manager_is_told(
     kept: local.LocalStore,
-    served: object_stores.Served,
+    served: object_stores.ObjectServer,
     job: remote.RemoteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -352,7 +355,7 @@ def test_no_room_at_the_manager_is_told(
 
 def test_a_reader_that_stalls_is_cut_off_and_reads_on(
     kept: local.LocalStore,
-    served: object_stores.Served,
+    served: object_stores.ObjectServer,
     job: remote.RemoteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -377,7 +380,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_no_room_for_what_waits_to_be_sent(
-    served: object_stores.Served, kept: local.LocalStore, small_disk: Path
+    served: object_stores.ObjectServer, kept: local.LocalStore, small_disk: Path
 ) -> None:
     spool = small_disk / "spool"
     job = remote.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
@@ -397,7 +400,9 @@ def read_back(job: remote.RemoteStore, *, small: bytes) -> bool:
     return read(job, "out/2-1") == small
 
 
-def test_nowhere_for_what_waits_to_be_sent(served: object_stores.Served, tmp_path: Path) -> None:
+def test_nowhere_for_what_waits_to_be_sent(
+    served: object_stores.ObjectServer, tmp_path: Path
+) -> None:
     (tmp_path / "gone").write_text("a file, where the worker had its directory")
     spool = tmp_path / "gone" / "spool"
     job = remote.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
@@ -415,7 +420,7 @@ def test_a_directory_that_was_removed_is_made_anew(
     assert [facts.key for facts in kept.list()] == ["ns/j/out/1-1", "ns/j/out/1-2"]
 
 
-def test_without_any_directory_for_temporary_files(served: object_stores.Served) -> None:
+def test_without_any_directory_for_temporary_files(served: object_stores.ObjectServer) -> None:
     """Not even the message of that may need one."""
     program = (
         "import os, tempfile\n"

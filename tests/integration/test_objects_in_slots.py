@@ -15,15 +15,15 @@ from kilnwork.data import commit_records
 from kilnwork.data.stores import local, port
 from kilnwork.jobs.work import part as parts
 from kilnwork.jobs.work import reduce
-from support import far_house
+from support import remote_worker_world
 
 LINES = 20_000
 PARTS = 4
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[far_house.House]:
-    async with far_house.opened(tmp_path) as made:
+async def house(tmp_path: Path) -> AsyncIterator[remote_worker_world.World]:
+    async with remote_worker_world.running(tmp_path) as made:
         yield made
 
 
@@ -67,7 +67,7 @@ def works() -> tuple[bytes, list[filejobs.PartWork]]:
     return content, made
 
 
-async def test_parts_go_through_the_manager_and_back(house: far_house.House) -> None:
+async def test_parts_go_through_the_manager_and_back(house: remote_worker_world.World) -> None:
     content, made = works()
     job = local.LocalStore(house.manager.files.directory / "default" / "j")
     job.put("input", content)

@@ -21,11 +21,11 @@ from kilnwork.executors.pod import template as pods
 from kilnwork.kit import ids, processes
 from kilnwork.kube import client, errors
 from support import (
-    argo,
-    controlled,
+    argo_replay,
+    controller_world,
     object_subject,
     pod_world,
-    short,
+    short_paths,
     waiting,
     workflow_subject,
 )
@@ -49,16 +49,16 @@ class Owned:
         if self.kind is object_subject.BOOKS:
             result = msgspec.to_builtins(object_subject.RESULT)
             return {"customResource": {"manifest": object_subject.book(script), "result": result}}
-        if self.kind is argo.WORKFLOWS:
+        if self.kind is argo_replay.WORKFLOWS:
             return {"workflow": {"manifest": workflow_subject.flow(script)}}
-        containers = [pod_world.a_container(script)]
+        containers = [pod_world.worker_container(script)]
         return {"pod": {"spec": {"containers": containers, "automountServiceAccountToken": False}}}
 
 
 OWNED = {
     "pod": Owned(resource.PODS),
     "object": Owned(object_subject.BOOKS, object_subject.DEFINITION, object_subject.Printer),
-    "workflow": Owned(argo.WORKFLOWS, argo.DEFINITION, workflow_subject.Controller),
+    "workflow": Owned(argo_replay.WORKFLOWS, argo_replay.DEFINITION, workflow_subject.Controller),
 }
 
 
@@ -68,14 +68,14 @@ class World(pod_world.World):
     def __init__(self, directory: Path, owned: Owned) -> None:
         super().__init__(directory)
         self.owned = owned
-        self.settings = msgspec.structs.replace(controlled.SETTINGS, allowed_kinds=("*",))
+        self.settings = msgspec.structs.replace(controller_world.SETTINGS, allowed_kinds=("*",))
 
     async def declare(self, name: str, script: str, **more: Any) -> str:
         """Declare a Task, whose program says that it has started and does what `script` says."""
         says = f'echo "$KILN_ATTEMPT" >> {self.directory}/starts; {script}'
         spec = {"timeouts": {"killGraceSeconds": 1}, **self.owned.spec(says), **more}
         made = await self.kube.create(
-            kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS
+            kinds.TASKS, controller_world.body(kinds.TASKS, name, spec=spec), NS
         )
         return str(made["metadata"]["uid"])
 
@@ -90,12 +90,12 @@ class World(pod_world.World):
 
     async def runs(self, name: str) -> dict[str, Any]:
         """Wait until a Task runs; its only object."""
-        await self.says(name, "Running")
+        await self.wait_for_state(name, "Running")
         await waiting.wait_until_async(self.starts, what="its program has started")
         [found] = await self.objects()
         return found
 
-    async def nothing_is_left(self, uid: str) -> None:
+    async def wait_until_clean(self, uid: str) -> None:
         """Wait until there is no object, and no program of a task."""
         marker = f"KILN_TASK_ID={uid}"
 
@@ -107,7 +107,7 @@ class World(pod_world.World):
 
 @contextlib.asynccontextmanager
 async def running(owned: Owned) -> AsyncIterator[World]:
-    made = World(short.directory(), owned)
+    made = World(short_paths.directory(), owned)
     await made.plane.start()
     try:
         await made.plane.start_node()
@@ -117,7 +117,7 @@ async def running(owned: Owned) -> AsyncIterator[World]:
             )
             if owned.definition is not None and owned.controller is not None:
                 await object_subject.define(made.kube, owned.definition, owned.kind)
-                printing = object_subject.printing(made.kube, owned.controller)
+                printing = object_subject.running_printer(made.kube, owned.controller)
                 await stack.enter_async_context(printing)
             await made.start()
             yield made
@@ -141,7 +141,7 @@ async def test_the_next_manager_adopts_what_its_task_owns(world: World) -> None:
     await world.end()
     await world.start()
     gate.touch()
-    status = await world.says("a", "Success", "Succeeded")
+    status = await world.wait_for_state("a", "Success", "Succeeded")
     [after] = await world.objects()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert (status["attempts"], world.starts()) == (1, [1])
@@ -155,7 +155,7 @@ async def test_what_another_uid_owns_is_a_strangers(world: World) -> None:
         world.owned.kind, named_like(world.owned, uid, owner=("other", other)), NS
     )
     await world.kube.merge_patch(kinds.TASKS, "a", {"spec": {"suspend": False}}, NS)
-    status = await world.says("a", "Failed", "NameTaken")
+    status = await world.wait_for_state("a", "Failed", "NameTaken")
     assert made["metadata"]["name"] in status["message"]
     [left] = await world.objects()
     assert left["metadata"]["uid"] == made["metadata"]["uid"]
@@ -191,7 +191,7 @@ async def test_a_deleted_task_takes_along_what_it_owns(world: World, *, manager:
     await world.kube.delete(kinds.TASKS, "a", NS)
     if not manager:
         await world.start()
-    await world.nothing_is_left(uid)
+    await world.wait_until_clean(uid)
     assert world.starts() == [1]
 
 
@@ -207,12 +207,12 @@ async def test_what_a_late_manager_creates_is_ended(world: World) -> None:
     body = {**found, "metadata": metadata, "status": {}}
     kill = {"spec": {"killTimestamp": NOW}}
     await world.kube.merge_patch(kinds.TASKS, "a", kill, NS)
-    await world.says("a", "Killed", "Killed")
+    await world.wait_for_state("a", "Killed", "Killed")
     with contextlib.suppress(errors.NotFound):
         await world.kube.delete(world.owned.kind, metadata["name"], NS)
-    await world.nothing_is_left(uid)
+    await world.wait_until_clean(uid)
     await world.kube.create(world.owned.kind, body, NS)
-    await world.nothing_is_left(uid)
+    await world.wait_until_clean(uid)
     assert (await world.status("a"))["reason"] == "Killed"
 
 
@@ -234,7 +234,7 @@ async def test_an_end_that_a_kill_has_not_seen_counts(world: World) -> None:
 
     world.manager.before_delete = ends
     await world.kube.merge_patch(kinds.TASKS, "a", {"spec": {"killTimestamp": NOW}}, NS)
-    await world.says("a", "Success", "Succeeded")
+    await world.wait_for_state("a", "Success", "Succeeded")
     [left] = await world.objects()
     assert not left["spec"].get("shutdown")
     assert world.manager.before_delete is None
@@ -245,5 +245,5 @@ async def test_a_kill_that_is_to_come_neither_stops_retries_nor_renames_a_succes
 ) -> None:
     ahead = {"killTimestamp": "2099-01-01T00:00:00Z", "retry": {"maxAttempts": 2}}
     await world.declare("a", '[ "$KILN_ATTEMPT" = 2 ]', **ahead)
-    status = await world.says("a", "Success", "Succeeded")
+    status = await world.wait_for_state("a", "Success", "Succeeded")
     assert (status["attempts"], world.starts()) == (2, [1, 2])

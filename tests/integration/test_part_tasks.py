@@ -13,7 +13,7 @@ from kilnwork.channel import messages
 from kilnwork.data import commit_records
 from kilnwork.jobs.work import pipes
 from kilnwork.kit import processes
-from support import part_works, scripted_slots, waiting, worker_process
+from support import local_parts, scripted_slots, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 STOPPED = attempts.Ending.STOPPED
@@ -23,12 +23,12 @@ REDUCE = "kilnwork.jobs.work.reduce:run"
 MARKER = f"{pipes.MARKER}=".encode()
 
 
-def world(tmp_path: Path, content: bytes, **spec: Any) -> part_works.World:
-    return part_works.World(tmp_path / "job", content, **spec)
+def world(tmp_path: Path, content: bytes, **spec: Any) -> local_parts.World:
+    return local_parts.World(tmp_path / "job", content, **spec)
 
 
 def call(
-    hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, here: part_works.World, part: int = 1
+    hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, here: local_parts.World, part: int = 1
 ) -> attempts.AttemptRef:
     return hub.call(slot, PART, msgspec.to_builtins(here.work(part)))
 
@@ -100,7 +100,7 @@ async def test_what_a_function_leaves_in_its_slot_is_not_for_commands(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     """Of another job, perhaps, that comes next."""
-    before = part_works.World(tmp_path / "one", b"{}\n", mapper={"function": f"{HERE}:poison"})
+    before = local_parts.World(tmp_path / "one", b"{}\n", mapper={"function": f"{HERE}:poison"})
     slot = await hub.open()
     await hub.result(slot, call(hub, slot, before))
     text = "cat >/dev/null; echo $POISON; sh -c 'kill -TERM $$; echo ignored'; echo over"
@@ -218,7 +218,7 @@ async def test_what_a_mapper_prints_is_in_the_log_of_its_task(
     assert here.content(commits_of(here).output) == b"1\n2\n"
 
 
-def commits_of(here: part_works.World) -> filejobs.Commit:
+def commits_of(here: local_parts.World) -> filejobs.Commit:
     found = commit_records.find(here.store, 1, 1)
     assert found is not None
     return found

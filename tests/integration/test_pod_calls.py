@@ -23,7 +23,7 @@ from kilnwork.dispatch.hub import hub as hubs_hub
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
 from kilnwork.sdk import driver
-from support import far_manager, hubs, pod_functions, raw_link, slot_functions, waiting
+from support import hubs, pod_functions, raw_link, remote_manager, slot_functions, waiting
 
 E = attempts.Ending
 
@@ -96,7 +96,7 @@ class World:
         return told()[number - 1]
 
     def run(
-        self, ref: attempts.AttemptRef, far: far_manager.FarManager | None = None
+        self, ref: attempts.AttemptRef, far: remote_manager.RemoteManager | None = None
     ) -> subprocess.Popen[bytes]:
         """The process of the Pod of an attempt; `far`: over the network, with blobs there."""
         log = (self.directory / f"{ref.attempt}-{ids.task_text(ref.task)}.log").open("wb")
@@ -338,8 +338,8 @@ async def test_an_attempt_that_is_over_ends_its_process(world: World) -> None:
 async def test_over_the_network_it_has_values_of_any_size(tmp_path: Path) -> None:
     """By TLS and the token of its Pod alone, also when the manager was away."""
     large = b"y" * 1_000_000
-    async with far_manager.serving_in(tmp_path) as far:
-        world = World(tmp_path, secret=far_manager.SECRET)
+    async with remote_manager.running(tmp_path) as far:
+        world = World(tmp_path, secret=remote_manager.SECRET)
         world.hub, world.socket = far.hub, far.socket
         await world.join()
         await world.connect()

@@ -13,7 +13,7 @@ from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 ALL = model.Pruning(older_s=0, keyed=True)
 OLD = 12
@@ -23,7 +23,7 @@ class House:
     """A live hub with a driver, a slot, and calls that are long over."""
 
     def __init__(
-        self, dispatcher: hub.Hub, driver: raw_calls.RawDriver, slot: raw_calls.RawSlot
+        self, dispatcher: hub.Hub, driver: raw_peers.RawDriver, slot: raw_peers.RawSlot
     ) -> None:
         self.hub = dispatcher
         self.driver = driver
@@ -43,7 +43,7 @@ class House:
         """Start a call that goes on."""
         self.driver.submit(self.driver.item())
         run = await self.slot.run()
-        self.slot.say(messages.Template(1, raw_calls.ADD))
+        self.slot.say(messages.Template(1, raw_peers.ADD))
         return run
 
     async def begin_prune(self) -> asyncio.Task[model.Pruned]:
@@ -74,12 +74,12 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     async with (
         hubs.running(tmp_path, clock=clock, options=hub.HubOptions(lease_s=1e9)) as dispatcher,
         raw_worker.RawWorker(socket, slots=1) as worker,
-        raw_calls.RawDriver(socket) as driver,
+        raw_peers.RawDriver(socket) as driver,
     ):
         driver.template()
         warm = driver.item()
         driver.submit(warm)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         slot.succeed(await slot.run())
         await driver.results(1)
         made = House(dispatcher, driver, slot)

@@ -10,13 +10,15 @@ import pytest
 from kilnwork.api import task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
-from support import certificates, far_manager, short, waiting, wires, worker_process
+from support import certificates, remote_manager, short_paths, tcp_proxy, waiting, worker_process
 
 
 class House:
     """A manager, a wire to it and a worker at the end of the wire."""
 
-    def __init__(self, directory: Path, manager: far_manager.FarManager, wire: wires.Wire) -> None:
+    def __init__(
+        self, directory: Path, manager: remote_manager.RemoteManager, wire: tcp_proxy.TcpProxy
+    ) -> None:
         self.manager = manager
         self.wire = wire
         self.worker = worker_process.WorkerProcess(
@@ -39,7 +41,7 @@ class House:
         await self.manager.hub.submit(submission)
         return submission.task
 
-    async def becomes(
+    async def wait_for_state(
         self, asked: ids.TaskId, *, what: Callable[[model.TaskView], bool]
     ) -> model.TaskView:
         def look() -> model.TaskView | None:
@@ -55,7 +57,7 @@ class House:
         return found
 
     async def ends(self, asked: ids.TaskId) -> model.TaskView:
-        return await self.becomes(asked, what=lambda view: view.state.final)
+        return await self.wait_for_state(asked, what=lambda view: view.state.final)
 
     def commands(self) -> list[str]:
         found = []
@@ -73,8 +75,8 @@ class House:
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     async with (
-        far_manager.serving_in(tmp_path) as manager,
-        wires.Wire(manager.port) as wire,
+        remote_manager.running(tmp_path) as manager,
+        tcp_proxy.TcpProxy(manager.port) as wire,
     ):
         made = House(tmp_path, manager, wire)
         yield made
@@ -112,7 +114,7 @@ async def test_a_cut_link_harms_no_task(house: House, tmp_path: Path) -> None:
     house.worker.start()
     go = tmp_path / "go"
     asked = await house.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done; echo over")
-    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+    await house.wait_for_state(asked, what=lambda view: view.state is task.State.RUNNING)
     for _ in range(3):
         before = house.wire.connections
         house.wire.cut()
@@ -133,9 +135,9 @@ async def test_a_network_that_goes_silent_ends_tasks_before_others_start_them(
     house.worker.start()
     script = f"echo $KILN_ATTEMPT >> {tmp_path}/began; [ $KILN_ATTEMPT = 2 ] || sleep 60"
     asked = await house.submit("sh", "-c", script)
-    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+    await house.wait_for_state(asked, what=lambda view: view.state is task.State.RUNNING)
     house.wire.stall()
-    await house.becomes(asked, what=lambda view: view.state is task.State.PENDING)
+    await house.wait_for_state(asked, what=lambda view: view.state is task.State.PENDING)
     assert not any("sleep" in command for command in house.commands())
     house.wire.flow()
     view = await house.ends(asked)
@@ -149,7 +151,7 @@ async def test_a_manager_that_restarts_finds_the_task_going_on(
     house.worker.start()
     go = tmp_path / "go"
     asked = await house.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done")
-    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+    await house.wait_for_state(asked, what=lambda view: view.state is task.State.RUNNING)
     await house.manager.restart()
     go.touch()
     view = await house.ends(asked)
@@ -157,10 +159,10 @@ async def test_a_manager_that_restarts_finds_the_task_going_on(
 
 
 async def test_a_worker_waits_for_a_manager_that_is_not_ready(house: House) -> None:
-    house.manager.answer_instead = 503
+    house.manager.forced_status = 503
     house.worker.start()
     await house.logs("it responds with 503")
-    house.manager.answer_instead = None
+    house.manager.forced_status = None
     assert (await house.ends(await house.submit("true"))).exit_code == 0
     await house.logs("the manager can be reached again")
 
@@ -189,12 +191,12 @@ async def test_a_wrong_token_is_refused_until_it_is_right(house: House, tmp_path
     (tmp_path / "token").write_text("wrong")
     house.worker.start()
     await house.logs("not the channel token")
-    (tmp_path / "token").write_text(far_manager.SECRET)
+    (tmp_path / "token").write_text(remote_manager.SECRET)
     assert (await house.ends(await house.submit("true"))).exit_code == 0
 
 
 async def test_a_worker_that_stops_leaves_nothing(house: House) -> None:
-    temporary = short.directory()
+    temporary = short_paths.directory()
     house.worker.environment["TMPDIR"] = str(temporary)
     house.worker.start()
     await house.ends(await house.submit("true"))

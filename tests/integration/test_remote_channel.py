@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from support import far_house
+from support import remote_worker_world
 
 LARGE = 3_000_000
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[far_house.House]:
-    async with far_house.opened(tmp_path) as made:
+async def house(tmp_path: Path) -> AsyncIterator[remote_worker_world.World]:
+    async with remote_worker_world.running(tmp_path) as made:
         yield made
 
 
@@ -47,7 +47,7 @@ def slow_make(size: int) -> bytes:
     return b"y" * size
 
 
-async def test_calls_run_and_results_come_back(house: far_house.House) -> None:
+async def test_calls_run_and_results_come_back(house: remote_worker_world.World) -> None:
     def story() -> list[int]:
         with house.driver():
             return [future.result(timeout=30) for future in [double.submit(n) for n in range(50)]]
@@ -55,7 +55,7 @@ async def test_calls_run_and_results_come_back(house: far_house.House) -> None:
     assert await asyncio.to_thread(story) == [2 * n for n in range(50)]
 
 
-async def test_large_values_go_there_and_back(house: far_house.House) -> None:
+async def test_large_values_go_there_and_back(house: remote_worker_world.World) -> None:
     def story() -> tuple[int, bytes, int]:
         with house.driver():
             there = length.submit(os.urandom(LARGE)).result(timeout=30)
@@ -66,7 +66,9 @@ async def test_large_values_go_there_and_back(house: far_house.House) -> None:
     assert {method for method, path in house.manager.requests if "blobs" in path} >= {"GET", "PUT"}
 
 
-async def test_what_a_worker_has_read_it_does_not_read_again(house: far_house.House) -> None:
+async def test_what_a_worker_has_read_it_does_not_read_again(
+    house: remote_worker_world.World,
+) -> None:
     def story() -> set[int]:
         with house.driver() as opened:
             reference = kiln.put(os.urandom(LARGE))
@@ -78,7 +80,9 @@ async def test_what_a_worker_has_read_it_does_not_read_again(house: far_house.Ho
     assert [method for method, path in house.manager.requests if "sha256" in path] == ["GET"]
 
 
-async def test_a_manager_that_is_away_for_a_moment_costs_no_task(house: far_house.House) -> None:
+async def test_a_manager_that_is_away_for_a_moment_costs_no_task(
+    house: remote_worker_world.World,
+) -> None:
     def story() -> bytes:
         with house.driver():
             assert double.submit(1).result(timeout=30) == 2

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kilnwork.kit import clock
-from support import schedule_world, short
+from support import schedule_world, short_paths
 
 HOUR = 3600
 POLICIES = ("None", "Latest", "All")
@@ -15,7 +15,7 @@ EACH = 5
 
 @pytest.fixture
 async def world() -> AsyncIterator[schedule_world.World]:
-    async with schedule_world.running(short.directory()) as made:
+    async with schedule_world.running(short_paths.directory()) as made:
         made.clock.now = (made.clock.now // 60 + 1) * 60 + 30  # no tick is near
         yield made
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from support import schedule_world, short
+from support import schedule_world, short_paths
 
 MINUTES = 2
 LIVES = 24
@@ -15,7 +15,7 @@ ALL = {"missedRuns": {"policy": "All", "maxRuns": 1000}}
 
 @pytest.fixture
 async def world() -> AsyncIterator[schedule_world.World]:
-    async with schedule_world.running(short.directory()) as made:
+    async with schedule_world.running(short_paths.directory()) as made:
         yield made
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import kinds, meta, resource
 from kilnwork.kit import clock
-from support import schedule_world, short
+from support import schedule_world, short_paths
 
 WHY = 'spec.type: Unsupported value: "Scheduled"'
 NS = schedule_world.NS
@@ -16,7 +16,7 @@ NS = schedule_world.NS
 
 @pytest.fixture
 async def world() -> AsyncIterator[schedule_world.World]:
-    async with schedule_world.running(short.directory()) as made:
+    async with schedule_world.running(short_paths.directory()) as made:
         made.clock.now = (made.clock.now // 60 + 1) * 60 + 30  # no tick is near
         yield made
 
@@ -137,7 +137,7 @@ async def test_deleted_config_takes_along_what_waits(world: schedule_world.World
 
 
 async def test_job_deleted_before_it_is_taken_up_is_counted(world: schedule_world.World) -> None:
-    world.takes_up.clear()
+    world.jobs_accepted.clear()
     uid, tick = await begin(world)
 
     async def made() -> bool:
@@ -146,7 +146,7 @@ async def test_job_deleted_before_it_is_taken_up_is_counted(world: schedule_worl
     await world.until(made, "the Job is made")
     await world.kube.delete(kinds.JOBS, f"nightly-{tick}", NS)
     await until_missed(world, {"JobDeleted": 1})
-    world.takes_up.set()
+    world.jobs_accepted.set()
     world.set_clock(60)
     await world.settled(uid, tick + 60)
     assert await world.ran(uid) == {tick + 60: 1}, "it was made once"

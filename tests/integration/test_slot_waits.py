@@ -308,7 +308,7 @@ async def test_the_one_below_is_on_top_again(
 async def test_after_a_reconnect_everything_is_said_again(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
-    hub.answers_slots = False
+    hub.acknowledges_slots = False
     ended = hub.call(slot, f"{F}:say", "ended")
     await hub.end(slot, ended)
     child = ids.new_task_id()
@@ -325,7 +325,7 @@ async def test_after_a_reconnect_everything_is_said_again(
     assert bytes(slot.logs[ref]) == b"before\n"
     assert bytes(slot.logs[ended]) == b"ended\n"
     assert [w.task for watch in slot.all_of(messages.Watch) for w in watch.items] == [child]
-    hub.answers_slots = True
+    hub.acknowledges_slots = True
     settle(slot, child, 3)
     assert await hub.result(slot, ref) == 3
 
@@ -343,7 +343,7 @@ async def test_what_was_acknowledged_is_not_said_again(
 async def test_what_the_dispatcher_does_not_know_is_dropped(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, tmp_path: Path
 ) -> None:
-    hub.answers_slots = False
+    hub.acknowledges_slots = False
     ended = hub.call(slot, f"{F}:add", 1)
     await hub.end(slot, ended)
     gate, sign = tmp_path / "gate", tmp_path / "sign"

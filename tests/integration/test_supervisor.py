@@ -8,12 +8,12 @@ import pytest
 
 from kilnwork.controlplane.node import container, shim, supervisor
 from kilnwork.kit import locks, processes
-from support import short
+from support import short_paths
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    made = short.directory()
+    made = short_paths.directory()
     yield made
     shutil.rmtree(made)
 

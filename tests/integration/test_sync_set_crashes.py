@@ -16,7 +16,14 @@ from kilnwork.api import kinds
 from kilnwork.jobs.flows import model
 from kilnwork.kit import clock
 from kilnwork.kube import errors
-from support import controlled, mortal, no_jobs, played_agents, set_world, waiting
+from support import (
+    controller_world,
+    crash_points,
+    empty_job_hub,
+    fake_pond_agents,
+    set_world,
+    waiting,
+)
 
 NODES = ("a", "b")
 
@@ -25,17 +32,17 @@ class World(set_world.SetWorld):
     """With managers that die, and the agents of a pond, which live on."""
 
     def __init__(self, kube: Any) -> None:
-        self.deaths = mortal.Deaths()
+        self.deaths = crash_points.CrashLog()
         super().__init__(kube)
-        self.agents = played_agents.PlayedAgents(self.controllers.ledger)
+        self.agents = fake_pond_agents.FakePondAgents(self.controllers.ledger)
 
     def _new(self) -> controllers.Controllers:
-        kube: Any = mortal.Mortal(self.kube, self.deaths)
-        return controllers.Controllers(kube, controlled.SETTINGS, time=clock.SystemClock())
+        kube: Any = crash_points.CrashingClient(self.kube, self.deaths)
+        return controllers.Controllers(kube, controller_world.SETTINGS, time=clock.SystemClock())
 
     async def start(self) -> None:
-        flows: Any = mortal.MortalFlows(self.flows, self.deaths)
-        await self.controllers.start(self.hub, no_jobs.engine(), flows)
+        flows: Any = crash_points.CrashingFlows(self.flows, self.deaths)
+        await self.controllers.start(self.hub, empty_job_hub.engine(), flows)
 
     async def go_on(self) -> None:
         """Play everybody else for a moment, and start a new manager for one that has died."""
@@ -176,7 +183,7 @@ async def test_managers_that_die_as_a_set_goes_leave_nothing(
         await world.change(suspend=True)
         await world.until_phase("Suspended")
         assert world.flows.suspended[0] is True
-    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controller_world.NS, propagation="Background")
     await world.until_gone()
 
     async def forgotten() -> bool:
@@ -184,5 +191,5 @@ async def test_managers_that_die_as_a_set_goes_leave_nothing(
 
     await world.until(forgotten, what="the flow is forgotten")
     with pytest.raises(errors.NotFound):
-        await world.kube.get(kinds.SYNC_SETS, "risk", controlled.NS)
+        await world.kube.get(kinds.SYNC_SETS, "risk", controller_world.NS)
     assert steps(world, "forget", "flow") == 1, world.deaths.died

@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.jobs.flows import model
-from support import controlled, played_agents, ponds, set_world, waiting
+from support import controller_world, fake_pond_agents, ponds, set_world, waiting
 
 
 class World(set_world.SetWorld):
@@ -18,7 +18,7 @@ class World(set_world.SetWorld):
 
     def __init__(self, kube: Any) -> None:
         super().__init__(kube)
-        self.agents = played_agents.PlayedAgents(self.controllers.ledger)
+        self.agents = fake_pond_agents.FakePondAgents(self.controllers.ledger)
 
     async def set_with_data(self, order: str, **group: Any) -> None:
         """A SyncSet of two workers that reads one snapshot in shards."""
@@ -50,7 +50,7 @@ async def test_lead_fetches_where_workers_fit_and_opens_the_gate_then(world: Wor
     world.agents.start("a", "b")
     await world.set_with_data("lead")
     await world.until_leased("a")
-    status = await world.set_is("Fetching", "Fetching")
+    status = await world.wait_for_set("Fetching", "Fetching")
     assert status["snapshots"]["trades"]["digest"] == world.agents.snapshot.digest
     assert status["snapshots"]["trades"]["shards"] == 3
     assert (status["dataReady"], status["gang"]) == ("0/1", "0/2")
@@ -60,12 +60,12 @@ async def test_lead_fetches_where_workers_fit_and_opens_the_gate_then(world: Wor
     await world.agents.work("a")
     await world.gathered()
     assert set((await world.gangs.bound()).values()) == {"a"}
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     [run] = world.flows.started
     assert run.snapshots["trades"].digest == world.agents.snapshot.digest
     assert len(run.snapshots["trades"].shards or ()) == 3
     world.flows.move(1, model.Phase.SUCCEEDED)
-    await world.set_is("Succeeded")
+    await world.wait_for_set("Succeeded")
 
     async def released() -> bool:
         return await world.agents.leases("a") == set()
@@ -87,12 +87,12 @@ async def test_follow_binds_workers_and_the_flow_waits_for_their_data(world: Wor
     nodes = sorted(set((await world.gangs.bound()).values()))
     await world.gangs.connect()
     await world.until_leased(*nodes)
-    status = await world.set_is("Fetching", "Fetching")
+    status = await world.wait_for_set("Fetching", "Fetching")
     assert status["gang"] == "2/2"
     assert world.flows.started == []
     world.agents.ready |= set(nodes)
     await world.agents.work(*nodes)
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
 
 
 async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> None:
@@ -102,7 +102,7 @@ async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> N
     await world.until_leased("a")
     await world.gangs.node("b")
     await world.kube.delete(resource.NODES, "a")
-    world.agents.ledger.node_gone(controlled.NS, played_agents.POND, "a")
+    world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
 
     async def wanted() -> bool:
         await world.agents.work("b")
@@ -112,7 +112,7 @@ async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> N
     world.agents.ready.add("b")
     await world.agents.work("b")
     await world.gathered()
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     assert set((await world.gangs.bound()).values()) == {"b"}
 
 
@@ -126,9 +126,9 @@ async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
     await world.gathered()
     await world.gangs.node("b")
     await world.kube.delete(resource.NODES, "a")
-    world.agents.ledger.node_gone(controlled.NS, played_agents.POND, "a")
+    world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
     for name in await world.gangs.bound():
-        await world.kube.delete(resource.PODS, name, controlled.NS, grace_s=0)
+        await world.kube.delete(resource.PODS, name, controller_world.NS, grace_s=0)
 
     async def wanted() -> bool:
         await world.agents.work("b")
@@ -139,7 +139,7 @@ async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
     assert world.flows.started == []
     world.agents.ready.add("b")
     await world.agents.work("b")
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     assert set((await world.gangs.bound()).values()) == {"b"}
 
 
@@ -156,7 +156,7 @@ async def test_new_manager_wants_the_same_data_again_and_the_digest_stays(world:
     world.agents.start("a")
     await world.set_with_data("lead")
     await world.until_leased("a")
-    before = (await world.set_is("Fetching"))["snapshots"]["trades"]["digest"]
+    before = (await world.wait_for_set("Fetching"))["snapshots"]["trades"]["digest"]
     await world.restart()
     world.agents.ledger = world.controllers.ledger
     world.agents.start("a")
@@ -164,7 +164,7 @@ async def test_new_manager_wants_the_same_data_again_and_the_digest_stays(world:
     world.agents.ready.add("a")
     await world.agents.work("a")
     await world.gathered()
-    status = await world.set_is("Running")
+    status = await world.wait_for_set("Running")
     assert status["snapshots"]["trades"]["digest"] == before
 
 
@@ -210,10 +210,10 @@ async def test_corrupt_data_fails_the_generation(world: World) -> None:
     world.agents.start("a")
     await world.set_with_data("lead")
     await world.until_leased("a")
-    await world.set_is("Fetching")
+    await world.wait_for_set("Fetching")
     await world.restart()
     world.agents.ledger = world.controllers.ledger
-    changed = {**played_agents.FILES, "0.csv": b"other\n"}
+    changed = {**fake_pond_agents.FILES, "0.csv": b"other\n"}
     world.agents.snapshot = ponds.manifest_of(changed)
     world.agents.start("a")
 
@@ -230,7 +230,7 @@ async def test_deleted_set_releases_its_lease(world: World) -> None:
     world.agents.start("a")
     await world.set_with_data("lead")
     await world.until_leased("a")
-    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controller_world.NS, propagation="Background")
 
     async def released() -> bool:
         return await world.agents.leases("a") == set()
@@ -247,11 +247,11 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
     world.agents.ready |= {"a", "b"}
     await world.agents.work("a", "b")
     await world.gathered()
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     [lost] = [name for name, node in (await world.gangs.bound()).items() if node == "a"]
     await world.kube.delete(resource.NODES, "a")
-    world.agents.ledger.node_gone(controlled.NS, played_agents.POND, "a")
-    await world.kube.delete(resource.PODS, lost, controlled.NS, grace_s=0)
+    world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
+    await world.kube.delete(resource.PODS, lost, controller_world.NS, grace_s=0)
     await world.gangs.node("c", cpu="1")
     world.agents.start("b", "c")
 
@@ -283,7 +283,7 @@ async def elastic(world: World, **shard: Any) -> None:
     await world.until_leased("a")
     await world.agents.work("a")
     await world.gathered()
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
 
 
 async def shards_are(world: World, count: int) -> None:
@@ -325,12 +325,12 @@ async def test_suspended_flow_keeps_its_workers_and_their_data(world: World) -> 
     await elastic(world, by="files")
     bound = await world.gangs.bound()
     await world.change(suspend=True)
-    await world.set_is("Suspended")
+    await world.wait_for_set("Suspended")
     assert world.flows.suspended == [True]
     assert await world.gangs.bound() == bound
     assert await world.agents.leases("a") == {"risk-g1"}
     await world.change(suspend=False)
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     assert world.flows.suspended == [True, False]
     assert len(world.flows.started) == 1
 
@@ -366,7 +366,7 @@ async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> N
     await world.gangs.connect()
     await world.until_leased("a")
     await world.agents.work("a")
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     world.flows.instances = [
         model.InstanceView(
             key="price",
@@ -379,7 +379,7 @@ async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> N
     ]
     world.agents.ready.clear()
     world.flows.move(1, model.Phase.SUCCEEDED)
-    await world.set_is("Running", "KeepingOutputs")
+    await world.wait_for_set("Running", "KeepingOutputs")
     await world.restart()
     world.agents.ledger = world.controllers.ledger
     world.agents.start("a")
@@ -392,11 +392,11 @@ async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> N
     assert (await world.set_status())["phase"] == "Running"
     world.agents.ready.add("a")
     await world.agents.work("a")
-    status = await world.set_is("Succeeded")
+    status = await world.wait_for_set("Succeeded")
     assert status["outputs"]["prices"]["digest"] == world.agents.snapshot.digest
-    await world.pods_end()
+    await world.end_all_pods()
     assert "risk-g1.out" in await world.agents.leases("a")
-    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS)
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controller_world.NS)
 
     async def released() -> bool:
         return await world.agents.leases("a") == set()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from support import controlled, played_agents, ponds, set_world, waiting
+from support import controller_world, fake_pond_agents, ponds, set_world, waiting
 
 FILES = {f"{number}.csv": b"1\n" for number in range(8)}
 FLOW = {"do": [{"price": {"each": "s", "of": "data.trades", "command": ["true"]}}]}
@@ -22,7 +22,7 @@ class World(set_world.SetWorld):
 
     def __init__(self, kube: Any) -> None:
         super().__init__(kube)
-        self.agents = played_agents.PlayedAgents(self.controllers.ledger)
+        self.agents = fake_pond_agents.FakePondAgents(self.controllers.ledger)
         self.agents.snapshot = ponds.manifest_of(FILES)
         self.nodes: list[str] = []
 
@@ -37,9 +37,9 @@ class World(set_world.SetWorld):
         lost = [pod for pod, node in (await self.gangs.bound()).items() if node == name]
         await self.kube.delete(resource.NODES, name)
         self.nodes.remove(name)
-        self.agents.ledger.node_gone(controlled.NS, played_agents.POND, name)
+        self.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, name)
         for pod in lost:
-            await self.kube.delete(resource.PODS, pod, controlled.NS, grace_s=0)
+            await self.kube.delete(resource.PODS, pod, controller_world.NS, grace_s=0)
 
     async def declare(self, *, replicas: int = 4, order: str = "lead", **group: Any) -> None:
         """A SyncSet whose one step has a task for each of eight shards."""

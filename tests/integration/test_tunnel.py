@@ -16,7 +16,7 @@ import pytest
 from kilnwork.api import manager as names
 from kilnwork.channel import errors, messages, tunnel
 from kilnwork.kit import asgi, serving
-from support import certificates, far_manager, raw_calls, raw_worker, wires
+from support import certificates, raw_peers, raw_worker, remote_manager, tcp_proxy
 
 R = TypeVar("R")
 HEADERS = {"Host": "manager"}
@@ -152,7 +152,7 @@ async def test_we_end_it_and_no_thread_stays(world: World) -> None:
 
 
 async def test_a_cut_network_ends_it(world: World) -> None:
-    async with wires.Wire(world.port) as wire:
+    async with tcp_proxy.TcpProxy(world.port) as wire:
         link = await away(lambda: world.link(wire.port))
         wire.cut()
 
@@ -196,9 +196,9 @@ async def test_a_forked_child_does_not_hold_it_open(world: World) -> None:
 
 async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
     """The hub is the same, whatever way a link comes."""
-    async with far_manager.serving_in(tmp_path) as far:
+    async with remote_manager.running(tmp_path) as far:
         worker = raw_worker.RawWorker(far.socket, slots=1)
-        worker.credential = far_manager.SECRET
+        worker.credential = remote_manager.SECRET
         context = ssl.create_default_context(cafile=str(far.ca))
 
         def link() -> socket.socket:
@@ -207,7 +207,7 @@ async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
             return tunnel.switch(secure, names.CHANNEL_PATH, HEADERS)
 
         made = await away(link)
-        driver = raw_calls.RawDriver(far.socket, credential=far_manager.SECRET)
+        driver = raw_peers.RawDriver(far.socket, credential=remote_manager.SECRET)
         driver._reader, driver._writer = await asyncio.open_unix_connection(sock=made)
         async with worker:
             driver.say(driver.hello())

@@ -13,7 +13,7 @@ import pytest
 from kilnwork.api import attempts, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids, processes
-from support import scripted_hub, short, waiting, worker_process
+from support import scripted_hub, short_paths, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -21,7 +21,7 @@ LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_hub.ScriptedHub]:
-    directory = short.directory()
+    directory = short_paths.directory()
     found = scripted_hub.ScriptedHub(directory / "channel.sock")
     await found.start()
     yield found

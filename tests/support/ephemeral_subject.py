@@ -150,7 +150,7 @@ class EphemeralSubject(executor_world.Subject):
         await self._admin.raw("PATCH", path, body=body, content_type=_STRATEGIC)
         return name
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         return name in await self.objects()
 
     async def absent(self, *, now: bool) -> None:

@@ -71,7 +71,7 @@ async def main(kind: str, directory: Path, where: str, *, task: ids.TaskId, last
             retry=api_task.Retry(max_losses=LOSSES, delay_seconds=0.01),
         )
         await waiting.wait_until_async(lambda: world.view(task).state.final, what="it is over")
-        await world.nothing_is_left()
+        await world.wait_until_clean()
         view = world.view(task)
         await world.end()
     print(view.state, view.attempt, view.losses, "|".join(world.steps.names))

@@ -134,7 +134,7 @@ class PodSubject(executor_world.Subject):
     async def create_late(self, attempt: port.Attempt) -> None:
         await self._admin.create(resource.PODS, template.pod(attempt), NS)
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         found = (await self.pods())[name]
         metadata = found["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
@@ -314,7 +314,7 @@ class ProcessSubject(executor_world.Subject):
         (directory / "note").write_text("mine")
         return directory.name
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         return [path.name for path in (self.directory / name).iterdir()] == ["note"]
 
     async def absent(self, *, now: bool) -> None:

@@ -109,7 +109,7 @@ class Subject(abc.ABC):
         """It is gone."""
         self.hub = None
 
-    async def tells_ends(self) -> bool:
+    async def reports_ends(self) -> bool:
         """Whether it can be seen of every program that has ended."""
         return True
 
@@ -150,7 +150,7 @@ class Subject(abc.ABC):
         raise NotImplementedError("nothing but the executor itself makes attempts")
 
     @abc.abstractmethod
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         """Whether that object is as the stranger made it."""
 
     @abc.abstractmethod
@@ -346,7 +346,7 @@ class World:
     async def kill(self, task: ids.TaskId) -> None:
         await self.hub.kill(task, reason="Killed")
 
-    async def is_to_end(self, task: ids.TaskId) -> None:
+    async def wait_until_stopping(self, task: ids.TaskId) -> None:
         """Wait until the driver, or the hub where there is none, knows that a task is to end."""
 
         def look() -> bool:
@@ -369,27 +369,29 @@ class World:
         mine = [line.split("/") for line in lines if line.startswith(ids.task_text(task))]
         return [int(attempt) for _, _, attempt in mine]
 
-    async def has_started(self, task: ids.TaskId, attempt: int = 1) -> None:
+    async def wait_until_started(self, task: ids.TaskId, attempt: int = 1) -> None:
         """Wait until the program of an attempt runs."""
         await waiting.wait_until_async(
             lambda: attempt in self.starts(task), what=f"attempt {attempt} has started"
         )
 
-    async def has_started_times(self, task: ids.TaskId, count: int) -> None:
+    async def wait_for_starts(self, task: ids.TaskId, count: int) -> None:
         """Wait until so many programs of a task have been started."""
         await waiting.wait_until_async(
             lambda: len(self.starts(task)) == count, what=f"it starts {count} times"
         )
 
-    async def has_ended(self, task: ids.TaskId) -> None:
+    async def wait_until_ended(self, task: ids.TaskId) -> None:
         """Wait until no program of a task runs, whoever knows that."""
         marker = f"KILN_TASK_ID={ids.task_text(task)}"
         await waiting.wait_until_async(
             lambda: not processes.find_members(None, marker=marker), what="its program has ended"
         )
-        await waiting.wait_until_async(self.subject.tells_ends, what="its end can be seen")
+        await waiting.wait_until_async(self.subject.reports_ends, what="its end can be seen")
 
-    async def says(self, task: ids.TaskId, state: str, reason: str | None = None) -> model.TaskView:
+    async def wait_for_state(
+        self, task: ids.TaskId, state: str, reason: str | None = None
+    ) -> model.TaskView:
         """Wait for a state, and a reason if it is given."""
 
         def look() -> model.TaskView | None:
@@ -406,7 +408,7 @@ class World:
         assert isinstance(view, model.TaskView)
         return view
 
-    async def nothing_is_left(self, *, but: Sequence[str] = ()) -> None:
+    async def wait_until_clean(self, *, but: Sequence[str] = ()) -> None:
         """Wait until no object exists for any attempt, and nothing is held."""
 
         async def empty() -> bool:

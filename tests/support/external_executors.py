@@ -64,7 +64,7 @@ class World:
         )
         return task
 
-    async def becomes(
+    async def wait_for_state(
         self, task: ids.TaskId, state: str, reason: str = "", *, timeout_s: float = 30.0
     ) -> model.TaskView:
         def look() -> model.TaskView | None:

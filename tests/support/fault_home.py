@@ -82,7 +82,7 @@ class FaultHome:
                 found["slot" if grandparent in workers else "zygote"].append(pid)
         return found[kind]
 
-    def strike(self, kind: str, *, pick: int = 0) -> bool:
+    def kill_one(self, kind: str, *, pick: int = 0) -> bool:
         """SIGKILL one process of that kind, False if there is none; a killed driver comes back."""
         if kind == ALL:
             processes.signal_all(processes.find_members(None, marker=self.mark), signal.SIGKILL)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork.kit import processes
-from support import up as up_support
 from support import up_files, waiting
+from support import up_server as up_support
 
 KINDS = ("server", "shim", "agent", "zygote", "slot", "working")
 """`working`: whose mapper or reducer has begun a record last."""
@@ -85,7 +85,7 @@ def held(data: bytes, gate: Path, *numbers: int) -> bytes:
     return data
 
 
-def by_one_process(data: bytes, *, reduced: bool) -> up_files.Whole:
+def by_one_process(data: bytes, *, reduced: bool) -> up_files.ExpectedResult:
     out: list[dict[str, int]] = []
     bad: list[int] = []
     skipped = 0
@@ -106,14 +106,14 @@ def by_one_process(data: bytes, *, reduced: bool) -> up_files.Whole:
             total += one["n"]
             out[at] = {"n": one["n"], "total": total}
     result = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in out)
-    return up_files.Whole(result, bad, len(lines), skipped)
+    return up_files.ExpectedResult(result, bad, len(lines), skipped)
 
 
 class FaultFiles(up_files.UpFiles):
     """A server whose workers find the mappers as module `fault_mappers`."""
 
     def __init__(self, directory: Path, *, delay_s: float) -> None:
-        super().__init__(up_support.Up(directory / "data", workdir=directory, slots=2))
+        super().__init__(up_support.UpServer(directory / "data", workdir=directory, slots=2))
         self.notes = directory / "notes"
         self.notes.touch()
         up_files.mappers(
@@ -150,7 +150,7 @@ class FaultFiles(up_files.UpFiles):
                 found.append(pid)
         return found
 
-    def strike(self, kind: str, chance: random.Random) -> str:
+    def kill_one(self, kind: str, chance: random.Random) -> str:
         """SIGKILL one of that kind; a server comes back after a moment. Says what was done."""
         found = list(self.server.leftovers()) if kind == ALL else self.pids(kind)
         if not found:
@@ -165,7 +165,7 @@ class FaultFiles(up_files.UpFiles):
             self.server.start(timeout_s=60)
         return kind
 
-    def wait_noted(self, count: int, job: str) -> None:
+    def wait_for_notes(self, count: int, job: str) -> None:
         """Until so many records have begun, or the job is over."""
         waiting.wait_until(
             lambda: len(self.noted()) >= count or self.over(job),
@@ -174,13 +174,13 @@ class FaultFiles(up_files.UpFiles):
             every_s=0.01,
         )
 
-    def strike_at(self, moments: list[int], chance: random.Random, job: str) -> list[str]:
+    def kill_at(self, moments: list[int], chance: random.Random, job: str) -> list[str]:
         """A blow when so many records have been begun, for each moment; says which."""
         blows: list[str] = []
         for moment in moments:
-            self.wait_noted(moment, job)
+            self.wait_for_notes(moment, job)
             time.sleep(chance.uniform(0, 0.03))
-            blows.append(self.strike(chance.choice([*KINDS, ALL]), chance))
+            blows.append(self.kill_one(chance.choice([*KINDS, ALL]), chance))
         return blows
 
     def over(self, job: str) -> bool:

@@ -16,7 +16,7 @@ from kilnwork.api import attempts, flow
 from kilnwork.api import task as api_task
 from kilnwork.jobs.flows import model
 from kilnwork.sdk import plain
-from support import job_world, played_indexes
+from support import index_job_world, job_world
 
 _S = api_task.State
 
@@ -25,7 +25,7 @@ Functions = Mapping[str, Callable[..., Any]]
 UID = str(uuid.UUID(int=1))
 
 
-class FlowDispatcher(played_indexes.IndexDispatcher):
+class FlowDispatcher(index_job_world.IndexDispatcher):
     """Calls what its tasks call. `calls`: what was called with what, in order."""
 
     def __init__(self, directory: Path, functions: Functions) -> None:
@@ -71,7 +71,7 @@ class FlowDispatcher(played_indexes.IndexDispatcher):
         return True
 
 
-class FlowWorld(played_indexes.IndexWorld):
+class FlowWorld(index_job_world.IndexWorld):
     """One life of the services after another, in one directory."""
 
     def __init__(

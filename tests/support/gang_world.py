@@ -13,10 +13,10 @@ from kilnwork.controllers import reconciler_context
 from kilnwork.controllers.gangs import local_backend, pods_backend, port
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
-from support import controlled, waiting
+from support import controller_world, waiting
 
 
-class Ahead:
+class ShiftedClock:
     """The clock of a manager for which it is later by some seconds."""
 
     def __init__(self, by_s: float = 0.0) -> None:
@@ -51,7 +51,7 @@ def group(name: str = "worker", replicas: int = 2, cpu: str = "1", **more: Any) 
 def spec(uid: str, *groups: port.GroupSpec, **more: Any) -> port.GangSpec:
     """A gang of SyncSet `risk`."""
     return port.GangSpec(
-        namespace=controlled.NS,
+        namespace=controller_world.NS,
         name="risk",
         uid=uid,
         generation=1,
@@ -62,7 +62,7 @@ def spec(uid: str, *groups: port.GroupSpec, **more: Any) -> port.GangSpec:
     )
 
 
-class Dying:
+class CrashingClient:
     """The client of managers that die right after a request, once after each that writes."""
 
     def __init__(self, kube: client.Client) -> None:
@@ -97,7 +97,7 @@ class ManagerDied(Exception):
 class GangWorld:
     """One API server with TaskClusters, and a backend of each sort."""
 
-    def __init__(self, world: controlled.World) -> None:
+    def __init__(self, world: controller_world.World) -> None:
         self.world = world
         self.kube = world.kube
         self.uid = ""
@@ -108,7 +108,9 @@ class GangWorld:
         groups = [{"name": "worker"}]
         spec = {"resources": {"groups": groups}, "flow": {"do": [{"x": {"command": ["true"]}}]}}
         made = await self.kube.create(
-            kinds.SYNC_SETS, controlled.body(kinds.SYNC_SETS, "risk", spec=spec), controlled.NS
+            kinds.SYNC_SETS,
+            controller_world.body(kinds.SYNC_SETS, "risk", spec=spec),
+            controller_world.NS,
         )
         self.uid = made["metadata"]["uid"]
 
@@ -166,9 +168,9 @@ class GangWorld:
         for name, pod in (await self.pods()).items():
             if pod["spec"].get("nodeName") and (names is None or name in names):
                 cluster = pod["metadata"]["annotations"]["kilnwork.dev/cluster"]
-                by_cluster.setdefault(cluster, []).append(controlled.worker(pod))
+                by_cluster.setdefault(cluster, []).append(controller_world.worker(pod))
         for cluster, workers in by_cluster.items():
-            self.world.hub.tell_cluster((controlled.NS, cluster), *workers)
+            self.world.hub.publish_cluster((controller_world.NS, cluster), *workers)
 
     async def end_pods(self) -> bool:
         """Play the kubelets of Pods that are being deleted; True when there was none."""
@@ -176,11 +178,11 @@ class GangWorld:
         for pod in leaving:
             name = pod["metadata"]["name"]
             with contextlib.suppress(errors.NotFound):
-                await self.kube.delete(resource.PODS, name, controlled.NS, grace_s=0)
+                await self.kube.delete(resource.PODS, name, controller_world.NS, grace_s=0)
         return not leaving
 
     async def clusters(self) -> list[str]:
-        listed = await self.kube.list(kinds.TASK_CLUSTERS, controlled.NS, type=dict)
+        listed = await self.kube.list(kinds.TASK_CLUSTERS, controller_world.NS, type=dict)
         return sorted(c["metadata"]["name"] for c in listed.items)
 
     async def until(

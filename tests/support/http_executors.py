@@ -41,7 +41,7 @@ class DirectoryStore:
         pass
 
 
-class NoSecrets:
+class EmptyReader:
     """`service.Reader` where there is no Secret, and no Service."""
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
@@ -157,7 +157,7 @@ class World:
     def view(self, task: ids.TaskId) -> model.TaskView:
         return hub_support.view(self.hub, task)
 
-    async def says(
+    async def wait_for_state(
         self, task: ids.TaskId, state: str, reason: str = "", *, timeout_s: float = 30.0
     ) -> model.TaskView:
         """Wait until a task is in that state, for that reason."""

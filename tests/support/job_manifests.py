@@ -8,7 +8,7 @@ import yaml
 FILE = Path(__file__).with_suffix(".yaml")
 
 
-def every() -> list[dict[str, Any]]:
+def all_manifests() -> list[dict[str, Any]]:
     """The manifests, in the order of the file."""
     return list(yaml.safe_load_all(FILE.read_text()))
 

@@ -14,7 +14,7 @@ import msgspec
 from kilnwork.kit import asgi, clock, serving
 from kilnwork.server import ports
 from kilnwork.server.jobs import app, settings
-from support import told_jobs
+from support import fake_file_jobs
 
 
 class User(NamedTuple):
@@ -69,7 +69,7 @@ class World:
     """`port`, and the service."""
 
     def __init__(self, directory: Path, chosen: settings.Settings | None) -> None:
-        self.jobs = told_jobs.ToldJobs(directory / "files")
+        self.jobs = fake_file_jobs.FakeFileJobs(directory / "files")
         self.directory = directory
         self._chosen = chosen
         self.port = 0

@@ -15,7 +15,7 @@ from typing import Any
 
 from hack.kube import access, binary, cluster, control, node
 
-from support import kube_servers, started, waiting
+from support import kube_servers, server_process, waiting
 
 KILN = str(Path(sys.executable).parent / "kiln")
 
@@ -126,7 +126,7 @@ def _iptables(*arguments: str) -> None:
     subprocess.run(["iptables", "--wait", *arguments], check=True, capture_output=True)
 
 
-class VirtualNode(started.Started):
+class VirtualNode(server_process.ServerProcess):
     """`kiln node` as the administrator, on the address of the API server; kill, stop, start again.
     Its Pods outlive a SIGKILL.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import held_source, kube_cluster, kube_manager, kube_servers, waiting
+from support import blocking_source, kube_cluster, kube_manager, kube_servers, waiting
 
 FILES = [f"trades/{number}.csv" for number in range(8)]
 FINAL = {"Succeeded", "Failed", "Killed", "AdmissionError"}
@@ -25,7 +25,9 @@ def content(lines: int) -> dict[str, bytes]:
 class World:
     """A manager, a namespace with DataPond `lake`, and its source."""
 
-    def __init__(self, manager: kube_manager.Manager, source: held_source.HeldSource) -> None:
+    def __init__(
+        self, manager: kube_manager.Manager, source: blocking_source.BlockingSource
+    ) -> None:
         self.manager = manager
         self.kube = manager.kube
         self.source = source
@@ -135,7 +137,7 @@ def running(kube: kube_cluster.Kube, node: str) -> Iterator[World]:
     if len(kube.real_nodes()) < 2:
         pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")
     with (
-        held_source.HeldSource(kube.address, content(10)) as source,
+        blocking_source.BlockingSource(kube.address, content(10)) as source,
         kube_manager.installed(kube, kube_manager.on_real_node(node, "--ponds")) as manager,
     ):
         made = World(manager, source)

@@ -41,7 +41,7 @@ class Worker:
         """It has no other."""
 
 
-class Served:
+class ObjectServer:
     """A manager's objects, served by a thread. `instead`: an app in front, told the real one."""
 
     def __init__(self, store: port.Store, *, rule: objects.Rule = objects.slots_only) -> None:
@@ -99,12 +99,12 @@ class Served:
 
 
 @contextlib.contextmanager
-def opened(kind: str, directory: Path) -> Iterator[port.Store]:
+def open_store(kind: str, directory: Path) -> Iterator[port.Store]:
     kept = local.LocalStore(directory / "a store, 100 % local")
     if kind == "local":
         yield kept
         return
-    with Served(kept, rule=lambda asked: True) as served:
+    with ObjectServer(kept, rule=lambda asked: True) as served:
         store = remote.RemoteStore("kiln:ns", served.connector(), spool=directory / "spool")
         client.slot_manager = client.SlotManager(served.connector(), directory / "spool")
         yield store
@@ -112,6 +112,6 @@ def opened(kind: str, directory: Path) -> Iterator[port.Store]:
         store.client.close()
 
 
-def again(store: port.Store, *names: str) -> port.Store:
+def reopen(store: port.Store, *names: str) -> port.Store:
     """The store, or what is below `names` in it, as another process would open it."""
     return store_urls.open_store(store_urls.inside(store.url, *names))

@@ -276,7 +276,7 @@ class ObjectSubject(executor_world.Subject):
         found = (await self.books()).items()
         return [name for name, one in found if template.is_held(one)]
 
-    async def tells_ends(self) -> bool:
+    async def reports_ends(self) -> bool:
         phases = [(one.get("status") or {}).get("phase") for one in (await self.books()).values()]
         return "Running" not in phases
 
@@ -300,7 +300,7 @@ class ObjectSubject(executor_world.Subject):
         body = template.wanted(attempt, str(attempt.spec.executor)).body
         await self._admin.create(self.kind, body, NS)
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         metadata = (await self.books())[name]["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
 
@@ -346,7 +346,7 @@ async def define(
 
 
 @contextlib.asynccontextmanager
-async def printing(
+async def running_printer(
     admin: client.Client, controller: type[Printer] = Printer
 ) -> AsyncIterator[None]:
     """A printer at work, or another controller that runs programs."""
@@ -363,5 +363,5 @@ async def on_objects(directory: Path) -> AsyncIterator[ObjectSubject]:
     """Executor `customResource` on a control plane of its own, with Books and their printer."""
     async with control_plane(directory) as admin:
         await define(admin)
-        async with printing(admin):
+        async with running_printer(admin):
             yield ObjectSubject(admin)

@@ -29,7 +29,7 @@ class Row(NamedTuple):
         return self.cells[0]
 
 
-def every() -> list[Path]:
+def all_pages() -> list[Path]:
     """README.md and all pages below docs."""
     return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 

@@ -24,7 +24,7 @@ from kilnwork.executors import external, port, process_attempt, service
 from kilnwork.executors.http import attempt as http_attempt
 from kilnwork.executors.http import service as http_service
 from kilnwork.kit import clock, ids
-from support import executor_world, http_executors, http_site, waiting
+from support import executor_world, http_executors, http_test_server, waiting
 
 GRACE_S = 1.0
 """Between SIGTERM and SIGKILL of a program."""
@@ -169,7 +169,7 @@ class PeerSubject(executor_world.Subject):
     async def occupy(self, attempt: port.Attempt) -> str:
         raise NotImplementedError("an attempt has no name that could be taken")
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         raise NotImplementedError("an attempt has no name that could be taken")
 
     async def absent(self, *, now: bool) -> None:
@@ -232,7 +232,7 @@ class ExternalSubject(PeerSubject):
             raise external.Failed(f"exit code {code}")
 
 
-class Ports(http_executors.NoSecrets):
+class Ports(http_executors.EmptyReader):
     """Where each Service is called after its port on this machine."""
 
     async def url(self, namespace: str, name: str, waits: Any) -> str:
@@ -296,18 +296,20 @@ class FunctionSubject(HttpSubject):
     function = True
 
 
-def serve_scripts(site: http_site.Site, programs: Programs) -> None:
+def serve_scripts(site: http_test_server.HttpServer, programs: Programs) -> None:
     """Run the body of each request for `/run` as a script."""
 
     async def run(
-        site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+        site: http_test_server.HttpServer,
+        request: http_test_server.Request,
+        writer: asyncio.StreamWriter,
     ) -> None:
         task, number, attempt = (
             str(request.header(name)) for name in ("X-Task", "X-Run", "X-Attempt")
         )
         code = await programs.run(request.body.decode(), (task, number, attempt))
         status = "500 Internal Server Error" if code else "200 OK"
-        writer.write(http_site.response(b"{}", status=status))
+        writer.write(http_test_server.response(b"{}", status=status))
 
     site.routes["/run"] = run
 
@@ -331,7 +333,7 @@ async def on_http(
     directory: Path, subject: type[HttpSubject] = HttpSubject
 ) -> AsyncIterator[HttpSubject]:
     """Executor `http`."""
-    async with http_site.running() as site:
+    async with http_test_server.running() as site:
         made = subject(directory, site.base)
         serve_scripts(site, made.programs)
         try:

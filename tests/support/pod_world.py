@@ -14,9 +14,9 @@ from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, http_types, ids, processes
 from kilnwork.kube import client, errors
-from support import controlled, no_jobs, verifiers, waiting
+from support import controller_world, empty_job_hub, verifiers, waiting
 
-NS = controlled.NS
+NS = controller_world.NS
 
 
 class RefusingClient(client.Client):
@@ -43,7 +43,7 @@ class World:
         self.directory = directory
         self.refusals: list[errors.ApiError] = []
         self.journal = directory / "journal.db"
-        self.settings = controlled.SETTINGS
+        self.settings = controller_world.SETTINGS
         self.options = hubs.HubOptions(lease_s=2.0)
         self.plane = cluster.ControlPlane(
             cluster.ControlPlaneSettings(
@@ -79,7 +79,7 @@ class World:
         )
         await self.hub.start(self.directory / "c.sock")
         self._manager.push_async_callback(self.hub.stop)
-        await made.start(self.hub, no_jobs.engine())
+        await made.start(self.hub, empty_job_hub.engine())
         self._manager.push_async_callback(made.stop)
 
     async def end(self) -> None:
@@ -88,18 +88,20 @@ class World:
 
     async def task(self, name: str, script: str = "true", **spec: Any) -> str:
         """Declare a Task whose Pod runs a shell script; its uid."""
-        body = {"containers": [a_container(script)], "automountServiceAccountToken": False}
+        body = {"containers": [worker_container(script)], "automountServiceAccountToken": False}
         spec = {"pod": {"spec": {**body, **spec.pop("pod", {})}}, **spec}
         spec.setdefault("timeouts", {"killGraceSeconds": 1})
         made = await self.kube.create(
-            kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS
+            kinds.TASKS, controller_world.body(kinds.TASKS, name, spec=spec), NS
         )
         return str(made["metadata"]["uid"])
 
     async def status(self, name: str) -> dict[str, Any]:
         return (await self.kube.get(kinds.TASKS, name, NS)).get("status") or {}
 
-    async def says(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
+    async def wait_for_state(
+        self, name: str, state: str, reason: str | None = None
+    ) -> dict[str, Any]:
         """Wait until a Task says so; its status."""
         last: dict[str, Any] = {}
 
@@ -119,14 +121,14 @@ class World:
         listed = await self.kube.list(resource.PODS, NS, type=dict)
         return list(listed.items)
 
-    async def no_pods(self) -> None:
+    async def wait_for_no_pods(self) -> None:
         async def none() -> bool:
             return not await self.pods()
 
         await waiting.wait_until_async(none, what="no Pod is left")
 
 
-def a_container(script: str, name: str = "main") -> dict[str, Any]:
+def worker_container(script: str, name: str = "main") -> dict[str, Any]:
     return {"name": name, "image": "label", "command": ["sh", "-c", script]}
 
 

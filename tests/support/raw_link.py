@@ -1,6 +1,6 @@
 """One end of a link of frames alone, over a real socket: says exactly what a test tells it to.
 
-`raw_worker.RawWorker`, `raw_calls.RawDriver` and `raw_calls.RawSlot` are its kinds.
+`raw_worker.RawWorker`, `raw_peers.RawDriver` and `raw_peers.RawSlot` are its kinds.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.jobs import assembly
 from kilnwork.kit import http_types
 from kilnwork.kube import client, errors
-from support import controlled, hubs, served, waiting
+from support import controller_world, embedded_server, hubs, waiting
 
 NS = "default"
 MINUTE = 60
@@ -38,7 +38,7 @@ class WallClock:
         return time.monotonic()
 
 
-class CutOffHere(Exception):
+class CrashedHere(Exception):
     """The manager was killed."""
 
 
@@ -60,10 +60,10 @@ class Fuse:
 
     def check(self) -> None:
         if self.blown:
-            raise CutOffHere(self.blown)
+            raise CrashedHere(self.blown)
 
 
-class CutClient(client.Client):
+class FusedClient(client.Client):
     """A client whose writes burn a fuse; kube events are no writes that count."""
 
     fuse: Fuse
@@ -80,7 +80,7 @@ class CutClient(client.Client):
         return response
 
 
-class CutJobs:
+class FusedJobs:
     """The engine's door, whose writes burn a fuse."""
 
     _WRITES = frozenset(
@@ -113,9 +113,9 @@ class World:
         self.kube, self.clock, self.fuse = kube, WallClock(), Fuse()
         self._directory, self._settings = directory, settings
         self._life = contextlib.AsyncExitStack()
-        self.takes_up = asyncio.Event()
+        self.jobs_accepted = asyncio.Event()
         """Not set: Jobs are made, and none is handed to the engine."""
-        self.takes_up.set()
+        self.jobs_accepted.set()
         self.hub: hub.Hub
         self.services: assembly.JobServices
         self.controllers: controllers.Controllers
@@ -131,12 +131,12 @@ class World:
         )
         await self.services.start()
         self._life.push_async_callback(self.services.stop)
-        cut = CutClient(self._settings)
+        cut = FusedClient(self._settings)
         cut.fuse = self.fuse
         await self._life.enter_async_context(cut)
-        self.controllers = controllers.Controllers(cut, controlled.SETTINGS, time=self.clock)
+        self.controllers = controllers.Controllers(cut, controller_world.SETTINGS, time=self.clock)
         self._life.push_async_callback(self.controllers.stop)
-        jobs: Any = CutJobs(self.services.indexes, self.fuse, self.takes_up)
+        jobs: Any = FusedJobs(self.services.indexes, self.fuse, self.jobs_accepted)
         await self.controllers.start(self.hub, jobs)
 
     async def end(self) -> None:
@@ -159,7 +159,7 @@ class World:
             "schedule": {"cron": {"expression": "* * * * *"}, **schedule},
             "template": {"spec": {"taskTemplate": {"command": ["true"]}}},
         }
-        body = controlled.body(kinds.JOB_CONFIGS, name, spec=spec)
+        body = controller_world.body(kinds.JOB_CONFIGS, name, spec=spec)
         made = await self.kube.create(kinds.JOB_CONFIGS, body, NS)
         return str(made["metadata"]["uid"])
 
@@ -181,7 +181,7 @@ class World:
 
     async def _refuses(self) -> bool:
         template = {"taskTemplate": {"command": ["true"]}}
-        probe = controlled.body(
+        probe = controller_world.body(
             kinds.JOBS, "probe", spec={"type": "Scheduled", "template": template}
         )
         try:
@@ -242,7 +242,7 @@ class World:
 @contextlib.asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[World]:
     """A world whose manager is not started; it is ended."""
-    async with served.control_plane(directory / "plane") as plane:
+    async with embedded_server.control_plane(directory / "plane") as plane:
         settings = plane.admin_config()
         async with client.Client(settings) as kube:
             made = World(directory, kube, settings)

@@ -264,7 +264,7 @@ class World:
         return None
 
 
-def said(task: records.Task) -> tuple[str, str]:
+def state_and_reason(task: records.Task) -> tuple[str, str]:
     """State and reason, as plain words."""
     return task.state.value, str(task.reason)
 
@@ -276,7 +276,7 @@ def error_of(payload: attempts.Payload | None) -> attempts.ErrorInfo:
     return msgspec.msgpack.decode(payload.data, type=attempts.ErrorInfo)
 
 
-def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
+def world_with_driver(template: api_task.TaskSpec | None = None, **options: Any) -> World:
     """A world with a driver whose template 1 is `template`."""
     world = World(**options)
     world.driver()
@@ -284,18 +284,18 @@ def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World
     return world
 
 
-def with_call(
+def world_with_call(
     template: api_task.TaskSpec | None = None, **options: Any
 ) -> tuple[World, ids.TaskId]:
     """A world, and a call in it."""
-    world = world_of(template, **options)
+    world = world_with_driver(template, **options)
     (task,) = world.submit()
     return world, task
 
 
-def short_world(template: api_task.TaskSpec | None = None, **options: Any) -> World:
+def world_of_short_calls(template: api_task.TaskSpec | None = None, **options: Any) -> World:
     """A world that knows that calls of template 1 are short, with all its slots open."""
-    world = world_of(template, **options)
+    world = world_with_driver(template, **options)
     for task in world.submit(options.get("slots", 1)):
         world.end(task, seconds=0.001)
     return world

@@ -9,13 +9,13 @@ from typing import Any
 import aiohttp.web
 import msgspec
 
-from support import scripted
+from support import scripted_apiserver
 
 
 class Objects:
     """One collection whose changes are kept since `oldest`; every path is this collection."""
 
-    def __init__(self, stand: scripted.Stand) -> None:
+    def __init__(self, stand: scripted_apiserver.ScriptedApiServer) -> None:
         self.stored: dict[str, dict[str, Any]] = {}
         self.version = 100
         self.oldest = 100

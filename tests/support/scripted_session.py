@@ -9,7 +9,9 @@ from support import scripted_dispatcher
 SPEC = task.TaskSpec(call=task.Call(function="tests:nothing"))
 
 
-def opened(dispatcher: scripted_dispatcher.ScriptedDispatcher, **options: Any) -> driver.Driver:
+def open_driver(
+    dispatcher: scripted_dispatcher.ScriptedDispatcher, **options: Any
+) -> driver.Driver:
     """An open one; whoever asks for it closes it."""
     settings: dict[str, Any] = {"connect": dispatcher.connect, "credential": lambda: "token"}
     made = driver.Driver(**(settings | options))
@@ -24,10 +26,12 @@ def submit(on: session.Session, text: str = "1", **more: Any) -> futures.CallFut
     return on.submit(number, function="tests:nothing", arguments=arguments, **more)
 
 
-def ended(number: int, state: task.State, reason: str = "", message: str = "") -> calls.CallResult:
+def ended_result(
+    number: int, state: task.State, reason: str = "", message: str = ""
+) -> calls.CallResult:
     """A call that ended without a payload."""
     return calls.CallResult(number, state, reason, message)
 
 
-def failed(number: int, payload: attempts.Payload) -> calls.CallResult:
+def failed_result(number: int, payload: attempts.Payload) -> calls.CallResult:
     return calls.CallResult(number, task.State.FAILED, "Raised", "", payload)

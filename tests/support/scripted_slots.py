@@ -21,7 +21,7 @@ from kilnwork.api import attempts, calls, task
 from kilnwork.channel import frames, messages
 from kilnwork.kit import ids
 from kilnwork.sdk import futures, pickling
-from support import scripted_hub, short, waiting, worker_process
+from support import scripted_hub, short_paths, waiting, worker_process
 
 M = TypeVar("M")
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class SlotHub(scripted_hub.ScriptedHub):
         self.slots: dict[bytes, Slot] = {}
         self.blobs = path.parent / "blobs"
         self.refuse_slots: messages.Refused | None = None
-        self.answers_slots = True
+        self.acknowledges_slots = True
         self.allows_gaps = False
         """Output may be missing, and is zeros then."""
 
@@ -249,7 +249,7 @@ class SlotHub(scripted_hub.ScriptedHub):
             for end in message.ends:
                 slot.ends[end.ref] = end
                 slot.order.append(("end", end.ref))
-        if isinstance(message, messages.CallsEnded | messages.Started) and self.answers_slots:
+        if isinstance(message, messages.CallsEnded | messages.Started) and self.acknowledges_slots:
             slot.send(messages.Acknowledged(message.serial))
 
 
@@ -270,7 +270,7 @@ def payload(value: Any) -> attempts.Payload:
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[SlotHub]:
     """A hub that listens; afterwards nothing of it is left."""
-    directory = short.directory()
+    directory = short_paths.directory()
     hub = SlotHub(directory / "channel.sock")
     await hub.start()
     try:

@@ -9,7 +9,7 @@ from kilnwork.cli import main
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """How a command line ended."""
 
     code: int
@@ -24,8 +24,8 @@ class ServerlessCli:
     capsys: pytest.CaptureFixture[str]
     kubeconfig: Path
 
-    def run(self, *args: str) -> Ended:
+    def run(self, *args: str) -> CommandResult:
         """Run one command line."""
         code = main.main(["--kubeconfig", str(self.kubeconfig), *args])
         printed = self.capsys.readouterr()
-        return Ended(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)

@@ -8,21 +8,28 @@ from typing import Any
 from kilnwork.api import kinds, resource
 from kilnwork.kit import clock
 from kilnwork.kube import client
-from support import controlled, gang_world, no_jobs, served, told_flows, waiting
+from support import (
+    controller_world,
+    embedded_server,
+    empty_job_hub,
+    fake_flows,
+    gang_world,
+    waiting,
+)
 
 FLOW = {"do": [{"price": {"command": ["true"]}}]}
 
 
-class SetWorld(controlled.World):
-    """As `controlled.World`, with an engine of flows that is told what to say."""
+class SetWorld(controller_world.World):
+    """A `controller_world.World` whose flow engine is a `fake_flows.FakeFlows`."""
 
     def __init__(self, kube: client.Client) -> None:
-        self.flows = told_flows.ToldFlows(wall=clock.SystemClock().wall())
+        self.flows = fake_flows.FakeFlows(wall=clock.SystemClock().wall())
         super().__init__(kube)
         self.gangs = gang_world.GangWorld(self)
 
     async def start(self) -> None:
-        await self.controllers.start(self.hub, no_jobs.engine(), self.flows)
+        await self.controllers.start(self.hub, empty_job_hub.engine(), self.flows)
 
     async def restart(self) -> None:
         """A new manager on the same API server, dispatcher and engine."""
@@ -38,20 +45,22 @@ class SetWorld(controlled.World):
         """Declare a SyncSet; gives its uid."""
         wanted = {"resources": {"groups": self.groups()}, "flow": FLOW, "backend": "pods", **spec}
         made = await self.kube.create(
-            kinds.SYNC_SETS, controlled.body(kinds.SYNC_SETS, name, spec=wanted), controlled.NS
+            kinds.SYNC_SETS,
+            controller_world.body(kinds.SYNC_SETS, name, spec=wanted),
+            controller_world.NS,
         )
         uid: str = made["metadata"]["uid"]
         return uid
 
     async def change(self, name: str = "risk", **spec: Any) -> None:
         """Change fields of its spec."""
-        await self.kube.merge_patch(kinds.SYNC_SETS, name, {"spec": spec}, controlled.NS)
+        await self.kube.merge_patch(kinds.SYNC_SETS, name, {"spec": spec}, controller_world.NS)
 
     async def set_status(self, name: str = "risk") -> dict[str, Any]:
         found: dict[str, Any] = await self.status(name, kinds.SYNC_SETS)
         return found
 
-    async def set_is(
+    async def wait_for_set(
         self, phase: str, reason: str = "", *, name: str = "risk", generation: int = 1
     ) -> dict[str, Any]:
         """Wait until the status says so; gives it."""
@@ -77,10 +86,10 @@ class SetWorld(controlled.World):
         await self.gangs.node("a")
         uid = await self.set(**spec)
         await self.gathered()
-        await self.set_is("Running")
+        await self.wait_for_set("Running")
         return uid
 
-    async def pods_end(self) -> None:
+    async def end_all_pods(self) -> None:
         """Wait until there are no Pods, playing the kubelet."""
 
         async def gone() -> bool:
@@ -96,7 +105,7 @@ class SetWorld(controlled.World):
 @contextlib.asynccontextmanager
 async def running(directory: Path, kind: type[SetWorld] = SetWorld) -> AsyncIterator[SetWorld]:
     """A world of its own in `directory`."""
-    async with served.kube(directory) as kube:
+    async with embedded_server.admin_client(directory) as kube:
         made = kind(kube)
         await made.start()
         try:

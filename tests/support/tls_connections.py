@@ -1,6 +1,6 @@
 """HTTPS connections of `http.client` to servers that may be killed while a client connects.
 
-For `mixed.client` and `kube_servers`. `HTTPSConnection` wraps a socket that is connected already.
+For `mixed_load.client` and `kube_servers`. `HTTPSConnection` wraps a socket that is already open.
 If the peer has reset it by then, `ssl.SSLSocket._create` raises and leaves its new socket open
 (CPython 3.11), which a garbage collection then reports as a ResourceWarning in whatever test runs.
 """

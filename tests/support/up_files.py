@@ -18,13 +18,13 @@ from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.data.stores import local
 from kilnwork.jobs import job_directory
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 FINAL = ("Succeeded", "Failed", "Cancelled")
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """`headers`: names in lower case."""
 
     status: int
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class Whole(NamedTuple):
+class ExpectedResult(NamedTuple):
     """What one process makes of a file: its result, line numbers of bad records, counts."""
 
     result: bytes
@@ -48,7 +48,7 @@ class Whole(NamedTuple):
 class UpFiles:
     """The jobs of one server, which may be killed and started again meanwhile."""
 
-    def __init__(self, server: up_support.Up) -> None:
+    def __init__(self, server: up_support.UpServer) -> None:
         self.server = server
         self.directory = server.data / "files"
         self.seen: list[Any] = []
@@ -64,20 +64,20 @@ class UpFiles:
         given = {name.replace("_", "-"): value for name, value in more.items()}
         return {"Authorization": f"Bearer {token}", **given}
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Response:
         connection = self.connect()
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why
                 connection.request(method, path, body, self.headers(**headers))
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read())
+            return Response(answer.status, found, answer.read())
         finally:
             connection.close()
 
     def post(self, content: bytes, spec: Mapping[str, Any], **headers: str) -> str:
         """Make a job; its id."""
-        answer = self.ask("POST", where(spec), content, **headers)
+        answer = self.ask("POST", job_url(spec), content, **headers)
         assert answer.status == 202, answer.body
         return str(answer.json["id"])
 
@@ -127,7 +127,7 @@ class UpFiles:
             found += [str(place / name) for name in names if name != ".lock"]
         return sorted(found)
 
-    def assert_sound(self, job: str, content: bytes, whole: Whole) -> None:
+    def assert_sound(self, job: str, content: bytes, whole: ExpectedResult) -> None:
         """A job that has succeeded is what one process would have made, in every document."""
         found, parts = self.document(job), self.parts(job)
         assert found["phase"] == "Succeeded", found
@@ -227,7 +227,7 @@ class UpFiles:
         return [commit for commit in found if commit is not None]
 
 
-def where(spec: Mapping[str, Any]) -> str:
+def job_url(spec: Mapping[str, Any]) -> str:
     return "/jobs?" + parse.urlencode({"spec": json.dumps(spec)})
 
 

@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from kilnwork.executors import external
-from support import external_executors, short
+from support import external_executors, short_paths
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[external_executors.World]:
-    async with external_executors.running(short.directory(), lease_s=2.0, renew_s=0.3) as made:
+    async with external_executors.running(
+        short_paths.directory(), lease_s=2.0, renew_s=0.3
+    ) as made:
         yield made
 
 
@@ -25,14 +27,14 @@ async def test_a_task_waits_for_who_claims_it_in_its_namespace(
     world: external_executors.World,
 ) -> None:
     task = await world.submit({"who": "${task.name}", "n": [1]})
-    view = await world.becomes(task, "Pending", "ExecutorUnavailable")
+    view = await world.wait_for_state(task, "Pending", "ExecutorUnavailable")
     assert view.message == "no program claims tasks of executor mine in namespace default"
     await world.executor(echo, namespace="other")
     await world.executor(echo, name="another")
     await asyncio.sleep(0.1)
-    await world.becomes(task, "Pending", "ExecutorUnavailable")
+    await world.wait_for_state(task, "Pending", "ExecutorUnavailable")
     await world.executor(echo)
-    view = await world.becomes(task, "Success")
+    view = await world.wait_for_state(task, "Success")
     assert view.result is not None
     assert msgspec.json.decode(view.result.data) == {
         "payload": {"who": view.name, "n": [1]},
@@ -48,16 +50,16 @@ async def test_results_are_kept_by_their_size_and_type(world: external_executors
         return results[task.payload]
 
     await world.executor(give)
-    none = await world.becomes(await world.submit("none"), "Success")
-    large = await world.becomes(await world.submit("large"), "Success")
-    raw = await world.becomes(await world.submit("bytes", outputType="bytes"), "Success")
+    none = await world.wait_for_state(await world.submit("none"), "Success")
+    large = await world.wait_for_state(await world.submit("large"), "Success")
+    raw = await world.wait_for_state(await world.submit("bytes", outputType="bytes"), "Success")
     assert none.result is None
     assert large.result is not None
     assert large.result.size == 100_002
     assert large.result.digest
     assert raw.result is not None
     assert raw.result.data == b"\x00\xff"
-    wrong = await world.becomes(await world.submit("large", outputType="bytes"), "Failed")
+    wrong = await world.wait_for_state(await world.submit("large", outputType="bytes"), "Failed")
     assert wrong.reason == "InvalidResult"
 
 
@@ -77,7 +79,7 @@ async def test_what_json_cannot_say_is_no_result(
         return value
 
     await world.executor(give)
-    view = await world.becomes(await world.submit(), "Failed", "InvalidResult")
+    view = await world.wait_for_state(await world.submit(), "Failed", "InvalidResult")
     assert said in view.message
 
 
@@ -87,7 +89,7 @@ async def test_messages_have_no_control_characters(world: external_executors.Wor
         raise ValueError("a\x00 \x1b[31mred\r\n\ttwo \x9b")
 
     await world.executor(fail)
-    view = await world.becomes(await world.submit(), "Failed", "Raised")
+    view = await world.wait_for_state(await world.submit(), "Failed", "Raised")
     assert view.message == "ValueError: a\\x00 \\x1b[31mred\\r\n\ttwo \\x9b"
 
 
@@ -101,11 +103,11 @@ async def test_failures_are_retried_as_the_spec_says(world: external_executors.W
 
     await world.executor(fail)
     retry = {"maxAttempts": 2, "delaySeconds": 0}
-    view = await world.becomes(await world.submit("for good", retry=retry), "Failed")
+    view = await world.wait_for_state(await world.submit("for good", retry=retry), "Failed")
     assert (view.reason, view.message, view.attempt) == ("NoPicture", "no such picture", 1)
-    view = await world.becomes(await world.submit("once", retry=retry), "Success")
+    view = await world.wait_for_state(await world.submit("once", retry=retry), "Success")
     assert view.attempt == 2
-    view = await world.becomes(await world.submit("once"), "Failed", "Raised")
+    view = await world.wait_for_state(await world.submit("once"), "Failed", "Raised")
     assert view.message == "ValueError: try again"
 
 
@@ -133,10 +135,10 @@ async def test_whatever_is_raised_ends_the_attempt_only(
         return 1
 
     await world.executor(fail)
-    view = await world.becomes(await world.submit("bad"), "Failed")
+    view = await world.wait_for_state(await world.submit("bad"), "Failed")
     assert view.attempt == 1
     assert view.message
-    assert (await world.becomes(await world.submit("good"), "Success")).attempt == 1
+    assert (await world.wait_for_state(await world.submit("good"), "Success")).attempt == 1
 
 
 @pytest.mark.parametrize(
@@ -163,9 +165,9 @@ async def test_a_function_that_cancels_itself_has_failed(world: external_executo
         return 1
 
     await world.executor(cancel)
-    view = await world.becomes(await world.submit("bad"), "Failed", "Raised")
+    view = await world.wait_for_state(await world.submit("bad"), "Failed", "Raised")
     assert "cancelled, and not because the task was killed" in view.message
-    await world.becomes(await world.submit("good"), "Success")
+    await world.wait_for_state(await world.submit("good"), "Success")
 
 
 async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
@@ -183,12 +185,12 @@ async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
 
     await world.executor(hold)
     task = await world.submit()
-    await world.becomes(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.hub.kill(task, reason="Killed")
     await cancelled.wait()
-    await world.becomes(task, "Killing")
+    await world.wait_for_state(task, "Killing")
     let_go.set()
-    view = await world.becomes(task, "Killed", "Killed")
+    view = await world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
 
 
@@ -207,9 +209,9 @@ async def test_without_an_acknowledgement_the_kill_is_unconfirmed(
 
     await world.executor(ignore)
     task = await world.submit(timeouts={"killGraceSeconds": 0.1})
-    await world.becomes(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.hub.kill(task, reason="Killed")
-    view = await world.becomes(task, "Killed", "Unconfirmed")
+    view = await world.wait_for_state(task, "Killed", "Unconfirmed")
     assert view.stopped is False
     let_go.set()
     await asyncio.wait_for(_confirmed(world, task), 30)
@@ -222,13 +224,13 @@ async def test_what_waits_for_a_busy_program_says_for_whose(
         await asyncio.Event().wait()
 
     await world.executor(hold, slots=1)
-    await world.becomes(await world.submit(), "Running")
-    view = await world.becomes(await world.submit(), "Pending", "NoFreeSlot")
+    await world.wait_for_state(await world.submit(), "Running")
+    view = await world.wait_for_state(await world.submit(), "Pending", "NoFreeSlot")
     assert view.message.startswith("executor mine runs 1 attempts")
 
 
 async def _confirmed(world: external_executors.World, task: Any) -> None:
-    while not (view := await world.becomes(task, "Killed")).stopped:
+    while not (view := await world.wait_for_state(task, "Killed")).stopped:
         await asyncio.sleep(0.01)
     assert view.result is None
 
@@ -239,8 +241,8 @@ async def test_what_a_lost_executor_had_runs_elsewhere(world: external_executors
 
     first = await world.executor(hold)
     task = await world.submit("again")
-    await world.becomes(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.die(first)
     await world.executor(echo)
-    view = await world.becomes(task, "Success")
+    view = await world.wait_for_state(task, "Success")
     assert (view.attempt, view.losses) == (2, 1)

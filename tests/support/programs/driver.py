@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 import kilnwork as kiln
-from support.programs import collecting, effects, expect, nodes, tasks, values
+from support.programs import collection, effects, nodes, oracle, tasks, values
 
 DISPATCHER_LOST = 7
 CLUSTER = "programs"
@@ -185,7 +185,7 @@ class Driver:
     def collect(self, some: tuple[nodes.Node, ...] | list[nodes.Node]) -> None:
         """In the way of this phase; every outcome is noted as seen."""
         simple = {node.id: self.futures[node.id] for node in some if not _is_compound(node)}
-        seen = collecting.WAYS[self.program.collect[self.phase]]
+        seen = collection.WAYS[self.program.collect[self.phase]]
         half = len(simple) // 2
 
         def found(name: str, outcome: Any) -> None:
@@ -209,10 +209,10 @@ class Driver:
     def check_cause(self, node: nodes.Node) -> None:
         """An error that travelled still says what caused it."""
         outcome = self.outcomes[node.id]
-        if not expect.is_error(outcome):
+        if not oracle.is_error(outcome):
             return
         error = self.futures[node.id].exception()
-        if outcome == expect.INPUT_FAILED:
+        if outcome == oracle.INPUT_FAILED:
             self.roots[node.id] = type(error.__cause__).__name__
         elif (
             node.op == "raise" and node.times and f"cause of {node.id}" not in str(error.__cause__)

@@ -20,7 +20,16 @@ from typing import Any
 import msgspec
 
 from kilnwork.sdk import home
-from support.programs import checks, driver, effects, expect, family, generate, nodes, stuck
+from support.programs import (
+    checks,
+    driver,
+    effects,
+    generator,
+    hang_report,
+    nodes,
+    oracle,
+    process_family,
+)
 
 DEADLINE_S = float(os.environ.get("KILN_PROGRAM_DEADLINE_S", "120"))
 """Of one run of a driver; programs take seconds."""
@@ -58,7 +67,7 @@ class Report:
 
 def run(seed: int, *, storm: bool = False, keep: bool = False) -> Report:
     """Run one seed; its directory is kept if something was wrong, or if `keep` says so."""
-    return run_program(generate.program(seed, storm=storm), keep=keep)
+    return run_program(generator.program(seed, storm=storm), keep=keep)
 
 
 def run_program(program: nodes.Program, *, keep: bool = False) -> Report:
@@ -111,7 +120,7 @@ class _Run:
         self.directory = directory
         self.report = report
         mark = f"{program.seed}-{directory.name}"
-        self.family = family.Family(f"{family.MARK}={mark}")
+        self.family = process_family.ProcessFamily(f"{process_family.MARK}={mark}")
         self.served = server is not None
         self.epoch = 0
         self.drivers_killed = False
@@ -121,7 +130,7 @@ class _Run:
         self.hit_in_run: list[str] = []
         self.environment = {
             **os.environ,
-            family.MARK: mark,
+            process_family.MARK: mark,
             "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
             "PYTHONFAULTHANDLER": "1",
             "TMPDIR": str(directory / "t"),
@@ -215,7 +224,7 @@ class _Run:
         try:
             guest.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
-            text = stuck.describe(self.family, self.directory, self.effects)
+            text = hang_report.describe(self.family, self.directory, self.effects)
             guest.kill()
             guest.communicate()
             raise Wrong("hang", f"the guest\n{text}") from None
@@ -244,7 +253,7 @@ class _Run:
             self._strike(pending, now)
             self._continue(now)
             if now > deadline:
-                text = stuck.describe(self.family, self.directory, self.effects)
+                text = hang_report.describe(self.family, self.directory, self.effects)
                 raise Wrong("hang", text)
 
     def _soon(self, pending: list[_Pending]) -> bool:
@@ -320,7 +329,7 @@ class _Run:
         deadline = time.monotonic() + self.gone_within_s
         while left := self.family.members():
             if time.monotonic() > deadline:
-                text = stuck.describe(self.family, self.directory, self.effects)
+                text = hang_report.describe(self.family, self.directory, self.effects)
                 raise Wrong("left", f"after {self.gone_within_s} s there are still {left}\n{text}")
             time.sleep(0.05)
 
@@ -328,13 +337,13 @@ class _Run:
         found: dict[str, Any] = json.loads((self.directory / name).read_text())
         if found["problems"]:
             raise Wrong("wrong", "; ".join(found["problems"]))
-        allowed = expect.outcomes(self.program)
+        allowed = oracle.outcomes(self.program)
         seen = found["outcomes"]
         for node, outcome in seen.items():
             if outcome not in allowed[node]:
                 text = f"{name}: {node}: {outcome} instead of {allowed[node]}"
                 raise Wrong("lost" if "TaskLost" in str(outcome) else "wrong", text)
-        roots = expect.roots(self.program, allowed)
+        roots = oracle.roots(self.program, allowed)
         for node, root in found["roots"].items():
             if root not in roots.get(node, {root}):
                 raise Wrong("wrong", f"{name}: {node}: caused by {root} instead of {roots[node]}")

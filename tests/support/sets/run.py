@@ -21,9 +21,9 @@ from kilnwork import testing
 from kilnwork.jobs.flows import model
 from kilnwork.kit import processes
 from support import ponds
-from support import up as up_support
-from support.mixed import client
-from support.programs import effects, family
+from support import up_server as up_support
+from support.mixed_load import client
+from support.programs import effects, process_family
 from support.programs import run as programs
 from support.sets import journal
 
@@ -79,8 +79,8 @@ class _Run:
         self.lake = directory / "lake"
         self.effects = directory / "effects"
         (directory / "w").mkdir()
-        self.server = up_support.Up(directory / "data", workdir=directory / "w")
-        self.family = family.Family(str(self.server.data))
+        self.server = up_support.UpServer(directory / "data", workdir=directory / "w")
+        self.family = process_family.ProcessFamily(str(self.server.data))
         self.api = client.Client(self.server.data)
         self.committed: dict[str, journal.Row] = {}
         """What was in the journal when the server was dead."""

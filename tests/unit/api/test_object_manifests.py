@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from kilnwork.api import object_manifests, task, validation
-from support import argo
+from support import argo_replay
 
 BOOK = {"apiVersion": "my.custom.domain/v1alpha1", "kind": "Book", "spec": {"chapters": 3}}
 BOOK_TEXT = """
@@ -50,7 +50,7 @@ def test_a_manifest_is_an_object_or_one_in_a_text(manifest: Any) -> None:
             {**FLOW, "metadata": {"labels": {"a": "b"}}},
             {**FLOW, "metadata": {"labels": {"a": "b"}}},
         ),
-        *((flow, flow) for flow in argo.hera().values()),
+        *((flow, flow) for flow in argo_replay.hera_workflows().values()),
     ],
 )
 def test_a_workflow_may_be_written_in_parts_or_as_a_whole(workflow: Any, expected: Any) -> None:

@@ -16,7 +16,7 @@ from kilnwork.api import calls, task
 from kilnwork.channel import client, errors, frames, messages
 from kilnwork.kit import clock, ids
 from kilnwork.kit import errors as kit_errors
-from support import interrupting, scripted_dispatcher, short, waiting
+from support import scripted_dispatcher, short_paths, sigint_injection, waiting
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
 PAYLOAD = scripted_dispatcher.json("1")
@@ -71,7 +71,7 @@ class Owner:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    made = short.directory()
+    made = short_paths.directory()
     yield made
     for path in made.iterdir():
         path.unlink()
@@ -475,7 +475,7 @@ def test_close_writes_what_was_sent_and_wakes_all(
 def test_ctrl_c_in_a_wait_leaves_the_link_usable(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    interrupting.once_in(client.Link.wait)
+    sigint_injection.interrupt_inside(client.Link.wait)
     with pytest.raises(KeyboardInterrupt):
         link.wait(lambda: False, 60)
     assert not link.turns.led
@@ -483,7 +483,7 @@ def test_ctrl_c_in_a_wait_leaves_the_link_usable(
     assert link.wait(lambda: 1 in owner.numbers(), 10)
     other = in_thread(lambda: link.wait(lambda: 2 in owner.numbers(), 20), "leads")
     until(lambda: link.turns.led, "another thread leads")
-    interrupting.once_in(client.Link.wait)
+    sigint_injection.interrupt_inside(client.Link.wait)
     with pytest.raises(KeyboardInterrupt):
         link.wait(lambda: False, 60)
     link.send(submit(2))

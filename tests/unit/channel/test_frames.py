@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors, frames, messages
 from kilnwork.kit import ids
-from support import spoken
+from support import message_samples
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 2)
 OUTCOME = attempts.Outcome(
@@ -57,10 +57,10 @@ def test_what_a_dispatcher_says_arrives_as_it_was(message: messages.ToWorker) ->
 @pytest.mark.parametrize(
     ("decode", "said"),
     [
-        (frames.decode_from_driver, spoken.FROM_DRIVER),
-        (frames.decode_from_slot, spoken.FROM_SLOT),
-        (frames.decode_to_driver, spoken.TO_DRIVER),
-        (frames.decode_to_slot, spoken.TO_SLOT),
+        (frames.decode_from_driver, message_samples.FROM_DRIVER),
+        (frames.decode_from_slot, message_samples.FROM_SLOT),
+        (frames.decode_to_driver, message_samples.TO_DRIVER),
+        (frames.decode_to_slot, message_samples.TO_SLOT),
     ],
 )
 def test_drivers_and_slots_are_understood(
@@ -71,7 +71,7 @@ def test_drivers_and_slots_are_understood(
 
 
 def test_a_peer_may_only_say_what_its_kind_may() -> None:
-    report = frames.encode(spoken.OF_SLOTS[1])[4:]
+    report = frames.encode(message_samples.OF_SLOTS[1])[4:]
     with pytest.raises(errors.MalformedFrame, match="not a message of a driver"):
         frames.decode_from_driver(report)
     with pytest.raises(errors.MalformedFrame, match="not a message of a worker"):
@@ -95,7 +95,7 @@ def test_a_peer_may_only_say_what_its_kind_may() -> None:
     ids=str,
 )
 def test_what_would_not_fit_behind_a_frame_is_refused(field: dict[str, object]) -> None:
-    end = msgspec.structs.replace(spoken.END, **field)
+    end = msgspec.structs.replace(message_samples.END, **field)
     body = frames.encode(messages.CallsEnded(1, (end,)))[4:]
     with pytest.raises(errors.MalformedFrame):
         frames.decode_from_slot(body)

@@ -11,7 +11,7 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.channel import errors, messages, peer
 from kilnwork.kit import clock, coroutines, ids
-from support import scripted_hub, short, waiting
+from support import scripted_hub, short_paths, waiting
 
 REF = attempts.AttemptRef(ids.new_task_id(), 1, 1)
 DONE = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
@@ -81,7 +81,7 @@ class Ends:
 
 @pytest.fixture
 async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
-    directory = short.directory()
+    directory = short_paths.directory()
     hub = scripted_hub.ScriptedHub(directory / "channel.sock")
     await hub.start()
     owner = Owner()

@@ -5,11 +5,11 @@ import msgspec
 from kilnwork.api import task
 from kilnwork.controllers import task_views
 from kilnwork.kit import ids
-from support import told_views
+from support import view_samples
 
 A = ids.task_id("018f3a5e-0000-7000-8000-000000000001")
 B = ids.task_id("018f3a5e-0000-7000-8000-000000000002")
-VIEW = told_views.waiting(task=A, seq=5)
+VIEW = view_samples.waiting(task=A, seq=5)
 
 
 def test_newer_view_takes_the_place_of_the_older() -> None:

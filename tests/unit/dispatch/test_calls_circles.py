@@ -6,7 +6,7 @@ from kilnwork.api import attempts
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import scripted_calls
-from support.scripted_calls import World, said, with_call
+from support.scripted_calls import World, state_and_reason, world_with_call
 
 STOPPED = attempts.Ending.STOPPED
 
@@ -21,7 +21,7 @@ def asked_to_stop(world: World) -> list[ids.TaskId]:
 
 @pytest.mark.parametrize("far", [0, 1, 3])
 def test_a_task_that_waits_for_itself_or_its_parents_fails(far: int) -> None:
-    world, first = with_call(slots=4)
+    world, first = world_with_call(slots=4)
     last = first
     for _ in range(far):
         child = spawn(world, last)
@@ -30,41 +30,41 @@ def test_a_task_that_waits_for_itself_or_its_parents_fails(far: int) -> None:
     world.wait(last, first, in_place=True)
     assert asked_to_stop(world) == [last]
     world.end(last, STOPPED, reason="Deadlock", payload=None)
-    assert said(world.task(last)) == ("Failed", "Deadlock")
+    assert state_and_reason(world.task(last)) == ("Failed", "Deadlock")
     awaited = ids.task_text(first) if far else "itself"
     assert world.task(last).message.startswith(f"it waits for {awaited}")
 
 
 def test_a_task_that_waits_for_one_that_needs_its_result_fails() -> None:
-    world, parent = with_call(slots=4)
+    world, parent = world_with_call(slots=4)
     child = spawn(world, parent, parent)
     world.wait(parent, child, in_place=True)
     world.end(parent, STOPPED, reason="Deadlock", payload=None)
-    assert said(world.task(parent)) == ("Failed", "Deadlock")
-    assert said(world.task(child)) == ("Failed", "InputFailed")
+    assert state_and_reason(world.task(parent)) == ("Failed", "Deadlock")
+    assert state_and_reason(world.task(child)) == ("Failed", "InputFailed")
 
 
 def test_delegating_to_one_that_needs_its_result_fails() -> None:
-    world, parent = with_call(slots=4)
+    world, parent = world_with_call(slots=4)
     child = spawn(world, parent, parent)
     world.end(parent, delegate=child, payload=None)
-    assert said(world.task(parent)) == ("Failed", "InputFailed")
-    assert said(world.task(child)) == ("Failed", "InputFailed")
+    assert state_and_reason(world.task(parent)) == ("Failed", "InputFailed")
+    assert state_and_reason(world.task(child)) == ("Failed", "InputFailed")
 
 
 def test_delegating_to_one_that_waits_for_it_fails() -> None:
-    world, parent = with_call(slots=4)
+    world, parent = world_with_call(slots=4)
     child = spawn(world, parent)
     world.wait(child, parent, in_place=True)
     assert not asked_to_stop(world)
     world.end(parent, delegate=child, payload=None)
-    assert said(world.task(parent)) == ("Failed", "InputFailed")
+    assert state_and_reason(world.task(parent)) == ("Failed", "InputFailed")
     assert world.holds(child)
 
 
 @pytest.mark.parametrize("how", [{"in_place": False}, {"in_place": True, "first": True}])
 def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> None:
-    world, parent = with_call(slots=4)
+    world, parent = world_with_call(slots=4)
     child = spawn(world, parent)
     player, ref = world.holder(parent), world.task(parent).ref
     world.apply(inputs.Waiting(player.link, ref, (parent, child), **how))
@@ -72,7 +72,7 @@ def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> Non
 
 
 def test_waiting_for_a_task_that_waits_no_longer_is_no_circle() -> None:
-    world, parent = with_call(slots=4)
+    world, parent = world_with_call(slots=4)
     child = spawn(world, parent)
     world.wait(parent, child)
     world.resume(parent)

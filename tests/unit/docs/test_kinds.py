@@ -48,7 +48,7 @@ OF_OTHERS = ("v1", "batch/", "rbac.authorization.k8s.io/")
 
 MANIFESTS = [
     pytest.param(manifest, id=f"{path.name}: {manifest['kind']} {manifest['metadata']['name']}")
-    for path in pages.every()
+    for path in pages.all_pages()
     for block in pages.blocks(path.read_text(), "yaml")
     for manifest in yaml.safe_load_all(block)
     if "kind" in manifest  # what is to be put into one has none

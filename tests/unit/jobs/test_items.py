@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.jobs import items
-from support import index_world
+from support import index_job_cost
 
 _S = items.ItemState
 MAX_MEMORY = 64
@@ -66,7 +66,7 @@ async def test_an_item_costs_some_bytes(memory_path: Path) -> None:
         gc.collect()
         tracemalloc.start()
         try:
-            costs.append(await index_world.measure(directory, size))
+            costs.append(await index_job_cost.measure(directory, size))
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()

@@ -18,7 +18,7 @@ from kilnwork.kit import ids
 from kilnwork.sdk import batches, driver, errors, session
 from kilnwork.sdk import session as session_module
 from support import scripted_dispatcher, waiting
-from support.scripted_session import SPEC, ended, opened, submit
+from support.scripted_session import SPEC, ended_result, open_driver, submit
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
 json = scripted_dispatcher.json
@@ -40,7 +40,7 @@ def test_the_welcome_says_where_the_session_is(
 ) -> None:
     assert (session.namespace, session.cluster) == ("default", "default")
     assert session.blobs.directory == dispatcher.blobs
-    named = opened(dispatcher, namespace="other", cluster="big")
+    named = open_driver(dispatcher, namespace="other", cluster="big")
     assert (named.namespace, named.cluster) == ("other", "big")
     named.close()
 
@@ -280,7 +280,7 @@ def test_a_task_that_nobody_knows_is_a_lookup_error(
 ) -> None:
     future = session.future(ids.new_task_id())
     number = dispatcher.wait_for(messages.Watch).items[0].number
-    dispatcher.results(ended(number, task.State.PENDING))
+    dispatcher.results(ended_result(number, task.State.PENDING))
     with pytest.raises(LookupError, match=future.id):
         future.result(30)
 
@@ -378,7 +378,7 @@ def test_a_cancel_is_said_again_until_the_task_is_over(
     dispatcher.seen.clear()
     dispatcher.drop()
     assert dispatcher.wait_for(messages.Cancel).tasks == (future.task,)
-    dispatcher.results(ended(1, task.State.KILLED))
+    dispatcher.results(ended_result(1, task.State.KILLED))
     with pytest.raises(errors.Cancelled):
         future.result(30)
     assert not future.cancel()
@@ -405,7 +405,7 @@ def test_cancelling_tasks_without_futures_keeps_nothing(
 
 def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher) -> None:
     dispatcher.answer = lambda _: None
-    lasting = opened(dispatcher, patience_s=0.05)
+    lasting = open_driver(dispatcher, patience_s=0.05)
     futures = [submit(lasting) for _ in range(3)]
     told = threading.Event()
     futures[0].add_done_callback(lambda _: told.set())
@@ -470,8 +470,8 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(
 def test_the_innermost_open_session_is_the_current_one(dispatcher: Dispatcher) -> None:
     with pytest.raises(errors.NoSession, match=r"kiln\.start"):
         session.current()
-    with opened(dispatcher) as outer:
-        with opened(dispatcher) as inner:
+    with open_driver(dispatcher) as outer:
+        with open_driver(dispatcher) as inner:
             assert session.current() is inner
             inner.close()
             assert session.current() is outer
@@ -485,7 +485,7 @@ def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
 ) -> None:
     dispatcher.answer = lambda _: None
     closed: list[int] = []
-    with opened(dispatcher, on_close=lambda: closed.append(1)) as made:
+    with open_driver(dispatcher, on_close=lambda: closed.append(1)) as made:
         future = submit(made)
         assert repr(made) == "<Session open: namespace default, cluster default>"
     assert repr(made) == "<Session closed: namespace default, cluster default>"
@@ -503,7 +503,7 @@ def test_close_tells_how_many_calls_nobody_has_accepted(
     monkeypatch.setattr(driver, "QUIET_S", 0.02)
     dispatcher.accepts = False
     dispatcher.answer = lambda _: None
-    made = opened(dispatcher, close_timeout=0.05)
+    made = open_driver(dispatcher, close_timeout=0.05)
     for _ in range(3):
         submit(made)
     with pytest.warns(RuntimeWarning, match=r"not accepted within 0.05 s .*may never run: 3\."):
@@ -520,7 +520,7 @@ def test_close_waits_on_while_calls_are_accepted(
     monkeypatch.setattr(driver, "QUIET_S", 0.1)
     dispatcher.accepts = False
     dispatcher.answer = lambda _: None
-    made = opened(dispatcher, close_timeout=1.5)
+    made = open_driver(dispatcher, close_timeout=1.5)
     for _ in range(6):
         submit(made)
     closing = threading.Thread(target=made.close)
@@ -538,7 +538,7 @@ def test_close_tells_of_calls_that_were_not_accepted_when_the_link_was_lost(
 ) -> None:
     dispatcher.accepts = False
     dispatcher.answer = lambda _: None
-    made = opened(dispatcher, patience_s=0.05)
+    made = open_driver(dispatcher, patience_s=0.05)
     future = submit(made)
     dispatcher.wait_items(1)
     dispatcher.stop()
@@ -552,7 +552,7 @@ def test_silence_is_told_once_with_what_is_awaited_and_how_long(
 ) -> None:
     monkeypatch.setattr(link_thread, "SILENCE_S", 0.1)
     dispatcher.answer = lambda _: None
-    with opened(dispatcher, patience_s=30.0) as made:
+    with open_driver(dispatcher, patience_s=30.0) as made:
         submit(made)
         dispatcher.wait_items(1)
         dispatcher.stop()
@@ -570,14 +570,14 @@ def test_a_session_that_could_not_be_opened_is_closed(
     dispatcher.refusal = messages.Refused("Unauthorized", "wrong token", retry=False)
     closed: list[int] = []
     with pytest.raises(channel_errors.LinkRefused, match="wrong token"):
-        opened(dispatcher, on_close=lambda: closed.append(1))
+        open_driver(dispatcher, on_close=lambda: closed.append(1))
     assert closed == [1]
     with pytest.raises(errors.NoSession):
         session.current()
 
 
 async def test_a_session_can_be_closed_in_a_running_loop(dispatcher: Dispatcher) -> None:
-    async with opened(dispatcher) as made:
+    async with open_driver(dispatcher) as made:
         assert await submit(made, "4") == 4
     with pytest.raises(errors.DispatcherLost):
         submit(made)

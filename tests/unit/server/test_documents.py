@@ -8,7 +8,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
 from kilnwork.server import documents
-from support import told_views
+from support import view_samples
 
 ERROR = attempts.ErrorInfo(
     "builtins.ValueError",
@@ -25,8 +25,8 @@ def _payload(error: attempts.ErrorInfo = ERROR) -> attempts.Payload:
 
 
 def test_members_without_a_value_are_left_out() -> None:
-    assert documents.task(told_views.waiting()) == {
-        "id": told_views.UID,
+    assert documents.task(view_samples.waiting()) == {
+        "id": view_samples.UID,
         "namespace": "default",
         "name": "a",
         "clusterName": "default",
@@ -58,12 +58,12 @@ def test_members_without_a_value_are_left_out() -> None:
     ],
 )
 def test_a_fact_of_a_task_is_a_member(facts: dict[str, object], member: str, value: object) -> None:
-    assert documents.task(told_views.waiting(**facts)).get(member) == value
+    assert documents.task(view_samples.waiting(**facts)).get(member) == value
 
 
 def test_the_parent_is_shown_by_name_and_function() -> None:
-    parent = told_views.running(name="p", function="m:f")
-    found = documents.task(told_views.waiting(), parent=parent)
+    parent = view_samples.running(name="p", function="m:f")
+    found = documents.task(view_samples.waiting(), parent=parent)
     assert (found["parentName"], found["parentFunction"]) == ("p", "m:f")
 
 
@@ -85,11 +85,11 @@ def test_the_parent_is_shown_by_name_and_function() -> None:
 def test_only_json_is_shown_as_a_value(
     payload: attempts.Payload, result: dict[str, object] | None
 ) -> None:
-    assert documents.task(told_views.waiting(result=payload)).get("result") == result
+    assert documents.task(view_samples.waiting(result=payload)).get("result") == result
 
 
 def test_an_error_is_shown_with_its_cause_and_without_its_pickle() -> None:
-    assert documents.error(told_views.waiting(result=_payload())) == {
+    assert documents.error(view_samples.waiting(result=_payload())) == {
         "type": "builtins.ValueError",
         "text": "no",
         "notes": ["a note"],
@@ -108,7 +108,7 @@ def test_an_error_is_shown_with_its_cause_and_without_its_pickle() -> None:
     ],
 )
 def test_an_error_that_cannot_be_read_is_none(payload: attempts.Payload | None) -> None:
-    assert documents.error(told_views.waiting(result=payload)) is None
+    assert documents.error(view_samples.waiting(result=payload)) is None
 
 
 def test_counts_are_summed_by_state_in_the_order_of_states() -> None:
@@ -131,9 +131,9 @@ def test_counts_are_summed_by_state_in_the_order_of_states() -> None:
 
 
 def test_what_runs_again_is_listed() -> None:
-    value = model.Retried(tasks=(ids.task_id(told_views.UID),), declared=("a",), left=2)
+    value = model.Retried(tasks=(ids.task_id(view_samples.UID),), declared=("a",), left=2)
     assert documents.retried(value) == {
-        "tasks": [told_views.UID],
+        "tasks": [view_samples.UID],
         "objects": ["a"],
         "waiting": 2,
     }
@@ -149,7 +149,7 @@ def test_what_runs_again_is_listed() -> None:
     ],
 )
 def test_the_queue_says_what_runs_a_task(queue: str, *, own_pod: bool, of_executor: bool) -> None:
-    found = documents.facts(told_views.waiting(cluster=queue))
+    found = documents.facts(view_samples.waiting(cluster=queue))
     assert (found.own_pod, found.of_executor) == (own_pod, of_executor)
 
 
@@ -163,4 +163,4 @@ def test_the_queue_says_what_runs_a_task(queue: str, *, own_pod: bool, of_execut
     ],
 )
 def test_progress_is_a_percentage_and_a_message(progress: model.Progress | None, text: str) -> None:
-    assert documents.facts(told_views.waiting(progress=progress)).progress == text
+    assert documents.facts(view_samples.waiting(progress=progress)).progress == text

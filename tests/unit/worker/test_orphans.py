@@ -5,7 +5,7 @@ In a process of its own, since the worker waits for every child.
 
 import pytest
 
-from support import other_process
+from support import python_subprocess
 
 PROGRAM = """
 import asyncio, os, signal, subprocess, sys, time
@@ -48,7 +48,7 @@ LEAVE = "sleep 60 >/dev/null & echo $!"
 
 def run(story: str) -> str:
     body = "\n".join(f"    {line}" for line in story.strip().splitlines())
-    return other_process.run(
+    return python_subprocess.run(
         f"{PROGRAM}\nLEAVE = {LEAVE!r}\nasync def story(waiter, known):\n{body}\n"
         "asyncio.run(main())\n"
     )

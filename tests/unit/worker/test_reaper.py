@@ -1,6 +1,6 @@
 """The reaper: which children it hears of, and what they have used."""
 
-from support import other_process
+from support import python_subprocess
 
 
 def test_a_child_that_ended_before_the_start_is_reported() -> None:
@@ -20,7 +20,7 @@ def test_a_child_that_ended_before_the_start_is_reported() -> None:
         "    waiter.stop()\n"
         "asyncio.run(main())\n"
     )
-    assert other_process.run(program) == "7"
+    assert python_subprocess.run(program) == "7"
 
 
 def test_the_peak_of_a_child_is_its_own_whatever_started_the_worker() -> None:
@@ -43,4 +43,4 @@ def test_the_peak_of_a_child_is_its_own_whatever_started_the_worker() -> None:
         "held = bytearray(b'x') * (300 << 20)\n"
         "subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)\n"
     )
-    assert 100 << 20 < int(other_process.run(large, worker)) < 200 << 20
+    assert 100 << 20 < int(python_subprocess.run(large, worker)) < 200 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support import other_process
+from support import python_subprocess
 
 PROGRAM = """
 import json, os, sys, time
@@ -54,7 +54,7 @@ world = World()
 
 
 def run(story: str) -> Any:
-    return json.loads(other_process.run(PROGRAM + story))
+    return json.loads(python_subprocess.run(PROGRAM + story))
 
 
 def test_what_was_printed_is_of_the_call_that_ends() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.worker import unix_http
-from support import short
+from support import short_paths
 
 
 @dataclass
@@ -56,7 +56,7 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    directory = short.directory()
+    directory = short_paths.directory()
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
     listener.bind(str(directory / "s"))

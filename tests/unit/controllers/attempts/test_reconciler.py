@@ -14,7 +14,7 @@ from kilnwork.dispatch.machine import instructions, records
 from kilnwork.executors import port, registry
 from kilnwork.kit import ids
 from kilnwork.kube import errors, queue
-from support import told_views
+from support import view_samples
 
 R = reasons.Reason
 E = attempts.Ending
@@ -125,7 +125,7 @@ class Hub:
         return self.held
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        return told_views.running(task=task) if self.known else None
+        return view_samples.running(task=task) if self.known else None
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         self.said.append(("observed", observed.reason, observed.message))

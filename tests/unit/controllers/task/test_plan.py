@@ -9,13 +9,13 @@ from kilnwork.api import attempts, inputs, meta, reasons, task, task_cluster
 from kilnwork.controllers.task import plan
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
-from support import told_views
+from support import view_samples
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
 NOW = 1_700_000_000.0
 CLUSTER = task_cluster.TaskCluster(metadata=meta.ObjectMeta(name="default", namespace="default"))
 NEW = task.TaskStatus()
-_view = told_views.running
+_view = view_samples.running
 GONE = "its Task object was deleted"
 OBJECT = inputs.InputSource(inputs.InputKind.OBJECT, "start")
 

@@ -7,12 +7,12 @@ from kilnwork.api import attempts, meta, reasons, task
 from kilnwork.controllers.task import status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
-from support import told_views
+from support import view_samples
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
 NOW = 1_700_000_000.0
 NEW = task.TaskStatus()
-_view = told_views.running
+_view = view_samples.running
 VIEW = _view()
 
 

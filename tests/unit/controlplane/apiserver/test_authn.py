@@ -9,7 +9,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, tokens
 from kilnwork.kit import asgi, ids
 from kilnwork.kit import clock as clocks
-from support import lookups
+from support import memory_lookup
 
 ADMIN_TOKEN = "0123456789abcdef"
 
@@ -26,14 +26,14 @@ def minter(clock: clocks.ManualClock) -> tokens.Tokens:
 
 
 @pytest.fixture
-def stored() -> lookups.MemoryLookup:
+def stored() -> memory_lookup.MemoryLookup:
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}}
-    return lookups.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
+    return memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
 
 
 @pytest.fixture
-def checked(minter: tokens.Tokens, stored: lookups.MemoryLookup) -> authn.Authenticator:
+def checked(minter: tokens.Tokens, stored: memory_lookup.MemoryLookup) -> authn.Authenticator:
     return authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
 
 
@@ -96,7 +96,7 @@ async def test_service_account_has_name_groups_and_pod(
 
 
 async def test_token_dies_with_its_account(
-    checked: authn.Authenticator, minter: tokens.Tokens, stored: lookups.MemoryLookup
+    checked: authn.Authenticator, minter: tokens.Tokens, stored: memory_lookup.MemoryLookup
 ) -> None:
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid").token)
     assert await checked.authenticate(headers) is not None
@@ -108,7 +108,7 @@ async def test_token_dies_with_its_account(
 
 
 async def test_token_dies_with_its_pod(
-    checked: authn.Authenticator, minter: tokens.Tokens, stored: lookups.MemoryLookup
+    checked: authn.Authenticator, minter: tokens.Tokens, stored: memory_lookup.MemoryLookup
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid", bound=bound).token)
@@ -134,7 +134,7 @@ async def test_a_token_outlives_a_deletion_by_a_minute(
     namespace = {"namespace": "ns"} if held.namespaced else {}
     found = {"metadata": {"name": name, **namespace, "uid": f"{name}-uid"}}
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
-    stored = lookups.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
+    stored = memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
     checked = authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
     bound = None if kind is None else tokens.Bound(kind, "it", "it-uid")
     token = minter.mint("ns", "sa", uid="sa-uid", bound=bound).token

@@ -8,9 +8,9 @@ import pytest
 from kilnwork.api import resource, selectors
 from kilnwork.controlplane import objects as values
 from kilnwork.controlplane.apiserver import lists, options, requests, statuses
-from support import objects, our_kinds
+from support import served_kinds, store_world
 
-CM = our_kinds.of(resource.CONFIG_MAPS)
+CM = served_kinds.kind_of(resource.CONFIG_MAPS)
 ALL = lists.Selection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
@@ -46,7 +46,7 @@ def test_fields_that_are_not_where_they_are_called(fields: str, expected: bool) 
 
 
 async def test_pages_of_a_forgotten_moment_are_refused(tmp_path: Path) -> None:
-    async with objects.world(tmp_path, keep_changes=5) as world:
+    async with store_world.open_world(tmp_path, keep_changes=5) as world:
         for i in range(4):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
         chosen = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
@@ -73,14 +73,14 @@ def test_a_version_that_cannot_be_is_a_bad_request(version: str) -> None:
 
 
 async def test_pages_of_another_data_directory_are_refused(tmp_path: Path) -> None:
-    async with objects.world(tmp_path) as world:
+    async with store_world.open_world(tmp_path) as world:
         for i in range(3):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
         first = lists.page(world.store, CM, ALL, listed({"limit": "1"}))
     more = listed({"limit": "1", "continue": first.continue_})
     other = tmp_path / "other"
     other.mkdir()
-    async with objects.world(other) as world:
+    async with store_world.open_world(other) as world:
         with pytest.raises(statuses.StatusError) as caught:
             lists.page(world.store, CM, ALL, more)
         assert caught.value.code == 410

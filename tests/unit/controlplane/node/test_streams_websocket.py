@@ -17,7 +17,7 @@ class Peer:
         self.codec = codec
         self.client = protocol.Protocol(protocol.Side.CLIENT)
 
-    def says(self, *messages: bytes, text: bool = False) -> list[streams.Event]:
+    def wait_for_state(self, *messages: bytes, text: bool = False) -> list[streams.Event]:
         for message in messages:
             (self.client.send_text if text else self.client.send_binary)(message)
         return self.flush()
@@ -39,7 +39,9 @@ def channels(subprotocol: str = "v5.channel.k8s.io") -> Peer:
 
 def test_the_first_byte_names_the_stream() -> None:
     peer = channels()
-    assert peer.says(b"\0in", b"\0", b"", b"\7absent", b"\2closed") == [streams.Received(0, b"in")]
+    assert peer.wait_for_state(b"\0in", b"\0", b"", b"\7absent", b"\2closed") == [
+        streams.Received(0, b"in")
+    ]
     peer.codec.send(1, b"out")
     peer.codec.send(2, b"dropped")
     peer.codec.send(1, b"")
@@ -48,22 +50,24 @@ def test_the_first_byte_names_the_stream() -> None:
 
 def test_the_base64_form_is_text() -> None:
     peer = channels("v4.base64.channel.k8s.io")
-    assert peer.says(b"0" + base64.b64encode(b"\xff"), text=True) == [streams.Received(0, b"\xff")]
+    assert peer.wait_for_state(b"0" + base64.b64encode(b"\xff"), text=True) == [
+        streams.Received(0, b"\xff")
+    ]
     peer.codec.send(1, b"\xfe")
     assert peer.hears() == [(frames.Opcode.TEXT, b"1" + base64.b64encode(b"\xfe"))]
     with pytest.raises(streams.ProtocolError, match="base64"):
-        peer.says(b"0!", text=True)
+        peer.wait_for_state(b"0!", text=True)
 
 
 def test_version_5_ends_one_stream() -> None:
     peer = channels()
-    assert peer.says(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [streams.Finished(0)]
+    assert peer.wait_for_state(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [streams.Finished(0)]
     with pytest.raises(streams.ProtocolError):
-        peer.says(b"\xff")
+        peer.wait_for_state(b"\xff")
 
 
 def test_version_4_knows_no_such_signal() -> None:
-    assert channels("v4.channel.k8s.io").says(b"\xff\0") == []
+    assert channels("v4.channel.k8s.io").wait_for_state(b"\xff\0") == []
 
 
 def test_a_message_in_fragments_is_one() -> None:
@@ -81,7 +85,7 @@ def test_what_is_finished_or_reset_is_silent() -> None:
     peer.codec.finish(1)
     peer.codec.reset(0)
     peer.codec.send(1, b"dropped")
-    assert peer.says(b"\0dropped") == []
+    assert peer.wait_for_state(b"\0dropped") == []
     assert peer.hears() == []
 
 
@@ -115,8 +119,8 @@ def test_a_message_without_end_is_refused() -> None:
 def test_a_tunnel_carries_spdy_in_messages() -> None:
     peer = Peer(streams_websocket.Tunnel())
     opening = spdy.FrameWriter().syn_stream(1, {"streamtype": "data"})
-    assert peer.says(opening[:5]) == []
-    assert peer.says(opening[5:], spdy.data(1, b"in")) == [
+    assert peer.wait_for_state(opening[:5]) == []
+    assert peer.wait_for_state(opening[5:], spdy.data(1, b"in")) == [
         streams.Opened(1, {"streamtype": "data"}),
         streams.Received(1, b"in"),
     ]

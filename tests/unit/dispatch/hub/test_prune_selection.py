@@ -59,7 +59,7 @@ def test_a_task_with_many_runs_counts_once() -> None:
 
 
 def test_what_an_unfinished_task_takes_is_needed() -> None:
-    world, task = scripted_calls.with_call()
+    world, task = scripted_calls.world_with_call()
     record = world.task(task)
     record.needs, record.delegate = (an_id(7),), an_id(8)
     record.parent = attempts.AttemptRef(an_id(9), 1, 1)

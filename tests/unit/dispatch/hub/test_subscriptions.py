@@ -3,7 +3,7 @@
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import subscriptions
-from support import scripted_calls, told_views
+from support import scripted_calls, view_samples
 
 _S = api_task.State
 
@@ -28,7 +28,7 @@ def test_subscribers_hear_of_their_tasks_until_they_leave() -> None:
 
 
 def test_an_end_is_published_with_its_batch_alone() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record, batch = world.task(task), world.memory.batch
     world.memory.mark(record)
     record.state = _S.SUCCESS
@@ -40,22 +40,22 @@ def test_an_end_is_published_with_its_batch_alone() -> None:
 
 def test_states_of_a_change() -> None:
     for state in _S:
-        change = subscriptions.of_view(told_views.waiting(state=state))
+        change = subscriptions.of_view(view_samples.waiting(state=state))
         assert change.over is state.final
         assert change.active is (state in (_S.STAGING, _S.RUNNING, _S.KILLING))
 
 
 def test_a_view_and_a_record_say_the_same() -> None:
-    view = told_views.running(attempt=3, unstarted=1, failures=1, losses=2)
+    view = view_samples.running(attempt=3, unstarted=1, failures=1, losses=2)
     change = subscriptions.of_view(view)
     assert (change.attempt, change.failures, change.losses, change.worker) == (2, 1, 2, "w-0")
-    world, task = scripted_calls.with_call(slots=1)
+    world, task = scripted_calls.world_with_call(slots=1)
     of_record = subscriptions.of_record(world.task(task))
     assert (of_record.attempt, of_record.worker, of_record.parent) == (1, "w1", False)
 
 
 def test_what_is_over_or_unknown_is_not_in_memory() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     assert [one.task for one in subscriptions.of_memory([record, None])] == [task]
     record.state = _S.KILLED

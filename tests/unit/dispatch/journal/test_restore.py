@@ -11,7 +11,7 @@ _S = api_task.State
 
 
 def a_row(state: api_task.State) -> task_rows.TaskRow:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     record.state, record.name, record.child_key = state, "n", "=k"
     return task_rows.of_record(record)

@@ -13,7 +13,7 @@ DIGEST = b"d" * 32
 
 
 def submitted(count: int = 1) -> tuple[scripted_calls.World, instructions.Batch]:
-    world = scripted_calls.world_of(slots=0)
+    world = scripted_calls.world_with_driver(slots=0)
     tasks = [world.task(task) for task in world.submit(count)]
     return world, instructions.Batch(dirty=dict.fromkeys(tasks))
 

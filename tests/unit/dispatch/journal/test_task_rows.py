@@ -12,7 +12,7 @@ _S = api_task.State
 
 
 def a_record(**facts: object) -> records.Task:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     for name, value in facts.items():
         setattr(record, name, value)
@@ -38,7 +38,7 @@ def test_parts_of_a_row_are_the_values_of_the_statements() -> None:
 
 @pytest.mark.parametrize("change", ["attempt", "resumptions", "suspended", "exit_code"])
 def test_narrow_statements_are_for_what_is_unchanged(change: str) -> None:
-    world, task = scripted_calls.with_call()
+    world, task = scripted_calls.world_with_call()
     record = world.task(task)  # in its first attempt
     assert task_rows.unchanged(record)
     setattr(record, change, 2)

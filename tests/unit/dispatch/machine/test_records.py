@@ -34,7 +34,7 @@ def test_templates_know_whether_their_calls_have_deadlines(
 
 
 def test_a_reference_names_the_newest_attempt() -> None:
-    world, task = scripted_calls.with_call()
+    world, task = scripted_calls.world_with_call()
     ref = world.task(task).ref
     assert (ref.task, ref.run, ref.attempt) == (task, 1, 1)
 
@@ -53,7 +53,7 @@ def test_a_worker_is_ready_while_it_is_connected_and_stays() -> None:
 
 
 def test_what_a_worker_has_is_counted() -> None:
-    world, task = scripted_calls.with_call()
+    world, task = scripted_calls.world_with_call()
     worker = world.memory.links[1]
     assert (worker.holding, worker.busy) == (1, 1)
     world.end(task)
@@ -75,7 +75,7 @@ def test_workers_of_a_queue_have_its_labels_or_its_portion() -> None:
 
 
 def test_a_task_is_held_until_its_attempt_is_over() -> None:
-    world, task = scripted_calls.with_call()
+    world, task = scripted_calls.world_with_call()
     record = world.task(task)
     held = [record.held]
     world.started(task)
@@ -85,7 +85,7 @@ def test_a_task_is_held_until_its_attempt_is_over() -> None:
 
 
 def test_what_controllers_or_jobs_watch_is_followed() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     followed = [record.followed]
     record.shown = True
@@ -95,7 +95,7 @@ def test_what_controllers_or_jobs_watch_is_followed() -> None:
 
 
 def test_inputs_of_a_task_without_a_function_are_its_arguments() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     before = (record.has_template_spec, record.input_document)
     record.spec = api_task.TaskSpec(command=("true",))

@@ -9,7 +9,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import scripted_calls
-from support.scripted_calls import DRIVER, World, said, spawn, spec, task_id
+from support.scripted_calls import DRIVER, World, spawn, spec, state_and_reason, task_id
 
 RETRY = spec(retry=api_task.Retry(max_attempts=5, max_losses=5, delay_seconds=0))
 FAILED = attempts.Ending.FAILED
@@ -21,11 +21,11 @@ def json_arguments(text: str) -> attempts.Payload:
 
 
 def world_of(**options: Any) -> World:
-    return scripted_calls.world_of(RETRY, **({"slots": 4} | options))
+    return scripted_calls.world_with_driver(RETRY, **({"slots": 4} | options))
 
 
 def with_call(**options: Any) -> tuple[World, ids.TaskId]:
-    return scripted_calls.with_call(RETRY, **({"slots": 4} | options))
+    return scripted_calls.world_with_call(RETRY, **({"slots": 4} | options))
 
 
 def found(world: World) -> dict[int, ids.TaskId]:
@@ -221,7 +221,7 @@ def test_another_child_than_before_replaces_it_and_the_parent_says_so() -> None:
     child = spawn(world, parent, arguments=json_arguments("[[1],{}]"))
     world.end(parent, FAILED)
     again = spawn(world, parent, arguments=json_arguments("[[2],{}]"))
-    assert said(world.task(child)) == ("Killing", "Replaced")
+    assert state_and_reason(world.task(child)) == ("Killing", "Replaced")
     assert world.task(parent).reason == "NonDeterministicRetry"
     assert world.holds(again)
     assert world.task(again).child_key == "m:child#1"
@@ -253,8 +253,8 @@ def test_children_that_the_successful_attempt_did_not_ask_for_are_killed() -> No
     world.end(parent, FAILED)
     spawn(world, parent, ordinal=1)
     world.end(parent)
-    assert said(world.task(dropped)) == ("Killing", "Replaced")
-    assert said(world.task(kept)) == ("Staging", "Starting")
+    assert state_and_reason(world.task(dropped)) == ("Killing", "Replaced")
+    assert state_and_reason(world.task(kept)) == ("Staging", "Starting")
 
 
 def test_children_that_a_delegating_attempt_did_not_ask_for_are_killed() -> None:
@@ -263,7 +263,7 @@ def test_children_that_a_delegating_attempt_did_not_ask_for_are_killed() -> None
     world.end(parent, FAILED)
     spawn(world, parent, ordinal=1)
     world.end(parent, delegate=kept, payload=None)
-    assert said(world.task(dropped)) == ("Killing", "Replaced")
+    assert state_and_reason(world.task(dropped)) == ("Killing", "Replaced")
 
 
 def test_an_attempt_that_is_over_cannot_have_children() -> None:
@@ -391,7 +391,7 @@ def test_a_declared_call_runs_in_a_slot_with_the_arguments_of_its_spec() -> None
     assert record.spec is template
     assert not record.has_template_spec
     world.end(task)
-    assert said(record) == ("Success", "Succeeded")
+    assert state_and_reason(record) == ("Success", "Succeeded")
     assert not world.memory.clusters["ns", "default"].declared
 
 
@@ -416,7 +416,7 @@ def test_a_command_can_have_a_call_as_child() -> None:
     )  # fmt: skip
     assert world.holds(task_id(901))
     world.end(task_id(901))
-    assert said(world.task(task_id(901))) == ("Success", "Succeeded")
+    assert state_and_reason(world.task(task_id(901))) == ("Success", "Succeeded")
 
 
 def test_whose_id_is_known_only_when_accepted_is_waited_for() -> None:

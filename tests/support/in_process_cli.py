@@ -1,0 +1,33 @@
+"""Commands of `kiln` in the process of the tests, as one who types them sees them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kilnwork.cli import main
+
+
+class CommandResult(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Kiln = Callable[..., CommandResult]
+
+
+def kiln_of(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Kiln:
+    """For this test: as the administrator of the server of a data directory."""
+    monkeypatch.setenv("KUBECONFIG", str(data / "kubeconfig"))
+
+    def run(*args: str) -> CommandResult:
+        capfd.readouterr()
+        code = main.main([*args])
+        out, err = capfd.readouterr()
+        return CommandResult(code, out, err)
+
+    return run

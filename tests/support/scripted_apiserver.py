@@ -1,0 +1,35 @@
+"""A small scripted HTTP server on loopback, standing in for an API server that misbehaves."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp.web
+
+Handler = Callable[[aiohttp.web.Request], Awaitable[aiohttp.web.StreamResponse]]
+
+
+class ScriptedApiServer:
+    """Answers each request by `handler` and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.headers: list[dict[str, str]] = []
+        self.handler: Handler | None = None
+        self.url = ""
+
+    async def serve(self, request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        body = await request.read()
+        self.asked.append((request.method, request.path, dict(request.query), body))
+        self.headers.append(dict(request.headers))
+        assert self.handler is not None
+        return await self.handler(request)
+
+    def answer(
+        self, body: Any, *, status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
+        """Answer everything with the same JSON."""
+
+        async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
+            return aiohttp.web.json_response(body, status=status, headers=headers)
+
+        self.handler = handler
