@@ -87,10 +87,10 @@ async def bare(kubeconfig: Path, bodies: list[meta.JsonObject]) -> float:
 
         async def work() -> None:
             for body in encoded:
-                async with http.post(url, data=body, headers=_JSON) as answer:
-                    await answer.read()
-                    if answer.status != 201:
-                        raise AssertionError(f"the server answered {answer.status}")
+                async with http.post(url, data=body, headers=_JSON) as response:
+                    await response.read()
+                    if response.status != 201:
+                        raise AssertionError(f"the server answered {response.status}")
 
         began = time.perf_counter()
         await asyncio.gather(*(work() for _ in range(transport.IN_FLIGHT)))

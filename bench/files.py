@@ -137,9 +137,9 @@ def uploads(directory: Path, repeat: int) -> Iterator[Figure]:
     floor, growth = [], 0.0
     with file_floors.Server(directory) as bare, Home(directory) as home:
         for number in range(repeat + 1):
-            seconds, answer = loading.upload(bare.port, "/raw", file, headers={})
-            if answer["lines"] != LARGE_LINES:
-                raise AssertionError(f"the floor counted {answer}")
+            seconds, response = loading.upload(bare.port, "/raw", file, headers={})
+            if response["lines"] != LARGE_LINES:
+                raise AssertionError(f"the floor counted {response}")
             floor.append(size / seconds)
             for form, taken in rates.items():
                 before = home.resident_mib()

@@ -148,13 +148,13 @@ class Dispatcher:
         self._reserve()
         if not any(self._rows):
             return
-        rows, told = self._rows, self._told
+        rows, reported = self._rows, self._told
         self._rows, self._told = ([], [], []), {}
         if self._database is None:
-            self._tell(told)
+            self._tell(reported)
         else:
             self._busy = True
-            self._batches.put((rows, told))
+            self._batches.put((rows, reported))
 
     def _tell(self, told: dict[tuple[Peer, str], list[Any]]) -> None:
         for (peer, kind), items in told.items():
@@ -168,7 +168,7 @@ class Dispatcher:
     def _write(self) -> None:
         cursor = self._database.cursor()
         while True:
-            batch, told = self._batches.get()
+            batch, reported = self._batches.get()
             cursor.execute("BEGIN IMMEDIATE")
             for statement, rows in zip(STATEMENTS, batch, strict=True):
                 if rows:
@@ -176,7 +176,7 @@ class Dispatcher:
             if self._delay_s:
                 time.sleep(self._delay_s)
             cursor.execute("COMMIT")
-            self._loop.call_soon_threadsafe(self._written, told)
+            self._loop.call_soon_threadsafe(self._written, reported)
 
 
 def dispatcher(directory: Path, *, durable: bool, delay_s: float) -> None:

@@ -50,8 +50,8 @@ def upload(
         link.sendall(head("POST", path, length=length, more=headers) + before)
         link.sendfile(source)
         link.sendall(after)
-        answer = received(link)
-    return time.perf_counter() - began, json.loads(answer)
+        response = received(link)
+    return time.perf_counter() - began, json.loads(response)
 
 
 def get(port: int, path: str, *, headers: dict[str, str]) -> bytes:

@@ -23,9 +23,9 @@ def ask(method: str, path: str, body: object = None) -> dict[str, str]:
     """One call."""
     connection = Connection("task")
     connection.request(method, path, None if body is None else json.dumps(body))
-    answer: dict[str, str] = json.loads(connection.getresponse().read())
+    response: dict[str, str] = json.loads(connection.getresponse().read())
     connection.close()
-    return answer
+    return response
 
 
 def main() -> None:

@@ -59,11 +59,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/-/counts":
-            answer = json.dumps({"sent": _Handler.sent, "gets": _Handler.gets}).encode()
+            response = json.dumps({"sent": _Handler.sent, "gets": _Handler.gets}).encode()
             self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
+            self.send_header("Content-Length", str(len(response)))
             self.end_headers()
-            self.wfile.write(answer)
+            self.wfile.write(response)
         else:
             self._file(body=True)
 
@@ -124,8 +124,8 @@ class Lake:
 
     @property
     def sent(self) -> int:
-        with request.urlopen(f"http://127.0.0.1:{self.port}/-/counts") as answer:
-            return int(json.load(answer)["sent"])
+        with request.urlopen(f"http://127.0.0.1:{self.port}/-/counts") as response:
+            return int(json.load(response)["sent"])
 
     @property
     def source(self) -> data_pond.PondSource:
@@ -154,9 +154,9 @@ def plain_copy(lake: Lake, directory: Path) -> float:
     connection = http.client.HTTPConnection("127.0.0.1", lake.port)
     for path, digest in lake.digests.items():
         connection.request("GET", f"/{path}")
-        answer, made = connection.getresponse(), hashlib.sha256()
+        response, made = connection.getresponse(), hashlib.sha256()
         with (directory / f".{path}").open("wb", buffering=0) as file:
-            while piece := answer.read(PIECE_BYTES):
+            while piece := response.read(PIECE_BYTES):
                 made.update(piece)
                 file.write(piece)
             os.fsync(file.fileno())

@@ -53,8 +53,8 @@ class Access:
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
         try:
-            with opener.open(self.server + path, timeout=5) as answer:
-                return bool(answer.status == 200)
+            with opener.open(self.server + path, timeout=5) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
@@ -107,8 +107,8 @@ class Access:
 
         The revision that was kept: watches and continue tokens of an earlier one get 410.
         """
-        answer = self._etcd_call("kv/range", {"key": "AA=="})
-        revision = int(answer["header"]["revision"])
+        response = self._etcd_call("kv/range", {"key": "AA=="})
+        revision = int(response["header"]["revision"])
         self._etcd_call("kv/compaction", {"revision": revision, "physical": True})
         return revision
 
@@ -116,8 +116,8 @@ class Access:
         """By the JSON gateway of etcd 3.5."""
         request = urllib.request.Request(f"{self.etcd_url}/v3/{path}", json.dumps(body).encode())
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
-            found: dict[str, Any] = json.load(answer)
+        with opener.open(request, timeout=30) as response:
+            found: dict[str, Any] = json.load(response)
         return found
 
     def _save(self) -> None:

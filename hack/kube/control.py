@@ -78,6 +78,6 @@ class Client:
             link.connect(str(self._path))
             link.sendall(json.dumps([method, name]).encode() + b"\n")
             with link.makefile() as lines:
-                answer: list[Any] = json.loads(lines.readline())
-        if answer[0] is not None:
-            raise Refused(answer[0])
+                response: list[Any] = json.loads(lines.readline())
+        if response[0] is not None:
+            raise Refused(response[0])

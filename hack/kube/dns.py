@@ -68,8 +68,8 @@ class Lookup:
 
     def _get(self, path: str) -> dict[str, Any] | None:
         try:
-            with self._opener.open(self._url + path, timeout=2) as answer:
-                found: dict[str, Any] = json.load(answer)
+            with self._opener.open(self._url + path, timeout=2) as response:
+                found: dict[str, Any] = json.load(response)
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None

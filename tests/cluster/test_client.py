@@ -44,8 +44,8 @@ async def _who(kube: client.Client) -> dict[str, Any]:
     """Whom the server takes us for."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answer = await kube.raw("POST", path, body=json.dumps(body).encode())
-    info: dict[str, Any] = json.loads(answer.body)["status"]["userInfo"]
+    response = await kube.raw("POST", path, body=json.dumps(body).encode())
+    info: dict[str, Any] = json.loads(response.body)["status"]["userInfo"]
     return info
 
 
@@ -97,13 +97,13 @@ async def test_an_expired_token_is_refused_and_a_rotated_file_taken_up(
 def _plugin(directory: Path, **status: str) -> config.Exec:
     """A program that prints `status`, and the expired token at its first run."""
     program, ran = directory / "log-in", directory / "ran"
-    answer = {"apiVersion": config.EXEC_VERSIONS[0], "kind": "ExecCredential"}
+    response = {"apiVersion": config.EXEC_VERSIONS[0], "kind": "ExecCredential"}
     program.write_text(
         f"#!{sys.executable}\nimport json, pathlib\n"
         f"ran, status = pathlib.Path({str(ran)!r}), {status!r}\n"
         "first = status.pop('first', None)\n"
         "if first and not ran.exists():\n    status['token'] = first\n"
-        f"ran.touch()\nprint(json.dumps({answer!r} | {{'status': status}}))\n"
+        f"ran.touch()\nprint(json.dumps({response!r} | {{'status': status}}))\n"
     )
     program.chmod(0o700)
     return config.Exec(

@@ -207,13 +207,13 @@ async def test_a_server_that_hangs_is_noticed(
         finally:
             control_plane.resume_part("kube-apiserver")
 
-        async def answers() -> bool:
+        async def responses() -> bool:
             with contextlib.suppress(errors.Unavailable):  # it has to catch up first
                 await hasty.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
                 return True
             return False
 
-        await waiting.wait_until_async(answers, what="it answers again")
+        await waiting.wait_until_async(responses, what="it answers again")
 
 
 async def test_bookmarks_come_and_keep_a_quiet_watch_fresh(

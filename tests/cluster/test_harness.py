@@ -41,9 +41,9 @@ def test_compaction_ends_an_old_resource_version(kube: kube_cluster.Kube) -> Non
     kube.compact()
 
     def gone() -> bool:
-        answer = kube.http.get(
+        response = kube.http.get(
             "/api/v1/configmaps", resourceVersion=old, resourceVersionMatch="Exact", limit=1
         )
-        return answer.status == 410
+        return response.status == 410
 
     waiting.wait_until(gone, what="the old version is gone")

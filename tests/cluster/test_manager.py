@@ -131,9 +131,9 @@ def test_a_task_object_stays_as_it_is(manager: kube_manager.Manager, team: str) 
     label = {"metadata": {"labels": {"a": "b"}}}
     http.patch(f"{path}/input", label, content_type=merge).ok()
     for change in ({"data": {"count": "1"}}, {"data": None}):
-        answer = http.patch(f"{path}/input", change, content_type=merge)
-        assert answer.status == 422, answer.json
-        assert "field is immutable" in answer.message
+        response = http.patch(f"{path}/input", change, content_type=merge)
+        assert response.status == 422, response.json
+        assert "field is immutable" in response.message
 
 
 def test_a_task_goes_to_a_claim_of_who_may_use_its_executor(
@@ -270,7 +270,7 @@ def _task(name: str, namespace: str, script: str) -> dict[str, Any]:
 
 
 def _reason(manager: kube_manager.Manager, namespace: str, reason: str, text: str) -> None:
-    def told() -> bool:
+    def reported() -> bool:
         message = manager.task("waits", namespace).get("status", {}).get("message", "")
         return text in message
 
@@ -278,7 +278,7 @@ def _reason(manager: kube_manager.Manager, namespace: str, reason: str, text: st
         said = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
         return f"({reason})" in said
 
-    waiting.wait_until(told, what=f"the Task says {text!r}", timeout_s=SOON_S)
+    waiting.wait_until(reported, what=f"the Task says {text!r}", timeout_s=SOON_S)
     waiting.wait_until(explained, what=f"the TaskCluster says {reason}", every_s=0.2)
 
 

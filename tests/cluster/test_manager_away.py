@@ -109,8 +109,8 @@ def _holder(kube: kube_cluster.Kube) -> str:
 def _uid(kube: kube_cluster.Kube) -> str:
     """Of the manager's Pod, "" while there is none."""
     path = f"/api/v1/namespaces/{kube_manager.NAMESPACE}/pods/{kube_manager.POD}"
-    answer = kube.http.get(path)
-    return str(answer.json["metadata"]["uid"]) if answer.status == 200 else ""
+    response = kube.http.get(path)
+    return str(response.json["metadata"]["uid"]) if response.status == 200 else ""
 
 
 def _is_ready(kube: kube_cluster.Kube, name: str) -> bool:

@@ -52,8 +52,8 @@ def test_a_service_answers_under_its_name_inside_and_outside(
 
     def outside() -> bool:
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return b"import" in answer.read()
+            with urllib.request.urlopen(url, timeout=5) as response:
+                return b"import" in response.read()
         except OSError:  # refused until the endpoints are known
             return False
 
@@ -95,17 +95,17 @@ def test_nobody_hears_from_the_pods_of_a_lost_node(
 ) -> None:
     address = kube.get("pod", "web", f"--namespace={web}")["status"]["podIP"]
 
-    def answers() -> bool:
+    def responses() -> bool:
         try:
-            with urllib.request.urlopen(f"http://{address}:8080/", timeout=1) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"http://{address}:8080/", timeout=1) as response:
+                return bool(response.status == 200)
         except OSError:
             return False
 
-    waiting.wait_until(answers, what="it answers")
+    waiting.wait_until(responses, what="it answers")
     with kube.lost(real_node):
-        assert not answers()
-    waiting.wait_until(answers, what="it answers again")
+        assert not responses()
+    waiting.wait_until(responses, what="it answers again")
 
 
 def test_a_claim_finds_a_volume_that_outlives_its_pod(

@@ -228,8 +228,8 @@ def test_nodes_get_the_shards_of_their_workers_and_no_others(
     assert sorted(map(len, placed.values())) == [4, 4]
     assert set().union(*placed.values()) == set(kube_sets.FILES)
     assert world.source.sent() - before == 8 + 4  # one node has pinned all, the other got its half
-    told = [one["metadata"]["annotations"]["kilnwork.dev/portions"] for one in world.pods(name)]
-    assert sorted(told) == ["0", "1", "2", "3"]
+    reported = [one["metadata"]["annotations"]["kilnwork.dev/portions"] for one in world.pods(name)]
+    assert sorted(reported) == ["0", "1", "2", "3"]
     world.source.gates[name].set()
     value = world.phase(name, "Succeeded")["result"]["value"]
     assert value["parts"] == [60 + number for number in range(8)]

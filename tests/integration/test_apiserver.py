@@ -55,7 +55,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 # --- objects -----------------------------------------------------------------------------------
 
 
-async def test_concurrent_patches_all_count(http: embedded_server.Http) -> None:
+async def test_concurrent_patches_are_all_applied(http: embedded_server.Http) -> None:
     await http.post(CONFIG_MAPS, config_map("a"))
     responses = await asyncio.gather(
         *(http.patch(f"{CONFIG_MAPS}/a", {"data": {f"k{i}": str(i)}}) for i in range(30))
@@ -65,7 +65,7 @@ async def test_concurrent_patches_all_count(http: embedded_server.Http) -> None:
     assert len(data) == 31
 
 
-async def test_generation_counts_changes_of_the_spec_only(http: embedded_server.Http) -> None:
+async def test_generation_rises_only_with_the_spec(http: embedded_server.Http) -> None:
     await http.post(TASKS, task("t"))
     labelled = await http.patch(f"{TASKS}/t", {"metadata": {"labels": {"a": "b"}}})
     assert labelled.json["metadata"]["generation"] == 1
@@ -98,7 +98,7 @@ async def test_task_objects_are_immutable(http: embedded_server.Http) -> None:
         ("GET", f"{TASKS}/t/nothing", None, 404, 'tasks.kilnwork.dev "t" not found'),
     ],
 )
-async def test_bad_requests_get_a_clear_status(
+async def test_bad_request_gets_a_status_with_its_reason(
     http: embedded_server.Http, method: str, path: str, body: Any, status: int, text: str
 ) -> None:
     response = await http.send(method, path, body)
@@ -106,7 +106,7 @@ async def test_bad_requests_get_a_clear_status(
     assert text in response.message
 
 
-async def test_roles_take_strategic_merge(http: embedded_server.Http) -> None:
+async def test_roles_accept_strategic_merge_patches(http: embedded_server.Http) -> None:
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     await http.post(f"{RBAC}/roles", {"metadata": {"name": "r"}, "rules": [rule]})
     patch = {"$setElementOrder/rules": [], "rules": [rule, rule | {"verbs": ["list"]}]}
@@ -120,7 +120,7 @@ async def test_roles_take_strategic_merge(http: embedded_server.Http) -> None:
 # --- watches -----------------------------------------------------------------------------------
 
 
-async def test_a_watch_from_another_directory_must_list_again(http: embedded_server.Http) -> None:
+async def test_watch_of_another_data_directory_is_expired(http: embedded_server.Http) -> None:
     async with http.watch(f"{TASKS}?resourceVersion=99999") as stream:
         type_, status = await stream.next()
         assert (type_, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
@@ -277,7 +277,7 @@ async def test_files_are_private(plane: cluster.ControlPlane) -> None:
     assert endpoints["channel"] == {"unix": "/x"}
 
 
-async def test_mounted_apps_are_on_both_ports_and_learn_who_comes(
+async def test_mounted_apps_serve_both_ports_and_get_the_user(
     plane: cluster.ControlPlane,
 ) -> None:
     async def mounted(scope: Any, receive: Any, send: Any) -> None:

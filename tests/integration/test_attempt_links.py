@@ -60,7 +60,9 @@ class World:
         )
         await self.hub.submit(task)
         ref = attempts.AttemptRef(task.task, 1, 1)
-        given = [told.ref for told in self.told if isinstance(told, instructions.RunAttempt)]
+        given = [
+            reported.ref for reported in self.told if isinstance(reported, instructions.RunAttempt)
+        ]
         assert ref in given
         return ref
 
@@ -92,7 +94,7 @@ async def test_inputs_come_first_and_again_after_a_reconnect(world: World) -> No
             assert (run.ref, run.inputs) == (ref, b'{"a": 1}')
 
 
-async def test_whoever_asks_for_a_child_has_started(world: World) -> None:
+async def test_attempt_that_spawns_a_child_counts_as_started(world: World) -> None:
     ref = await world.attempt()
     async with world.sidecar(ref) as sidecar:
         sidecar.say(spawn(ref), spawn(ref), messages.Progress(ref, 0.5, "half"))
@@ -109,20 +111,20 @@ async def test_whoever_asks_for_a_child_has_started(world: World) -> None:
     await world.link.finished(ref, attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded"))
 
 
-async def test_after_the_end_of_its_attempt_it_is_told_so(world: World) -> None:
+async def test_link_of_an_ended_attempt_is_refused(world: World) -> None:
     ref = await world.attempt()
     async with world.sidecar(ref) as sidecar:
         await world.link.finished(ref, attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded"))
         sidecar.say(spawn(ref), messages.GetTask(2, ref, ref.task, 0.0))
         for _ in range(2):
-            answer = await sidecar.expect(messages.Response)
-            assert (answer.status, b"is over" in answer.body) == (409, True)
+            response = await sidecar.expect(messages.Response)
+            assert (response.status, b"is over" in response.body) == (409, True)
     async with world.sidecar(ref) as sidecar:
         sidecar.say(messages.Renew(1))
         assert (await sidecar.expect(messages.Renewed)).number == 1
 
 
-async def test_it_speaks_for_no_other_attempt(world: World) -> None:
+async def test_link_cannot_speak_for_another_attempt(world: World) -> None:
     mine, other = await world.attempt(), await world.attempt()
     for message in (
         spawn(other),
@@ -138,7 +140,7 @@ async def test_it_speaks_for_no_other_attempt(world: World) -> None:
     assert (view.progress, view.children.total) == (None, 0)
 
 
-async def test_it_submits_and_reports_nothing(world: World) -> None:
+async def test_link_cannot_submit_calls_or_report_ends(world: World) -> None:
     """Its attempt is no call."""
     ref = await world.attempt()
     for message in (
@@ -155,7 +157,7 @@ async def test_it_submits_and_reports_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     ("namespace", "credential", "retry"), [("other", "secret", False), ("ns", "wrong", True)]
 )
-async def test_a_stranger_is_refused(
+async def test_link_without_a_valid_token_is_refused(
     world: World, namespace: str, credential: str, *, retry: bool
 ) -> None:
     ref = await world.attempt(b"{}")

@@ -36,7 +36,7 @@ class Peers:
             await peer.disconnect()
 
 
-async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> None:
+async def test_running_calls_go_on_and_waiting_calls_run_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -65,7 +65,7 @@ async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> No
         await peers.leave()
 
 
-async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
+async def test_results_that_other_calls_need_are_found_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -93,7 +93,7 @@ async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
         await peers.leave()
 
 
-async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Path) -> None:
+async def test_delegating_call_takes_the_outcome_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -125,7 +125,7 @@ async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Pat
         await peers.leave()
 
 
-async def test_a_key_is_remembered(tmp_path: Path) -> None:
+async def test_key_is_remembered_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -148,7 +148,7 @@ async def test_a_key_is_remembered(tmp_path: Path) -> None:
         await driver.disconnect()
 
 
-async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> None:
+async def test_worker_that_is_not_back_yet_keeps_its_calls(tmp_path: Path) -> None:
     """Until its lease has passed it may come back with them, so it is no idle worker."""
     peers = Peers(tmp_path)
     async with hubs.running(tmp_path) as dispatcher:

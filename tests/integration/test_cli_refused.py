@@ -154,7 +154,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("missing", [True, False])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_what_is_refused(
+def test_every_command_names_the_missing_right(
     world: World,
     capfd: pytest.CaptureFixture[str],
     command: str,
@@ -184,7 +184,7 @@ def test_why_of_an_object_needs_no_manager(world: World, capfd: pytest.CaptureFi
         ({manager.READER_ACCOUNT}, f"of {manager.READER_ACCOUNT}"),
     ],
 )
-def test_the_token_that_may_do_most_is_shown_with_the_name_of_the_user(
+def test_strongest_token_is_shown_with_its_user(
     world: World, capfd: pytest.CaptureFixture[str], accounts: set[str], shown: str
 ) -> None:
     world.accounts = accounts

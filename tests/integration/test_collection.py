@@ -90,7 +90,7 @@ def succeeded(run: calls.CallRun, result: attempts.Payload) -> calls.CallEnd:
     return msgspec.structs.replace(raw_peers.ended_well(run.ref), payload=result)
 
 
-async def test_what_tasks_and_templates_refer_to_stays(
+async def test_blobs_of_tasks_and_templates_are_kept(
     dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
@@ -117,7 +117,7 @@ async def test_what_tasks_and_templates_refer_to_stays(
         await slot.disconnect()
 
 
-async def test_what_is_forgotten_goes_after_a_restart_too(
+async def test_blobs_of_forgotten_tasks_are_removed_after_restart(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
@@ -143,7 +143,7 @@ async def test_what_is_forgotten_goes_after_a_restart_too(
     await again.stop()
 
 
-async def test_a_prune_frees_what_only_the_forgotten_had(
+async def test_prune_removes_blobs_of_forgotten_tasks_only(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"

@@ -86,7 +86,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         await made.listener.stop(timeout_s=1)
 
 
-async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster) -> None:
+async def test_driver_account_token_is_requested_once(cluster: Cluster) -> None:
     to = cluster.to_manager()
 
     def story() -> None:
@@ -122,7 +122,7 @@ async def test_the_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
     assert len(cluster.minted) == 2
 
 
-async def test_what_is_refused_is_asked_for_anew(cluster: Cluster) -> None:
+async def test_refused_token_is_requested_again(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
     cluster.far.forced_status = 401
@@ -133,7 +133,7 @@ async def test_what_is_refused_is_asked_for_anew(cluster: Cluster) -> None:
     (await away(lambda: tunnel.open_channel(to))).close()
 
 
-async def test_a_token_that_cannot_be_renewed_now_is_asked_for_again(cluster: Cluster) -> None:
+async def test_failed_renewal_of_a_token_is_retried(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
     to.refused()
@@ -144,7 +144,7 @@ async def test_a_token_that_cannot_be_renewed_now_is_asked_for_again(cluster: Cl
     (await away(lambda: tunnel.open_channel(to))).close()
 
 
-async def test_a_token_of_our_own_is_shown_to_both(cluster: Cluster) -> None:
+async def test_own_token_is_sent_to_api_server_and_manager(cluster: Cluster) -> None:
     to = cluster.to_manager(token=remote_manager.SECRET)
     await away(to.find)
     shown = to.headers()
@@ -190,7 +190,7 @@ STATUS = {"kind": "Status", "message": "said so"}
         ("/v1/endpoints", 200, {"other": 1}, "no kiln server"),
     ],
 )
-async def test_what_stands_in_the_way_is_said(
+async def test_connection_error_names_its_cause(
     cluster: Cluster, path: str, status: int, document: dict[str, Any], words: str
 ) -> None:
     cluster.answers[path] = status, document
@@ -198,13 +198,13 @@ async def test_what_stands_in_the_way_is_said(
         await away(cluster.to_manager().find)
 
 
-async def test_acting_as_somebody_else_is_refused(cluster: Cluster) -> None:
+async def test_impersonation_is_refused(cluster: Cluster) -> None:
     to = cluster.to_manager(token="mine", impersonate=config.Impersonation(user="else"))
     with pytest.raises(errors.ConfigurationError, match="acts as another user"):
         await away(to.find)
 
 
-async def test_a_kubeconfig_that_changes_is_read_again(cluster: Cluster) -> None:
+async def test_changed_kubeconfig_is_read_again(cluster: Cluster) -> None:
     settings = [cluster.settings]
     to = connector.ManagerConnector(lambda: settings[-1], namespace="ns")
     await away(to.find)
@@ -215,7 +215,7 @@ async def test_a_kubeconfig_that_changes_is_read_again(cluster: Cluster) -> None
     assert to.token() == "new"
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_unreachable_server_is_named() -> None:
     to = connector.ManagerConnector(
         lambda: config.Config(server="https://127.0.0.1:1", token="x"), namespace="ns"
     )
@@ -223,7 +223,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
         to.find()
 
 
-async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
+async def test_proxy_of_the_kubeconfig_is_used(cluster: Cluster) -> None:
     async with tcp_proxy.HttpProxy() as proxy:
         to = cluster.to_manager(
             token=remote_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}"

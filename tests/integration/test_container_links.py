@@ -54,13 +54,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             yield made
 
 
-async def test_a_worker_asks_and_hears_of_start_and_end(world: World) -> None:
+async def test_worker_is_notified_of_start_and_end(world: World) -> None:
     ref = await world.attempt()
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))
-    told = await world.hears(instructions.RunContainer)
-    assert isinstance(told, instructions.RunContainer)
-    assert (told.ref, told.pod, told.pod_uid) == (ref, "w-0", "uid-w-0")
-    assert (told.environment, told.task.spec.command) == (ENVIRONMENT, ("true",))
+    reported = await world.hears(instructions.RunContainer)
+    assert isinstance(reported, instructions.RunContainer)
+    assert (reported.ref, reported.pod, reported.pod_uid) == (ref, "w-0", "uid-w-0")
+    assert (reported.environment, reported.task.spec.command) == (ENVIRONMENT, ("true",))
     world.hub.containers.observed(ref, model.Observed("ImagePull", "no such image"))
     view = hubs.view(world.hub, ref.task)
     assert (view.state, view.reason, view.message) == ("Staging", "ImagePull", "no such image")
@@ -75,7 +75,7 @@ async def test_a_worker_asks_and_hears_of_start_and_end(world: World) -> None:
     assert hubs.view(world.hub, ref.task).reason == "NonZeroExit"
 
 
-async def test_nobody_asks_for_what_it_does_not_have(world: World) -> None:
+async def test_worker_cannot_request_attempts_that_it_does_not_have(world: World) -> None:
     ref = await world.attempt()
     async with raw_worker.RawWorker(world.socket, name="w-1") as stranger:
         stranger.say(messages.StartContainer(ref, ENVIRONMENT))
@@ -86,7 +86,7 @@ async def test_nobody_asks_for_what_it_does_not_have(world: World) -> None:
     assert len(world.told) == 1
 
 
-async def test_on_a_new_link_it_asks_again_and_hears_there(world: World) -> None:
+async def test_notifications_follow_the_newest_link(world: World) -> None:
     ref = await world.attempt()
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))
     await world.hears(instructions.RunContainer)
@@ -103,7 +103,7 @@ async def test_on_a_new_link_it_asks_again_and_hears_there(world: World) -> None
     assert (await world.worker.expect(messages.ContainerSeen)).outcome == OVER
 
 
-async def test_a_container_that_is_left_is_killed_by_the_worker_of_its_pod(world: World) -> None:
+async def test_leftover_container_is_killed_by_the_worker_of_its_pod(world: World) -> None:
     ref = await world.attempt()
     assert not world.hub.containers.kill("uid-w-9", ref, "abc")
     assert world.hub.containers.kill("uid-w-0", ref, "abc")

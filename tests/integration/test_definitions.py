@@ -66,7 +66,7 @@ async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
         await waiting.wait_until_async(all_gone, what="kind, object and dependent are gone")
 
 
-async def test_built_in_kinds_cannot_be_taken_away(tmp_path: Path) -> None:
+async def test_definition_of_a_built_in_kind_is_not_served(tmp_path: Path) -> None:
     """A definition of their name serves nothing, and takes nothing with it when it goes."""
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     wanted = test_crds.definition("rbac.authorization.k8s.io")
@@ -136,7 +136,7 @@ async def replace_ours(data: Path, other: dict[str, Any]) -> None:
         await waiting.wait_until_async(lambda: established(http, path), what="it is established")
 
 
-async def test_names_of_our_kinds_that_another_has_stay_there(
+async def test_name_conflict_keeps_the_definition_that_came_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One of the two is served, as their statuses say; ours is as soon as the other goes."""
@@ -165,7 +165,7 @@ async def test_names_of_our_kinds_that_another_has_stay_there(
             assert plane.trouble is None
 
 
-async def test_a_definition_that_cannot_be_made_ours_is_named(tmp_path: Path) -> None:
+async def test_definition_that_cannot_be_adopted_is_named(tmp_path: Path) -> None:
     """With what to do; after that our kind is back at the next start."""
     await replace_ours(tmp_path / "data", named_as_ours("tasks", scope="Cluster"))
     async with (
@@ -185,7 +185,7 @@ async def test_a_definition_that_cannot_be_made_ours_is_named(tmp_path: Path) ->
         assert (await http.get(TASKS)).status == 200
 
 
-async def test_our_kind_is_back_at_the_start_after_its_deletion(tmp_path: Path) -> None:
+async def test_deleted_kind_of_ours_is_back_after_a_restart(tmp_path: Path) -> None:
     """Not before: until it is gone, it takes no new objects."""
     task = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task", "spec": {"command": ["true"]}}
     held = task | {"metadata": {"name": "held", "finalizers": ["a.b/c"]}}

@@ -106,7 +106,7 @@ async def test_exit_75_is_tried_again_within_the_budget(house: House) -> None:
     assert (view.state, view.reason, view.attempt) == (task.State.FAILED, "RetryRequested", 2)
 
 
-async def test_a_strangers_sigkill_costs_a_loss_not_the_task(house: House) -> None:
+async def test_sigkill_by_another_process_is_a_loss(house: House) -> None:
     script = '[ "$KILN_ATTEMPT" = 2 ] || kill -KILL $$'
     view = await house.ends(await house.submit("sh", "-c", script))
     assert (view.state, view.losses, view.attempt) == (task.State.SUCCESS, 1, 2)
@@ -140,7 +140,7 @@ async def test_a_task_outlives_the_dispatcher(house: House) -> None:
     assert house.hub.log_file(view.task, run=1, attempt=1).read_bytes() == b"one\ntwo\n"
 
 
-async def test_what_ends_while_the_dispatcher_is_away_counts(house: House) -> None:
+async def test_task_ending_while_the_dispatcher_is_away_counts(house: House) -> None:
     flag = house.directory / "go"
     script = f"until [ -e {flag} ]; do sleep 0.02; done; echo '{{}}' > $KILN_OUTPUT"
     asked = await house.submit("sh", "-c", script)
@@ -155,7 +155,7 @@ async def test_what_ends_while_the_dispatcher_is_away_counts(house: House) -> No
     assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
 
 
-async def test_a_killed_worker_is_a_loss_as_soon_as_its_pod_starts_it_anew(house: House) -> None:
+async def test_restarted_worker_container_loses_its_attempts(house: House) -> None:
     asked = await house.submit("sh", "-c", '[ "$KILN_ATTEMPT" = 2 ] || sleep 60')
     await house.runs(asked)
     house.worker.destroy()
@@ -164,7 +164,7 @@ async def test_a_killed_worker_is_a_loss_as_soon_as_its_pod_starts_it_anew(house
     assert (view.state, view.attempt, view.losses) == (task.State.SUCCESS, 2, 1)
 
 
-async def test_a_worker_that_is_asked_to_stop_gives_its_tasks_back(house: House) -> None:
+async def test_stopping_worker_returns_its_tasks(house: House) -> None:
     asked = await house.submit("sh", "-c", '[ "$KILN_ATTEMPT" = 2 ] || sleep 60')
     await house.runs(asked)
     assert await asyncio.to_thread(house.worker.stop) == 0
@@ -193,7 +193,7 @@ async def test_a_task_spawns_children_with_curl_and_waits_for_them(house: House)
     assert kid is None or kid.name == "kid"
 
 
-async def test_a_worker_with_a_wrong_token_is_not_believed(tmp_path: Path) -> None:
+async def test_worker_with_a_wrong_token_is_refused(tmp_path: Path) -> None:
     async with house_in(tmp_path) as house:
         (tmp_path / "token").write_text("guess")
         asked = await house.submit("true")
@@ -204,7 +204,7 @@ async def test_a_worker_with_a_wrong_token_is_not_believed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_is_killed_every_task_succeeds_once(house: House, seed: int) -> None:
+async def test_each_task_succeeds_once_under_random_kills(house: House, seed: int) -> None:
     """Kill worker or dispatcher again and again while tasks run: none is lost, none fails."""
     entropy = ids.Entropy(seed)
     script = "sleep 0.1; echo $KILN_TASK_ID >> done"

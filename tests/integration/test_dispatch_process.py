@@ -87,7 +87,7 @@ def started(short_tmp: Path) -> Iterator[list[Process]]:
         process.clear()
 
 
-def test_it_leaves_when_told_and_says_so(short_tmp: Path, started: list[Process]) -> None:
+def test_sigterm_ends_it_with_a_message(short_tmp: Path, started: list[Process]) -> None:
     process = Process(short_tmp)
     started.append(process)
     with process.driver() as link:
@@ -101,7 +101,7 @@ def test_it_leaves_when_told_and_says_so(short_tmp: Path, started: list[Process]
     assert stat.S_IMODE(journal.stat().st_mode) == 0o600
 
 
-def test_a_second_one_names_the_first(short_tmp: Path, started: list[Process]) -> None:
+def test_second_dispatcher_names_the_first(short_tmp: Path, started: list[Process]) -> None:
     started.append(Process(short_tmp))
     started[0].driver().close()
     started.append(Process(short_tmp))
@@ -116,7 +116,7 @@ def test_bad_arguments_are_named(short_tmp: Path, started: list[Process]) -> Non
     assert process.end() == (2, "--idle-seconds: 'soon' is no number of seconds\n")
 
 
-def test_a_volatile_one_ends_with_its_owner(short_tmp: Path, started: list[Process]) -> None:
+def test_volatile_dispatcher_ends_with_its_owner(short_tmp: Path, started: list[Process]) -> None:
     scratch = short_tmp / "scratch"
     scratch.mkdir()
     (scratch / "file").write_text("x")
@@ -130,7 +130,7 @@ def test_a_volatile_one_ends_with_its_owner(short_tmp: Path, started: list[Proce
     assert not scratch.exists()
 
 
-def test_an_idle_one_leaves_after_its_time(short_tmp: Path, started: list[Process]) -> None:
+def test_idle_dispatcher_ends_after_its_time(short_tmp: Path, started: list[Process]) -> None:
     process = Process(short_tmp, "--idle-seconds", "1")  # for its driver to be let in, too
     started.append(process)
     with process.driver() as link:
@@ -138,7 +138,7 @@ def test_an_idle_one_leaves_after_its_time(short_tmp: Path, started: list[Proces
     assert process.end() == (0, "")
 
 
-def test_a_hurried_one_leaves_as_soon_as_its_driver_has(
+def test_sigusr1_ends_it_once_its_driver_disconnects(
     short_tmp: Path, started: list[Process]
 ) -> None:
     process = Process(short_tmp, "--idle-seconds", "3600")
@@ -149,7 +149,7 @@ def test_a_hurried_one_leaves_as_soon_as_its_driver_has(
     assert process.end() == (0, "")
 
 
-def test_a_hurried_one_stays_for_a_later_driver(short_tmp: Path, started: list[Process]) -> None:
+def test_sigusr1_is_cancelled_by_a_later_driver(short_tmp: Path, started: list[Process]) -> None:
     process = Process(short_tmp, "--idle-seconds", "3600")
     started.append(process)
     first, second = process.driver(), process.driver()

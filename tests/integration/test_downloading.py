@@ -38,12 +38,12 @@ class Flaky:
         start = 0
         if asked is not None and request.headers.get("If-Range") == self.etag:
             start = int(asked.removeprefix("bytes=").removesuffix("-"))
-        answer = web.StreamResponse(status=206 if start else 200)
-        answer.headers["ETag"] = self.etag
-        answer.content_length = len(CONTENT) - start
-        await answer.prepare(request)
-        await self._send(request, answer, CONTENT[start:])
-        return answer
+        response = web.StreamResponse(status=206 if start else 200)
+        response.headers["ETag"] = self.etag
+        response.content_length = len(CONTENT) - start
+        await response.prepare(request)
+        await self._send(request, response, CONTENT[start:])
+        return response
 
     async def _send(self, request: web.Request, answer: web.StreamResponse, data: bytes) -> None:
         count = self.cuts.pop(0) if self.cuts else len(data)
@@ -96,7 +96,7 @@ async def flaky() -> AsyncIterator[tuple[Flaky, session.Session]]:
     await runner.cleanup()
 
 
-async def test_a_download_goes_on_where_it_broke_off(
+async def test_download_resumes_where_it_broke_off(
     flaky: tuple[Flaky, session.Session], tmp_path: Path
 ) -> None:
     served, opened = flaky
@@ -109,7 +109,7 @@ async def test_a_download_goes_on_where_it_broke_off(
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
-async def test_a_result_that_changed_meanwhile_is_not_put_together(
+async def test_result_that_changed_meanwhile_is_not_resumed(
     flaky: tuple[Flaky, session.Session], tmp_path: Path
 ) -> None:
     served, opened = flaky
@@ -131,7 +131,7 @@ async def test_a_result_that_changed_meanwhile_is_not_put_together(
 
 
 @pytest.mark.parametrize("cuts", [[], [0], [7], [uploads.PIECE_BYTES], [1, 2, 3]])
-async def test_an_upload_goes_on_from_what_the_server_has(
+async def test_upload_resumes_at_the_offset_of_the_server(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, cuts: list[int]
 ) -> None:
     served, opened = flaky
@@ -146,7 +146,7 @@ async def test_an_upload_goes_on_from_what_the_server_has(
     assert served.complete
 
 
-async def test_a_full_disk_is_told_at_once(
+async def test_full_disk_fails_at_once(
     flaky: tuple[Flaky, session.Session], tmp_path: Path
 ) -> None:
     served, opened = flaky
@@ -160,7 +160,7 @@ async def test_a_full_disk_is_told_at_once(
     assert caught.value.status == 507
 
 
-async def test_while_the_server_is_away_it_says_so(
+async def test_unreachable_server_is_reported_while_waiting(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, monkeypatch: Any
 ) -> None:
     served, opened = flaky
@@ -175,7 +175,7 @@ async def test_while_the_server_is_away_it_says_so(
     assert said[-1].startswith("uploading  [##########] 100%")
 
 
-async def test_a_file_that_changes_while_it_is_sent_is_told(
+async def test_file_that_changes_during_upload_is_an_error(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, monkeypatch: Any
 ) -> None:
     _, opened = flaky
@@ -190,7 +190,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_told(
             await uploads.Upload(opened, source).run()
 
 
-async def test_an_upload_that_is_complete_needs_nothing(
+async def test_complete_upload_sends_nothing(
     flaky: tuple[Flaky, session.Session], tmp_path: Path
 ) -> None:
     served, opened = flaky

@@ -75,7 +75,7 @@ def end(process: subprocess.Popen[bytes], *, timeout_s: float = 30.0) -> tuple[i
     return process.returncode, said.decode()
 
 
-def test_a_client_that_is_killed_hangs_up(world: World) -> None:
+def test_killed_client_hangs_up_the_process(world: World) -> None:
     process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
     pid = world.started(process)
     process.kill()
@@ -93,12 +93,12 @@ def test_nohup_survives_the_client(world: World) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_words_that_are_not_utf_8_arrive(world: World) -> None:
+def test_arguments_that_are_not_utf_8_arrive(world: World) -> None:
     word = os.fsdecode(b"\xff\xfe")
     assert world.kubectl.run("exec", "p", "--", "printf", "%s", word).stdout == b"\xff\xfe"
 
 
-def test_it_ends_with_the_pod(world: World) -> None:
+def test_session_ends_with_the_pod(world: World) -> None:
     process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
     pid = world.started(process)
     world.admin.delete(f"{POD}?gracePeriodSeconds=0").ok()
@@ -107,7 +107,7 @@ def test_it_ends_with_the_pod(world: World) -> None:
     world.until_gone(pid)
 
 
-def test_input_that_nobody_reads_does_not_hold_up_the_end(world: World) -> None:
+def test_unread_input_does_not_delay_the_end(world: World) -> None:
     content = os.urandom(8_000_000)
     done = world.kubectl.run(
         "exec", "-i", "p", "--", "sh", "-c", "sleep 0.3; echo hi", stdin=content
@@ -115,7 +115,7 @@ def test_input_that_nobody_reads_does_not_hold_up_the_end(world: World) -> None:
     assert (done.returncode, done.stdout) == (0, b"hi\n")
 
 
-def test_a_client_that_reads_slowly_holds_the_process_back(world: World) -> None:
+def test_slow_client_blocks_the_process(world: World) -> None:
     """Nothing between the two keeps what is not read."""
     size = 200_000_000
     before = resident()
@@ -132,7 +132,7 @@ def test_a_client_that_reads_slowly_holds_the_process_back(world: World) -> None
     assert end(process) == (0, "done\n")
 
 
-def test_a_process_that_reads_slowly_holds_the_client_back(world: World) -> None:
+def test_slow_process_blocks_the_client(world: World) -> None:
     size = 200_000_000
     script = "read go; sleep 1; wc -c"
     with world.kubectl.start("exec", "-i", "p", "--", "sh", "-c", script) as process:
@@ -162,7 +162,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_shim_that_is_killed_leaves_the_end_unknown(world: World) -> None:
+def test_killed_shim_leaves_the_exit_code_unknown(world: World) -> None:
     process = world.kubectl.start("exec", "-i", "p", "--", "sh", "-c", "echo $$; cat")
     pid = world.started(process)
     [shim] = [
@@ -241,14 +241,14 @@ def all_of(connection: ssl.SSLSocket) -> bytes:
 
 @pytest.mark.parametrize("what", ["exec", "portforward"])
 @pytest.mark.parametrize("content", [b"\x80\x02GET / HTTP", b"\x80\x03\x00\x01\xff\xff\xff\xff"])
-def test_who_breaks_the_protocol_is_cut_off(world: World, what: str, content: bytes) -> None:
+def test_protocol_violation_closes_the_connection(world: World, what: str, content: bytes) -> None:
     with upgraded(world, what) as connection:
         connection.sendall(content)
         assert all_of(connection) == b""
     assert world.kubectl.run("exec", "p", "--", "true").returncode == 0
 
 
-def test_streams_that_were_not_asked_for_are_refused(world: World) -> None:
+def test_unrequested_streams_are_refused(world: World) -> None:
     with upgraded(world, "exec") as connection:
         writer, reader = spdy.FrameWriter(), spdy.FrameReader()
         kinds = ["error", "stderr", "stdin", "stdin", "stdout"]

@@ -77,12 +77,12 @@ class Caller:
     ) -> tuple[int, bytes, Any]:
         async with (
             aiohttp.ClientSession(headers=self._headers) as http,
-            http.request(method, self._url + path, data=data, ssl=False) as answer,
+            http.request(method, self._url + path, data=data, ssl=False) as response,
         ):
-            body = await answer.read()
-            plain = answer.content_type in ("application/json", "application/problem+json")
-            document = await answer.json(content_type=None) if plain else None
-            return answer.status, body, document
+            body = await response.read()
+            plain = response.content_type in ("application/json", "application/problem+json")
+            document = await response.json(content_type=None) if plain else None
+            return response.status, body, document
 
 
 async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str:
@@ -100,8 +100,8 @@ async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str
         }  # fmt: skip
         await kube.create(resource.ROLE_BINDINGS, binding)
     asked = {"kind": "TokenRequest", "spec": {}}
-    answer = await kube.create_sub(resource.SERVICE_ACCOUNTS, name, "token", asked, NS)
-    return str(answer["status"]["token"])
+    response = await kube.create_sub(resource.SERVICE_ACCOUNTS, name, "token", asked, NS)
+    return str(response["status"]["token"])
 
 
 async def over(caller: Caller, job: str) -> Any:
@@ -114,7 +114,7 @@ async def over(caller: Caller, job: str) -> Any:
             await asyncio.sleep(0.05)
 
 
-async def test_workers_elsewhere_map_a_file(
+async def test_remote_workers_map_a_file(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     await plane.start_node()
@@ -126,16 +126,16 @@ async def test_workers_elsewhere_map_a_file(
     assert await caller.ask("GET", f"/jobs/{made['id']}/results") == (200, EXPECTED, None)
 
 
-async def test_only_who_may_do_so_sees_and_makes_jobs(
+async def test_jobs_are_seen_and_created_only_with_rights(
     kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     nobody = Caller(manager)
-    stranger = Caller(manager, await account(kube, "stranger"))
+    outsider = Caller(manager, await account(kube, "stranger"))
     viewer = Caller(manager, await account(kube, "viewer", *rights.VIEW))
     driver = Caller(manager, await account(kube, "driver", *rights.DRIVE))
     data = SAMPLE.read_bytes()
     assert (await nobody.ask("POST", "/jobs", data=data))[0] == 401
-    assert (await stranger.ask("POST", "/jobs", data=data))[0] == 403
+    assert (await outsider.ask("POST", "/jobs", data=data))[0] == 403
     status, _, refused = await viewer.ask("POST", "/jobs", data=data)
     assert status == 403
     assert 'cannot create resource "jobs" in API group "kilnwork.dev"' in refused["detail"]
@@ -144,7 +144,7 @@ async def test_only_who_may_do_so_sees_and_makes_jobs(
     path = f"/jobs/{made['id']}"
     assert (await viewer.ask("GET", path))[0] == 200
     assert (await viewer.ask("GET", f"{path}/input"))[1] == data
-    assert (await stranger.ask("GET", path))[0] == 403
+    assert (await outsider.ask("GET", path))[0] == 403
     assert (await nobody.ask("GET", "/jobs"))[0] == 401
     assert (await viewer.ask("POST", f"{path}/cancel"))[0] == 403
     assert (await driver.ask("POST", f"{path}/cancel"))[0] == 202

@@ -54,7 +54,7 @@ async def over(house: world.World, key: model.FlowKey) -> model.FlowRunView:
     return found
 
 
-async def test_a_flow_gives_what_it_gives_in_one_process(tmp_path: Path) -> None:
+async def test_flow_result_equals_that_of_one_process(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         wanted = new(house, fan_out(), 30)
         await house.services.flows.start(wanted)
@@ -87,7 +87,7 @@ async def test_a_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) 
         assert found.value == [{"n": n, "before": {"b": directory}} for n in range(2)], found
 
 
-async def test_a_restart_in_the_middle_repeats_nothing(tmp_path: Path) -> None:
+async def test_restart_repeats_no_finished_step(tmp_path: Path) -> None:
     (tmp_path / "hold-5").touch()
     async with world.running(tmp_path) as house:
         wanted = new(house, fan_out(), 9)
@@ -103,7 +103,7 @@ async def test_a_restart_in_the_middle_repeats_nothing(tmp_path: Path) -> None:
         assert sorted(house.calls) == list(range(9))
 
 
-async def test_shards_wait_for_a_node_with_their_portion_also_over_a_restart(
+async def test_shards_wait_for_a_node_with_their_portion_across_restart(
     tmp_path: Path,
 ) -> None:
     """The dispatcher is told anew which node holds what; what is over is not repeated."""
@@ -147,7 +147,7 @@ async def test_a_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None
         assert [(one.key, one.task_name) for one in failed] == [("price[1]", "set-g1-price-1")]
 
 
-async def test_a_step_says_what_it_waits_for(tmp_path: Path) -> None:
+async def test_waiting_step_names_its_reason(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         wanted = msgspec.structs.replace(new(house, fan_out()), clusters={"workers": "nobody"})
         await house.services.flows.start(wanted)
@@ -161,7 +161,7 @@ async def test_a_step_says_what_it_waits_for(tmp_path: Path) -> None:
         assert house.services.engine.live == {}
 
 
-async def test_a_kill_reaches_what_runs(tmp_path: Path) -> None:
+async def test_kill_ends_running_steps(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         wanted = new(house, fan_out())
@@ -201,7 +201,7 @@ async def test_a_call_gets_a_long_list_of_results(tmp_path: Path) -> None:
         assert (found.phase, found.value) == (_P.SUCCEEDED, [12, 81920]), found
 
 
-async def test_what_cannot_be_read_by_other_steps_says_so(tmp_path: Path) -> None:
+async def test_result_that_steps_cannot_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     (tmp_path / "read").mkdir()
     large = {"call": "support.index_function.large", "with": {"index": "0" * 600}}

@@ -274,7 +274,7 @@ def kept(tmp_path: Path, request: pytest.FixtureRequest) -> port.Store:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_a_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
+def test_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
     asyncio.run(lie_as_drivers(tmp_path_factory.mktemp("home"), seed, durable=_durable(kept)))
 
 
@@ -327,7 +327,7 @@ async def lie_as_slot(directory: Path, seed: int, *, durable: bool) -> None:
 
 @given(data=st.binary(max_size=300))
 @settings(max_examples=30, deadline=None)
-def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: Any) -> None:
+def test_random_bytes_after_a_hello_harm_no_other_peer(data: bytes, tmp_path_factory: Any) -> None:
     async def send() -> None:
         directory = tmp_path_factory.mktemp("home")
         dispatcher = Home(directory, memory_store.MemoryStore())
@@ -342,7 +342,7 @@ def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: A
     asyncio.run(send())
 
 
-async def test_what_is_nearly_right_is_named(tmp_path: Path) -> None:
+async def test_malformed_field_is_named(tmp_path: Path) -> None:
     home = Home(tmp_path, memory_store.MemoryStore())
     await home.hub.start(home.socket)
     async with raw_peers.RawDriver(home.socket) as driver:

@@ -206,9 +206,9 @@ async def test_what_the_store_refuses_is_in_the_log(
     refused = await world.ask("POST", "/jobs", LINES * 5000)
     assert refused.status == 500
     assert str(directory) not in refused.body.decode()
-    (told,) = [record for record in caplog.records if record.message == "request failed"]
-    assert told.exc_info is not None
-    assert str(directory) in str(told.exc_info[1])
+    (reported,) = [record for record in caplog.records if record.message == "request failed"]
+    assert reported.exc_info is not None
+    assert str(directory) in str(reported.exc_info[1])
 
 
 async def test_what_is_refused_for_now_leaves_no_file(tmp_path: Path) -> None:
@@ -244,11 +244,11 @@ async def test_what_unpacks_to_far_more_is_refused(world: jobs_http.World, way: 
             refused = await world.ask("POST", "/jobs", LINE_ENDS)
     assert refused.status == 413
     assert refused.headers["content-type"] == "application/problem+json"
-    told = refused.json
-    assert (told["field"], told["limit"]) == ("file", 100)
-    assert told["seen"] > 900
-    assert "--max-unpack-ratio" in told["remedy"]
-    assert "more than 100 times its size" in told["detail"]
+    reported = refused.json
+    assert (reported["field"], reported["limit"]) == ("file", 100)
+    assert reported["seen"] > 900
+    assert "--max-unpack-ratio" in reported["remedy"]
+    assert "more than 100 times its size" in reported["detail"]
     assert world.stored() == []
     assert (await world.ask("GET", "/jobs")).json == []
 
@@ -258,10 +258,10 @@ async def test_an_operator_says_what_may_be_unpacked(tmp_path: Path) -> None:
     async with jobs_http.World(tmp_path, chosen).running() as world:
         refused = await world.ask("POST", "/jobs", _archive(b"{}\n" * 1000, 400))
         assert refused.status == 413
-        told = refused.json
-        assert (told["limit"], told["unit"]) == (1 << 20, "bytes unpacked")
-        assert 1 << 20 < told["seen"] <= 2 << 20
-        assert "--max-unpacked" in told["remedy"]
+        reported = refused.json
+        assert (reported["limit"], reported["unit"]) == (1 << 20, "bytes unpacked")
+        assert 1 << 20 < reported["seen"] <= 2 << 20
+        assert "--max-unpacked" in reported["remedy"]
         assert world.stored() == []
         made = await world.ask("POST", "/jobs?itemsPerPart=1000", _archive(b"{}\n" * 1000, 300))
         assert made.status == 202

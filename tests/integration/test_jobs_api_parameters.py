@@ -171,14 +171,14 @@ async def test_a_coding_of_a_field(world: jobs_http.World) -> None:
 @pytest.mark.parametrize("name", ignored_fields.HEADERS)
 async def test_a_header_that_is_not_heeded_is_warned_of(world: jobs_http.World, name: str) -> None:
     given: dict[str, Any] = {name.replace("-", "_"): "1"}
-    answers = [await world.ask("GET", "/jobs", **given)]
+    responses = [await world.ask("GET", "/jobs", **given)]
     if name != "idempotency-key":
-        answers.append(await world.ask("POST", "/jobs", LINES, **given))
-        told = answers[-1].json["warnings"]
-        assert [one.lower().startswith(f"{name} is ignored") for one in told] == [True]
-    for answer in answers:
-        assert answer.status < 300
-        assert f"{name} is ignored" in answer.headers["warning"].lower()
+        responses.append(await world.ask("POST", "/jobs", LINES, **given))
+        reported = responses[-1].json["warnings"]
+        assert [one.lower().startswith(f"{name} is ignored") for one in reported] == [True]
+    for response in responses:
+        assert response.status < 300
+        assert f"{name} is ignored" in response.headers["warning"].lower()
 
 
 async def test_a_namespace_beside_all_of_them(world: jobs_http.World) -> None:

@@ -78,8 +78,8 @@ async def test_so_many_downloads_at_once(tmp_path: Path) -> None:
         async with _readers(world, path, 3):  # the share of one user
 
             async def refused() -> bool:
-                answer = await world.ask("GET", path, Range="bytes=0-1")
-                return answer.status == 429 and answer.headers["retry-after"] == "1"
+                response = await world.ask("GET", path, Range="bytes=0-1")
+                return response.status == 429 and response.headers["retry-after"] == "1"
 
             await waiting.wait_until_async(refused, what="three downloads are under way")
             other = await world.ask("GET", path, token="reader", Range="bytes=0-1")

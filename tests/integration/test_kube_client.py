@@ -134,10 +134,10 @@ async def test_large_objects_pass_through_a_watch(kube: client.Client) -> None:
 
 
 async def test_a_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
-    told: list[tuple[str, bool]] = []
+    reported: list[tuple[str, bool]] = []
 
     def on_change(key: objects.Key, old: object, new: object) -> None:
-        told.append((key[1], new is not None))
+        reported.append((key[1], new is not None))
 
     server = await _server(tmp_path / "data")
     port = int(config.load(server.kubeconfig).server.rpartition(":")[2])
@@ -152,7 +152,7 @@ async def test_a_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
                 lambda: (NS, "before") not in known and (NS, "after") in known, what="both changes"
             )
     await server.stop()
-    assert told == [("before", True), ("after", True), ("before", False)]
+    assert reported == [("before", True), ("after", True), ("before", False)]
 
 
 async def test_a_slow_reader_ends_up_with_everything(kube: client.Client) -> None:

@@ -85,10 +85,10 @@ async def ask(
         aiohttp.ClientSession() as http,
         http.request(
             method, f"https://127.0.0.1:{made.port}{path}", headers=sent, ssl=False
-        ) as answer,
+        ) as response,
     ):
-        kind = answer.content_type
-        return answer.status, await (answer.json() if "json" in kind else answer.text())
+        kind = response.content_type
+        return response.status, await (response.json() if "json" in kind else response.text())
 
 
 async def account(kube: client.Client, name: str, *roles: str) -> str:
@@ -103,10 +103,10 @@ async def account(kube: client.Client, name: str, *roles: str) -> str:
         }
         binding["roleRef"]["name"] = role  # type: ignore[index]
         await kube.create(resource.ROLE_BINDINGS, binding)
-    answer = await kube.create_sub(
+    response = await kube.create_sub(
         resource.SERVICE_ACCOUNTS, name, "token", {"kind": "TokenRequest", "spec": {}}, NS
     )
-    return str(answer["status"]["token"])
+    return str(response["status"]["token"])
 
 
 async def test_a_task_runs_and_is_found_by_its_users(
@@ -140,12 +140,12 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
     try:
         await made.start(say=quiet)
 
-        async def told(space: str) -> bool:
+        async def reported(space: str) -> bool:
             found = await kube.get(kinds.TASKS, "waits", space)
             return "status" in found
 
-        await waiting.wait_until_async(lambda: told(NS), what="it says what the task waits for")
-        assert not await told("other")
+        await waiting.wait_until_async(lambda: reported(NS), what="it says what the task waits for")
+        assert not await reported("other")
         token = (plane.data_dir / "token").read_text().strip()
         status, document = await ask(made, "/v1/namespaces/other/clusters", X_Kiln_Token=token)
         assert status == 404
@@ -172,9 +172,9 @@ async def test_a_401_says_what_to_send(
 ) -> None:
     async with (
         aiohttp.ClientSession(f"https://127.0.0.1:{manager.port}") as http,
-        http.request(method, path, ssl=False) as answer,
+        http.request(method, path, ssl=False) as response,
     ):
-        assert (answer.status, answer.headers.get("www-authenticate")) == (401, "Bearer")
+        assert (response.status, response.headers.get("www-authenticate")) == (401, "Bearer")
 
 
 async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
@@ -183,8 +183,8 @@ async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path))[0] == 401
     assert (await ask(manager, path, X_Kiln_Token="wrong"))[0] == 401
-    nobody = await account(kube, "nobody")
-    status, refused = await ask(manager, path, X_Kiln_Token=nobody)
+    stranger = await account(kube, "nobody")
+    status, refused = await ask(manager, path, X_Kiln_Token=stranger)
     assert status == 403
     assert refused["message"] == (
         'tasks.kilnwork.dev is forbidden: User "system:serviceaccount:default:nobody" cannot list '
@@ -193,7 +193,7 @@ async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
     reader = await account(kube, "reader", "view")
     assert (await ask(manager, path, X_Kiln_Token=reader))[0] == 200
     # the manager's own header wins: the proxy of an API server may add anything else
-    both = {"X_Kiln_Token": nobody, "Authorization": f"Bearer {reader}"}
+    both = {"X_Kiln_Token": stranger, "Authorization": f"Bearer {reader}"}
     assert (await ask(manager, path, **both))[0] == 403
     assert (await ask(manager, "/metrics"))[0] == 401
     status, refused = await ask(manager, "/metrics", X_Kiln_Token=reader)
@@ -265,11 +265,11 @@ async def test_a_manager_with_another_journal_does_not_lead(
 
         await waiting.wait_until_async(refuses, what="it says why it does not lead")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])
             return any(one["reason"] == "AnotherJournal" for one in found.items)
 
-        await waiting.wait_until_async(told, what="a kube event says so")
+        await waiting.wait_until_async(reported, what="a kube event says so")
         await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
         again = server(plane, tmp_path / "manager")
         await again.start(say=quiet)
@@ -340,11 +340,11 @@ async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
         said = why.sentence(facts, now=time.time())
         assert "attempt 2; an attempt before was lost (DispatcherAway: " in said
 
-        async def told() -> bool:
+        async def reported() -> bool:
             found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])
             return any(one["reason"] == "AttemptLost" for one in found.items)
 
-        await waiting.wait_until_async(told, what="a kube event tells of it")
+        await waiting.wait_until_async(reported, what="a kube event tells of it")
     finally:
         await second.stop(say=quiet)
 

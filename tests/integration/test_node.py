@@ -124,8 +124,8 @@ class World:
 
     async def log(self, name: str, **query: str) -> str:
         path = f"{resource.PODS.base(NS)}/{name}/log"
-        answer = await self.kube.raw("GET", path, query=query, accept="*/*")
-        return answer.body.decode()
+        response = await self.kube.raw("GET", path, query=query, accept="*/*")
+        return response.body.decode()
 
     async def until_logged(self, name: str) -> None:
         """Wait until the container has written something."""
@@ -433,14 +433,14 @@ async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None
 
 
 async def test_a_shim_that_dies_while_a_container_ends_is_no_way_out(world: World) -> None:
-    told = world.workdir / "told"
-    script = f"trap 'touch {told}' TERM; echo up; while :; do sleep 0.1; done"
+    reported = world.workdir / "told"
+    script = f"trap 'touch {reported}' TERM; echo up; while :; do sleep 0.1; done"
     made = await world.shell("p", script)
     await world.until("p", "Running")
     await world.until_logged("p")
     shim = world.shim(world.pid(made["metadata"]["uid"]))
     await world.kube.delete(resource.PODS, "p", NS, grace_s=2)
-    await waiting.wait_until_async(told.exists, what="SIGTERM was sent")
+    await waiting.wait_until_async(reported.exists, what="SIGTERM was sent")
     processes.signal_all([shim], signal.SIGKILL)
     await world.until_gone("p")
     assert world.pid(made["metadata"]["uid"]) == 0

@@ -210,17 +210,17 @@ async def test_a_deadline_ends_the_pod(world: World) -> None:
 
 
 async def test_the_hook_of_a_sidecar_holds_the_others_back(world: World) -> None:
-    go, told = world.data / "go", world.data / "told"
-    hook = f"echo hook >> {told}; until [ -e {go} ]; do sleep 0.05; done; echo go >> {told}"
+    go, reported = world.data / "go", world.data / "told"
+    hook = f"echo hook >> {reported}; until [ -e {go} ]; do sleep 0.05; done; echo go >> {reported}"
     lifecycle = {"postStart": {"exec": {"command": ["sh", "-c", hook]}}}
     await world.create(
         initContainers=[
             shell("side", WAITS, restartPolicy="Always", lifecycle=lifecycle),
-            shell("one", f"echo one >> {told}"),
+            shell("one", f"echo one >> {reported}"),
         ],
-        containers=[shell("a", f"echo a >> {told}")],
+        containers=[shell("a", f"echo a >> {reported}")],
     )
-    await waiting.wait_until_async(told.exists, what="the hook runs")
+    await waiting.wait_until_async(reported.exists, what="the hook runs")
 
     async def runs() -> bool:
         found: list[dict[str, Any]] = (await world.status()).get("initContainerStatuses") or []
@@ -229,7 +229,7 @@ async def test_the_hook_of_a_sidecar_holds_the_others_back(world: World) -> None
     await waiting.wait_until_async(runs, what="the sidecar runs and has not started")
     go.touch()
     await world.until_phase("Succeeded")
-    assert told.read_text().split() == ["hook", "go", "one", "a"]
+    assert reported.read_text().split() == ["hook", "go", "one", "a"]
 
 
 async def test_mounts_may_be_named_in_variables(world: World) -> None:
@@ -290,13 +290,13 @@ async def test_last_words_that_no_node_has_heard_are_kept(world: World) -> None:
 
 
 async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> None:
-    told = world.data / "told"
+    reported = world.data / "told"
     hooks = {
-        "postStart": {"exec": {"command": ["sh", "-c", f"echo start $HOSTNAME >> {told}"]}},
-        "preStop": {"exec": {"command": ["sh", "-c", f"echo stop >> {told}"]}},
+        "postStart": {"exec": {"command": ["sh", "-c", f"echo start $HOSTNAME >> {reported}"]}},
+        "preStop": {"exec": {"command": ["sh", "-c", f"echo stop >> {reported}"]}},
     }
     await world.create(containers=[shell("a", WAITS, lifecycle=hooks)])
-    await waiting.wait_until_async(told.exists, what="postStart has run")
+    await waiting.wait_until_async(reported.exists, what="postStart has run")
     await world.kube.delete(resource.PODS, "p", NS)
 
     async def gone() -> bool:
@@ -308,7 +308,7 @@ async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> Non
     before = time.monotonic()
     await waiting.wait_until_async(gone, what="it is gone")
     assert time.monotonic() - before < 20  # the grace would be 30
-    assert told.read_text() == "start p\nstop\n"
+    assert reported.read_text() == "start p\nstop\n"
 
 
 async def test_a_restarted_node_does_not_take_a_container_for_ready(world: World) -> None:

@@ -42,11 +42,11 @@ def answer_to(
     served: object_stores.ObjectServer, method: str, path: str, body: bytes | None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http1.Connection(served.connector().connect())
-    told = {**object_stores.Worker().headers(), **headers}
+    reported = {**object_stores.Worker().headers(), **headers}
     length = None if body is None else len(body)
-    connection.send(method, path, told, body=(body or b"",), length=length)
-    answer = connection.read_head(to=method)
-    found = answer.status, answer.headers, connection.read(most=1 << 24)
+    connection.send(method, path, reported, body=(body or b"",), length=length)
+    response = connection.read_head(to=method)
+    found = response.status, response.headers, connection.read(most=1 << 24)
     connection.close()
     return found
 
@@ -328,9 +328,9 @@ def test_a_put_that_is_cut_off_leaves_nothing(
     kept: local.LocalStore, served: object_stores.ObjectServer
 ) -> None:
     connection = http1.Connection(served.connector().connect())
-    told = {**object_stores.Worker().headers(), "If-None-Match": "*"}
-    told["Content-Length"] = str(LARGE)
-    connection.send("PUT", "/objects/ns/j/out/1", told, body=(bytes(LARGE - 1),))
+    reported = {**object_stores.Worker().headers(), "If-None-Match": "*"}
+    reported["Content-Length"] = str(LARGE)
+    connection.send("PUT", "/objects/ns/j/out/1", reported, body=(bytes(LARGE - 1),))
     waiting.wait_until(lambda: any(kept.directory.rglob(".new-*")), what="an unfinished file")
     connection.close()
     waiting.wait_until(

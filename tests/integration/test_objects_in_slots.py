@@ -81,19 +81,19 @@ async def test_parts_go_through_the_manager_and_back(house: remote_worker_world.
     def story() -> list[filejobs.Commit]:
         with house.driver():
             sent = [run_part.submit(msgspec.to_builtins(work)) for work in made]
-            told = [future.result(timeout=30) for future in sent]
+            reported = [future.result(timeout=30) for future in sent]
             again = run_part.submit(msgspec.to_builtins(made[0])).result(timeout=30)
-            assert again == told[0]
+            assert again == reported[0]
             run_reduce.submit(msgspec.to_builtins(reducing)).result(timeout=30)
-            return [msgspec.convert(each, filejobs.Commit) for each in told]
+            return [msgspec.convert(each, filejobs.Commit) for each in reported]
 
     asked = asyncio.create_task(asyncio.to_thread(story))
     for _ in range(4):  # and the network is bad
         house.wire.cut()
         await asyncio.wait((asked,), timeout=0.4)
-    told = await asked
-    assert told == [commit_records.find(job, number, 1) for number in range(1, PARTS + 1)]
-    assert all(commit.records.succeeded == LINES // PARTS for commit in told)
+    reported = await asked
+    assert reported == [commit_records.find(job, number, 1) for number in range(1, PARTS + 1)]
+    assert all(commit.records.succeeded == LINES // PARTS for commit in reported)
     result = commit_records.find(job, 0, 1)
     assert result is not None
     assert result.output is not None

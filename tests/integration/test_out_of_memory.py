@@ -74,8 +74,8 @@ async def test_the_call_that_uses_too_much_is_ended_and_its_neighbour_goes_on(
     try:
         await hub.end(slots[0], neighbour)
     except AssertionError as error:
-        told = f"{hub.all_of(messages.SlotGone)}\n{limited.described()}"
-        raise AssertionError(f"{error}\n{told}") from error
+        reported = f"{hub.all_of(messages.SlotGone)}\n{limited.described()}"
+        raise AssertionError(f"{error}\n{reported}") from error
     assert not [m for m in hub.all_of(messages.SlotGone) if m.slot == slots[0].name]
 
 

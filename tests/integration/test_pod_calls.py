@@ -89,11 +89,11 @@ class World:
     ) -> attempts.AttemptRef:
         """The `number`-th that the executor is told to run, or to stop."""
 
-        def told() -> list[attempts.AttemptRef]:
+        def reported() -> list[attempts.AttemptRef]:
             return [one.ref for one in self.told if isinstance(one, kind)]
 
-        await waiting.wait_until_async(lambda: len(told()) >= number, what="it is told")
-        return told()[number - 1]
+        await waiting.wait_until_async(lambda: len(reported()) >= number, what="it is told")
+        return reported()[number - 1]
 
     def run(
         self, ref: attempts.AttemptRef, far: remote_manager.RemoteManager | None = None

@@ -90,11 +90,11 @@ async def test_job_that_is_refused_for_too_long_is_missed(world: schedule_world.
     await world.settled(uid, tick + 60)
     assert await world.ran(uid) == {tick + 60: 1}, "what was given up does not run later"
 
-    async def told() -> bool:
+    async def reported() -> bool:
         messages = await said(world, "JobNotMade")
         return all(any(text in one for one in messages) for text in (WHY, "makes no Job"))
 
-    await world.until(told, "kube events say so too")  # written beside the status
+    await world.until(reported, "kube events say so too")  # written beside the status
 
 
 async def test_schedule_that_is_disabled_drops_what_waits(world: schedule_world.World) -> None:

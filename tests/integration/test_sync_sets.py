@@ -66,11 +66,11 @@ async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
     status = await world.wait_for_set("Failed", "NonZeroExit")
     assert status["message"] == "price failed"
 
-    async def told() -> bool:
+    async def reported() -> bool:
         events = await world.kube_events("NonZeroExit")
         return [e["involvedObject"]["name"] for e in events] == ["risk"]
 
-    await waiting.wait_until_async(told, what="a kube event")
+    await waiting.wait_until_async(reported, what="a kube event")
 
 
 async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld) -> None:
@@ -123,11 +123,11 @@ async def test_long_wait_is_a_kube_event_once(
     await world.set()
     await world.wait_for_set("Placing", "WaitingForRoom")
 
-    async def told() -> list[str]:
+    async def reported() -> list[str]:
         found = await world.kube_events("WaitingForRoom")
         return [event["message"] for event in found]
 
-    [message] = await waiting.wait_until_async(told, what="a kube event")
+    [message] = await waiting.wait_until_async(reported, what="a kube event")
     assert "1 worker has no node in group worker" in message
     await world.change(suspend=True)
 
@@ -135,7 +135,7 @@ async def test_long_wait_is_a_kube_event_once(
         return len(await world.kube_events("Suspended")) == 1
 
     await waiting.wait_until_async(suspended, what="another kube event")
-    assert len(await told()) == 1
+    assert len(await reported()) == 1
 
 
 async def test_object_that_may_not_be_made_is_told_by_its_path(

@@ -217,11 +217,11 @@ async def test_corrupt_data_fails_the_generation(world: World) -> None:
     world.agents.snapshot = ponds.manifest_of(changed)
     world.agents.start("a")
 
-    async def told() -> bool:
+    async def reported() -> bool:
         await world.agents.work("a")
         return bool((await world.set_status())["phase"] == "Failed")
 
-    await waiting.wait_until_async(told, what="it has failed")
+    await waiting.wait_until_async(reported, what="it has failed")
     assert (await world.set_status())["reason"] in ("SourceChanged", "DataCorrupt")
 
 
@@ -287,11 +287,11 @@ async def elastic(world: World, **shard: Any) -> None:
 
 
 async def shards_are(world: World, count: int) -> None:
-    async def told() -> bool:
+    async def reported() -> bool:
         status = await world.set_status()
         return bool(status["snapshots"]["trades"]["shards"] == count)
 
-    await waiting.wait_until_async(told, what=f"{count} shards")
+    await waiting.wait_until_async(reported, what=f"{count} shards")
 
 
 async def test_shards_that_follow_workers_are_divided_anew_while_no_step_reads_them(
@@ -342,8 +342,8 @@ async def test_fewer_workers_leave_their_nodes(world: World) -> None:
     async def one_left() -> bool:
         await world.gangs.end_pods()
         status = await world.set_status()
-        told = (status["phase"], status["gang"], status["groups"]["worker"]["desired"])
-        return told == ("Running", "1/1", 1) and len(await world.gangs.bound()) == 1
+        reported = (status["phase"], status["gang"], status["groups"]["worker"]["desired"])
+        return reported == ("Running", "1/1", 1) and len(await world.gangs.bound()) == 1
 
     await waiting.wait_until_async(one_left, what="one worker is left, and the flow goes on")
 

@@ -267,8 +267,8 @@ async def test_end_that_came_while_the_manager_was_away_is_told(
     await world.controllers.stop()
     world.hub.succeed("a")
     await world.restart()
-    told = await world.wait_for_state("a", "Success", "Succeeded")
-    assert ("Finished", "True") in {(c["type"], c["status"]) for c in told["conditions"]}
+    reported = await world.wait_for_state("a", "Success", "Succeeded")
+    assert ("Finished", "True") in {(c["type"], c["status"]) for c in reported["conditions"]}
 
 
 async def test_failed_task_runs_anew_when_run_rises(world: controller_world.World) -> None:

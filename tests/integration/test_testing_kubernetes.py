@@ -79,8 +79,8 @@ async def test_any_client_reaches_it_with_its_kubeconfig(
     assert settings.server == kube.url
     assert parse.urlsplit(kube.url).hostname == "127.0.0.1"
     async with client.Client(settings) as mine:
-        answer = await mine.raw("GET", "/api/v1/namespaces/default")
-    assert answer.status == 200
+        response = await mine.raw("GET", "/api/v1/namespaces/default")
+    assert response.status == 200
 
 
 def test_a_kind_is_served_when_install_returns(kube: kubernetes.KubernetesServer) -> None:

@@ -68,9 +68,9 @@ def test_a_file_that_is_gone_is_read_from_its_copy(session: kiln.Session, tmp_pa
     shipped, bare = kiln.split(path, 2, ship=True), kiln.split(path, 2)
     path.unlink()
     assert kiln.get(value_tasks.lines.map(shipped), timeout=30) == [(1, ["a"]), (2, ["b"])]
-    with pytest.raises(FileNotFoundError) as told:
+    with pytest.raises(FileNotFoundError) as reported:
         value_tasks.lines.submit(bare[0]).result(30)
-    assert "ship=True" in "".join(told.value.__notes__)
+    assert "ship=True" in "".join(reported.value.__notes__)
 
 
 def test_a_damaged_value_fails_its_task_by_name(session: kiln.Session) -> None:

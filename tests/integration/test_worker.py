@@ -403,8 +403,8 @@ async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
 ) -> None:
     hub.answer = made
     body = '{"name": "kid", "spec": {"command": ["true"]}}'
-    status, answer = await curl(hub, "http://task/tasks", "--json", body)
-    assert (status, answer) == (201, {"id": ids.task_text(CHILD)})
+    status, response = await curl(hub, "http://task/tasks", "--json", body)
+    assert (status, response) == (201, {"id": ids.task_text(CHILD)})
     spawn = await hub.first(messages.Spawn)
     assert (spawn.name, spawn.key, spawn.ordinal) == ("kid", None, 1)
     assert spawn.spec.cluster_name == "counter"
@@ -416,13 +416,13 @@ async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
 @pytest.mark.curl
 async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.ScriptedHub) -> None:
     hub.answer = made
-    status, answer = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
-    assert (status, answer) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
+    status, response = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
+    assert (status, response) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
     ask = await hub.first(messages.GetTask)
     assert ask.task == CHILD
     assert 4 < ask.wait_s <= 5
-    status, answer = await curl(hub, "http://task/progress", "--json", '{"fraction": 0.5}')
-    assert (status, answer) == (204, None)
+    status, response = await curl(hub, "http://task/progress", "--json", '{"fraction": 0.5}')
+    assert (status, response) == (204, None)
     assert (await hub.first(messages.Progress)).fraction == 0.5
 
 
@@ -447,10 +447,10 @@ async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.Scripte
 async def test_what_the_socket_refuses(
     hub: scripted_hub.ScriptedHub, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
-    found, answer = await curl(hub, *arguments)
+    found, response = await curl(hub, *arguments)
     assert found == status
-    assert isinstance(answer, dict)
-    assert message in answer["message"]
+    assert isinstance(response, dict)
+    assert message in response["message"]
 
 
 @pytest.mark.usefixtures("worker")

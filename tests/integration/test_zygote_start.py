@@ -74,9 +74,9 @@ async def test_a_worker_whose_zygotes_do_not_start_says_why_and_leaves(
     starting.environment["PYTHONPATH"] = str(broken_imports)
     starting.start()
     await hub.first(messages.Hello)
-    told = await hub.gone(hub.ask())
-    assert "ended before it was ready, with exit code 1: " in told.message
-    assert "libfoo.so.1" in told.message
+    reported = await hub.gone(hub.ask())
+    assert "ended before it was ready, with exit code 1: " in reported.message
+    assert "libfoo.so.1" in reported.message
     hub.ask()
     process = starting.process
     assert process is not None

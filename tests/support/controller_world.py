@@ -119,12 +119,14 @@ class World:
     ) -> Any:
         """Wait until a Task tells this state and reason; gives its status."""
 
-        async def told() -> dict[str, Any] | None:
+        async def reported() -> dict[str, Any] | None:
             status = await self.status(name)
             same = (status.get("state"), status.get("reason")) == (state, reason)
             return status if same else None
 
-        return await waiting.wait_until_async(told, what=f"{state}/{reason}", timeout_s=within_s)
+        return await waiting.wait_until_async(
+            reported, what=f"{state}/{reason}", timeout_s=within_s
+        )
 
     async def submitted(self, name: str, times: int = 1, *, within_s: float = 5.0) -> None:
         """Wait until the dispatcher has a task."""

@@ -66,10 +66,10 @@ class Http:
         sent = {"Content-Type": content_type} if data is not None else {}
         async with self.session.request(
             method, path, data=data, headers=sent | (headers or {})
-        ) as answer:
-            text = await answer.text()
-            decoded = json.loads(text) if "json" in answer.content_type else text
-            return Response(answer.status, decoded, dict(answer.headers))
+        ) as response:
+            text = await response.text()
+            decoded = json.loads(text) if "json" in response.content_type else text
+            return Response(response.status, decoded, dict(response.headers))
 
     async def get(self, path: str, **more: Any) -> Response:
         return await self.send("GET", path, **more)
@@ -91,9 +91,9 @@ class Http:
     @contextlib.asynccontextmanager
     async def watch(self, path: str, **more: Any) -> AsyncIterator["Stream"]:
         mark = "&" if "?" in path else "?"
-        async with self.session.get(f"{path}{mark}watch=1", **more) as answer:
-            assert answer.status == 200, await answer.text()
-            yield Stream(answer)
+        async with self.session.get(f"{path}{mark}watch=1", **more) as response:
+            assert response.status == 200, await response.text()
+            yield Stream(response)
 
 
 class Stream:

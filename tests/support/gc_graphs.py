@@ -115,17 +115,17 @@ class Graph:
     def _reference(self) -> Reference:
         owner = self.draw.choice(self._made)
         found = Reference(owner.kind, owner.name, owner.uid, self.draw.random() < 0.5)
-        nobody = str(uuid.UUID(int=self.draw.getrandbits(128)))
+        stranger = str(uuid.UUID(int=self.draw.getrandbits(128)))
         match self.draw.randrange(12):
             case 0:
-                return found._replace(uid=nobody)
+                return found._replace(uid=stranger)
             case 1:
                 return found._replace(name="none")
             case 2:
                 other = "Secret" if owner.kind == "ConfigMap" else "ConfigMap"
                 return found._replace(kind=other)
             case 3:
-                return found._replace(kind="Nobody", uid=nobody)
+                return found._replace(kind="Nobody", uid=stranger)
         return found
 
     def _set_references(self, thing: Thing, references: tuple[Reference, ...]) -> None:
@@ -175,10 +175,10 @@ class Graph:
         return frozenset(one for one in map(self._read, self._made) if one is not None)
 
     def _read(self, thing: Thing) -> Thing | None:
-        answer = self._admin.get(_path(thing))
-        if answer.status == 404:
+        response = self._admin.get(_path(thing))
+        if response.status == 404:
             return None
-        found = answer.ok()["metadata"]
+        found = response.ok()["metadata"]
         references = tuple(
             Reference(r["kind"], r["name"], r["uid"], bool(r.get("blockOwnerDeletion")))
             for r in found.get("ownerReferences", ())

@@ -115,10 +115,10 @@ class Kube(access.Attached):
 
     def node_is_ready(self, name: str) -> bool:
         """True when the Node is there and its condition Ready is True."""
-        answer = self.http.get(f"/api/v1/nodes/{name}")
-        if answer.status != 200:
+        response = self.http.get(f"/api/v1/nodes/{name}")
+        if response.status != 200:
             return False
-        conditions = answer.json["status"].get("conditions", ())
+        conditions = response.json["status"].get("conditions", ())
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 

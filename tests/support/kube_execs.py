@@ -138,8 +138,8 @@ class Forward:
 
     def get(self, path: str) -> bytes:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
-            body: bytes = answer.read()
+        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=20) as response:
+            body: bytes = response.read()
             return body
 
     def answers(self, path: str) -> bool:

@@ -78,8 +78,8 @@ class Load:
         """An API server that has just started may say 429 for a moment, as to `_read`."""
 
         def made() -> bool:
-            answer = self._kube.http.post(_TASKS.format(self.namespace), body)
-            return answer.status != 429 and bool(answer.ok())
+            response = self._kube.http.post(_TASKS.format(self.namespace), body)
+            return response.status != 429 and bool(response.ok())
 
         waiting.wait_until(made, what="a Task is made", every_s=0.5)
 
@@ -151,7 +151,7 @@ class Load:
         """An API server that has just started may say 429, "storage is (re)initializing"."""
 
         def found() -> Any:
-            answer = self._kube.http.get(path)
-            return None if answer.status == 429 else answer.ok()
+            response = self._kube.http.get(path)
+            return None if response.status == 429 else response.ok()
 
         return waiting.wait_until(found, what=f"{path} is read", every_s=0.5)

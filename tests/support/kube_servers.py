@@ -215,15 +215,15 @@ class Http:
         fresh = self._kept is None
         connection, self._kept = self._kept or self.connect(), None  # not kept if it breaks
         try:
-            answer = self._once(connection, method, target, data=data, headers=sent)
+            response = self._once(connection, method, target, data=data, headers=sent)
         except _CUT:
             connection.close()
             if fresh:
                 raise
             connection = self.connect()  # the kept one had been closed by the server
-            answer = self._once(connection, method, target, data=data, headers=sent)
+            response = self._once(connection, method, target, data=data, headers=sent)
         self._kept = connection
-        return answer
+        return response
 
     def get(self, path: str, **more: Any) -> Response:
         return self.send("GET", path, **more)
@@ -251,13 +251,13 @@ class Http:
         connection = self.connect()
         try:
             connection.request("GET", target, headers=sent)
-            answer = connection.getresponse()
-            assert answer.status == 200, answer.read()
-            watch = Watch(answer, connection)
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            watch = Watch(response, connection)
             try:
                 yield watch
             finally:
-                answer.close()
+                response.close()
         finally:
             connection.close()
 
@@ -295,8 +295,8 @@ class Http:
         headers: dict[str, str],
     ) -> Response:
         connection.request(method, target, body=data, headers=headers)
-        answer = connection.getresponse()
-        return Response(answer.status, answer.headers, answer.read())
+        response = connection.getresponse()
+        return Response(response.status, response.headers, response.read())
 
 
 class Impersonator(Http):
@@ -325,8 +325,8 @@ class Impersonator(Http):
         if data is not None:
             connection.putheader("Content-Length", str(len(data)))
         connection.endheaders(data)
-        answer = connection.getresponse()
-        return Response(answer.status, answer.headers, answer.read())
+        response = connection.getresponse()
+        return Response(response.status, response.headers, response.read())
 
 
 class Kubectl:
@@ -468,8 +468,8 @@ def real(directory: Path) -> Server:
     server = Server("real", directory / "admin.kubeconfig")
     with server.admin() as admin:
         for definition in crd.crds().values():
-            answer = admin.post(CRDS, definition)
-            assert answer.status in (201, 409), answer.body
+            response = admin.post(CRDS, definition)
+            assert response.status in (201, 409), response.body
         for kind in kinds.OURS:
             path = f"/apis/{kind.api_version}/{kind.plural}"
             waiting.wait_until(partial(_answers, admin, path), what=f"{kind.plural} are served")

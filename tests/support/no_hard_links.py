@@ -31,8 +31,8 @@ def forbid(number: int = errno.EOPNOTSUPP) -> None:
     program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | number)]
     code = b"".join(struct.pack("HBBI", *one) for one in program)
     held = ctypes.create_string_buffer(code)
-    told = struct.pack("HxxxxxxP", len(program), ctypes.addressof(held))
+    reported = struct.pack("HxxxxxxP", len(program), ctypes.addressof(held))
     libc = ctypes.CDLL(None, use_errno=True)
-    for arguments in ((_NO_NEW_PRIVS, 1, 0, 0, 0), (_SECCOMP, _FILTER, told, 0, 0)):
+    for arguments in ((_NO_NEW_PRIVS, 1, 0, 0, 0), (_SECCOMP, _FILTER, reported, 0, 0)):
         if libc.prctl(*arguments):
             raise OSError(ctypes.get_errno(), "prctl")

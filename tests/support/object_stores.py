@@ -88,10 +88,10 @@ class ObjectServer:
         listening = serving.bind("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
 
-        async def answer(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        async def response(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
             await self.app(scope, receive, send)
 
-        self._listener = serving.Listener(answer, listening)
+        self._listener = serving.Listener(response, listening)
         await self._listener.start()
 
     async def _stop(self) -> None:

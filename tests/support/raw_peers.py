@@ -120,10 +120,10 @@ async def connect(slot: RawSlot) -> None:
         await slot.connect()
         while not slot.inbox:
             await slot.read()
-        answer = slot.inbox.pop(0)
-        if isinstance(answer, messages.Attached):
+        response = slot.inbox.pop(0)
+        if isinstance(response, messages.Attached):
             return
-        assert isinstance(answer, messages.Refused)
-        assert answer.retry, answer
+        assert isinstance(response, messages.Refused)
+        assert response.retry, response
         await asyncio.sleep(0.01)
     raise AssertionError("the slot was not let in")

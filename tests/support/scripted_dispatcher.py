@@ -162,13 +162,13 @@ class ScriptedDispatcher:
 
     def _received(self, message: messages.FromPeer, link: socket.socket) -> None:
         self.seen.append(message)
-        answers: list[calls.CallResult | None] = []
+        responses: list[calls.CallResult | None] = []
         if isinstance(message, messages.Submit):
-            answers = [self.answer(item) for item in message.items]
+            responses = [self.answer(item) for item in message.items]
         elif isinstance(message, messages.Watch):
-            answers = [self.watch(item) for item in message.items]
+            responses = [self.watch(item) for item in message.items]
         said: list[messages.ToDriver] = []
-        if found := tuple(each for each in answers if each is not None):
+        if found := tuple(each for each in responses if each is not None):
             said.append(messages.Results(found))
         if self.accepts and isinstance(message, messages.Submit):
             said.append(messages.Accepted(message.items[-1].number))

@@ -62,10 +62,10 @@ class Slot:
         """The first truthy answer of `look`, which is asked whenever it has said something."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not (answer := look()):
+                while not (response := look()):
                     self._news.clear()
                     await self._news.wait()
-                return answer
+                return response
         except TimeoutError:
             raise AssertionError(f"{what}: not within {timeout_s} s; {self.seen[-3:]}") from None
 

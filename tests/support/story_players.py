@@ -40,15 +40,15 @@ class Player:
         data = None if body is None else json.dumps(body).encode()
         if query.get("resourceVersion") == "0":
             self._catch_up(path)
-        answer = self._http.send(step.method, path, data, headers=headers, **query)
-        lines = answer.body.splitlines() if "watch" in query else [answer.body]
+        response = self._http.send(step.method, path, data, headers=headers, **query)
+        lines = response.body.splitlines() if "watch" in query else [response.body]
         decoded = [self._decode(line) for line in lines]
         self._answers.append(decoded[0] if len(decoded) == 1 else None)
         decoded = [one for one in map(_event, decoded) if one is not None]
-        told = {"status": answer.status, "body": [self._told(one) for one in decoded]}
+        reported = {"status": response.status, "body": [self._told(one) for one in decoded]}
         return {
-            **told,
-            "warnings": sorted(self._text(w) for w in answer.warnings if not _OURS.search(w)),
+            **reported,
+            "warnings": sorted(self._text(w) for w in response.warnings if not _OURS.search(w)),
         }
 
     def _catch_up(self, path: str) -> None:
@@ -90,10 +90,10 @@ class Player:
                     metadata["continue"] = "CONTINUE"
             return found
         if isinstance(value, list):
-            told = [self._told(item) for item in value]
+            reported = [self._told(item) for item in value]
             if key == "causes":  # the real server checks some fields twice
-                return list({_sorted(item): item for item in told}.values())
-            return sorted(told, key=_sorted) if key == "managedFields" else told
+                return list({_sorted(item): item for item in reported}.values())
+            return sorted(reported, key=_sorted) if key == "managedFields" else reported
         if key == "resourceVersion" and isinstance(value, str):
             return self._label(value, "version")
         if isinstance(value, float):
@@ -113,10 +113,10 @@ class Player:
 
 def compared(answers: Sequence[dict[str, Any]], kind: stories.Kind) -> list[dict[str, Any]]:
     """What must be the same in the answers to one step; differences.md has the rest."""
-    if all(answer["status"] < 300 for answer in answers):
-        return [{**answer, "warnings": None} for answer in answers]
+    if all(response["status"] < 300 for response in answers):
+        return [{**response, "warnings": None} for response in answers]
     loosely = kind.kind in ("Pod", "Widget", "Secret") or kind.ours
-    if loosely or any(_SAID_OTHERWISE.search(str(answer)) for answer in answers):
+    if loosely or any(_SAID_OTHERWISE.search(str(response)) for response in answers):
         return [{"status": a["status"], "reason": a["body"][0].get("reason")} for a in answers]
     return list(answers)
 

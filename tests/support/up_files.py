@@ -69,28 +69,28 @@ class UpFiles:
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why
                 connection.request(method, path, body, self.headers(**headers))
-            answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Response(answer.status, found, answer.read())
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Response(response.status, found, response.read())
         finally:
             connection.close()
 
     def post(self, content: bytes, spec: Mapping[str, Any], **headers: str) -> str:
         """Make a job; its id."""
-        answer = self.ask("POST", job_url(spec), content, **headers)
-        assert answer.status == 202, answer.body
-        return str(answer.json["id"])
+        response = self.ask("POST", job_url(spec), content, **headers)
+        assert response.status == 202, response.body
+        return str(response.json["id"])
 
     def act(self, job: str, act: str) -> Any:
         """POST …/ACT; the document."""
-        answer = self.ask("POST", f"/jobs/{job}/{act}")
-        assert answer.status == 202, answer.body
-        return answer.json
+        response = self.ask("POST", f"/jobs/{job}/{act}")
+        assert response.status == 202, response.body
+        return response.json
 
     def document(self, job: str) -> Any:
-        answer = self.ask("GET", f"/jobs/{job}")
-        assert answer.status == 200, answer.body
-        return answer.json
+        response = self.ask("GET", f"/jobs/{job}")
+        assert response.status == 200, response.body
+        return response.json
 
     def jobs(self) -> list[str]:
         return [found["id"] for found in self.ask("GET", "/jobs").json]
@@ -106,18 +106,18 @@ class UpFiles:
         found: list[Any] = []
         path: str | None = f"/jobs/{job}/parts?limit=1000"
         while path is not None:
-            answer = self.ask("GET", path)
-            assert answer.status == 200, answer.body
-            found += answer.json
-            link = answer.headers.get("link")
+            response = self.ask("GET", path)
+            assert response.status == 200, response.body
+            found += response.json
+            link = response.headers.get("link")
             path = None if link is None else link[1 : link.index(">")]
         return found
 
     def result(self, job: str, query: str = "") -> bytes:
         """Of the job, or as `query` wants it."""
-        answer = self.ask("GET", f"/jobs/{job}/results{query}")
-        assert answer.status == 200, answer.body
-        return answer.body
+        response = self.ask("GET", f"/jobs/{job}/results{query}")
+        assert response.status == 200, response.body
+        return response.body
 
     def stored(self, below: str = "") -> list[str]:
         """Files of the store, unfinished ones too, below a directory of it."""
@@ -148,8 +148,8 @@ class UpFiles:
             size + 1,
         )
         assert found["progress"]["fraction"] == 1
-        told = {"total": size, "pending": 0, "running": 0, "succeeded": size, "failed": 0}
-        assert found["progress"]["parts"] == {**told, "cancelled": 0}
+        reported = {"total": size, "pending": 0, "running": 0, "succeeded": size, "failed": 0}
+        assert found["progress"]["parts"] == {**reported, "cancelled": 0}
         assert not found.get("active")
         self._assert_parts(job, parts)
         self._assert_input(job, content, parts)

@@ -80,8 +80,8 @@ class UpServer(server_process.ServerProcess):
         if endpoints["pid"] != self.process.pid:
             return False
         try:
-            with urllib.request.urlopen(endpoints["http"] + "/readyz", timeout=2) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(endpoints["http"] + "/readyz", timeout=2) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 

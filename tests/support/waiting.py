@@ -14,11 +14,11 @@ def wait_until(
     """The first truthy answer of `look`; after `timeout_s` it fails, naming `what`."""
     deadline = time.monotonic() + timeout_s
     while True:
-        answer = look()
-        if answer:
-            return answer
+        response = look()
+        if response:
+            return response
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {answer!r}")
+            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {response!r}")
         time.sleep(every_s)
 
 
@@ -37,9 +37,9 @@ async def wait_until_async(look: Callable[[], Any], *, what: str, timeout_s: flo
     deadline = time.monotonic() + timeout_s
     while True:
         found = look()
-        answer = await found if isinstance(found, Awaitable) else found
-        if answer:
-            return answer
+        response = await found if isinstance(found, Awaitable) else found
+        if response:
+            return response
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {answer!r}")
+            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {response!r}")
         await asyncio.sleep(0.02)

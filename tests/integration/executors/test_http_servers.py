@@ -76,7 +76,7 @@ async def test_requests_go_through_nginx(
         (b"", "Failed", "RequestFailed"),
     ],
 )
-async def test_a_server_that_closes_its_half_has_said_all(
+async def test_half_closed_connection_ends_the_response(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     raw: bytes,

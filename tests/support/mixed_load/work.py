@@ -184,14 +184,14 @@ class FileJobs:
         while True:
             why = ""
             try:
-                answer = self._files.ask(
+                response = self._files.ask(
                     "POST", "/jobs?" + parse.urlencode(query), content, Idempotency_Key=key
                 )
-                if answer.status == 202:
-                    return str(answer.json["id"])
-                if answer.status < 500 and answer.status not in (409, 429):
-                    raise AssertionError(f"POST /jobs: {answer.status} {answer.body[:300]!r}")
-                why = f"{answer.status} {answer.body[:300]!r}"
+                if response.status == 202:
+                    return str(response.json["id"])
+                if response.status < 500 and response.status not in (409, 429):
+                    raise AssertionError(f"POST /jobs: {response.status} {response.body[:300]!r}")
+                why = f"{response.status} {response.body[:300]!r}"
             except client.BROKEN as error:
                 why = repr(error)
             self.lost_responses += 1
@@ -210,9 +210,9 @@ class FileJobs:
             result, bad = _mapped(lines)
             if self._files.result(job) != result:
                 wrong.append(f"file job {job}: its result differs")
-            told = self._files.ask("GET", f"/jobs/{job}/errors").body.splitlines()
-            if [json.loads(line)["line"] for line in told] != bad:
-                wrong.append(f"file job {job}: other bad records: {told[:3]}")
+            reported = self._files.ask("GET", f"/jobs/{job}/errors").body.splitlines()
+            if [json.loads(line)["line"] for line in reported] != bad:
+                wrong.append(f"file job {job}: other bad records: {reported[:3]}")
         known = self._files.jobs()
         if sorted(known) != sorted(self._jobs):
             wrong.append(f"file jobs {sorted(known)} instead of {sorted(self._jobs)}")
