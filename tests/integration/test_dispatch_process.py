@@ -149,7 +149,7 @@ def test_sigusr1_ends_it_once_its_driver_disconnects(
     assert process.end() == (0, "")
 
 
-def test_sigusr1_is_cancelled_by_a_later_driver(short_tmp: Path, started: list[Process]) -> None:
+def test_after_sigusr1_it_stays_for_a_later_driver(short_tmp: Path, started: list[Process]) -> None:
     process = Process(short_tmp, "--idle-seconds", "3600")
     started.append(process)
     first, second = process.driver(), process.driver()

@@ -59,7 +59,7 @@ async def test_a_job_without_parallelism_has_the_result_of_its_task(tmp_path: Pa
         assert (again.newest, again.stopped) == (done.newest, True)
 
 
-async def test_what_becomes_of_a_job_is_told_without_reading_the_journal(
+async def test_changes_of_a_job_are_published_without_reading_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names, read = list[str](), queries.Queries._all
@@ -84,7 +84,7 @@ async def test_what_becomes_of_a_job_is_told_without_reading_the_journal(
         assert "newest_run" in names
 
 
-async def test_a_job_has_succeeded_with_its_result_or_not_yet(tmp_path: Path) -> None:
+async def test_job_is_shown_as_succeeded_only_with_its_result(tmp_path: Path) -> None:
     """Its row is on disk a moment before it is known that it is; so is that of its task."""
     async with world.running(tmp_path) as house:
         template = house.template(finalizer={"taskTemplate": house.call("combine", str(tmp_path))})
@@ -95,7 +95,7 @@ async def test_a_job_has_succeeded_with_its_result_or_not_yet(tmp_path: Path) ->
             assert (view.phase, returned(view)) == (_P.SUCCEEDED, {"results": [0]})
 
 
-async def test_a_job_that_is_put_again_is_the_same(tmp_path: Path) -> None:
+async def test_repeated_put_returns_the_same_job(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         new = house.new(run=3)
@@ -110,7 +110,7 @@ async def test_a_job_that_is_put_again_is_the_same(tmp_path: Path) -> None:
         assert (await house.jobs.put(new)).phase is _P.SUCCEEDED
 
 
-async def test_a_kill_ends_what_runs(tmp_path: Path) -> None:
+async def test_kill_ends_running_indexes(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         uid = await house.put(template=house.template(**many(50, maxInFlight=2)))
@@ -127,7 +127,7 @@ async def test_a_kill_ends_what_runs(tmp_path: Path) -> None:
         assert (done.phase, done.run, done.counts.succeeded) == (_P.SUCCEEDED, 2, 50)
 
 
-async def test_the_first_failure_ends_a_job_and_a_higher_run_does_the_rest(tmp_path: Path) -> None:
+async def test_first_failure_ends_a_job_and_a_rerun_completes_it(tmp_path: Path) -> None:
     (tmp_path / "fail-3").touch()
     (tmp_path / "once-1").touch()
     async with world.running(tmp_path) as house:
@@ -150,7 +150,7 @@ async def test_the_first_failure_ends_a_job_and_a_higher_run_does_the_rest(tmp_p
         assert sorted(house.calls) == [3, 4, 5, 6, 7]
 
 
-async def test_a_higher_run_starts_nothing_that_is_not_asked_for(tmp_path: Path) -> None:
+async def test_rerun_starts_only_the_requested_indexes(tmp_path: Path) -> None:
     (tmp_path / "fail-0").touch()
     async with world.running(tmp_path) as house:
         uid = await house.put(template=house.template(**many(3, maxInFlight=1)))
@@ -175,7 +175,7 @@ async def test_a_higher_run_starts_nothing_that_is_not_asked_for(tmp_path: Path)
         assert sorted(house.calls) == [0, 0, 1, 2]
 
 
-async def test_a_run_that_is_killed_first_replaces_no_job(tmp_path: Path) -> None:
+async def test_rerun_killed_before_its_start_replaces_no_job(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         group = house.group("Replace")
@@ -196,7 +196,7 @@ async def test_a_run_that_is_killed_first_replaces_no_job(tmp_path: Path) -> Non
         assert done.phase is _P.SUCCEEDED
 
 
-async def test_a_job_goes_on_while_not_too_many_fail(tmp_path: Path) -> None:
+async def test_job_goes_on_below_its_failure_limit(tmp_path: Path) -> None:
     for failing in (1, 4):
         (tmp_path / f"fail-{failing}").touch()
     async with world.running(tmp_path) as house:
@@ -215,7 +215,7 @@ async def test_a_job_goes_on_while_not_too_many_fail(tmp_path: Path) -> None:
         assert (done.phase, done.counts.failed, done.counts.succeeded) == (_P.FAILED, 2, 3)
 
 
-async def test_enough_successes_end_a_job_and_kill_the_rest(tmp_path: Path) -> None:
+async def test_success_limit_ends_a_job_and_kills_the_rest(tmp_path: Path) -> None:
     for held in (0, 2):
         (tmp_path / f"hold-{held}").touch()
     async with world.running(tmp_path) as house:
@@ -244,7 +244,7 @@ async def test_a_finalizer_gets_the_results_in_order(tmp_path: Path) -> None:
         assert house.task(uid, 0).name == "job-finalizer"
 
 
-async def test_a_job_fails_with_its_finalizer(tmp_path: Path) -> None:
+async def test_failed_finalizer_fails_the_job(tmp_path: Path) -> None:
     (tmp_path / "fail-combine").touch()
     async with world.running(tmp_path) as house:
         finalizer = {"taskTemplate": house.call("combine", str(tmp_path))}
@@ -278,7 +278,7 @@ async def test_a_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: i
         assert returned(done) == {"what": "job-finalizer", "results": expected}
 
 
-async def test_many_small_results_are_as_good_as_large_ones(tmp_path: Path) -> None:
+async def test_finalizer_gets_many_small_results(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         uid = await house.put(template=measuring(house, 80, 8))
         done = await house.finished(uid)
@@ -286,7 +286,7 @@ async def test_many_small_results_are_as_good_as_large_ones(tmp_path: Path) -> N
         assert len(returned(done)["results"]) == 80
 
 
-async def test_a_finalizer_that_is_no_call_gets_what_fits_into_a_frame(tmp_path: Path) -> None:
+async def test_command_finalizer_gets_results_up_to_one_frame(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         count = ["sh", "-c", "wc -c < $KILN_INPUT > $KILN_OUTPUT"]
         command = {"clusterName": "counter", "command": count}
@@ -299,7 +299,7 @@ async def test_a_finalizer_that_is_no_call_gets_what_fits_into_a_frame(tmp_path:
         assert "make it a call" in done.message
 
 
-async def test_results_that_are_gone_fail_the_finalizer(tmp_path: Path) -> None:
+async def test_missing_results_fail_the_finalizer(tmp_path: Path) -> None:
     (tmp_path / "fail-combine").touch()
     async with world.running(tmp_path) as house:
         combine = house.call("combine", str(tmp_path))
@@ -315,7 +315,7 @@ async def test_results_that_are_gone_fail_the_finalizer(tmp_path: Path) -> None:
         assert done.message.startswith("the result of index 0: ")
 
 
-async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
+async def test_hooks_run_once_per_phase_and_run(tmp_path: Path) -> None:
     (tmp_path / "fail-1").touch()
     async with world.running(tmp_path) as house:
         hooks = [
@@ -344,7 +344,7 @@ async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_pause_lets_nothing_start_also_over_a_restart(tmp_path: Path) -> None:
+async def test_suspended_job_starts_nothing_across_a_restart(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         for name in ("hold-20", "hold-21"):
             (tmp_path / name).touch()
@@ -365,7 +365,7 @@ async def test_a_pause_lets_nothing_start_also_over_a_restart(tmp_path: Path) ->
         assert sorted(house.calls) == list(range(40))
 
 
-async def test_a_job_has_only_so_much_time(tmp_path: Path) -> None:
+async def test_job_fails_at_its_deadline(tmp_path: Path) -> None:
     """Its time goes on while the dispatcher is away."""
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
@@ -382,7 +382,7 @@ async def test_a_job_has_only_so_much_time(tmp_path: Path) -> None:
         assert (await house.finished(endless)).phase is _P.SUCCEEDED
 
 
-async def test_a_list_that_comes_later_is_the_index_set(tmp_path: Path) -> None:
+async def test_index_set_can_be_supplied_later(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         template = house.template(parallelism={"withResultOf": {"task": "list"}})
         uid = await house.put(template=template)
@@ -401,7 +401,7 @@ async def test_a_list_that_comes_later_is_the_index_set(tmp_path: Path) -> None:
         assert len(house.calls) == 3
 
 
-async def test_a_job_is_held_until_it_is_let_go_and_its_time_has_come(tmp_path: Path) -> None:
+async def test_job_starts_when_its_hold_is_cleared_and_its_time_has_come(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         soon = house.time.wall() + 0.3
         hold = start_queue.Hold(reason="WaitingForDependency", message="Job load is not over")
@@ -420,7 +420,7 @@ async def test_a_job_is_held_until_it_is_let_go_and_its_time_has_come(tmp_path: 
         assert (done.phase, done.reason) == (_P.FAILED, "DependencyFailed")
 
 
-async def test_what_a_job_waits_for_is_told_when_it_changes(tmp_path: Path) -> None:
+async def test_waiting_reason_is_published_when_it_changes(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         hold = start_queue.Hold(reason="WaitingForDependency", message="Job load does not exist")
@@ -446,7 +446,7 @@ async def test_what_a_job_waits_for_is_told_when_it_changes(tmp_path: Path) -> N
             assert (await house.finished(done)).phase is _P.SUCCEEDED
 
 
-async def test_a_job_says_what_its_executor_waits_for(tmp_path: Path) -> None:
+async def test_job_shows_the_waiting_reason_of_its_executor(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         template = {"taskTemplate": {"external": {"executor": "nobody"}}}
         uid = await house.put(template=template)
@@ -458,7 +458,7 @@ async def test_a_job_says_what_its_executor_waits_for(tmp_path: Path) -> None:
         await house.jobs.kill(uid)
 
 
-async def test_the_number_of_an_index_is_that_of_users(tmp_path: Path) -> None:
+async def test_index_number_is_the_one_shown_to_users(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         template = {
             "taskTemplate": {"clusterName": "counter", "command": ["false"]},
@@ -473,7 +473,7 @@ async def test_the_number_of_an_index_is_that_of_users(tmp_path: Path) -> None:
         await house.jobs.kill(uid)
 
 
-async def test_a_group_refuses_and_queues_and_counts_after_a_restart(tmp_path: Path) -> None:
+async def test_group_limits_hold_after_a_restart(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         first = await house.put("first", group=house.group("Forbid"))
@@ -497,7 +497,7 @@ async def test_a_group_refuses_and_queues_and_counts_after_a_restart(tmp_path: P
         assert house.jobs.group(world.CONFIG).active == ()
 
 
-async def test_a_job_that_was_refused_is_looked_at_anew_in_a_higher_run(tmp_path: Path) -> None:
+async def test_refused_job_is_decided_again_in_a_rerun(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         first = await house.put("first", group=house.group("Forbid"))
@@ -513,7 +513,7 @@ async def test_a_job_that_was_refused_is_looked_at_anew_in_a_higher_run(tmp_path
         assert (await house.finished(refused)).phase is _P.SUCCEEDED
 
 
-async def test_a_tick_that_was_not_decided_is_refused_in_each_run(tmp_path: Path) -> None:
+async def test_undecided_tick_is_refused_in_each_run(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         early = await house.put("early", group=house.group("Allow"), tick=100)
         await house.restart()
@@ -525,7 +525,7 @@ async def test_a_tick_that_was_not_decided_is_refused_in_each_run(tmp_path: Path
         assert house.calls == []
 
 
-async def test_a_job_takes_the_place_of_those_before(tmp_path: Path) -> None:
+async def test_replacing_job_kills_earlier_jobs(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         old = await house.put("old", group=house.group("Replace"))
@@ -555,7 +555,7 @@ async def test_a_lock_is_held_by_one_job(tmp_path: Path) -> None:
         assert (house.view(two).started or 0) >= (house.view(one).finished or 0)
 
 
-async def test_a_tick_makes_one_job(tmp_path: Path) -> None:
+async def test_tick_creates_one_job(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         group = house.group("Allow")
         decision = index_model.Decision(
@@ -605,7 +605,7 @@ async def test_a_tick_makes_one_job(tmp_path: Path) -> None:
         assert house.jobs.schedule(world.CONFIG) is None
 
 
-async def test_a_job_that_is_released_is_gone_with_what_runs(tmp_path: Path) -> None:
+async def test_released_job_is_removed_with_its_running_tasks(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.running(tmp_path) as house:
         uid = await house.put()
@@ -628,7 +628,7 @@ async def test_a_job_that_is_released_is_gone_with_what_runs(tmp_path: Path) -> 
             await house.jobs.indexes(uid)
 
 
-async def test_lists_of_files_have_no_jobs_of_indexes(tmp_path: Path) -> None:
+async def test_file_job_lists_leave_out_index_jobs(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         uid = await house.put("named")
         await house.finished(uid)

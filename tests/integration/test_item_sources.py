@@ -10,7 +10,7 @@ from support import index_job_server as world
 _P, _T = api_job.Phase, api_task.State
 
 
-async def test_all_items_are_done_and_none_is_remembered_by_itself(tmp_path: Path) -> None:
+async def test_all_items_are_done_without_a_record_each(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
         uid = await house.put(template=house.template(parallelism={"withCount": 300}))
         done = await house.finished(uid)
@@ -23,7 +23,7 @@ async def test_all_items_are_done_and_none_is_remembered_by_itself(tmp_path: Pat
         assert len(pages) == 300 // items.PAGE_ITEMS + 1
 
 
-async def test_only_some_items_that_succeed_leave_a_task(tmp_path: Path) -> None:
+async def test_only_some_succeeded_items_leave_a_task(tmp_path: Path) -> None:
     """And the journal grows by what an item takes, not by what a task takes."""
     for failing in (7, 301, 302):
         (tmp_path / f"fail-{failing}").touch()
@@ -47,7 +47,7 @@ async def test_only_some_items_that_succeed_leave_a_task(tmp_path: Path) -> None
         assert house.tasks(uid, 2000) == kept
 
 
-async def test_items_that_fail_leave_as_many_tasks(tmp_path: Path) -> None:
+async def test_failed_items_leave_a_limited_number_of_tasks(tmp_path: Path) -> None:
     for failing in range(60):
         (tmp_path / f"fail-{failing}").touch()
     async with world.running(tmp_path, kept_tasks=20) as house:
@@ -65,7 +65,7 @@ async def test_items_that_fail_leave_as_many_tasks(tmp_path: Path) -> None:
         assert (done.phase, done.counts.succeeded) == (_P.SUCCEEDED, 61)
 
 
-async def test_a_task_with_output_or_children_stays(tmp_path: Path) -> None:
+async def test_task_with_output_or_children_is_kept(tmp_path: Path) -> None:
     (tmp_path / "print-3").touch()
     (tmp_path / "child-4").touch()
     async with world.running(tmp_path, kept_tasks=0) as house:

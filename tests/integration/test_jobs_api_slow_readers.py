@@ -71,7 +71,7 @@ async def test_slow_readers_hold_little_memory(tmp_path: Path) -> None:
             tracemalloc.stop()
 
 
-async def test_so_many_downloads_at_once(tmp_path: Path) -> None:
+async def test_concurrent_downloads_are_limited(tmp_path: Path) -> None:
     chosen = settings.Settings(downloads=4)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         path = await _result(world)
@@ -93,7 +93,7 @@ async def test_so_many_downloads_at_once(tmp_path: Path) -> None:
         await waiting.wait_until_async(served, what="those that have left make room")
 
 
-async def test_who_reads_nothing_of_a_manifest_is_cut_off(
+async def test_stalled_manifest_reader_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_bodies, "STALL_S", 0.5)

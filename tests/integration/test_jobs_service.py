@@ -152,7 +152,7 @@ async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> 
         assert not list(directory.list("result/"))
 
 
-async def test_dispatcher_and_jobs_start_anew_while_parts_run(tmp_path: Path) -> None:
+async def test_dispatcher_and_jobs_restart_while_parts_run(tmp_path: Path) -> None:
     async with house_in(tmp_path) as house:
         view = await house.create(
             lines(60), itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.1; cat"]}
@@ -178,7 +178,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         assert done.progress.records.total == 40
 
 
-async def test_cancelling_stops_what_runs_and_keeps_what_is_done(tmp_path: Path) -> None:
+async def test_cancel_stops_running_parts_and_keeps_finished_ones(tmp_path: Path) -> None:
     async with house_in(tmp_path) as house:
         # Not so short that others are sent ahead to the slots of those that end.
         first = 'read line; echo "$line"; case $line in *:1}|*:2}) sleep 0.1;; *) sleep 1000;; esac'
@@ -200,7 +200,7 @@ def _sleeps(pid: int) -> bool:
         return False
 
 
-async def test_a_mapper_that_always_crashes_is_given_up_soon(tmp_path: Path) -> None:
+async def test_crashing_mapper_fails_its_job_soon(tmp_path: Path) -> None:
     async with house_in(tmp_path) as house:
         view = await house.create(
             lines(300),
@@ -215,7 +215,7 @@ async def test_a_mapper_that_always_crashes_is_given_up_soon(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(180)
-async def test_ten_thousand_parts(memory_path: Path) -> None:
+async def test_ten_thousand_parts_are_mapped(memory_path: Path) -> None:
     async with house_in(memory_path) as house:
         view = await house.create(lines(10_000), itemsPerPart=1, mapper=IDENTITY)
         assert view.parts.total == 10_000

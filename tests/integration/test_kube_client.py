@@ -69,7 +69,7 @@ def _map(name: str, **data: str) -> meta.JsonObject:
     }
 
 
-async def test_an_object_through_all_verbs(kube: client.Client) -> None:
+async def test_object_passes_all_verbs(kube: client.Client) -> None:
     made = await kube.create(
         kinds.TASKS, {"metadata": {"generateName": "t-"}, "spec": {"command": ["true"]}}
     )
@@ -90,7 +90,7 @@ async def test_an_object_through_all_verbs(kube: client.Client) -> None:
         await kube.get(kinds.TASKS, name)
 
 
-async def test_each_refusal_has_its_error(kube: client.Client) -> None:
+async def test_each_refusal_has_its_error_class(kube: client.Client) -> None:
     await kube.create(resource.CONFIG_MAPS, _map("a"))
     with pytest.raises(errors.AlreadyExists):
         await kube.create(resource.CONFIG_MAPS, _map("a"))
@@ -109,7 +109,7 @@ async def test_each_refusal_has_its_error(kube: client.Client) -> None:
             await other.list(resource.PODS, type=dict)
 
 
-async def test_pages_show_one_moment(kube: client.Client) -> None:
+async def test_pages_are_one_snapshot(kube: client.Client) -> None:
     for n in range(7):
         await kube.create(resource.CONFIG_MAPS, _map(f"m{n}"))
     names: list[str] = []
@@ -155,7 +155,7 @@ async def test_a_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
     assert reported == [("before", True), ("after", True), ("before", False)]
 
 
-async def test_a_slow_reader_ends_up_with_everything(kube: client.Client) -> None:
+async def test_slow_reader_misses_no_change(kube: client.Client) -> None:
     def slow(*_: object) -> None:
         time.sleep(0.002)
 

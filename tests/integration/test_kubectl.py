@@ -106,7 +106,7 @@ async def test_kinds_are_found_by_every_name(kubectl: Kubectl) -> None:
     assert "taskobject.kilnwork.dev/input" in await kubectl("get", "kiln")
 
 
-async def test_tables_narrow_and_wide(kubectl: Kubectl) -> None:
+async def test_tables_have_a_wide_form(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", stdin=TASK)
     assert columns(await kubectl("get", "tasks")) == ["NAME", "STATE", "ATTEMPTS", "SUSPEND", "AGE"]
     wide = columns(await kubectl("get", "tasks", "-o", "wide"))
@@ -114,7 +114,7 @@ async def test_tables_narrow_and_wide(kubectl: Kubectl) -> None:
     assert "Active" in await kubectl("get", "ns", "default")
 
 
-async def test_apply_says_created_unchanged_and_what_is_wrong(kubectl: Kubectl) -> None:
+async def test_apply_reports_created_unchanged_and_errors(kubectl: Kubectl) -> None:
     assert "task.kilnwork.dev/task-0 created" in await kubectl("apply", "-f", "-", stdin=TASK)
     again = await kubectl("apply", "-f", "-", stdin=TASK)
     assert again.count("unchanged") == 2
@@ -135,7 +135,7 @@ async def test_explain_knows_our_fields(kubectl: Kubectl) -> None:
     assert 'field "nope" does not exist' in await kubectl.refused("explain", "task.spec.nope")
 
 
-async def test_pod_runs_is_read_and_goes(plane: cluster.ControlPlane, kubectl: Kubectl) -> None:
+async def test_pod_is_run_read_and_deleted(plane: cluster.ControlPlane, kubectl: Kubectl) -> None:
     await plane.start_node()
     assert "Ready" in await kubectl("get", "nodes", "-o", "wide")
     await kubectl("apply", "-f", "-", stdin=POD)

@@ -109,7 +109,7 @@ async def account(kube: client.Client, name: str, *roles: str) -> str:
     return str(response["status"]["token"])
 
 
-async def test_a_task_runs_and_is_found_by_its_users(
+async def test_task_runs_and_is_visible_to_its_users(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     await plane.start_node()
@@ -129,7 +129,7 @@ async def test_a_task_runs_and_is_found_by_its_users(
     assert await ask(manager, path, Authorization=f"Bearer {token}") == (200, "hello\n")
 
 
-async def test_a_manager_of_one_namespace_looks_at_no_other(
+async def test_manager_of_one_namespace_ignores_others(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     await kube.create(resource.NAMESPACES, {"metadata": {"name": "other"}})
@@ -167,7 +167,7 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
         ("GET", f"/objects/{NS}/x"),
     ],
 )
-async def test_a_401_says_what_to_send(
+async def test_unauthorized_names_the_expected_header(
     manager: in_cluster.InClusterServer, method: str, path: str
 ) -> None:
     async with (
@@ -177,7 +177,7 @@ async def test_a_401_says_what_to_send(
         assert (response.status, response.headers.get("www-authenticate")) == (401, "Bearer")
 
 
-async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
+async def test_requests_are_authenticated_and_limited_by_rbac(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     path = f"/v1/namespaces/{NS}/tasks"
@@ -207,7 +207,7 @@ async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
     assert (await ask(manager, "/elsewhere", X_Kiln_Token=reader))[0] == 404
 
 
-async def test_one_leads_the_other_waits_and_takes_over_if_it_is_told_to(
+async def test_second_manager_waits_and_takes_over_by_force(
     plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
 ) -> None:
     second = server(plane, tmp_path / "second", adopt=True)
@@ -229,7 +229,7 @@ async def test_one_leads_the_other_waits_and_takes_over_if_it_is_told_to(
         await second.stop(say=quiet)
 
 
-async def test_who_is_overtaken_says_so_and_is_ready_no_more(
+async def test_deposed_manager_reports_it_and_is_not_ready(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     """`kiln manager` then ends."""
@@ -292,7 +292,7 @@ async def identity(data: Path) -> str:
         return str(connection.execute("SELECT identity FROM leadership").get)
 
 
-async def test_it_comes_back_to_its_directory_at_once(
+async def test_restarted_manager_gets_its_directory_back_at_once(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     """Also when it could not give up its Lease: then that names it, and it takes it again."""
@@ -308,7 +308,7 @@ async def test_it_comes_back_to_its_directory_at_once(
     await second.stop(say=quiet)
 
 
-async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
+async def test_manager_reports_tasks_restarted_after_a_long_absence(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     """The least absence is granted, and with it the reserve; it was away for longer than both."""
@@ -361,7 +361,7 @@ async def running(kube: client.Client, *, attempt: int) -> dict[str, Any]:
     return dict(found or {})
 
 
-async def test_terms_do_not_begin_anew_when_the_lease_is_deleted(
+async def test_epochs_continue_when_the_lease_is_deleted(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     admin = (plane.data_dir / "token").read_text().strip()
@@ -390,7 +390,7 @@ async def test_a_directory_or_port_in_use_is_refused(
     await other.stop(say=quiet)
 
 
-async def test_an_api_server_that_is_away_is_no_verdict(
+async def test_unreachable_api_server_is_a_503(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     token = await account(kube, "reader", "view")
@@ -403,7 +403,7 @@ async def test_an_api_server_that_is_away_is_no_verdict(
     assert "the API server does not say" in document["message"]
 
 
-async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
+async def test_token_reviews_are_cached_for_seconds(kube: client.Client) -> None:
     time = clock.ManualClock()
     people = reviews.Reviews(kube, time=time)
     token = await account(kube, "reader", "view")
@@ -419,7 +419,7 @@ async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
     assert await people.token_user("wrong") is None
 
 
-async def test_a_token_for_the_manager_is_good_for_nothing_else(
+async def test_manager_token_is_refused_by_the_api_server(
     plane: cluster.ControlPlane, kube: client.Client
 ) -> None:
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "driver", "namespace": NS}})
@@ -433,5 +433,5 @@ async def test_a_token_for_the_manager_is_good_for_nothing_else(
         assert (await elsewhere.get(f"/api/v1/namespaces/{NS}")).status == 401
 
 
-def test_the_port_is_what_the_service_has() -> None:
+def test_port_equals_that_of_the_service() -> None:
     assert names.proxy_path("a b") == "/api/v1/namespaces/a%20b/services/https:kilnwork:https/proxy"

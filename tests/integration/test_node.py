@@ -178,7 +178,7 @@ async def test_the_node_registers_itself(world: World) -> None:
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
-async def test_a_pod_runs_and_its_exit_code_is_told(world: World, code: int, phase: str) -> None:
+async def test_pod_runs_and_reports_its_exit_code(world: World, code: int, phase: str) -> None:
     await world.shell("p", f"echo hello; exit {code}")
     pod = await world.until("p", "Succeeded", "Failed")
     assert pod["status"]["phase"] == phase
@@ -187,7 +187,7 @@ async def test_a_pod_runs_and_its_exit_code_is_told(world: World, code: int, pha
     assert await world.log("p") == "hello\n"
 
 
-async def test_environment_volumes_and_account(world: World) -> None:
+async def test_pod_gets_environment_volumes_and_account(world: World) -> None:
     secret = {"k": base64.b64encode(b"hush").decode()}
     await world.kube.create(
         resource.SECRETS,
@@ -231,7 +231,7 @@ async def test_environment_volumes_and_account(world: World) -> None:
 
 
 @pytest.mark.parametrize("deed", ["delete", "not ready"])
-async def test_a_node_that_somebody_breaks_comes_back(world: World, deed: str) -> None:
+async def test_deleted_or_changed_node_is_restored(world: World, deed: str) -> None:
     if deed == "delete":
         await world.kube.delete(resource.NODES, "n1")
     else:
@@ -256,7 +256,7 @@ async def test_a_node_that_somebody_breaks_comes_back(world: World, deed: str) -
     await world.until("again", "Succeeded")
 
 
-async def test_it_runs_in_the_nodes_working_directory(world: World) -> None:
+async def test_container_runs_in_the_working_directory_of_the_node(world: World) -> None:
     await world.run("p", "pwd")
     await world.until("p", "Succeeded")
     assert await world.log("p") == f"{world.workdir}\n"
@@ -280,7 +280,7 @@ async def test_a_missing_secret_is_named_and_waited_for(world: World) -> None:
     assert await world.log("p") == "v\n"
 
 
-async def test_a_program_that_does_not_exist(world: World) -> None:
+async def test_missing_program_fails_the_pod(world: World) -> None:
     await world.run("p", "no-such-program")
     await world.until("p", "Failed")
     ended = await world.until_state("p", "terminated", "StartError")
@@ -304,7 +304,7 @@ async def test_a_killed_container_shows_its_signal(world: World) -> None:
     assert (ended["exitCode"], ended["signal"]) == (137, 9)
 
 
-async def test_a_container_is_restarted_at_once_then_later(world: World) -> None:
+async def test_container_is_restarted_with_backoff(world: World) -> None:
     await world.shell("p", "echo run; exit 1", restartPolicy="Always")
     status: dict[str, Any] = {}
 
@@ -341,7 +341,7 @@ async def test_deleting_ends_the_process_within_its_grace(world: World) -> None:
     )
 
 
-async def test_who_ignores_sigterm_is_killed_and_gone(world: World) -> None:
+async def test_container_that_ignores_sigterm_is_killed(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; echo up; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     await world.until_logged("p")
@@ -380,7 +380,7 @@ async def test_a_pod_starts_as_soon_as_it_is_created(world: World) -> None:
     assert min(took) < 1, took
 
 
-async def test_a_new_server_takes_over_what_runs_and_what_ended(world: World) -> None:
+async def test_new_server_adopts_running_and_ended_containers(world: World) -> None:
     stays = await world.shell("stays", "echo up; sleep 300")
     gate = world.workdir / "gate"
     ends = await world.shell("ends", f"until [ -e {gate} ]; do sleep 0.02; done; exit 4")
@@ -403,7 +403,7 @@ async def test_a_new_server_takes_over_what_runs_and_what_ended(world: World) ->
     assert await world.log("stays") == "up\n"
 
 
-async def test_a_container_whose_pod_vanished_meanwhile_is_ended(world: World) -> None:
+async def test_container_of_a_vanished_pod_is_ended(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     assert world.plane.node is not None
@@ -419,7 +419,7 @@ async def test_a_container_whose_pod_vanished_meanwhile_is_ended(world: World) -
     await world.until("p", "Running")
 
 
-async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None:
+async def test_killed_shim_is_replaced_without_loss(world: World) -> None:
     made = await world.shell("p", "sleep 300")
     await world.until("p", "Running")
     pid = world.pid(made["metadata"]["uid"])
@@ -432,7 +432,7 @@ async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None
     await world.until_gone("p")
 
 
-async def test_a_shim_that_dies_while_a_container_ends_is_no_way_out(world: World) -> None:
+async def test_container_ends_although_the_shim_dies(world: World) -> None:
     reported = world.workdir / "told"
     script = f"trap 'touch {reported}' TERM; echo up; while :; do sleep 0.1; done"
     made = await world.shell("p", script)

@@ -160,7 +160,7 @@ async def test_readiness_follows_a_command(world: World) -> None:
     await waiting.wait_until_async(ready, what="it is ready")
 
 
-async def test_a_container_that_is_not_alive_is_restarted(world: World) -> None:
+async def test_failed_liveness_probe_restarts_the_container(world: World) -> None:
     up = world.data / "up"
     command = ["test", "!", "-e", str(up)]
     probe = {"exec": {"command": command}, "periodSeconds": 1, "failureThreshold": 1}
@@ -174,7 +174,7 @@ async def test_a_container_that_is_not_alive_is_restarted(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
-async def test_a_container_has_started_when_its_port_answers(world: World, kind: str) -> None:
+async def test_container_is_started_when_its_port_responds(world: World, kind: str) -> None:
     port = support_ports.free()
     probe = {
         kind: {"port": "web"},
@@ -209,7 +209,7 @@ async def test_a_deadline_ends_the_pod(world: World) -> None:
     assert "terminated" in found["containerStatuses"][0]["state"]
 
 
-async def test_the_hook_of_a_sidecar_holds_the_others_back(world: World) -> None:
+async def test_poststart_hook_of_a_sidecar_delays_the_others(world: World) -> None:
     go, reported = world.data / "go", world.data / "told"
     hook = f"echo hook >> {reported}; until [ -e {go} ]; do sleep 0.05; done; echo go >> {reported}"
     lifecycle = {"postStart": {"exec": {"command": ["sh", "-c", hook]}}}
@@ -232,7 +232,7 @@ async def test_the_hook_of_a_sidecar_holds_the_others_back(world: World) -> None
     assert reported.read_text().split() == ["hook", "go", "one", "a"]
 
 
-async def test_mounts_may_be_named_in_variables(world: World) -> None:
+async def test_mount_paths_expand_variables(world: World) -> None:
     variable = {"name": "FILE", "value": "$(CONTAINER_SANDBOX_MOUNT_POINT)/v/socket"}
     env = [{"name": "CONTAINER_SANDBOX_MOUNT_POINT", "value": ""}, variable]
     listen = "import os, socket; socket.socket(socket.AF_UNIX).bind(os.environ['FILE'])"
@@ -245,7 +245,7 @@ async def test_mounts_may_be_named_in_variables(world: World) -> None:
     await world.until_phase("Succeeded")
 
 
-async def test_last_words_are_what_is_in_the_file_for_them(world: World) -> None:
+async def test_termination_message_is_read_from_its_file(world: World) -> None:
     root = '"$CONTAINER_SANDBOX_MOUNT_POINT'
     said = f'printf said > {root}/dev/termination-log"'
     long = f'head -c 5000 /dev/zero | tr "\\0" x > {root}/dev/termination-log"'
@@ -272,7 +272,7 @@ async def test_last_words_are_what_is_in_the_file_for_them(world: World) -> None
     }  # fmt: skip
 
 
-async def test_last_words_that_no_node_has_heard_are_kept(world: World) -> None:
+async def test_termination_message_written_without_a_node_is_kept(world: World) -> None:
     go, pid = world.data / "go", world.data / "pid"
     waits = f"echo $$ > {pid}; until [ -e {go} ]; do sleep 0.05; done"
     words = 'printf said > "$CONTAINER_SANDBOX_MOUNT_POINT/dev/termination-log"'
@@ -311,7 +311,7 @@ async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> Non
     assert reported.read_text() == "start p\nstop\n"
 
 
-async def test_a_restarted_node_does_not_take_a_container_for_ready(world: World) -> None:
+async def test_restarted_node_keeps_a_container_unready_until_probed(world: World) -> None:
     """As a kubelet: what the status says holds until the probe has said something else."""
     probe = {"exec": {"command": ["false"]}, "periodSeconds": 5, "failureThreshold": 3}
     await world.create(containers=[shell("a", WAITS, readinessProbe=probe, startupProbe=probe)])

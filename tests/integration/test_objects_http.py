@@ -73,7 +73,7 @@ def is_open(path: Path) -> bool:
 # who may what
 
 
-def test_a_slot_can_do_its_work(kept: local.LocalStore, job: remote.RemoteStore) -> None:
+def test_slot_has_the_rights_for_its_work(kept: local.LocalStore, job: remote.RemoteStore) -> None:
     content = os.urandom(LARGE)
     kept.put("ns/j/input", content)
     assert read(job, "input") == content
@@ -99,7 +99,7 @@ def test_a_slot_can_do_its_work(kept: local.LocalStore, job: remote.RemoteStore)
         lambda job: write(job, "manifest.json", b"{}"),
     ],
 )
-def test_a_slot_replaces_nothing_and_removes_nothing_of_others(
+def test_slot_cannot_replace_or_remove_foreign_objects(
     kept: local.LocalStore, job: remote.RemoteStore, story: Callable[[port.Store], object]
 ) -> None:
     kept.put("ns/j/input", b"1")
@@ -116,7 +116,7 @@ def test_a_slot_replaces_nothing_and_removes_nothing_of_others(
         (object_stores.Worker(""), "a worker may|Forbidden"),
     ],
 )
-def test_others_may_nothing(
+def test_other_callers_are_refused(
     kept: local.LocalStore,
     served: object_stores.ObjectServer,
     caller: object_stores.Worker,
@@ -152,7 +152,7 @@ def test_others_may_nothing(
         ("GET", "/objects/ns/j/input", 200),
     ],
 )
-def test_what_is_no_object(
+def test_malformed_object_names_are_refused(
     kept: local.LocalStore, served: object_stores.ObjectServer, method: str, path: str, status: int
 ) -> None:
     kept.put("ns/j/input", b"1")
@@ -172,7 +172,7 @@ def test_what_is_no_object(
         ("lines=1-2", 400, None),
     ],
 )
-def test_ranges(
+def test_get_supports_ranges(
     kept: local.LocalStore, served: object_stores.ObjectServer, text: str, status: int, found: bytes
 ) -> None:
     kept.put("ns/j/input", b"0123456789")
@@ -224,7 +224,7 @@ class Trouble:
             await self._app(scope, receive, send)
 
 
-def test_a_create_that_was_not_heard_of_is_ours(
+def test_create_whose_response_was_lost_is_recognized(
     served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     trouble = Trouble(served)
@@ -238,7 +238,7 @@ def test_a_create_that_was_not_heard_of_is_ours(
 
 
 @pytest.mark.parametrize("theirs", [b"their", b"ours and more", b"", b"theirs, which is longer"])
-def test_a_create_that_somebody_else_won_is_not(
+def test_create_that_another_writer_won_is_refused(
     kept: local.LocalStore,
     served: object_stores.ObjectServer,
     job: remote.RemoteStore,
@@ -254,7 +254,7 @@ def test_a_create_that_somebody_else_won_is_not(
     assert read(job, "commits/1-1") == theirs
 
 
-def test_a_swap_that_was_not_heard_of_is_ours(kept: local.LocalStore) -> None:
+def test_swap_whose_response_was_lost_is_recognized(kept: local.LocalStore) -> None:
     with object_stores.ObjectServer(kept, rule=lambda asked: True) as served:
         store = remote.RemoteStore("kiln:ns", served.connector())
         trouble = Trouble(served)
@@ -268,7 +268,7 @@ def test_a_swap_that_was_not_heard_of_is_ours(kept: local.LocalStore) -> None:
         store.client.close()
 
 
-def test_a_reading_that_breaks_off_goes_on(
+def test_interrupted_read_is_resumed(
     kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     content = os.urandom(LARGE)
@@ -279,7 +279,7 @@ def test_a_reading_that_breaks_off_goes_on(
     assert trouble.seen == ["GET"] * 6
 
 
-def test_a_reading_outlasts_a_restart(
+def test_read_survives_a_restart(
     kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     content = os.urandom(4 * LARGE)
@@ -293,7 +293,7 @@ def test_a_reading_outlasts_a_restart(
     assert bytes(found) == content[7:]
 
 
-def test_a_reading_that_breaks_off_goes_on_in_the_same_object_only(
+def test_interrupted_read_resumes_only_in_the_same_version(
     kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     for spoil in (
@@ -308,7 +308,7 @@ def test_a_reading_that_breaks_off_goes_on_in_the_same_object_only(
                 list(reading)
 
 
-def test_a_manager_that_is_away_is_waited_for(
+def test_client_waits_for_an_absent_manager(
     served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     served.restart(lambda: None)
@@ -324,7 +324,7 @@ def test_a_manager_that_is_away_is_waited_for(
     served.restart(away)
 
 
-def test_a_put_that_is_cut_off_leaves_nothing(
+def test_put_that_is_cut_off_leaves_no_file(
     kept: local.LocalStore, served: object_stores.ObjectServer
 ) -> None:
     connection = http1.Connection(served.connector().connect())
@@ -339,7 +339,7 @@ def test_a_put_that_is_cut_off_leaves_nothing(
     )
 
 
-def test_no_room_at_the_manager_is_told(
+def test_full_disk_at_the_manager_is_an_error(
     kept: local.LocalStore,
     served: object_stores.ObjectServer,
     job: remote.RemoteStore,
@@ -353,7 +353,7 @@ def test_no_room_at_the_manager_is_told(
     assert list(kept.list()) == []
 
 
-def test_a_reader_that_stalls_is_cut_off_and_reads_on(
+def test_stalled_reader_is_cut_off_and_resumes(
     kept: local.LocalStore,
     served: object_stores.ObjectServer,
     job: remote.RemoteStore,
@@ -379,7 +379,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield made
 
 
-def test_no_room_for_what_waits_to_be_sent(
+def test_full_spool_is_an_error(
     served: object_stores.ObjectServer, kept: local.LocalStore, small_disk: Path
 ) -> None:
     spool = small_disk / "spool"
@@ -400,7 +400,7 @@ def read_back(job: remote.RemoteStore, *, small: bytes) -> bool:
     return read(job, "out/2-1") == small
 
 
-def test_nowhere_for_what_waits_to_be_sent(
+def test_missing_spool_directory_is_an_error(
     served: object_stores.ObjectServer, tmp_path: Path
 ) -> None:
     (tmp_path / "gone").write_text("a file, where the worker had its directory")
@@ -410,7 +410,7 @@ def test_nowhere_for_what_waits_to_be_sent(
         job.writer("out/1-1", create=True)
 
 
-def test_a_directory_that_was_removed_is_made_anew(
+def test_removed_spool_directory_is_created_again(
     job: remote.RemoteStore, kept: local.LocalStore
 ) -> None:
     write(job, "out/1-1", b"one")
@@ -420,7 +420,7 @@ def test_a_directory_that_was_removed_is_made_anew(
     assert [facts.key for facts in kept.list()] == ["ns/j/out/1-1", "ns/j/out/1-2"]
 
 
-def test_without_any_directory_for_temporary_files(served: object_stores.ObjectServer) -> None:
+def test_error_is_named_without_a_temporary_directory(served: object_stores.ObjectServer) -> None:
     """Not even the message of that may need one."""
     program = (
         "import os, tempfile\n"

@@ -60,7 +60,7 @@ every_way = pytest.mark.parametrize("limited", ["stated", "watched", "kernel"], 
 
 
 @every_way
-async def test_the_call_that_uses_too_much_is_ended_and_its_neighbour_goes_on(
+async def test_oversized_call_is_ended_and_its_neighbour_goes_on(
     hub: scripted_slots.SlotHub, limited: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slots = [await hub.open(), await hub.open()]
@@ -82,7 +82,7 @@ async def test_the_call_that_uses_too_much_is_ended_and_its_neighbour_goes_on(
 @every_way
 @pytest.mark.usefixtures("limited")
 @pytest.mark.parametrize("before", [(), ("/bin/sh", "-c", '"$@"; exit $?', "sh")])
-async def test_the_command_that_uses_too_much_has_failed(
+async def test_oversized_command_fails(
     hub: scripted_slots.SlotHub, before: tuple[str, ...]
 ) -> None:
     ref = hub.run(*before, sys.executable, "-c", EAT)

@@ -132,7 +132,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         yield made
 
 
-async def test_the_next_manager_adopts_what_its_task_owns(world: World) -> None:
+async def test_next_manager_adopts_the_objects_of_its_tasks(world: World) -> None:
     gate = world.directory / "gate"
     uid = await world.declare("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     before = await world.runs("a")
@@ -147,7 +147,7 @@ async def test_the_next_manager_adopts_what_its_task_owns(world: World) -> None:
     assert (status["attempts"], world.starts()) == (1, [1])
 
 
-async def test_what_another_uid_owns_is_a_strangers(world: World) -> None:
+async def test_object_owned_by_another_uid_is_not_adopted(world: World) -> None:
     """It has the name and the labels of the attempt: the uid of its owner decides."""
     other = await world.declare("other", FOREVER, suspend=True)
     uid = await world.declare("a", "true", suspend=True)
@@ -182,7 +182,7 @@ def named_like(owned: Owned, uid: str, *, owner: tuple[str, str]) -> dict[str, A
 
 @pytest.mark.parametrize("world", ["object", "workflow"], indirect=True)
 @pytest.mark.parametrize("manager", [True, False])
-async def test_a_deleted_task_takes_along_what_it_owns(world: World, *, manager: bool) -> None:
+async def test_deleted_task_removes_its_objects(world: World, *, manager: bool) -> None:
     """Without a manager the finalizer waits for the next one. Of Pods: test_pod_tasks.py."""
     uid = await world.declare("a", FOREVER)
     await world.runs("a")
@@ -196,7 +196,7 @@ async def test_a_deleted_task_takes_along_what_it_owns(world: World, *, manager:
 
 
 @pytest.mark.parametrize("world", ["object", "workflow"], indirect=True)
-async def test_what_a_late_manager_creates_is_ended(world: World) -> None:
+async def test_object_created_by_a_deposed_manager_is_removed(world: World) -> None:
     """Its request arrives when the next manager has long decided about the attempt. Of Pods:
     test_pod_tasks.py."""
     uid = await world.declare("a", FOREVER)
@@ -217,7 +217,7 @@ async def test_what_a_late_manager_creates_is_ended(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", ["object", "workflow"], indirect=True)
-async def test_an_end_that_a_kill_has_not_seen_counts(world: World) -> None:
+async def test_end_before_a_kill_arrives_counts(world: World) -> None:
     """It ends as it does before the request to end it arrives, which conflicts then. Of Pods:
     test_pod_tasks.py."""
     gate = world.directory / "gate"
@@ -240,7 +240,7 @@ async def test_an_end_that_a_kill_has_not_seen_counts(world: World) -> None:
     assert world.manager.before_delete is None
 
 
-async def test_a_kill_that_is_to_come_neither_stops_retries_nor_renames_a_success(
+async def test_future_kill_timestamp_does_not_affect_retries_or_success(
     world: World,
 ) -> None:
     ahead = {"killTimestamp": "2099-01-01T00:00:00Z", "retry": {"maxAttempts": 2}}

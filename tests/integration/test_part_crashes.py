@@ -28,7 +28,7 @@ def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_a_part_may_be_killed_at_any_effect(tmp_path: Path) -> None:
+def test_part_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
         here = local_parts.World(tmp_path / str(at), CONTENT, **SPEC)
         died = killed("part", here.work(), at)
@@ -45,7 +45,7 @@ def test_a_part_may_be_killed_at_any_effect(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
+def test_part_survives_repeated_kills(tmp_path: Path) -> None:
     here = local_parts.World(tmp_path, CONTENT, **SPEC)
     at = 1
     while killed("part", here.work(), at):
@@ -55,7 +55,7 @@ def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_reducer_may_be_killed_at_any_effect(tmp_path: Path) -> None:
+def test_reducer_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
         here = local_parts.World(tmp_path / str(at), CONTENT, itemsPerPart=10, **SPEC)
         runs = tuple((here.map(part.number).part, 1) for part in here.manifest.parts)

@@ -96,7 +96,7 @@ async def test_parts_are_mapped_and_reduced_in_a_slot(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_a_function_leaves_in_its_slot_is_not_for_commands(
+async def test_state_left_by_a_function_does_not_reach_commands(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     """Of another job, perhaps, that comes next."""
@@ -110,7 +110,7 @@ async def test_what_a_function_leaves_in_its_slot_is_not_for_commands(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_failure_names_its_reason(hub: scripted_slots.SlotHub, tmp_path: Path) -> None:
+async def test_failed_part_names_its_reason(hub: scripted_slots.SlotHub, tmp_path: Path) -> None:
     here = world(tmp_path, b"{}\n", mapper={"function": f"{HERE}:away"})
     slot = await hub.open()
     end = await hub.end(slot, call(hub, slot, here))
@@ -119,7 +119,7 @@ async def test_a_failure_names_its_reason(hub: scripted_slots.SlotHub, tmp_path:
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("batch", [None, 1])
-async def test_what_a_mapper_computes_is_interrupted(
+async def test_computing_mapper_is_interrupted(
     hub: scripted_slots.SlotHub, tmp_path: Path, batch: int | None
 ) -> None:
     sign = tmp_path / "sign"
@@ -185,7 +185,7 @@ async def test_a_command_does_not_outlive_its_slot(
     assert marked(marks) == set()
 
 
-async def test_a_paused_slot_that_wakes_late_loses(
+async def test_paused_slot_that_wakes_late_is_fenced(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     sign, gate = tmp_path / "sign", tmp_path / "gate"
@@ -207,7 +207,7 @@ async def test_a_paused_slot_that_wakes_late_loses(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_a_mapper_prints_is_in_the_log_of_its_task(
+async def test_mapper_output_is_in_the_log_of_its_task(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     here = world(tmp_path, b"1\n2\n", mapper={"function": f"{HERE}:printing"})

@@ -167,7 +167,7 @@ async def result(future: kiln.Future[Any]) -> Any:
     return await asyncio.to_thread(future.result, PATIENCE_S)
 
 
-async def test_it_runs_the_call_and_its_result_does_not_wait_for_the_pod(world: World) -> None:
+async def test_call_result_does_not_wait_for_the_pod(world: World) -> None:
     future = submit(pod_functions.add, 2, 3)
     ref = await world.attempt()
     world.run(ref)
@@ -178,7 +178,7 @@ async def test_it_runs_the_call_and_its_result_does_not_wait_for_the_pod(world: 
 
 
 @pytest.mark.parametrize(("mebibytes", "seconds"), [(0, 0), (100, 0.1)])
-async def test_what_a_call_has_used_is_recorded_however_short_it_is(
+async def test_usage_of_a_short_call_is_recorded(
     world: World, mebibytes: int, seconds: float
 ) -> None:
     future = submit(slot_functions.use, mebibytes, seconds)
@@ -192,7 +192,7 @@ async def test_what_a_call_has_used_is_recorded_however_short_it_is(
     assert used.peak_bytes > mebibytes << 20
 
 
-async def test_what_it_raises_is_raised_and_its_exit_code_says_so(world: World) -> None:
+async def test_exception_is_raised_and_sets_the_exit_code(world: World) -> None:
     future = submit(pod_functions.fail, "no")
     ref = await world.attempt()
     world.run(ref)
@@ -212,7 +212,7 @@ async def test_results_and_arguments_may_be_large(world: World) -> None:
     assert await result(future) == 2_000_000
 
 
-async def test_it_knows_its_attempt_and_keeps_our_variables_to_itself(world: World) -> None:
+async def test_call_knows_its_attempt_and_hides_own_variables(world: World) -> None:
     future = submit(pod_functions.report, "path")
     ref = await world.attempt()
     world.run(ref)
@@ -227,7 +227,7 @@ async def test_a_generator_is_a_stream(world: World) -> None:
     assert await asyncio.to_thread(list, future) == [0, 1, 2]
 
 
-async def test_it_is_cancelled_inside_and_killed_when_its_pod_is_over(world: World) -> None:
+async def test_killed_call_is_cancelled_and_killed_when_its_pod_ends(world: World) -> None:
     seen = world.directory / "seen"
     future = submit(pod_functions.stay, str(seen))
     ref = await world.attempt()
@@ -244,7 +244,7 @@ async def test_it_is_cancelled_inside_and_killed_when_its_pod_is_over(world: Wor
         await result(future)
 
 
-async def test_it_is_cancelled_while_it_waits_for_a_child(world: World) -> None:
+async def test_call_is_cancelled_while_it_waits_for_a_child(world: World) -> None:
     seen = world.directory / "seen"
     future = submit(pod_functions.stay_waiting, str(seen))
     ref = await world.attempt()
@@ -260,7 +260,7 @@ async def test_it_is_cancelled_while_it_waits_for_a_child(world: World) -> None:
     assert (await world.attempt(2)).attempt == 2
 
 
-async def test_one_that_leaves_without_a_word_has_failed(world: World) -> None:
+async def test_call_that_exits_without_a_report_fails(world: World) -> None:
     future = submit(pod_functions.leave, 0)
     ref = await world.attempt()
     world.run(ref)
@@ -270,7 +270,7 @@ async def test_one_that_leaves_without_a_word_has_failed(world: World) -> None:
         await result(future)
 
 
-async def test_what_it_leaves_behind_does_not_keep_the_pod(world: World) -> None:
+async def test_leftover_threads_do_not_keep_the_pod(world: World) -> None:
     future = submit(pod_functions.leave_a_thread)
     ref = await world.attempt()
     world.run(ref)
@@ -278,7 +278,7 @@ async def test_what_it_leaves_behind_does_not_keep_the_pod(world: World) -> None
     assert await world.ended(ref) == 0
 
 
-async def test_a_process_that_it_forks_does_not_report(world: World) -> None:
+async def test_forked_process_does_not_report(world: World) -> None:
     future = submit(pod_functions.fork)
     ref = await world.attempt()
     world.run(ref)
@@ -297,7 +297,7 @@ async def test_a_retry_is_another_pod(world: World) -> None:
         await result(future)
 
 
-async def test_its_end_waits_for_a_dispatcher_that_is_away(world: World) -> None:
+async def test_call_end_waits_for_an_absent_dispatcher(world: World) -> None:
     seen, go = world.directory / "seen", world.directory / "go"
     future = submit(pod_functions.wait_for, str(seen), str(go))
     ref = await world.attempt()
@@ -313,7 +313,7 @@ async def test_its_end_waits_for_a_dispatcher_that_is_away(world: World) -> None
     assert await world.ended(ref) == 0
 
 
-async def test_it_asks_for_nothing_that_is_for_sidecars(world: World) -> None:
+async def test_call_link_is_refused_sidecar_requests(world: World) -> None:
     submit(pod_functions.add, 1, 1)
     ref = await world.attempt()
     for message in (
@@ -327,7 +327,7 @@ async def test_it_asks_for_nothing_that_is_for_sidecars(world: World) -> None:
             assert (refused.reason, refused.retry) == ("Malformed", False)
 
 
-async def test_an_attempt_that_is_over_ends_its_process(world: World) -> None:
+async def test_ended_attempt_ends_its_process(world: World) -> None:
     submit(pod_functions.add, 1, 1, max_losses=0)
     ref = await world.attempt()
     await world.over(ref, E.LOST, "PodLost")
@@ -335,7 +335,7 @@ async def test_an_attempt_that_is_over_ends_its_process(world: World) -> None:
     assert await world.ended(ref) == 0
 
 
-async def test_over_the_network_it_has_values_of_any_size(tmp_path: Path) -> None:
+async def test_values_of_any_size_pass_over_the_network(tmp_path: Path) -> None:
     """By TLS and the token of its Pod alone, also when the manager was away."""
     large = b"y" * 1_000_000
     async with remote_manager.running(tmp_path) as far:

@@ -81,7 +81,7 @@ async def test_a_snapshot_is_read_once_and_is_on_all_nodes(
     assert sum(home.counters(node).fetched_peers for node in NODES) == 2 * lake.sent
 
 
-async def test_a_second_run_fetches_nothing(
+async def test_second_run_fetches_nothing(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start(*NODES)
@@ -121,7 +121,7 @@ async def test_nodes_get_the_files_of_their_shards(
     assert set(home.ready("set-g1")) == {"node-2"}
 
 
-async def test_the_source_is_asked_where_no_peer_answers(
+async def test_source_is_used_when_no_peer_responds(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -136,7 +136,7 @@ async def test_the_source_is_asked_where_no_peer_answers(
     assert sorted(lake.gets) == sorted(FILES)
 
 
-async def test_peers_are_not_asked_if_they_shall_not(
+async def test_peers_are_not_used_when_disabled(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     home.declare(http(lake), fetch=data_pond.PondFetch(from_peers=False))
@@ -150,7 +150,7 @@ async def test_peers_are_not_asked_if_they_shall_not(
     assert home.counters("node-1").served == home.counters("node-2").served == 0
 
 
-async def test_a_source_that_changes_gives_what_was_pinned(
+async def test_changed_source_still_delivers_the_pinned_snapshot(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -164,7 +164,7 @@ async def test_a_source_that_changes_gives_what_was_pinned(
     assert ponds.read_files(home.run("node-2", "set-g1") / "market") == FILES
 
 
-async def test_a_source_that_changed_is_not_taken_for_what_was_pinned(
+async def test_changed_source_is_not_delivered_as_the_pinned_snapshot(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -180,7 +180,7 @@ async def test_a_source_that_changed_is_not_taken_for_what_was_pinned(
     assert not (home.run("node-2", "set-g1") / "market").exists()
 
 
-async def test_a_source_that_sends_damage_is_data_corruption(
+async def test_damaged_source_is_data_corruption(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -199,7 +199,7 @@ async def test_a_source_that_sends_damage_is_data_corruption(
     assert not (home.run("node-2", "set-g1") / "market").exists()
 
 
-async def test_a_blob_that_was_written_to_is_fetched_anew(
+async def test_modified_blob_is_fetched_again(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1", "node-2")
@@ -217,7 +217,7 @@ async def test_a_blob_that_was_written_to_is_fetched_anew(
             assert ponds.read_files(home.run(node, lease) / "market") == FILES
 
 
-async def test_a_tree_that_was_written_to_is_mended_by_the_next_agent(
+async def test_modified_tree_is_repaired_by_the_next_agent(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -234,7 +234,7 @@ async def test_a_tree_that_was_written_to_is_mended_by_the_next_agent(
     assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
 
 
-async def test_nobody_reads_what_was_found_damaged_and_cannot_be_had(
+async def test_damaged_irreplaceable_blob_is_not_readable(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -316,7 +316,7 @@ async def test_a_snapshot_is_found_by_its_digest_after_a_restart(
     assert (asked().state, asked().digest) == (model.PINNED, digest)
 
 
-async def test_a_released_lease_lets_its_data_go(home: pond_manager.PondManager) -> None:
+async def test_released_lease_frees_its_data(home: pond_manager.PondManager) -> None:
     home.declare(capacity="1Mi", high_watermark=0.5, low_watermark=0.1)
     await home.start("node-1")
     snapshots = []
@@ -362,7 +362,7 @@ async def test_a_full_pond_says_so_and_goes_on_when_there_is_room(
     await home.until(lambda: asked().state == model.PINNED)
 
 
-async def test_an_agent_without_the_token_is_not_heard(home: pond_manager.PondManager) -> None:
+async def test_agent_without_the_token_is_refused(home: pond_manager.PondManager) -> None:
     (home.directory / "token").write_text("a-guess")
     await home.start("node-1")
 
@@ -408,14 +408,14 @@ async def test_a_directory_of_another_pond_is_refused(
     await home.until(lambda: trouble() == [""])
 
 
-async def test_an_agent_stops_when_it_is_told_to(home: pond_manager.PondManager) -> None:
+async def test_agent_stops_on_sigterm(home: pond_manager.PondManager) -> None:
     await home.start("node-1")
     await home.until(lambda: len(home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND)) == 1)
 
     assert await home.kill("node-1", signal.SIGTERM) == 0
 
 
-async def test_an_agent_leaves_when_its_server_is_gone(home: pond_manager.PondManager) -> None:
+async def test_agent_ends_when_its_server_is_gone(home: pond_manager.PondManager) -> None:
     await home.start("node-1", absence_s=3)
     await home.until(lambda: len(home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND)) == 1)
     with pytest.raises(TimeoutError):
@@ -469,7 +469,7 @@ async def test_a_killed_agent_fetches_nothing_twice(
     assert before == {path: lake.gets.count(path) for path in before}, f"seed {seed}"
 
 
-async def test_an_agent_killed_as_it_delivers_goes_on(
+async def test_agent_killed_during_delivery_resumes(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     """Trees and leases too: at whatever moment, the run sees all of the snapshot or none."""
@@ -511,7 +511,7 @@ def _sent_or_ready(
     return lake.sent >= target or all(one is not None and one.ready for one in ready)
 
 
-async def test_snapshots_are_named_as_expressions_name_them(home: pond_manager.PondManager) -> None:
+async def test_snapshots_have_the_names_of_expressions(home: pond_manager.PondManager) -> None:
     await home.start("node-1")
     wanted = msgspec.structs.replace(market(await pinned(home)), name="dailyTrades")
 
@@ -524,7 +524,7 @@ async def test_snapshots_are_named_as_expressions_name_them(home: pond_manager.P
 # file jobs
 
 
-async def test_a_file_job_that_runs_is_waited_for(home: pond_manager.PondManager) -> None:
+async def test_snapshot_waits_for_a_running_file_job(home: pond_manager.PondManager) -> None:
     home.jobs["quant/one/parts"] = None
     await home.start("node-1")
     source = data_pond.SnapshotSource(files="one", path="parts")
@@ -541,7 +541,7 @@ async def test_a_file_job_that_runs_is_waited_for(home: pond_manager.PondManager
     assert pin.digest == ponds.manifest_of(files).digest
 
 
-async def test_a_file_job_of_another_namespace_is_not_there(home: pond_manager.PondManager) -> None:
+async def test_file_job_of_another_namespace_is_not_found(home: pond_manager.PondManager) -> None:
     home.jobs["other/one/results"] = {"results.ndjson": b"secret"}
     await home.start("node-1")
 
@@ -573,7 +573,7 @@ async def stuck(
         yield made
 
 
-async def test_a_source_that_hangs_holds_up_no_other(
+async def test_hanging_source_does_not_block_others(
     home: pond_manager.PondManager, stuck: file_server.FileServer
 ) -> None:
     digest = await pinned(home)
@@ -587,7 +587,7 @@ async def test_a_source_that_hangs_holds_up_no_other(
     assert hung.state == model.PENDING
 
 
-async def test_an_agent_stops_though_a_source_hangs(
+async def test_agent_stops_although_a_source_hangs(
     home: pond_manager.PondManager, stuck: file_server.FileServer
 ) -> None:
     async with asyncio.timeout(connections.STALL_S / 4):
@@ -618,7 +618,7 @@ def market2(digest: str) -> model.WantedSnapshot:
     return model.WantedSnapshot(name="own", digest=digest, access="copy", source=SOURCE)
 
 
-async def test_a_removal_that_was_killed_is_done_by_the_next_agent(
+async def test_interrupted_removal_is_finished_by_the_next_agent(
     home: pond_manager.PondManager,
 ) -> None:
     await home.start("node-1")
@@ -635,7 +635,7 @@ async def test_a_removal_that_was_killed_is_done_by_the_next_agent(
     assert not home.root("node-1").exists()
 
 
-async def test_a_directory_of_another_pond_is_left_alone(home: pond_manager.PondManager) -> None:
+async def test_directory_of_another_pond_is_unchanged(home: pond_manager.PondManager) -> None:
     other = ponds.opened(home.root("node-1"), pond="quant/other")
     await home.start("node-1")
     await home.until(lambda: "node-1" in home.ledger.nodes("quant", "lake"))
@@ -651,7 +651,7 @@ async def test_a_directory_of_another_pond_is_left_alone(home: pond_manager.Pond
 
 
 @pytest.mark.parametrize("cut", [False, True])
-async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
+async def test_damage_at_rest_is_found_and_the_run_reads_intact_files(
     home: pond_manager.PondManager, *, cut: bool
 ) -> None:
     await home.start("node-1")
@@ -681,7 +681,7 @@ async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
     assert (home.root("node-1") / "quarantine" / name).exists()
 
 
-async def test_a_peer_whose_disk_is_damaged_mends_itself(home: pond_manager.PondManager) -> None:
+async def test_damaged_peer_repairs_itself(home: pond_manager.PondManager) -> None:
     """Who fetches from it gets whole files all the same, from the source."""
     await home.start("node-1")
     digest = await pinned(home)

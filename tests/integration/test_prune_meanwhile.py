@@ -89,7 +89,7 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         await slot.disconnect()
 
 
-async def test_a_child_of_a_running_parent_keeps_the_old_result_that_it_takes(
+async def test_child_of_a_running_parent_keeps_its_old_input(
     house: House,
 ) -> None:
     run = await house.parent()
@@ -110,7 +110,7 @@ async def test_a_child_of_a_running_parent_keeps_the_old_result_that_it_takes(
     assert [task for task in house.old if house.hub.view(task) is not None] == [house.old[-1]]
 
 
-async def test_calls_that_come_at_any_moment_miss_nothing(house: House) -> None:
+async def test_calls_submitted_during_a_prune_keep_their_inputs(house: House) -> None:
     await house.parent()  # has the only slot: what is submitted waits
     pruning = await house.begin_prune()
     needers = []
@@ -129,7 +129,7 @@ async def test_calls_that_come_at_any_moment_miss_nothing(house: House) -> None:
         assert hubs.view(house.hub, item.task).reason == "InputFailed"
 
 
-async def test_what_runs_again_meanwhile_stays(house: House) -> None:
+async def test_task_that_runs_again_is_not_pruned(house: House) -> None:
     pruning = await house.begin_prune()
     again = house.old[-1]
     await house.hub.retry(again, force=True)
@@ -138,7 +138,7 @@ async def test_what_runs_again_meanwhile_stays(house: House) -> None:
     assert [task for task in house.old if house.hub.view(task) is not None] == [again]
 
 
-async def test_what_is_being_deleted_does_not_run_again(house: House) -> None:
+async def test_task_being_deleted_does_not_run_again(house: House) -> None:
     task = house.old[3]
     forgetting = asyncio.create_task(house.hub.forget(task))
     await asyncio.sleep(0)

@@ -94,7 +94,7 @@ async def test_a_command_runs_and_its_result_and_output_come_back(house: House) 
     assert log.read_bytes() == b"hello\n"
 
 
-async def test_commands_see_nothing_of_the_way(house: House) -> None:
+async def test_commands_do_not_see_the_relay(house: House) -> None:
     house.worker.start()
     view = await house.ends(await house.submit("sh", "-c", "! env | grep -E 'CHANNEL|RELAY|CA_FI'"))
     assert view.exit_code == 0
@@ -127,7 +127,7 @@ async def test_a_cut_link_harms_no_task(house: House, tmp_path: Path) -> None:
     assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
 
 
-async def test_a_network_that_goes_silent_ends_tasks_before_others_start_them(
+async def test_silent_network_ends_tasks_before_they_start_elsewhere(
     house: House, tmp_path: Path
 ) -> None:
     house.manager.lease_s = 6.0  # the worker ends its work 1.2 s before
@@ -145,9 +145,7 @@ async def test_a_network_that_goes_silent_ends_tasks_before_others_start_them(
     assert (tmp_path / "began").read_text() == "1\n2\n"
 
 
-async def test_a_manager_that_restarts_finds_the_task_going_on(
-    house: House, tmp_path: Path
-) -> None:
+async def test_restarted_manager_finds_the_task_running(house: House, tmp_path: Path) -> None:
     house.worker.start()
     go = tmp_path / "go"
     asked = await house.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done")
@@ -167,7 +165,7 @@ async def test_a_worker_waits_for_a_manager_that_is_not_ready(house: House) -> N
     await house.logs("the manager can be reached again")
 
 
-async def test_the_certificate_of_another_ca_is_refused_in_words(
+async def test_certificate_of_another_ca_is_refused_with_a_message(
     house: House, tmp_path: Path
 ) -> None:
     right = house.manager.ca.read_text()
@@ -179,7 +177,7 @@ async def test_the_certificate_of_another_ca_is_refused_in_words(
     assert (await house.ends(await house.submit("true"))).exit_code == 0
 
 
-async def test_without_a_ca_nobody_is_believed(house: House) -> None:
+async def test_no_certificate_is_trusted_without_a_ca(house: House) -> None:
     """Least of all whoever has a certificate of a CA that the system knows."""
     house.manager.ca.write_text("")
     house.worker.start()
@@ -187,7 +185,7 @@ async def test_without_a_ca_nobody_is_believed(house: House) -> None:
     assert house.wire.connections == 0
 
 
-async def test_a_wrong_token_is_refused_until_it_is_right(house: House, tmp_path: Path) -> None:
+async def test_wrong_token_is_refused_until_it_is_corrected(house: House, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("wrong")
     house.worker.start()
     await house.logs("not the channel token")
@@ -195,7 +193,7 @@ async def test_a_wrong_token_is_refused_until_it_is_right(house: House, tmp_path
     assert (await house.ends(await house.submit("true"))).exit_code == 0
 
 
-async def test_a_worker_that_stops_leaves_nothing(house: House) -> None:
+async def test_stopped_worker_leaves_nothing(house: House) -> None:
     temporary = short_paths.directory()
     house.worker.environment["TMPDIR"] = str(temporary)
     house.worker.start()

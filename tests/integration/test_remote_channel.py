@@ -55,7 +55,7 @@ async def test_calls_run_and_results_come_back(house: remote_worker_world.World)
     assert await asyncio.to_thread(story) == [2 * n for n in range(50)]
 
 
-async def test_large_values_go_there_and_back(house: remote_worker_world.World) -> None:
+async def test_large_values_pass_both_ways(house: remote_worker_world.World) -> None:
     def story() -> tuple[int, bytes, int]:
         with house.driver():
             there = length.submit(os.urandom(LARGE)).result(timeout=30)
@@ -66,7 +66,7 @@ async def test_large_values_go_there_and_back(house: remote_worker_world.World) 
     assert {method for method, path in house.manager.requests if "blobs" in path} >= {"GET", "PUT"}
 
 
-async def test_what_a_worker_has_read_it_does_not_read_again(
+async def test_worker_reads_each_value_once(
     house: remote_worker_world.World,
 ) -> None:
     def story() -> set[int]:

@@ -64,7 +64,7 @@ async def ran(
     return [await world.ran(uid) for uid in made[policy].values()]
 
 
-async def test_forward_and_back_by_an_hour(world: schedule_world.World) -> None:
+async def test_clock_moved_forward_and_back_by_an_hour(world: schedule_world.World) -> None:
     made = await configs(world)
     await world.start()
     await condition(world, made, "Scheduled")
@@ -95,7 +95,7 @@ async def test_forward_and_back_by_an_hour(world: schedule_world.World) -> None:
 
 
 @pytest.mark.parametrize("wrong_s", [-HOUR, HOUR])
-async def test_wrong_at_boot(world: schedule_world.World, wrong_s: int) -> None:
+async def test_clock_wrong_at_boot(world: schedule_world.World, wrong_s: int) -> None:
     made = await configs(world)
     begin = world.clock.wall()
     world.set_clock(wrong_s)

@@ -44,7 +44,7 @@ async def test_each_tick_runs_once(world: schedule_world.World, cut_at: int) -> 
     assert await world.ran(uid) == dict.fromkeys(ticks, 1)
 
 
-async def test_all_writes_of_a_run_are_cut(world: schedule_world.World) -> None:
+async def test_every_write_of_a_run_can_be_cut_off(world: schedule_world.World) -> None:
     uid, ticks = await due(world)
     await world.start()
     await world.settled(uid, ticks[-1])
@@ -55,7 +55,7 @@ async def test_all_writes_of_a_run_are_cut(world: schedule_world.World) -> None:
         assert f"after {step}" in steps
 
 
-async def test_manager_that_starts_again_and_again_makes_each_job_once(
+async def test_restarting_manager_creates_each_job_once(
     world: schedule_world.World,
 ) -> None:
     uid, ticks = await due(world)

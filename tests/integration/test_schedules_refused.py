@@ -63,7 +63,7 @@ async def said(world: schedule_world.World, reason: str) -> list[str]:
     return [one["message"] for one in listed.items if one["reason"] == reason]
 
 
-async def test_job_that_is_refused_is_made_when_it_may_be(world: schedule_world.World) -> None:
+async def test_refused_job_is_created_when_allowed(world: schedule_world.World) -> None:
     await world.refuse_jobs()
     uid, tick = await begin(world)
     condition = await until_refused(world, tick)
@@ -81,7 +81,7 @@ async def test_job_that_is_refused_is_made_when_it_may_be(world: schedule_world.
     assert (await world.shown("nightly")).status.missed is None
 
 
-async def test_job_that_is_refused_for_too_long_is_missed(world: schedule_world.World) -> None:
+async def test_job_refused_for_too_long_is_missed(world: schedule_world.World) -> None:
     await world.refuse_jobs()
     uid, tick = await begin(world, withinSeconds=1)
     await until_missed(world, {"JobNotMade": 1})
@@ -97,7 +97,7 @@ async def test_job_that_is_refused_for_too_long_is_missed(world: schedule_world.
     await world.until(reported, "kube events say so too")  # written beside the status
 
 
-async def test_schedule_that_is_disabled_drops_what_waits(world: schedule_world.World) -> None:
+async def test_disabled_schedule_drops_waiting_ticks(world: schedule_world.World) -> None:
     await world.refuse_jobs()
     uid, tick = await begin(world)
     await until_refused(world, tick)
@@ -122,7 +122,7 @@ async def test_schedule_that_is_disabled_drops_what_waits(world: schedule_world.
     assert await world.ran(uid) == {tick + 60: 1}
 
 
-async def test_deleted_config_takes_along_what_waits(world: schedule_world.World) -> None:
+async def test_deleted_config_drops_waiting_ticks(world: schedule_world.World) -> None:
     await world.refuse_jobs()
     uid, tick = await begin(world)
     await until_refused(world, tick)
@@ -136,7 +136,7 @@ async def test_deleted_config_takes_along_what_waits(world: schedule_world.World
     assert await world.ran(again) == {tick + 60: 1}
 
 
-async def test_job_deleted_before_it_is_taken_up_is_counted(world: schedule_world.World) -> None:
+async def test_job_deleted_before_the_engine_has_it_is_counted(world: schedule_world.World) -> None:
     world.jobs_accepted.clear()
     uid, tick = await begin(world)
 

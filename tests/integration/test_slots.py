@@ -53,7 +53,7 @@ async def test_many_calls_run_in_order_and_end_in_few_reports(hub: scripted_slot
         ("add", (), "TypeError: add() missing 1 required positional argument: 'a'"),
     ],
 )
-async def test_what_a_function_raises_is_its_failure(
+async def test_exception_of_a_function_is_its_failure(
     hub: scripted_slots.SlotHub, function: str, arguments: tuple[object, ...], message: str
 ) -> None:
     slot = await hub.open()
@@ -74,7 +74,7 @@ async def test_what_a_function_raises_is_its_failure(
         (f"{F}:unpicklable", "ResultNotPickled", "cannot pickle '_thread.lock' object"),
     ],
 )
-async def test_what_cannot_be_run_or_returned_says_why(
+async def test_error_names_why_a_call_cannot_run_or_return(
     hub: scripted_slots.SlotHub, function: str, reason: str, message: str
 ) -> None:
     slot = await hub.open()
@@ -84,7 +84,7 @@ async def test_what_cannot_be_run_or_returned_says_why(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_arguments_that_cannot_be_read_say_so(hub: scripted_slots.SlotHub) -> None:
+async def test_unreadable_arguments_are_an_error(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     run = hub.run_of(slot, f"{F}:add", 1)
     bad = attempts.Payload(attempts.PICKLE, b"\x80\x05cno_such_module\nf\n.")
@@ -146,7 +146,7 @@ async def test_a_returned_future_delegates(hub: scripted_slots.SlotHub) -> None:
     assert (end.ending, end.payload, end.delegate) == (SUCCEEDED, None, child)
 
 
-async def test_a_slot_is_a_private_place(
+async def test_slot_process_is_isolated(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -168,7 +168,7 @@ async def test_a_slot_is_a_private_place(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_has_not_begun_is_returned_newest_first(
+async def test_unstarted_calls_are_returned_newest_first(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot, gate = await hub.open(), tmp_path / "gate"
@@ -227,7 +227,7 @@ async def test_ends_before_a_long_call_are_reported_meanwhile(hub: scripted_slot
     "way",
     ["close", "close python", "replace", "redirect", "thread", "chdir", "recursion", "signals"],
 )
-async def test_what_a_call_does_to_its_process_does_not_harm_the_next(
+async def test_process_state_changed_by_a_call_is_reset_for_the_next(
     hub: scripted_slots.SlotHub, way: str, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -276,7 +276,7 @@ async def test_a_slot_keeps_the_templates_of_calls_that_wait_in_it(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_a_call_has_used_is_its_own(hub: scripted_slots.SlotHub) -> None:
+async def test_usage_is_measured_per_call(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     used = []
     for function, mebibytes, seconds in (

@@ -31,7 +31,7 @@ def minding(directory: Path) -> supervisor.Supervisor:
 
 
 @pytest.mark.parametrize("adopted", [False, True])
-async def test_who_stops_it_sees_its_end(directory: Path, *, adopted: bool) -> None:
+async def test_stop_waits_until_the_shim_has_ended(directory: Path, *, adopted: bool) -> None:
     """One that was started by a server that was killed is no child of the next."""
     minder = minding(directory)
     await minder.start()

@@ -174,7 +174,7 @@ async def test_managers_that_die_at_each_step_retry_once(world: World, backend: 
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-async def test_managers_that_die_as_a_set_goes_leave_nothing(
+async def test_managers_that_die_during_a_deletion_leave_nothing(
     world: World, *, suspended: bool
 ) -> None:
     await world.set(data=data("lead"))

@@ -44,7 +44,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_lead_fetches_where_workers_fit_and_opens_the_gate_then(world: World) -> None:
+async def test_lead_mode_fetches_where_workers_fit_and_then_opens_the_gate(world: World) -> None:
     await world.gangs.node("a")
     await world.gangs.node("b", cpu="1")  # has no room for both
     world.agents.start("a", "b")
@@ -73,7 +73,7 @@ async def test_lead_fetches_where_workers_fit_and_opens_the_gate_then(world: Wor
     await waiting.wait_until_async(released, what="the lease is released")
 
 
-async def test_follow_binds_workers_and_the_flow_waits_for_their_data(world: World) -> None:
+async def test_follow_mode_binds_workers_and_the_flow_waits_for_data(world: World) -> None:
     await world.gangs.node("a")
     await world.gangs.node("b")
     world.agents.start("a", "b")
@@ -95,7 +95,7 @@ async def test_follow_binds_workers_and_the_flow_waits_for_their_data(world: Wor
     await world.wait_for_set("Running")
 
 
-async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> None:
+async def test_node_lost_while_fetching_is_replaced(world: World) -> None:
     await world.gangs.node("a")
     world.agents.start("a", "b")
     await world.set_with_data("lead")
@@ -116,7 +116,7 @@ async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> N
     assert set((await world.gangs.bound()).values()) == {"b"}
 
 
-async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
+async def test_node_lost_under_waiting_workers_is_replaced(
     world: World,
 ) -> None:
     await world.gangs.node("a")
@@ -143,7 +143,7 @@ async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
     assert set((await world.gangs.bound()).values()) == {"b"}
 
 
-async def test_workers_go_only_where_an_agent_is(world: World) -> None:
+async def test_workers_are_placed_only_on_nodes_with_an_agent(world: World) -> None:
     await world.gangs.node("a")
     await world.gangs.node("without", cpu="64")
     world.agents.start("a")
@@ -151,7 +151,7 @@ async def test_workers_go_only_where_an_agent_is(world: World) -> None:
     await world.until_leased("a")
 
 
-async def test_new_manager_wants_the_same_data_again_and_the_digest_stays(world: World) -> None:
+async def test_new_manager_keeps_the_pinned_digest(world: World) -> None:
     await world.gangs.node("a")
     world.agents.start("a")
     await world.set_with_data("lead")
@@ -170,9 +170,7 @@ async def test_new_manager_wants_the_same_data_again_and_the_digest_stays(world:
 
 @pytest.mark.parametrize("order", ["lead", "follow"])
 @pytest.mark.parametrize("seed", range(3))
-async def test_managers_that_die_all_the_time_start_the_flow_once(
-    world: World, order: str, seed: int
-) -> None:
+async def test_dying_managers_start_the_flow_once(world: World, order: str, seed: int) -> None:
     """A new manager after a few milliseconds, again and again: what counts is in objects, in the
     engine, and with the agents."""
     pauses = random.Random(seed)
@@ -294,7 +292,7 @@ async def shards_are(world: World, count: int) -> None:
     await waiting.wait_until_async(reported, what=f"{count} shards")
 
 
-async def test_shards_that_follow_workers_are_divided_anew_while_no_step_reads_them(
+async def test_unread_shards_are_divided_again_when_workers_change(
     world: World,
 ) -> None:
     """Statement 5, within a generation: what steps have begun to read stays (`jobs.flows`)."""
@@ -312,7 +310,7 @@ async def test_shards_that_follow_workers_are_divided_anew_while_no_step_reads_t
     assert len(world.flows.started) == 1
 
 
-async def test_shards_of_a_fixed_number_stay_when_workers_become_more(world: World) -> None:
+async def test_fixed_number_of_shards_stays_when_workers_grow(world: World) -> None:
     await elastic(world, by="range", count=2)
     await world.change(resources={"groups": world.groups(replicas=4, min=1, elastic={"max": 4})})
     await world.gathered(4)
@@ -335,7 +333,7 @@ async def test_suspended_flow_keeps_its_workers_and_their_data(world: World) -> 
     assert len(world.flows.started) == 1
 
 
-async def test_fewer_workers_leave_their_nodes(world: World) -> None:
+async def test_removed_workers_leave_their_nodes(world: World) -> None:
     await elastic(world, by="files")
     await world.change(resources={"groups": world.groups(replicas=1, min=1, elastic={"max": 4})})
 
@@ -348,7 +346,7 @@ async def test_fewer_workers_leave_their_nodes(world: World) -> None:
     await waiting.wait_until_async(one_left, what="one worker is left, and the flow goes on")
 
 
-async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> None:
+async def test_outputs_are_kept_although_managers_die(world: World) -> None:
     """The digest is told when nodes hold it, and they do until the generation is forgotten."""
     await world.gangs.node("a")
     world.agents.start("a")

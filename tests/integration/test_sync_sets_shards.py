@@ -97,9 +97,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize("order", ["lead", "follow"])
-async def test_each_node_gets_the_shards_of_its_workers_and_all_are_somewhere(
-    world: World, order: str
-) -> None:
+async def test_each_node_gets_the_shards_of_its_workers(world: World, order: str) -> None:
     await world.add("a", "b")
     await world.declare(order=order)
 

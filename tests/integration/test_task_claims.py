@@ -81,7 +81,7 @@ async def world() -> AsyncIterator[World]:
         await made.plane.stop()
 
 
-async def test_a_task_and_its_result_take_three_writes_of_status(
+async def test_task_with_a_result_costs_three_status_writes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
@@ -141,7 +141,7 @@ async def test_progress_is_shown(world: World) -> None:
         ),
     ],
 )
-async def test_outcomes(
+async def test_reported_outcome_decides_the_state(
     world: World, spec: dict[str, Any], outcome: dict[str, Any], *, state: str, reason: str
 ) -> None:
     await world.external("a", **spec)
@@ -164,7 +164,7 @@ async def test_outcomes(
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["acknowledged", "deleted"])
-async def test_a_kill_is_asked_of_the_holder_and_its_outcome_is_the_proof(
+async def test_kill_is_requested_from_the_holder_and_confirmed_by_its_outcome(
     world: World, *, deleted: bool
 ) -> None:
     await world.external("a", timeouts={"killGraceSeconds": 0.1})
@@ -206,7 +206,7 @@ async def test_a_deleted_task_ends_its_claim(world: World) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["not renewed", "deleted"])
-async def test_what_a_lost_holder_had_goes_to_another_claim(world: World, *, deleted: bool) -> None:
+async def test_task_of_a_lost_holder_goes_to_another_claim(world: World, *, deleted: bool) -> None:
     await world.external("a")
     await world.claim(leaseSeconds=60 if deleted else 3)
     if deleted:
@@ -225,7 +225,7 @@ async def test_what_a_lost_holder_had_goes_to_another_claim(world: World, *, del
     assert (await world.wait_for_state("a", "Success"))["result"]["value"] == 2
 
 
-async def test_a_claim_that_waits_and_is_not_renewed_gets_no_task(world: World) -> None:
+async def test_unrenewed_waiting_claim_gets_no_task(world: World) -> None:
     await world.claim(leaseSeconds=1, ttlSecondsAfterFinished=0)
 
     async def gone() -> bool:
@@ -260,9 +260,7 @@ async def test_a_claim_goes_on_after_a_restart_of_the_manager(
 
 
 @pytest.mark.parametrize("forged", [{"id": "none"}, {"attempt": 2**60}])
-async def test_a_claim_whose_task_another_client_has_changed_ends_alone(
-    world: World, forged: dict[str, Any]
-) -> None:
+async def test_claim_with_a_changed_task_ends_alone(world: World, forged: dict[str, Any]) -> None:
     await world.external("a")
     await world.claim()
     await world.phase("Claimed")
@@ -291,7 +289,7 @@ async def test_outcomes_are_written_once_and_specs_not_changed(world: World) -> 
         await world.report(outcome={"state": "Failed"})
 
 
-async def test_only_who_may_use_an_executor_claims_its_tasks(world: World) -> None:
+async def test_claims_need_the_right_to_use_the_executor(world: World) -> None:
     await world.claim("theirs", executor="other")
     token = await holder_of(world.kube, "mine")
     holder = dataclasses.replace(world.plane.admin_config(), token=token)
@@ -308,7 +306,7 @@ async def test_only_who_may_use_an_executor_claims_its_tasks(world: World) -> No
             await kube.merge_patch(CLAIMS, "theirs", status, NS, subresource="status")
 
 
-async def test_who_may_not_use_an_executor_may_take_its_claims_away(world: World) -> None:
+async def test_claims_can_be_deleted_without_the_right_to_use_the_executor(world: World) -> None:
     """What guards claims stands in the way of no deletion, and of no kill."""
     await world.external("a")
     await world.claim("theirs")

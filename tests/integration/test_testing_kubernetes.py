@@ -72,7 +72,7 @@ def refuses(url: str) -> bool:
         return probe.connect_ex((found.hostname, found.port or 0)) != 0
 
 
-async def test_any_client_reaches_it_with_its_kubeconfig(
+async def test_kubeconfig_works_with_any_client(
     kube: kubernetes.KubernetesServer,
 ) -> None:
     settings = config.load(kube.kubeconfig)
@@ -103,7 +103,7 @@ def test_manifests_come_from_files_and_directories(
     assert names == ["one", "two", "one", "three"]
 
 
-def test_what_cannot_be_installed_is_named(kube: kubernetes.KubernetesServer) -> None:
+def test_uninstallable_manifest_is_named(kube: kubernetes.KubernetesServer) -> None:
     with pytest.raises(LookupError, match=r"kind Car of example.org/v1 is not served"):
         kube.install({"apiVersion": "example.org/v1", "kind": "Car", "metadata": {"name": "a"}})
     with pytest.raises(ValueError, match="has no apiVersion, metadata"):
@@ -121,7 +121,7 @@ def test_refusals_are_raised(kube: kubernetes.KubernetesServer) -> None:
     assert len(kube.request("GET", CONFIG_MAPS, fieldSelector="metadata.name=mine")["items"]) == 1
 
 
-def test_two_servers_do_not_meet(kube: kubernetes.KubernetesServer) -> None:
+def test_two_servers_are_independent(kube: kubernetes.KubernetesServer) -> None:
     with kubernetes.server() as other:
         other.request("POST", CONFIG_MAPS, config_map("theirs"))
         assert other.url != kube.url
@@ -129,7 +129,7 @@ def test_two_servers_do_not_meet(kube: kubernetes.KubernetesServer) -> None:
     assert not gone(kube, "/api/v1/namespaces/default")
 
 
-def test_controllers_run_unless_a_test_plays_them(kube: kubernetes.KubernetesServer) -> None:
+def test_controllers_run_unless_disabled(kube: kubernetes.KubernetesServer) -> None:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nothing", "uid": "none"}
     orphan = config_map("orphan", ownerReferences=[owner])
     kube.install(orphan)
@@ -162,7 +162,7 @@ def test_a_node_runs_pods() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nothing_is_left_however_the_block_ends(error: type[BaseException]) -> None:
+def test_nothing_is_left_after_the_block(error: type[BaseException]) -> None:
     threads = threading.active_count()
     with pytest.raises(error), kubernetes.server() as kube:
         raise error
@@ -173,7 +173,7 @@ def test_nothing_is_left_however_the_block_ends(error: type[BaseException]) -> N
         kube.request("GET", "/version")
 
 
-async def test_only_a_server_with_a_node_warns_of_what_nodes_do_not_do() -> None:
+async def test_only_a_server_with_a_node_warns_of_ignored_fields() -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -207,7 +207,7 @@ def test_the_sdk_is_not_loaded() -> None:
     assert done.stdout.strip() == b"[]"
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(
+def test_failed_start_names_its_cause_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = threading.active_count()

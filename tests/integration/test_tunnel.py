@@ -106,7 +106,7 @@ def exactly(end: socket.socket, count: int) -> bytes:
     return bytes(found)
 
 
-async def test_bytes_go_there_and_back(world: World) -> None:
+async def test_bytes_pass_both_ways(world: World) -> None:
     def story() -> None:
         with world.link() as link:
             for word in (b"a", b"bc", b"x" * 300_000):
@@ -116,7 +116,7 @@ async def test_bytes_go_there_and_back(world: World) -> None:
     await away(story)
 
 
-async def test_much_goes_both_ways_at_once_and_waits_for_its_reader(world: World) -> None:
+async def test_large_transfers_pass_both_ways_with_backpressure(world: World) -> None:
     many = os.urandom(20_000_000).replace(b"end", b"END")
 
     def story() -> None:
@@ -129,7 +129,7 @@ async def test_much_goes_both_ways_at_once_and_waits_for_its_reader(world: World
     await away(story)
 
 
-async def test_the_server_ends_it(world: World) -> None:
+async def test_server_can_close_the_tunnel(world: World) -> None:
     def story() -> bytes:
         with world.link() as link:
             link.sendall(b"the end")
@@ -138,7 +138,7 @@ async def test_the_server_ends_it(world: World) -> None:
     assert await away(story) == b"the end"
 
 
-async def test_we_end_it_and_no_thread_stays(world: World) -> None:
+async def test_closing_the_tunnel_ends_its_threads(world: World) -> None:
     def story() -> None:
         for _ in range(5):
             link = world.link()
@@ -151,7 +151,7 @@ async def test_we_end_it_and_no_thread_stays(world: World) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_cut_network_ends_it(world: World) -> None:
+async def test_cut_network_closes_the_tunnel(world: World) -> None:
     async with tcp_proxy.TcpProxy(world.port) as wire:
         link = await away(lambda: world.link(wire.port))
         wire.cut()
@@ -166,7 +166,7 @@ async def test_a_cut_network_ends_it(world: World) -> None:
         link.close()
 
 
-async def test_another_answer_is_told(world: World) -> None:
+async def test_unexpected_response_is_reported(world: World) -> None:
     with pytest.raises(tunnel.NotSwitched) as caught:
         await away(lambda: tunnel.switch(world.connect(), "/other", HEADERS))
     response = caught.value.response

@@ -46,7 +46,7 @@ def python(code: str) -> tuple[str, ...]:
     return (sys.executable, "-S", "-c", code)
 
 
-async def test_it_says_who_it_is(
+async def test_hello_identifies_the_worker(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hello = await hub.first(messages.Hello)
@@ -75,7 +75,7 @@ async def test_a_command_runs_and_its_output_arrives_before_its_end(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_a_command_has_used_is_reported(hub: scripted_hub.ScriptedHub) -> None:
+async def test_usage_of_a_command_is_reported(hub: scripted_hub.ScriptedHub) -> None:
     code = (
         "import time; held = b'x' * (200 << 20)\n"
         "until = time.process_time() + 0.1\n"
@@ -102,7 +102,7 @@ async def test_what_a_command_has_used_is_reported(hub: scripted_hub.ScriptedHub
         ("sh -c 'kill -KILL $$'; exit $?", FAILED, "NonZeroExit", 137, False),
     ],
 )
-async def test_how_a_command_ends(
+async def test_exit_status_decides_the_outcome(
     hub: scripted_hub.ScriptedHub,
     *,
     script: str,
@@ -119,7 +119,7 @@ async def test_how_a_command_ends(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_missing_command_fails_and_says_where_it_was_looked_for(
+async def test_missing_command_fails_with_the_searched_path(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
     outcome = await hub.outcome(hub.run("no-such-command", "--help"))
@@ -130,7 +130,7 @@ async def test_a_missing_command_fails_and_says_where_it_was_looked_for(
     assert hub.all_of(messages.Started) == []
 
 
-async def test_the_environment_is_the_contract_and_nothing_of_the_worker(
+async def test_command_environment_has_nothing_of_the_worker(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     name = "a.task." + "n" * 246
@@ -164,7 +164,9 @@ async def test_a_command_inherits_no_descriptor(hub: scripted_hub.ScriptedHub) -
 
 
 @pytest.mark.usefixtures("worker")
-async def test_inputs_are_a_file_and_the_directory_goes(hub: scripted_hub.ScriptedHub) -> None:
+async def test_inputs_are_in_a_file_and_the_directory_is_removed(
+    hub: scripted_hub.ScriptedHub,
+) -> None:
     script = 'cat "$KILN_INPUT"; mkdir -p "$KILN_DIR/deep/down"; echo; echo "$KILN_DIR"'
     ref = hub.run("sh", "-c", script, inputs=b'{"input": {"count": "0"}}')
     assert (await hub.outcome(ref)).ending is SUCCEEDED
@@ -184,7 +186,7 @@ async def test_the_worker_leaves_no_directory(
     assert not base.exists()
 
 
-async def test_what_a_killed_worker_left_is_removed_by_the_next(
+async def test_leftovers_of_a_killed_worker_are_removed_by_the_next(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", 'dirname "$KILN_DIR"')
@@ -222,7 +224,7 @@ async def test_a_task_may_remove_its_directory_and_more(
         ("echo '{}' > $KILN_OUTPUT; exit 1", "json", "NonZeroExit", None),
     ],
 )
-async def test_results(
+async def test_result_is_read_by_its_type(
     hub: scripted_hub.ScriptedHub, script: str, kind: str, reason: str, expected: bytes | None
 ) -> None:
     outcome = await hub.outcome(hub.run("sh", "-c", script, output_type=kind))
@@ -232,7 +234,9 @@ async def test_results(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_stop_asks_first_and_reports_what_was_asked(hub: scripted_hub.ScriptedHub) -> None:
+async def test_stop_sends_sigterm_first_and_reports_the_request(
+    hub: scripted_hub.ScriptedHub,
+) -> None:
     ref = hub.run("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
     await waiting.wait_until_async(lambda: hub.logs[ref] == b"up\n", what="it runs")
     hub.send(messages.Stop(ref, 5.0, "TimedOut"))
@@ -305,7 +309,7 @@ os._exit(0)
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_process_that_forks_and_ends_all_the_time_is_caught(
+async def test_endlessly_forking_process_is_killed(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
     ref = hub.run(*python(HOPPER))
@@ -314,7 +318,7 @@ async def test_a_process_that_forks_and_ends_all_the_time_is_caught(
     assert [pid for pid, stat in processes.read_all().items() if stat.session == session] == []
 
 
-async def test_the_end_of_one_attempt_spares_the_daemons_of_another(
+async def test_attempt_end_spares_the_daemons_of_another(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     first = hub.run(*python(DAEMON.format(clean=False, stay=60)))
@@ -349,7 +353,7 @@ async def test_a_hundred_megabytes_of_output_take_no_memory(
     assert resident_mib(worker.pid) - before < 10
 
 
-async def test_a_task_waits_while_nobody_keeps_its_output(
+async def test_task_waits_while_its_output_is_not_acknowledged(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.keeps_logs = False
@@ -414,7 +418,7 @@ async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
-async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.ScriptedHub) -> None:
+async def test_curl_queries_a_task_and_reports_progress(hub: scripted_hub.ScriptedHub) -> None:
     hub.answer = made
     status, response = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
     assert (status, response) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
@@ -444,7 +448,7 @@ async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.Scripte
     ],
 )
 @pytest.mark.curl
-async def test_what_the_socket_refuses(
+async def test_invalid_socket_requests_are_refused(
     hub: scripted_hub.ScriptedHub, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
     found, response = await curl(hub, *arguments)
@@ -468,7 +472,7 @@ async def test_a_body_that_is_too_large_is_refused(hub: scripted_hub.ScriptedHub
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_link_that_is_lost_is_resumed_with_all_that_was_not_acknowledged(
+async def test_lost_link_resumes_with_unacknowledged_messages(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
     hub.acknowledges = False
@@ -492,7 +496,7 @@ async def test_a_link_that_is_lost_is_resumed_with_all_that_was_not_acknowledged
     (Path(hub.path.parent) / "go").unlink()
 
 
-async def test_what_ended_while_the_dispatcher_was_away_is_reported_with_its_output(
+async def test_ends_during_an_absence_are_reported_with_output(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     flag = worker.directory / "go"
@@ -507,7 +511,7 @@ async def test_what_ended_while_the_dispatcher_was_away_is_reported_with_its_out
 
 
 @pytest.mark.parametrize("verdict", [scripted_hub.UNKNOWN, scripted_hub.STOP])
-async def test_what_the_dispatcher_does_not_know_is_ended_without_a_word(
+async def test_attempt_unknown_to_the_dispatcher_is_ended_silently(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess, verdict: messages.Verdict
 ) -> None:
     hub.acknowledges = False
@@ -543,7 +547,7 @@ async def test_a_request_survives_the_loss_of_the_link(hub: scripted_hub.Scripte
 
 
 @pytest.mark.usefixtures("worker")
-async def test_garbage_costs_the_link_and_nothing_else(hub: scripted_hub.ScriptedHub) -> None:
+async def test_garbage_closes_only_the_link(hub: scripted_hub.ScriptedHub) -> None:
     ref = hub.run("sh", "-c", "sleep 0.3")
     await hub.first(messages.Started, ref)
     hub.send_raw(b"\0\0\0\3\xc1\xc1\xc1")
@@ -615,7 +619,7 @@ async def test_a_second_sigterm_gives_no_grace(
     assert (await hub.outcome(ref)).exit_code == 137
 
 
-async def test_a_worker_that_is_not_wanted_leaves(
+async def test_refused_worker_exits(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.greeting = messages.Refused("BadToken", "no such token", retry=False)
@@ -625,7 +629,7 @@ async def test_a_worker_that_is_not_wanted_leaves(
     assert "no such token" in worker.log.read_text()
 
 
-async def test_a_worker_that_is_refused_for_now_tries_again(
+async def test_temporarily_refused_worker_retries(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.greeting = messages.Refused("NotYet", "the Secret is not there yet", retry=True)

@@ -66,7 +66,7 @@ async def test_a_zygote_killed_while_the_agent_starts_is_replaced(
     assert killed not in processes.children(starting.pid)
 
 
-async def test_a_worker_whose_zygotes_do_not_start_says_why_and_leaves(
+async def test_worker_whose_zygotes_do_not_start_exits_with_the_cause(
     hub: scripted_slots.SlotHub,
     starting: worker_process.WorkerProcess,
     broken_imports: Path,
@@ -107,7 +107,7 @@ def double(number: int) -> int:
 
 
 @pytest.mark.usefixtures("marked")
-def test_futures_of_a_home_whose_worker_cannot_start_say_why(
+def test_futures_of_a_home_without_a_worker_name_the_cause(
     broken_imports: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(broken_imports))
