@@ -82,7 +82,7 @@ def _map(name: str, **data: str) -> meta.JsonObject:
     }
 
 
-async def test_an_expired_token_is_refused_and_a_rotated_file_taken_up(
+async def test_expired_token_is_refused_and_a_rotated_file_is_read(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
@@ -157,7 +157,7 @@ async def test_certificates_are_read_again(
         assert (await _who(other))["username"] == "second"
 
 
-async def test_one_acts_as_another(settings: config.Config) -> None:
+async def test_impersonation_acts_as_another_user(settings: config.Config) -> None:
     jane = config.Impersonation(
         user="jane",
         uid="u-7",
@@ -176,7 +176,7 @@ async def test_one_acts_as_another(settings: config.Config) -> None:
             await other.list(resource.PODS, settings.namespace, type=dict)
 
 
-async def test_who_may_not_act_as_another_is_told(
+async def test_impersonation_without_the_right_is_refused(
     kube: kube_cluster.Kube, settings: config.Config
 ) -> None:
     path = kube.kubeconfig_for("bob")
@@ -186,7 +186,7 @@ async def test_who_may_not_act_as_another_is_told(
             await other.list(resource.PODS, settings.namespace, type=dict)
 
 
-async def test_fields_have_owners(admin: client.Client) -> None:
+async def test_apply_tracks_field_owners(admin: client.Client) -> None:
     first = await admin.apply(resource.CONFIG_MAPS, _map("m", a="1", b="1"), manager="one")
     assert first["data"] == {"a": "1", "b": "1"}
     with pytest.raises(errors.Conflict, match=r'conflict with "one".*: \.data\.a'):

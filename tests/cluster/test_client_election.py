@@ -100,7 +100,7 @@ def _second_term(pair: Pair) -> float:
     )
 
 
-def test_a_stopped_holder_is_replaced_and_knows_it_when_it_wakes(pair: Pair) -> None:
+def test_paused_holder_is_replaced_and_notices_when_resumed(pair: Pair) -> None:
     pair.first.process.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
     began = _second_term(pair)
@@ -121,7 +121,7 @@ def test_a_killed_holder_is_replaced_after_its_lease(pair: Pair) -> None:
     assert began - killed < 2 * LEASE_S
 
 
-def test_a_holder_that_goes_lets_the_next_one_in(pair: Pair) -> None:
+def test_stopping_holder_releases_the_lease_to_the_next(pair: Pair) -> None:
     waiting.wait_until(pair.written, what="the first acts")
     pair.first.process.terminate()
     gone = time.monotonic()
@@ -130,7 +130,7 @@ def test_a_holder_that_goes_lets_the_next_one_in(pair: Pair) -> None:
     assert pair.first.process.wait(20) == 0
 
 
-def test_a_holder_cut_off_gives_up_before_another_may_have_it(
+def test_holder_cut_off_steps_down_before_another_can_lead(
     kube: kube_cluster.Kube, pair: Pair
 ) -> None:
     kube.pause_part("kube-apiserver")

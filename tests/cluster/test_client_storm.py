@@ -90,7 +90,7 @@ def _strike(control_plane: cluster.Cluster, luck: random.Random) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_a_cache_is_right_after_every_storm(
+async def test_cache_equals_the_server_after_each_storm(
     control_plane: cluster.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = int(os.environ.get("KILN_FAULT_SEED", "7"))

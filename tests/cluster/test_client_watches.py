@@ -127,7 +127,7 @@ def _bare(name: str) -> meta.JsonObject:
     return {"metadata": {"name": name}}
 
 
-async def test_a_list_torn_by_compaction_is_complete_all_the_same(
+async def test_list_interrupted_by_compaction_is_complete(
     control_plane: cluster.Cluster, admin: client.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _write(admin, resource.CONFIG_MAPS, *(f"m{n:03}" for n in range(30)))
@@ -154,7 +154,7 @@ async def test_a_list_torn_by_compaction_is_complete_all_the_same(
         assert len(follower.cache) == 32
 
 
-async def test_a_watch_from_before_a_compaction_lists_anew(
+async def test_watch_from_before_a_compaction_lists_again(
     control_plane: cluster.Cluster, admin: client.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -178,7 +178,7 @@ async def _away(control_plane: cluster.Cluster, follower: Follower) -> None:
     control_plane.start_part("kube-apiserver")
 
 
-async def test_a_server_stopped_and_started_is_taken_up_again(
+async def test_watch_resumes_after_a_server_restart(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
     await _write(admin, resource.SERVICE_ACCOUNTS, "before")
@@ -216,7 +216,7 @@ async def test_a_server_that_hangs_is_noticed(
         await waiting.wait_until_async(responses, what="it answers again")
 
 
-async def test_bookmarks_come_and_keep_a_quiet_watch_fresh(
+async def test_bookmarks_keep_a_quiet_watch_fresh(
     admin: client.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The selector matches nothing, so only a bookmark can move its place.
@@ -250,7 +250,7 @@ async def test_bookmarks_come_and_keep_a_quiet_watch_fresh(
     assert int(change.resource_version) > int(listed.resource_version)
 
 
-async def test_a_reader_too_slow_is_cut_off_and_misses_nothing(
+async def test_slow_reader_is_cut_off_and_misses_nothing(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
     """The server ends such a watch without a word; see its log at -v=1."""

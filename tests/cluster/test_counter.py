@@ -43,7 +43,7 @@ def verify(manager: kube_manager.Manager, namespace: str, *arguments: str) -> st
     return done.stdout
 
 
-def test_every_task_makes_the_next_until_the_limit(
+def test_every_task_spawns_the_next_until_the_limit(
     manager: kube_manager.Manager, counter: str
 ) -> None:
     before, written = manager.refused_requests(), _statuses(manager)

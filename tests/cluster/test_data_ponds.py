@@ -36,7 +36,7 @@ def name(world: kube_sets.World) -> Iterator[str]:
         yield made
 
 
-def test_a_snapshot_is_on_every_node_and_pods_see_it(
+def test_snapshot_is_on_every_node_and_visible_to_pods(
     world: kube_sets.World, namespace: str, tmp_path: Path
 ) -> None:
     """In a directory that both nodes have: one agent serves them all."""
@@ -76,7 +76,7 @@ def test_a_snapshot_is_on_every_node_and_pods_see_it(
     )
 
 
-def test_what_tasks_write_on_two_nodes_is_one_snapshot_for_another_set(
+def test_output_of_two_nodes_is_one_snapshot_for_another_set(
     world: kube_sets.World, name: str
 ) -> None:
     """Whoever a task runs as; each node keeps its part, and gets that of the other as it reads."""

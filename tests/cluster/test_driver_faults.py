@@ -89,7 +89,7 @@ def program(manager: kube_manager.Manager, namespace: str, tmp_path: Path) -> It
         made.process.communicate()
 
 
-def test_the_api_server_is_away(kube: kube_cluster.Kube, program: Program) -> None:
+def test_driver_survives_an_absent_api_server(kube: kube_cluster.Kube, program: Program) -> None:
     kube.kill_part("kube-apiserver")
     try:
         assert not threading.Event().wait(15)
@@ -98,12 +98,12 @@ def test_the_api_server_is_away(kube: kube_cluster.Kube, program: Program) -> No
     program.check()
 
 
-def test_the_manager_is_killed(program: Program) -> None:
+def test_driver_survives_a_killed_manager(program: Program) -> None:
     os.kill(process_search.pid_of_command("kiln", "manager"), signal.SIGKILL)
     program.check()
 
 
-def test_a_worker_is_deleted_by_a_stranger(
+def test_driver_survives_a_deleted_worker(
     kube: kube_cluster.Kube, program: Program, namespace: str
 ) -> None:
     kube.kubectl("delete", f"--namespace={namespace}", "pod", f"{kube_load.CLUSTER}-0")

@@ -45,7 +45,7 @@ def family(number: int) -> int:
     return sum(future.result() for future in [far.double.submit(n) for n in range(number)])
 
 
-def test_calls_through_the_proxy(ready: str) -> None:
+def test_calls_pass_the_proxy(ready: str) -> None:
     with kiln.connect(namespace=ready):
         assert [f.result(timeout=60) for f in [far.double.submit(n) for n in range(200)]] == [
             2 * n for n in range(200)
@@ -53,7 +53,7 @@ def test_calls_through_the_proxy(ready: str) -> None:
         assert family.submit(20).result(timeout=60) == 380
 
 
-def test_large_values_through_the_proxy(ready: str) -> None:
+def test_large_values_pass_the_proxy(ready: str) -> None:
     with kiln.connect(namespace=ready):
         assert far.length.submit(os.urandom(far.LARGE)).result(timeout=60) == far.LARGE
         made = far.make.submit(far.LARGE)
@@ -61,7 +61,7 @@ def test_large_values_through_the_proxy(ready: str) -> None:
         assert made.result(timeout=60) == b"x" * far.LARGE
 
 
-def test_a_user_with_a_token_of_its_own(
+def test_user_with_its_own_token_runs_calls(
     ready: str, manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl = manager.kube.kubectl
@@ -90,7 +90,7 @@ def _may(namespace: str) -> bool:
     return True
 
 
-def test_a_right_that_is_missing_on_the_way_is_named(
+def test_missing_right_is_named(
     ready: str, manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl = manager.kube.kubectl
@@ -115,7 +115,7 @@ def _reaches(namespace: str) -> bool:
     return False
 
 
-def test_what_is_missing_is_named(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_part_is_named(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(errors.ConfigurationError, match='no TaskCluster "big"; those that exist'):
         kiln.connect(namespace=ready, cluster="big")
     with pytest.raises(errors.ConfigurationError, match=r"no ServiceAccount kilnwork-driver"):
@@ -125,7 +125,7 @@ def test_what_is_missing_is_named(ready: str, monkeypatch: pytest.MonkeyPatch) -
         kiln.connect(namespace=ready)
 
 
-def test_the_manager_may_go_and_come_back(ready: str, manager: kube_manager.Manager) -> None:
+def test_manager_may_be_deleted_and_come_back(ready: str, manager: kube_manager.Manager) -> None:
     with kiln.connect(namespace=ready):
         assert far.double.submit(1).result(timeout=60) == 2
         manager.kube.kubectl("delete", "pod", "-n", names.NAMESPACE, kube_manager.POD)

@@ -100,7 +100,7 @@ def test_a_container_has_input_socket_and_result(world: World) -> None:
 
 
 @pytest.mark.parametrize("trap", ["exit 0", ""])
-def test_a_kill_is_proved(world: World, trap: str) -> None:
+def test_kill_is_confirmed(world: World, trap: str) -> None:
     name = "gentle" if trap else "stubborn"
     script = f"trap '{trap}' TERM; while :; do sleep 0.1; done"
     world.apply(world.task(name, "sh", "-c", script, timeouts={"killGraceSeconds": 1}))

@@ -34,9 +34,7 @@ def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
     return found
 
 
-def test_the_api_server_is_away_for_half_a_minute(
-    kube: kube_cluster.Kube, load: kube_load.Load
-) -> None:
+def test_api_server_absent_for_half_a_minute(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     pods = load.pods()
     load.start(40, seconds=2)
     load.wait_running(2)
@@ -55,7 +53,7 @@ def test_the_api_server_is_away_for_half_a_minute(
     assert load.pods() == pods
 
 
-def test_history_is_compacted_behind_the_watches(
+def test_history_compacted_behind_the_watches(
     kube: kube_cluster.Kube, load: kube_load.Load
 ) -> None:
     load.start(10, seconds=1)
@@ -73,7 +71,7 @@ def test_history_is_compacted_behind_the_watches(
     load.check()
 
 
-def test_every_request_of_the_manager_is_answered_429_for_a_while(
+def test_every_request_of_the_manager_gets_429_for_a_while(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
 ) -> None:
     load.start(20, seconds=1)
@@ -143,7 +141,7 @@ def _rejected(kube: kube_cluster.Kube) -> int:
     )
 
 
-def test_a_stranger_writes_to_every_task_all_the_time(
+def test_another_client_writes_to_every_task_all_the_time(
     kube: kube_cluster.Kube, load: kube_load.Load
 ) -> None:
     """Each write of the manager that carries an older version gets a 409."""
@@ -171,9 +169,7 @@ def test_a_stranger_writes_to_every_task_all_the_time(
 
 
 @pytest.mark.parametrize("way", ["delete", "force", "evict"])
-def test_a_worker_pod_is_taken_away(
-    kube: kube_cluster.Kube, load: kube_load.Load, way: str
-) -> None:
+def test_worker_pod_deleted(kube: kube_cluster.Kube, load: kube_load.Load, way: str) -> None:
     load.start(16, seconds=2)
     load.wait_running(3)
     before = load.pod_uids()
@@ -198,7 +194,7 @@ def test_a_worker_pod_is_taken_away(
     assert set(before.values()) - {before[victim]} <= set(load.pod_uids().values())
 
 
-def test_the_manager_is_killed(
+def test_manager_killed(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
 ) -> None:
     pods = load.pods()
@@ -211,7 +207,7 @@ def test_the_manager_is_killed(
     assert load.pods() == pods
 
 
-def test_the_namespace_goes_while_its_tasks_run(
+def test_namespace_deleted_while_its_tasks_run(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
 ) -> None:
     load.start(8, seconds=60)
@@ -225,9 +221,7 @@ def test_the_namespace_goes_while_its_tasks_run(
     assert [line for line in manager.refusals() if "being terminated" not in line] == []
 
 
-def test_the_kinds_are_changed_while_tasks_run(
-    kube: kube_cluster.Kube, load: kube_load.Load
-) -> None:
+def test_definitions_changed_while_tasks_run(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     """A changed definition ends every watch of its kind."""
     load.start(16, seconds=1)
     load.wait_running()
@@ -246,7 +240,7 @@ def test_the_kinds_are_changed_while_tasks_run(
     load.check()
 
 
-def test_a_node_is_not_heard_of_for_a_while(
+def test_node_unreachable_for_a_while(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, namespace: str
 ) -> None:
     """Its workers stop what they run before their leases end; others run it again."""

@@ -56,14 +56,14 @@ def test_a_file_is_mapped_byte_for_byte(user: Callable[[str], Kiln]) -> None:
     assert done.stdout == EXPECTED.read_bytes()
 
 
-def test_a_large_pipe_passes_the_proxy_in_pieces(user: Callable[[str], Kiln]) -> None:
+def test_large_pipe_passes_the_proxy_in_pieces(user: Callable[[str], Kiln]) -> None:
     kiln = user("kilnwork-driver")
     data = b"".join(b"%023d\n" % number for number in range(MIB))  # 24 MiB
     done = kiln("upload", "-", "--format", "text", "--mapper", "identity", "-o", "-", stdin=data)
     assert done.stdout == data
 
 
-def test_code_goes_along_and_steering_works(user: Callable[[str], Kiln], tmp_path: Path) -> None:
+def test_sent_code_runs_and_job_actions_work(user: Callable[[str], Kiln], tmp_path: Path) -> None:
     kiln = user("edit")
     mapper = tmp_path / "mapper.py"
     mapper.write_text("import time\ndef slow(record):\n    time.sleep(0.3)\n    return record\n")
@@ -91,7 +91,7 @@ def test_code_goes_along_and_steering_works(user: Callable[[str], Kiln], tmp_pat
     kiln("files", job, code=4)
 
 
-def test_who_may_only_look_changes_nothing(user: Callable[[str], Kiln]) -> None:
+def test_viewer_cannot_change_jobs(user: Callable[[str], Kiln]) -> None:
     editor, viewer = user("edit"), user("view")
     job = editor("upload", str(SAMPLE), "--mapper", "identity", "--watch").stdout.decode().strip()
     assert viewer("results", job).stdout.count(b"\n") == 21

@@ -31,7 +31,7 @@ def kubeconfig(manager: kube_manager.Manager) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_an_example_runs_as_it_does_on_a_laptop(
+def test_example_runs_as_on_a_laptop(
     manager: kube_manager.Manager, kubeconfig: str, example: str
 ) -> None:
     before = _tasks_made(manager)

@@ -6,7 +6,7 @@ from hack.kube import control
 from support import kube_cluster, waiting
 
 
-def test_a_part_can_be_stopped_killed_paused_and_started_again(kube: kube_cluster.Kube) -> None:
+def test_component_can_be_stopped_killed_paused_and_restarted(kube: kube_cluster.Kube) -> None:
     kube.stop_part("kube-scheduler")
     kube.start_part("kube-scheduler")
     kube.kill_part("kube-apiserver")
@@ -17,7 +17,7 @@ def test_a_part_can_be_stopped_killed_paused_and_started_again(kube: kube_cluste
     kube.resume_part("kube-controller-manager")
 
 
-def test_an_unknown_part_is_refused_by_name(kube: kube_cluster.Kube) -> None:
+def test_unknown_component_is_refused_by_name(kube: kube_cluster.Kube) -> None:
     with pytest.raises(control.Refused, match="kube-dragon"):
         kube.stop_part("kube-dragon")
 

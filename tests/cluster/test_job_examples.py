@@ -93,7 +93,7 @@ def test_an_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path
 
 
 @pytest.mark.parametrize("example", SETS)
-def test_an_example_of_a_set_runs_and_leaves_nothing(
+def test_sync_set_example_runs_and_leaves_nothing(
     world: World, example: str, tmp_path: Path
 ) -> None:
     copy = tmp_path / "examples"
@@ -140,5 +140,5 @@ def _in_python(text: str, template: dict[str, Any]) -> str:
     return text.replace('ss.group("worker", ', f'ss.group("worker", {given}, ')
 
 
-def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:
+def test_manager_has_the_rights_that_it_needs(world: World) -> None:
     assert world.manager.refusals() == []

@@ -102,7 +102,7 @@ def test_job_of_a_config_is_expanded_and_owned(world: World) -> None:
     assert "wo" in world.phase("greet-typo", "AdmissionError")["message"]
 
 
-def test_jobs_of_a_config_start_in_the_order_in_which_they_were_made(world: World) -> None:
+def test_jobs_of_a_config_start_in_order_of_creation(world: World) -> None:
     world.apply(
         "JobConfig", "line",
         concurrency={"policy": "Enqueue", "maxQueued": 100},
@@ -118,7 +118,7 @@ def test_jobs_of_a_config_start_in_the_order_in_which_they_were_made(world: Worl
     assert order == names
 
 
-def test_forbid_and_kill(world: World) -> None:
+def test_forbid_and_replace_policies_are_applied(world: World) -> None:
     world.apply(
         "JobConfig", "alone",
         concurrency={"policy": "Forbid"},
@@ -173,7 +173,7 @@ def test_immutable_fields_are_refused(world: World) -> None:
     world.phase("fixed", "Succeeded")
 
 
-def test_apply_refuses_what_the_api_server_takes(world: World) -> None:
+def test_apply_refuses_jobs_that_the_api_server_accepts(world: World) -> None:
     def config(name: str, expression: str, word: str = "true") -> dict[str, Any]:
         return {
             "apiVersion": "kilnwork.dev/v1alpha1",
@@ -256,7 +256,7 @@ def barred(world: World) -> Iterator[str]:
     http.delete(f"{POLICIES}/{name}")
 
 
-def test_job_that_a_policy_refuses_is_said_and_made_later(world: World, barred: str) -> None:
+def test_job_refused_by_a_policy_is_reported_and_created_later(world: World, barred: str) -> None:
     world.apply(
         "JobConfig", barred,
         concurrency={"policy": "Forbid"},

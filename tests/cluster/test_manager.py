@@ -97,7 +97,7 @@ def test_other_options_are_accepted_by_the_api_server(manager: kube_manager.Mana
         manager.kube.kubectl("apply", "--dry-run=server", "-f", "-", stdin=made)
 
 
-def test_an_installation_can_be_tried_before_it_is_made(manager: kube_manager.Manager) -> None:
+def test_installation_supports_dry_run(manager: kube_manager.Manager) -> None:
     kubectl, name = manager.kube.kubectl, kube_servers.fresh_name("tried")
     only = manager.kube.kiln("install", "-n", name, "--only", "namespace").stdout
     everything = manager.kube.kiln("install", "-n", name, "--drivers-in", "default").stdout
@@ -115,7 +115,7 @@ def test_an_installation_can_be_tried_before_it_is_made(manager: kube_manager.Ma
         kubectl("delete", "namespace", name, "--wait=false")
 
 
-def test_a_task_object_stays_as_it_is(manager: kube_manager.Manager, team: str) -> None:
+def test_task_spec_is_immutable(manager: kube_manager.Manager, team: str) -> None:
     """By the ValidatingAdmissionPolicy; metadata may change."""
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{team}/taskobjects"
     points = [[number, number / 7] for number in range(20_000)]
@@ -136,7 +136,7 @@ def test_a_task_object_stays_as_it_is(manager: kube_manager.Manager, team: str) 
         assert "field is immutable" in response.message
 
 
-def test_a_task_goes_to_a_claim_of_who_may_use_its_executor(
+def test_claims_need_the_right_to_use_the_executor(
     manager: kube_manager.Manager, team: str
 ) -> None:
     """By the ValidatingAdmissionPolicy: as for RBAC this user may write all claims."""
@@ -193,7 +193,7 @@ def test_every_command_works_through_the_api_server(
 
 
 @pytest.mark.parametrize("identity", [with_token, with_certificate])
-def test_who_may_look_may_not_cancel(
+def test_viewer_cannot_cancel(
     manager: kube_manager.Manager, team: str, identity: Callable[..., Path]
 ) -> None:
     name = kube_servers.fresh_name("seen")
@@ -207,7 +207,7 @@ def test_who_may_look_may_not_cancel(
     editor("cancel", name)
 
 
-def test_who_has_no_rights_is_told_which(manager: kube_manager.Manager, team: str) -> None:
+def test_missing_rights_are_named(manager: kube_manager.Manager, team: str) -> None:
     kiln = as_user(manager, with_token(manager, team), team)
     assert 'cannot list resource "tasks"' in kiln("tasks", code=7).stderr
     kiln = as_user(manager, with_certificate(manager, team), team)
@@ -223,13 +223,13 @@ def test_a_namespace_without_drivers_says_how_to_get_them(
     assert f"--drivers-in {namespace}" in kiln("tasks", code=7).stderr
 
 
-def test_a_manager_that_is_elsewhere_is_named(manager: kube_manager.Manager, team: str) -> None:
+def test_manager_in_another_namespace_is_named(manager: kube_manager.Manager, team: str) -> None:
     kiln = as_user(manager, manager.kube.kubeconfig, team)
     said = kiln("tasks", code=3, variables={"KILN_MANAGER_NAMESPACE": "default"}).stderr
     assert "no manager is installed in namespace default" in said
 
 
-def test_workers_that_no_node_takes_are_a_reason_within_5_s(
+def test_unschedulable_workers_are_reported_within_5_s(
     manager: kube_manager.Manager, namespace: str
 ) -> None:
     cluster = manager.cluster("default", namespace=namespace)
@@ -238,7 +238,7 @@ def test_workers_that_no_node_takes_are_a_reason_within_5_s(
     _reason(manager, namespace, "Unschedulable", "nodes are available")
 
 
-def test_a_quota_that_refuses_is_a_reason_within_5_s(
+def test_exceeded_quota_is_reported_within_5_s(
     manager: kube_manager.Manager, namespace: str
 ) -> None:
     quota = {
@@ -311,9 +311,7 @@ def _ready(address: str) -> str:
     return done.stdout
 
 
-def test_killed_in_mid_run_it_goes_on_where_it_was(
-    manager: kube_manager.Manager, team: str
-) -> None:
+def test_killed_manager_resumes_without_repeating(manager: kube_manager.Manager, team: str) -> None:
     """Nothing is lost, nothing runs twice: each task leaves one line, and the worker keeps it."""
     kiln = as_user(manager, with_token(manager, team, "edit"), team)
     names = [kube_servers.fresh_name("task") for _ in range(8)]

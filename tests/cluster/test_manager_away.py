@@ -72,7 +72,7 @@ def test_tasks_run_on_through_a_rollout_a_drain_and_an_absence(
     assert load.pods() == pods
 
 
-def test_a_second_manager_does_not_lead_on_a_journal_of_its_own(
+def test_second_manager_does_not_lead_with_another_journal(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, namespace: str
 ) -> None:
     load = kube_load.Load(manager, namespace)

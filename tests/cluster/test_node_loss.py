@@ -46,9 +46,7 @@ def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
     return found
 
 
-def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
-    kube: kube_cluster.Kube, load: kube_load.Load
-) -> None:
+def test_tasks_of_a_lost_node_end_elsewhere(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     lost = kube.real_nodes()[1]
     victim = _worker_on(kube, load.namespace, lost)
     load.start(12, seconds=3)

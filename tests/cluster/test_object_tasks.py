@@ -109,7 +109,7 @@ def test_a_batch_job_is_killed_when_its_pods_are_gone(world: World) -> None:
     assert pod not in world.pods()
 
 
-def test_an_account_makes_what_it_may(world: World) -> None:
+def test_account_creates_what_it_is_allowed_to(world: World) -> None:
     here = f"--namespace={world.namespace}"
     world.kube.kubectl("create", "serviceaccount", "author", here)
     world.kube.kubectl(
@@ -124,7 +124,7 @@ def test_an_account_makes_what_it_may(world: World) -> None:
     world.wait_for_state("mine", "Success", "Succeeded")
 
 
-def test_what_the_manager_may_not_make_fails_at_once(world: World) -> None:
+def test_object_forbidden_to_the_manager_fails_at_once(world: World) -> None:
     manifest = {"apiVersion": "v1", "kind": "ConfigMap"}
     task = {
         "apiVersion": "kilnwork.dev/v1alpha1",

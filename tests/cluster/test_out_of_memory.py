@@ -40,7 +40,7 @@ def eat(mib: int) -> int:
     return len(held)
 
 
-def test_the_largest_task_fails_and_the_worker_stays(
+def test_largest_task_fails_and_the_worker_stays(
     kube: kube_cluster.Kube, limited: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))

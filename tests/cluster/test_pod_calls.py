@@ -87,7 +87,7 @@ def pods(kube: kube_cluster.Kube, namespace: str) -> list[dict[str, Any]]:
     return list(found["items"])
 
 
-def test_values_children_and_exceptions_of_calls_in_pods(
+def test_calls_in_pods_pass_values_children_and_exceptions(
     kube: kube_cluster.Kube, namespace: str
 ) -> None:
     large = os.urandom(far.LARGE)

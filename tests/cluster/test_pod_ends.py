@@ -116,7 +116,7 @@ def test_a_failure_is_tried_again_in_another_pod(team: Team) -> None:
     assert codes == [3, 4]
 
 
-def test_a_kill_is_proved_by_the_kubelet(team: Team) -> None:
+def test_kill_is_confirmed_by_the_kubelet(team: Team) -> None:
     name = team.run("killed", ON_SIGTERM)
     team.wait_for_state(name, "Running", "Started")
     team.kube.kiln("cancel", name, "-n", team.namespace)
@@ -149,14 +149,14 @@ def test_an_evicted_pod_is_a_loss(team: Team) -> None:
     assert "EvictionByEvictionAPI" in event["message"]
 
 
-def test_memory_above_the_limit_is_a_failure_that_names_it(team: Team) -> None:
+def test_exceeded_memory_limit_is_a_failure_with_its_cause(team: Team) -> None:
     eat = "python3 -c 'x = bytearray(200 << 20); print(len(x))'"
     name = team.run("eats", eat, main={"resources": {"limits": {"memory": "50Mi"}}})
     status = team.wait_for_state(name, "Failed", "OutOfMemory")
     assert "50Mi" in status["message"]
 
 
-def test_an_image_that_is_not_there_times_out_and_says_why(team: Team) -> None:
+def test_missing_image_times_out_with_its_cause(team: Team) -> None:
     image = {"image": "localhost/nothing:1", "imagePullPolicy": "Never"}
     name = team.run(
         "no-image", "true", main=image, timeouts={"pendingSeconds": 30, "killGraceSeconds": 3}
@@ -166,7 +166,7 @@ def test_an_image_that_is_not_there_times_out_and_says_why(team: Team) -> None:
     assert "ImagePull" in status["message"]
 
 
-def test_the_schedulers_reason_is_the_tasks(team: Team) -> None:
+def test_task_shows_the_reason_of_the_scheduler(team: Team) -> None:
     name = team.run("nowhere", "true", pod={"nodeSelector": {"no": "node"}})
     status = team.wait_for_state(name, "Staging", "Unschedulable")
     assert "nodes are available" in status["message"]
@@ -174,7 +174,7 @@ def test_the_schedulers_reason_is_the_tasks(team: Team) -> None:
     team.wait_for_state(name, "Killed")
 
 
-def test_a_quota_is_waited_for(team: Team) -> None:
+def test_task_waits_for_a_quota(team: Team) -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -194,7 +194,7 @@ def test_a_quota_is_waited_for(team: Team) -> None:
     team.wait_for_state(name, "Success")
 
 
-def test_what_admission_refuses_fails_with_its_words(team: Team) -> None:
+def test_pod_refused_by_admission_fails_with_its_message(team: Team) -> None:
     bad = {"volumes": [{"name": "x", "configMap": {}}]}
     name = team.run("invalid", "true", pod=bad)
     assert "volumes" in team.wait_for_state(name, "Failed", "AdmissionError")["message"]

@@ -121,7 +121,7 @@ def test_a_restricted_pod_has_inputs_children_progress_and_a_result(world: World
     assert world.manager.refusals() == []
 
 
-def test_a_large_result_is_handed_over(world: World) -> None:
+def test_large_result_is_uploaded(world: World) -> None:
     write = 'head -c 3000000 /dev/zero > "$KILN_OUTPUT"'
     world.task("large", "sh", "-c", write, outputType="bytes")
     after = world.ended("large")
@@ -130,7 +130,7 @@ def test_a_large_result_is_handed_over(world: World) -> None:
     assert len(got) == 3_000_000
 
 
-def test_a_small_result_waits_for_a_manager_that_is_away(world: World) -> None:
+def test_small_result_waits_for_an_absent_manager(world: World) -> None:
     """Its Pod is over, and the sidecar has gone, before another manager is there."""
     world.task("small", "sh", "-c", "sleep 5; echo '\"kept\"' > $KILN_OUTPUT")
     waiting.wait_until(

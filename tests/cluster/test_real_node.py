@@ -45,9 +45,7 @@ def test_a_pod_has_logs_exec_and_exit_codes(kube: kube_cluster.Kube, web: str) -
         kube.kubectl("exec", here, "web", "--", "sh", "-c", "exit 7")
 
 
-def test_a_service_answers_under_its_name_inside_and_outside(
-    kube: kube_cluster.Kube, web: str
-) -> None:
+def test_service_responds_by_name_inside_and_outside(kube: kube_cluster.Kube, web: str) -> None:
     url = f"http://web.{web}.svc/verify.py"
 
     def outside() -> bool:
@@ -74,9 +72,7 @@ def test_a_deleted_pod_is_gone(kube: kube_cluster.Kube, web: str) -> None:
     assert kube.http.get(f"/api/v1/namespaces/{web}/pods/web").status == 404
 
 
-def test_an_image_that_does_not_exist_is_said_so(
-    kube: kube_cluster.Kube, namespace: str, real_node: str
-) -> None:
+def test_missing_image_is_reported(kube: kube_cluster.Kube, namespace: str, real_node: str) -> None:
     container = {"name": "web", "image": "localhost/nothing:1"}
     pod = _object("Pod", spec={"containers": [container], "nodeName": real_node})
     kube.apply(pod, namespace=namespace)
@@ -90,7 +86,7 @@ def test_an_image_that_does_not_exist_is_said_so(
     assert waiting.wait_until(reason, what="a reason") in ("ErrImagePull", "ImagePullBackOff")
 
 
-def test_nobody_hears_from_the_pods_of_a_lost_node(
+def test_pods_of_a_lost_node_are_unreachable(
     kube: kube_cluster.Kube, web: str, real_node: str
 ) -> None:
     address = kube.get("pod", "web", f"--namespace={web}")["status"]["podIP"]

@@ -23,7 +23,7 @@ def _left() -> set[str]:
     return {found.name for tree in cgroups.trees() for found in tree.glob("kilnwork-kube-*")}
 
 
-def test_the_exit_code_and_the_environment_are_the_commands(tmp_path: Path) -> None:
+def test_sandbox_passes_exit_code_and_environment(tmp_path: Path) -> None:
     script = 'kubectl get --raw /readyz > "$0"; echo "$KILN_KUBE_DIRECTORY" >> "$0"; exit 7'
     said = tmp_path / "said"
     before = _left()
@@ -33,7 +33,7 @@ def test_the_exit_code_and_the_environment_are_the_commands(tmp_path: Path) -> N
     assert _left() <= before
 
 
-def test_a_killed_one_leaves_no_process_and_no_cgroup(tmp_path: Path) -> None:
+def test_killed_sandbox_leaves_no_process_and_no_cgroup(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     before = _left()
     argv = [*_RUN, "--node", "--", "sh", "-c", 'touch "$0"; sleep 1000', str(ready)]

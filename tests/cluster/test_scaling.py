@@ -48,7 +48,9 @@ def _wait_workers(load: kube_load.Load, count: int) -> None:
     )
 
 
-def test_it_grows_and_shrinks_under_load(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
+def test_cluster_grows_and_shrinks_under_load(
+    kube: kube_cluster.Kube, load: kube_load.Load
+) -> None:
     load.start(24, seconds=1)
     load.wait_running(3)
     for replicas in (1, 4, 2, 3, 1):
@@ -81,7 +83,7 @@ def test_a_changed_template_reaches_all_workers_under_load(
     load.check()
 
 
-def test_a_deleted_one_drains(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
+def test_deleted_cluster_drains(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     load.start(3, seconds=8)
     load.wait_running(3)
     kube.kubectl("delete", "taskcluster", NAME, "--wait=false", "-n", load.namespace)

@@ -43,7 +43,7 @@ def name(world: kube_sets.World) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("order", ["lead", "follow"])
-def test_flow_starts_when_all_are_placed_and_all_their_nodes_have_the_data(
+def test_flow_starts_when_all_workers_are_placed_and_have_their_data(
     world: kube_sets.World, name: str, order: str
 ) -> None:
     """Statements 2, 3 and 6: placed and the data there, in both orders; an object of the set."""
@@ -86,7 +86,7 @@ def test_flow_starts_when_all_are_placed_and_all_their_nodes_have_the_data(
     world.wait(lambda: world.kube.http.get(gone).status == 404, "its object is gone")
 
 
-def test_worker_that_is_deleted_is_replaced_and_all_read_what_was_pinned(
+def test_deleted_worker_is_replaced_and_reads_the_pinned_data(
     world: kube_sets.World, name: str
 ) -> None:
     """Statement 4: the source changes while it runs, a worker comes later: one digest for all."""
@@ -122,7 +122,7 @@ def test_worker_that_is_deleted_is_replaced_and_all_read_what_was_pinned(
     assert found["snapshots"]["trades"]["digest"] == pinned
 
 
-def test_other_number_of_workers_parts_the_data_anew_and_moves_none(
+def test_changed_number_of_workers_divides_the_data_without_moving_it(
     world: kube_sets.World, name: str
 ) -> None:
     """Statement 5: as many shards as workers; what nodes have is not fetched again."""
@@ -143,9 +143,7 @@ def test_other_number_of_workers_parts_the_data_anew_and_moves_none(
     assert world.source.sent() == sent
 
 
-def test_more_workers_while_the_flow_runs_divide_what_no_step_reads_yet(
-    world: kube_sets.World, name: str
-) -> None:
+def test_workers_added_during_the_flow_share_unread_data(world: kube_sets.World, name: str) -> None:
     """Statement 5, within a generation: new workers start next to the same data."""
     world.source.files = kube_sets.content(50)
     made = kube_sets.sync_set(name, order="follow", cpu="700m")
@@ -173,7 +171,7 @@ def test_more_workers_while_the_flow_runs_divide_what_no_step_reads_yet(
     assert value["digest"] == digest
 
 
-def test_gang_that_does_not_fit_holds_nothing_and_says_who_lacks_what(
+def test_gang_that_does_not_fit_holds_nothing_and_names_the_lack(
     world: kube_sets.World, name: str
 ) -> None:
     world.start(name, cpu="1200m")  # one fits on each node
@@ -212,9 +210,7 @@ def test_deleted_set_leaves_nothing(world: kube_sets.World, name: str) -> None:
     assert world.manager.refusals() == []
 
 
-def test_nodes_get_the_shards_of_their_workers_and_no_others(
-    world: kube_sets.World, name: str
-) -> None:
+def test_nodes_get_only_the_shards_of_their_workers(world: kube_sets.World, name: str) -> None:
     """`deliver: shard`: each shard is read on a node that holds it."""
     world.source.files = kube_sets.content(60)
     made = kube_sets.sync_set(name, order="lead", cpu="700m")
@@ -239,7 +235,7 @@ def test_nodes_get_the_shards_of_their_workers_and_no_others(
         assert f"trades/{number}.csv" in placed[nodes[f"{name}-g1-price-{number}"]]
 
 
-def test_shards_of_a_worker_that_is_deleted_are_read_by_the_one_in_its_place(
+def test_shards_of_a_deleted_worker_are_read_by_its_replacement(
     world: kube_sets.World, name: str
 ) -> None:
     """With `deliver: shard`, while nobody else has room for more."""
@@ -289,7 +285,7 @@ def test_nodes_get_files_from_each_other_before_the_source(
     )
 
 
-def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
+def test_flow_result_is_equal_in_one_process_and_in_the_cluster(
     world: kube_sets.World, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Statement 7: the functions are sent along; results are equal to the byte, but for the order
@@ -322,7 +318,7 @@ def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
     }
 
 
-def test_gang_of_higher_priority_has_room_first(world: kube_sets.World, name: str) -> None:
+def test_gang_of_higher_priority_is_placed_first(world: kube_sets.World, name: str) -> None:
     """Though another would fit beside what runs: it says for whom it waits, and comes after."""
     runs, high, low = f"{name}-runs", f"{name}-high", f"{name}-low"
 
@@ -356,7 +352,7 @@ def test_gang_of_higher_priority_has_room_first(world: kube_sets.World, name: st
     world.phase(low, "Succeeded")
 
 
-def test_driver_has_a_worker_and_an_account_of_its_own(
+def test_driver_has_its_own_worker_and_account(
     world: kube_sets.World, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It runs with the rights of that account; what it spawns runs on the group, with none."""

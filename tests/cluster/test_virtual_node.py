@@ -134,7 +134,7 @@ def test_a_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
     waiting.wait_until(refused, what="the scheduler refuses it")
 
 
-def test_fields_without_effect_stand_in_a_condition_and_others_are_refused(pods: Pods) -> None:
+def test_ignored_fields_are_in_a_condition_and_unsupported_ones_refused(pods: Pods) -> None:
     """The real API server fills in and admits as it does; only what was asked for is named."""
     pods.create(shell("true"), name="plain")
     pods.create(
@@ -253,7 +253,7 @@ def ask(
         return error.code, error.read().decode()
 
 
-def test_the_nodes_paths_are_for_those_with_the_right(
+def test_node_paths_need_the_right_to_them(
     kube: kube_cluster.Kube, pods: Pods, namespace: str
 ) -> None:
     pods.create(shell("echo hello"))
@@ -328,7 +328,7 @@ def test_a_client_certificate_of_the_node_is_enough(
         kube.http.delete(f"/api/v1/nodes/{name}")
 
 
-def test_a_serving_certificate_is_asked_for_and_shown_once_approved(
+def test_serving_certificate_is_requested_and_used_once_approved(
     kube: kube_cluster.Kube, tmp_path: Path
 ) -> None:
     name = kube_servers.fresh_name("virtual")
@@ -399,7 +399,7 @@ def test_the_service_account_of_the_documentation_is_enough(
 # Restarts
 
 
-def test_a_killed_node_adopts_what_runs_and_what_has_ended(
+def test_restarted_node_adopts_running_and_ended_pods(
     pods: Pods, virtual_node: kube_cluster.VirtualNode, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -444,7 +444,7 @@ def test_pods_outlive_a_restart_that_keeps_them(
         kube.http.delete(f"/api/v1/nodes/{name}")
 
 
-def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
+def test_stopped_node_ends_its_pods_and_reports_not_ready(
     kube: kube_cluster.Kube, pods: Pods, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     uid = pods.create(shell(WAITS), terminationGracePeriodSeconds=30)
@@ -462,7 +462,7 @@ def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
 
 
 @pytest.mark.timeout(240)
-def test_the_api_server_may_be_away(
+def test_node_survives_an_absent_api_server(
     kube: kube_cluster.Kube,
     pods: Pods,
     virtual_node: kube_cluster.VirtualNode,
