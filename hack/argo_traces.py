@@ -2,7 +2,7 @@
 
 `KUBECONFIG=… python -m hack.argo_traces FILE`, against an API server at which a workflow-controller
 runs and whose nodes can run `argoexec`. Each story is a Workflow; what is kept are its statuses in
-their order, and between them what somebody did (resume, Stop, Terminate). Run it by hand when
+their order, and between them what a user did (resume, Stop, Terminate). Run it by hand when
 another version of Argo is to be followed. Those that are kept are of commit f016ad8 (v4.1.2), with
 an embedded API server and its node.
 """
@@ -65,7 +65,7 @@ the machine on a node of kilnwork, whose containers share its process ids."""
 
 
 async def record(kube: client.Client, story: str) -> list[dict[str, Any]]:
-    """Steps of a story: `status` of the Workflow, or `await`: what somebody does."""
+    """Steps of a story: `status` of the Workflow, or `await`: what a user does."""
     templates, deeds = STORIES[story]
     spec: dict[str, Any] = {"entrypoint": "main", "templates": templates}
     if story == "terminate":

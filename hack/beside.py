@@ -114,7 +114,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _tell(codes: dict[Suite, int]) -> None:
-    """What each told after its tests, then a line for each."""
+    """Print what each suite reported after its tests, then one line for each."""
     ordered = sorted(codes, key=lambda suite: codes[suite] != 0)
     for suite in ordered:
         print(f"\n######## {suite.name}\n{''.join(suite.rest)}", end="")

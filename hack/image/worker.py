@@ -47,7 +47,7 @@ def name() -> str:
 
 
 def build() -> Path:
-    """The file of the image, made anew where its sources changed. Raises NotBuilt."""
+    """Return the image file, built again if its sources changed. Raises NotBuilt."""
     if shutil.which("busybox") is None:
         raise NotBuilt("busybox is missing: apt-get install busybox-static")
     kept = _kept()

@@ -42,11 +42,11 @@ class Access:
 
     @property
     def etcd_url(self) -> str:
-        """Where etcd answers clients, without TLS, on loopback."""
+        """Address at which etcd serves clients, without TLS, on loopback."""
         return f"http://127.0.0.1:{self._ports[1]}"
 
-    def answers(self, path: str) -> bool:
-        """True when an administrator's GET is answered with 200."""
+    def responds(self, path: str) -> bool:
+        """Return True if an administrator's GET gets status 200."""
         context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
         context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
         opener = urllib.request.build_opener(
@@ -59,7 +59,7 @@ class Access:
             return False
 
     def kubeconfig_for(self, user: str, *, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig with a client certificate of that user, made anew each time."""
+        """Write a kubeconfig with a new client certificate of that user; return its path."""
         name = user.replace(":", "-").replace("/", "-")
         pki.Authority.load(self.pki, "ca").client(name, user=user, groups=groups)
         return self._write_kubeconfig(name)

@@ -56,7 +56,7 @@ def built() -> Path | None:
 def ensure(*, say: bool = True) -> Path:
     """The directory with the program and the links, building first if needed. Raises NotBuilt.
 
-    Whoever else builds at the same time is waited for.
+    Waits for another process that builds at the same time.
     """
     there = built()
     if there is not None:

@@ -1,6 +1,6 @@
 """The cgroups that nodes work in: one root for each sandbox, removed when it has ended.
 
-Used by `sandbox` and `node`. The kernel keeps an empty cgroup until somebody removes it, and
+Used by `sandbox` and `node`. The kernel keeps an empty cgroup until a process removes it, and
 nothing inside the sandbox lives long enough: a process outside, the janitor, waits for its end.
 Should the janitor be killed too, the next sandbox sweeps. Version 1 (one tree for each controller,
 as on the machines this was tried on) and version 2, which was not tried.
@@ -101,7 +101,7 @@ class Janitor:
             signal.signal(number, signal.SIG_IGN)
         os.close(self._held)
         nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in range(3):  # whoever reads our output must not wait for us
+        for descriptor in range(3):  # a reader of our output must not wait for us
             os.dup2(nothing, descriptor)
         os.read(ends, 1)
         deadline = time.monotonic() + _REMOVE_S

@@ -60,10 +60,10 @@ class Cluster(access.Access):
             self.start_part(part)
         if "kube-controller-manager" in self.settings.controllers:
             path = "/api/v1/namespaces/default/serviceaccounts/default"
-            self._until(lambda: self.answers(path), "the default service account is there")
+            self._until(lambda: self.responds(path), "the default service account is there")
 
     def start_part(self, name: str) -> None:
-        """Start one component; the API server answers /readyz when this returns."""
+        """Start one component; the API server responds at /readyz when this returns."""
         arguments: dict[str, Callable[[], list[str]]] = {
             "etcd": self._etcd,
             "kube-apiserver": self._apiserver,
@@ -73,7 +73,7 @@ class Cluster(access.Access):
         argv = [str(self._bin / name), *arguments[name](), *self.settings.extra.get(name, ())]
         self.processes.start(name, argv, cwd=self.directory)
         if name == "kube-apiserver":
-            self._until(lambda: self.answers("/readyz"), "the API server is ready")
+            self._until(lambda: self.responds("/readyz"), "the API server is ready")
 
     def stop_part(self, name: str) -> None:
         self.processes.stop(name)
@@ -82,7 +82,7 @@ class Cluster(access.Access):
         self.processes.kill(name)
 
     def pause_part(self, name: str) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing."""
+        """Send SIGSTOP: the component keeps its connections and sends no response."""
         self.processes.signal(name, signal.SIGSTOP)
 
     def resume_part(self, name: str) -> None:
@@ -229,7 +229,7 @@ class Cluster(access.Access):
 
 
 def _free_ports(address: str, count: int) -> list[int]:
-    """Free now; nobody else may take them before they are used, which in practice nobody does."""
+    """Return free ports. Another process could take one before its use; in practice none does."""
     sockets = [socket.create_server((address, 0)) for _ in range(count)]
     ports = [int(found.getsockname()[1]) for found in sockets]
     for found in sockets:

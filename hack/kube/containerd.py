@@ -67,7 +67,7 @@ disabled_plugins = [
     return path
 
 
-def answers(socket: Path) -> bool:
+def responds(socket: Path) -> bool:
     return _ctr(socket, ["version"]).returncode == 0
 
 

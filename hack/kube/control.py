@@ -2,7 +2,7 @@
 
 `Server` is the end that holds the processes: `python -m hack.kube run` and `up` serve it in the
 cluster's directory. `Client` is the same handful of methods for tests, which run in processes of
-their own. One JSON array a line, `[METHOD, ARGUMENT]`, answered by `[TEXT OF ERROR OR NULL]`.
+their own. One JSON array a line, `[METHOD, ARGUMENT]`, with the response `[TEXT OF ERROR OR NULL]`.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 METHODS = ("start_part", "stop_part", "kill_part", "pause_part", "resume_part")
-_ANSWER_S = 120.0
+_RESPONSE_TIMEOUT_S = 120.0
 
 
 class Refused(Exception):
@@ -74,7 +74,7 @@ class Client:
 
     def call(self, method: str, name: str) -> None:
         with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(_ANSWER_S)
+            link.settimeout(_RESPONSE_TIMEOUT_S)
             link.connect(str(self._path))
             link.sendall(json.dumps([method, name]).encode() + b"\n")
             with link.makefile() as lines:

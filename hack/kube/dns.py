@@ -1,6 +1,6 @@
 """`python -m hack.kube.dns`: names of Services for Pods, a stand-in for the cluster's DNS.
 
-Started by `services` inside the sandbox. It answers A queries for NAME.NAMESPACE.svc.cluster.local
+Started by `services` inside the sandbox. It serves A queries for NAME.NAMESPACE.svc.cluster.local
 with the ClusterIP, for a headless Service with the addresses of its ready Pods, and for
 POD.NAME.NAMESPACE.svc.cluster.local with that of one Pod that has a hostname there
 (https://github.com/kubernetes/dns/blob/master/docs/specification.md). It asks the API server each
@@ -77,7 +77,7 @@ class Lookup:
         return found
 
 
-def answer(question: bytes, lookup: Lookup) -> bytes:
+def respond(question: bytes, lookup: Lookup) -> bytes:
     """The message to send back (RFC 1035, section 4)."""
     number, flags, *_ = _HEADER.unpack_from(question)
     name, end = _name(question, _HEADER.size)
@@ -121,7 +121,7 @@ def main() -> None:
         while True:
             question, peer = sock.recvfrom(4096)
             try:
-                reply = answer(question, lookup)
+                reply = respond(question, lookup)
             except (struct.error, IndexError, ValueError) as error:
                 print(f"not understood: {error}", file=sys.stderr, flush=True)
                 continue

@@ -91,7 +91,7 @@ class Node:
         )
         argv = self._with_host_directory(["containerd", f"--config={path}"])
         self._cluster.processes.start(f"{self.name}/{CONTAINERD}", argv, cwd=self.directory)
-        self._until(lambda: containerd.answers(self.socket), "containerd answers")
+        self._until(lambda: containerd.responds(self.socket), "containerd responds")
 
     def _start_kubelet(self) -> None:
         """With the identity that the Node authorizer knows; it makes its serving certificate."""

@@ -78,7 +78,7 @@ class Services:
 
 
 def _named() -> bool:
-    """By a name without an address: any answer will do."""
+    """Query a name without an address: any response shows that the server is up."""
     question = struct.pack("!6H", 1, 0x0100, 1, 0, 0, 0) + b"\x00" + struct.pack("!2H", 1, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(0.2)

@@ -34,7 +34,7 @@ async def admin(settings: config.Config) -> AsyncIterator[client.Client]:
         yield opened
 
 
-def _nobody(settings: config.Config, **more: Any) -> config.Config:
+def _without_credentials(settings: config.Config, **more: Any) -> config.Config:
     """The same server, with another identity."""
     bare = dataclasses.replace(settings, client_cert_file=None, client_key_file=None)
     return dataclasses.replace(bare, **more)
@@ -87,7 +87,7 @@ async def test_expired_token_is_refused_and_a_rotated_file_is_read(
 ) -> None:
     file = tmp_path / "token"
     file.write_text(_expired(kube, namespace))
-    async with client.Client(_nobody(admin.config, token_file=file)) as other:
+    async with client.Client(_without_credentials(admin.config, token_file=file)) as other:
         with pytest.raises(errors.Unauthorized, match="Unauthorized"):
             await _who(other)
         file.write_text(await _token(admin))
@@ -115,7 +115,7 @@ async def test_a_plugin_is_asked_again_when_its_token_is_refused(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str, tmp_path: Path
 ) -> None:
     plugin = _plugin(tmp_path, first=_expired(kube, namespace), token=await _token(admin))
-    async with client.Client(_nobody(admin.config, exec=plugin)) as other:
+    async with client.Client(_without_credentials(admin.config, exec=plugin)) as other:
         assert (await _who(other))["username"] == f"system:serviceaccount:{namespace}:default"
 
 
@@ -127,7 +127,7 @@ async def test_a_plugin_may_give_a_certificate(
     assert held.cert is not None
     assert held.key is not None
     plugin = _plugin(tmp_path, clientCertificateData=held.cert, clientKeyData=held.key)
-    async with client.Client(_nobody(settings, exec=plugin)) as other:
+    async with client.Client(_without_credentials(settings, exec=plugin)) as other:
         found = await _who(other)
     assert (found["username"], found["groups"][0]) == ("plugged", "testers")
 
@@ -144,7 +144,7 @@ async def test_certificates_are_read_again(
 
     become("first")
     time = clock.ManualClock()
-    rotating = _nobody(settings, client_cert_file=cert, client_key_file=key)
+    rotating = _without_credentials(settings, client_cert_file=cert, client_key_file=key)
     async with client.Client(rotating, time=time) as other:
         assert (await _who(other))["username"] == "first"
         become("second")

@@ -135,7 +135,7 @@ def test_holder_cut_off_steps_down_before_another_can_lead(
 ) -> None:
     kube.pause_part("kube-apiserver")
     try:
-        lost = waiting.wait_until(lambda: pair.first.heard("lost"), what="the first gives up")
+        lost = waiting.wait_until(lambda: pair.first.heard("lost"), what="the first loses it")
         assert pair.second.heard("holds") == 0
     finally:
         kube.resume_part("kube-apiserver")

@@ -36,19 +36,19 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.
 
 
 class Story:
-    """What a subscriber was told, checked as it comes: each object is added, changed, deleted."""
+    """Checks each notification of a subscriber: an object is added, then changed, then deleted."""
 
     def __init__(self) -> None:
         self.known: dict[objects.Key, str] = {}
         self.wrong: list[str] = []
-        self.told = 0
+        self.notified = 0
 
     def __call__(
         self, key: objects.Key, old: meta.Partial | None, new: meta.Partial | None
     ) -> None:
-        self.told += 1
+        self.notified += 1
         if (old is None) == (key in self.known):
-            self.wrong.append(f"{key}: told as {'new' if old is None else 'known'}")
+            self.wrong.append(f"{key}: reported as {'new' if old is None else 'known'}")
         if new is None:
             self.known.pop(key, None)
             return
@@ -115,7 +115,7 @@ async def test_cache_equals_the_server_after_each_storm(
         running.cancel()
     assert story.wrong == [], f"repeat with KILN_FAULT_SEED={seed}"
     assert story.known == {objects.key(o): objects.resource_version(o) for o in known.list()}
-    assert story.told > 0
+    assert story.notified > 0
 
 
 async def _like_server(kube: client.Client, known: cache.Cache[meta.Partial]) -> None:

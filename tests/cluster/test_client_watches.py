@@ -54,11 +54,11 @@ async def admin(control_plane: cluster.Cluster) -> AsyncIterator[client.Client]:
 
 
 class Follower:
-    """A running reflector, what it told, and how often it listed."""
+    """A running reflector, the changes that it reported, and how often it listed."""
 
     def __init__(self, kube: client.Client, kind: resource.Resource) -> None:
         self.cache: cache.Cache[meta.Partial] = cache.Cache()
-        self.told: list[tuple[str, str]] = []
+        self.changes: list[tuple[str, str]] = []
         self.kube = kube
         self.kind = kind
         self.reflector = reflector.Reflector(
@@ -73,7 +73,7 @@ class Follower:
     def _on_change(
         self, key: objects.Key, old: meta.Partial | None, new: meta.Partial | None
     ) -> None:
-        self.told.append((key[1], "added" if old is None else "changed" if new else "deleted"))
+        self.changes.append((key[1], "added" if old is None else "changed" if new else "deleted"))
 
     async def like_server(self) -> None:
         """Wait until the cache is what a list gives."""
@@ -167,7 +167,7 @@ async def test_watch_from_before_a_compaction_lists_again(
     control_plane.compact()
     async with _running(follower):
         await follower.like_server()
-    assert sorted(follower.told[2:]) == [("a", "deleted"), ("c", "added")]
+    assert sorted(follower.changes[2:]) == [("a", "deleted"), ("c", "added")]
     assert "watch is too old, listing again" in caplog.messages
 
 
@@ -190,14 +190,14 @@ async def test_watch_resumes_after_a_server_restart(
             await waiting.wait_until_async(
                 lambda: not follower.reflector.problem, what="no problem"
             )
-        names = [name for name, _ in follower.told if name != "default"]
+        names = [name for name, _ in follower.changes if name != "default"]
         assert names == ["before", "after0", "after1"]
 
 
 async def test_a_server_that_hangs_is_noticed(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
-    """Stopped by a signal it holds its connections open and answers nothing."""
+    """A server stopped by a signal keeps its connections open and sends nothing."""
     settings = admin.config
     async with client.Client(settings, timeout_s=1.0) as hasty:
         control_plane.pause_part("kube-apiserver")
@@ -213,7 +213,7 @@ async def test_a_server_that_hangs_is_noticed(
                 return True
             return False
 
-        await waiting.wait_until_async(responses, what="it answers again")
+        await waiting.wait_until_async(responses, what="it responds again")
 
 
 async def test_bookmarks_keep_a_quiet_watch_fresh(
@@ -274,7 +274,7 @@ async def test_slow_reader_is_cut_off_and_misses_nothing(
     await waiting.wait_until_async(
         lambda: "unresponsiveness" in log.read_text(), what="the server has cut it off"
     )
-    assert sorted(name for name, verb in follower.told if verb == "added") == names
+    assert sorted(name for name, verb in follower.changes if verb == "added") == names
 
 
 async def _flood(settings: config.Config, names: list[str]) -> None:
@@ -298,20 +298,20 @@ async def test_a_busy_server_loses_no_write(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
     """Of one user priority and fairness queues some 300 requests; the others get 429 and wait."""
-    await _may_do_all(admin, "crowd")
-    path = control_plane.kubeconfig_for("crowd")
+    await _may_do_all(admin, "many")
+    path = control_plane.kubeconfig_for("many")
     async with contextlib.AsyncExitStack() as stack:
-        crowd = [
+        clients = [
             await stack.enter_async_context(client.Client(config.load(path))) for _ in range(10)
         ]
         await asyncio.gather(
             *(
                 each.create(resource.CONFIG_MAPS, _object(f"w{number}-{n}"), NS)
-                for number, each in enumerate(crowd)
+                for number, each in enumerate(clients)
                 for n in range(50)
             )
         )
-        assert sum(each.throttled for each in crowd) > 0
+        assert sum(each.throttled for each in clients) > 0
     listed = await admin.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
     assert len([o for o in listed.items if o.metadata.name.startswith("w")]) == 500
 

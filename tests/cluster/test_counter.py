@@ -20,7 +20,7 @@ def counter(manager: kube_manager.Manager, namespace: str) -> str:
 
 
 def verify(manager: kube_manager.Manager, namespace: str, *arguments: str) -> str:
-    """What verify.py says, as somebody whose context names the namespace."""
+    """Return the output of verify.py, run with a context that names the namespace."""
     kubeconfig = manager.kube.directory / f"{namespace}.kubeconfig"
     kubeconfig.write_bytes(manager.kube.kubeconfig.read_bytes())
     manager.kube.kubectl(

@@ -79,7 +79,7 @@ def test_snapshot_is_on_every_node_and_visible_to_pods(
 def test_output_of_two_nodes_is_one_snapshot_for_another_set(
     world: kube_sets.World, name: str
 ) -> None:
-    """Whoever a task runs as; each node keeps its part, and gets that of the other as it reads."""
+    """Tasks may run as any user; a node keeps its part and fetches the other when it is read."""
     writer, reader = name, f"{name}-reads"
     writes = f"umask 077; {world.waits_at(name)}; cp $KILN_INPUT $KILN_OUTPUTS/$KILN_TASK_ID.json"
     price = {"each": "number", "of": "[0, 1, 2, 3]", "command": ["sh", "-c", writes]}
@@ -168,7 +168,7 @@ def _pond(namespace: str, *, source: Path, path: Path) -> dict[str, Any]:
 
 
 def _printed(manager: kube_manager.Manager, namespace: str, *, node: str, run: Path) -> str:
-    """What a Pod on that node reads, as nobody in particular."""
+    """Return what a Pod without privileges reads on that node."""
     name = f"reads-{node}"
     kube = manager.kube
     kube.apply(

@@ -65,9 +65,9 @@ def test_user_with_its_own_token_runs_calls(
     ready: str, manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl = manager.kube.kubectl
-    kubectl("create", "serviceaccount", "somebody", "-n", ready)
-    token = kubectl("create", "token", "somebody", "-n", ready).strip()
-    kubeconfig = manager.kube.token_kubeconfig("somebody", token)
+    kubectl("create", "serviceaccount", "alice", "-n", ready)
+    token = kubectl("create", "token", "alice", "-n", ready).strip()
+    kubeconfig = manager.kube.token_kubeconfig("alice", token)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     with pytest.raises(errors.ConfigurationError, match='cannot create resource "tasks"'):
         kiln.connect(namespace=ready)
@@ -75,7 +75,7 @@ def test_user_with_its_own_token_runs_calls(
         *("create", "role", "tasks", "-n", ready, "--verb=create"),
         "--resource=tasks.kilnwork.dev",
     )
-    bound = f"--serviceaccount={ready}:somebody"
+    bound = f"--serviceaccount={ready}:alice"
     kubectl("create", "rolebinding", "tasks", "-n", ready, "--role=tasks", bound)
     waiting.wait_until(lambda: _may(ready), what="the right is seen", every_s=0.2)
     with kiln.connect(namespace=ready):
@@ -95,7 +95,7 @@ def test_missing_right_is_named(
 ) -> None:
     kubectl = manager.kube.kubectl
     token = kubectl("create", "token", "default", "-n", ready).strip()
-    kubeconfig = manager.kube.token_kubeconfig("nobody", token)
+    kubeconfig = manager.kube.token_kubeconfig("powerless", token)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     kubectl("delete", "rolebinding", "kilnwork-proxy", "-n", names.NAMESPACE)
     try:

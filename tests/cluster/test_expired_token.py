@@ -1,7 +1,7 @@
 """The token of a manager stops being good while tasks run, and a new one is put in its place.
 
 The manager runs outside, on a kubeconfig with a token file, as its Pod has one. Its token is bound
-to a Secret (TokenRequest, `boundObjectRef`): when that is deleted, the API server answers 401.
+to a Secret (TokenRequest, `boundObjectRef`): when that is deleted, the API server sends 401.
 """
 
 import json

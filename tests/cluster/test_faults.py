@@ -76,7 +76,7 @@ def test_every_request_of_the_manager_gets_429_for_a_while(
 ) -> None:
     load.start(20, seconds=1)
     load.wait_running()
-    with _no_seats(kube, f"system:serviceaccount:{kube_manager.NAMESPACE}:kilnwork-manager"):
+    with _no_capacity(kube, f"system:serviceaccount:{kube_manager.NAMESPACE}:kilnwork-manager"):
         load.start(10, seconds=0.2)
         waiting.wait_until(lambda: _rejected(kube) > 0, what="a request is rejected")
         assert not threading.Event().wait(8)
@@ -84,7 +84,7 @@ def test_every_request_of_the_manager_gets_429_for_a_while(
 
 
 @contextlib.contextmanager
-def _no_seats(kube: kube_cluster.Kube, user: str) -> Iterator[None]:
+def _no_capacity(kube: kube_cluster.Kube, user: str) -> Iterator[None]:
     """Priority and fairness gives this user none: 429 with Retry-After at once."""
     metadata = {"name": "none-at-all"}
     group = "flowcontrol.apiserver.k8s.io/v1"

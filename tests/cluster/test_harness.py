@@ -10,9 +10,9 @@ def test_component_can_be_stopped_killed_paused_and_restarted(kube: kube_cluster
     kube.stop_part("kube-scheduler")
     kube.start_part("kube-scheduler")
     kube.kill_part("kube-apiserver")
-    assert not kube.answers("/readyz")
+    assert not kube.responds("/readyz")
     kube.start_part("kube-apiserver")
-    waiting.wait_until(lambda: kube.answers("/readyz"), what="it is ready again")
+    waiting.wait_until(lambda: kube.responds("/readyz"), what="it is ready again")
     kube.pause_part("kube-controller-manager")
     kube.resume_part("kube-controller-manager")
 

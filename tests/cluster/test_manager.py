@@ -17,11 +17,11 @@ pytestmark = pytest.mark.timeout(180)
 Kiln = Callable[..., subprocess.CompletedProcess[str]]
 
 SOON_S = 5.0
-"""Within which people are told why nothing runs."""
+"""Time limit within which users must see why nothing runs."""
 
 
 def as_user(manager: kube_manager.Manager, kubeconfig: Path, namespace: str) -> Kiln:
-    """`kiln` with somebody's kubeconfig, in a namespace."""
+    """Run `kiln` with the kubeconfig of a user, in a namespace."""
 
     def kiln(
         *arguments: str, code: int = 0, variables: dict[str, str] | None = None

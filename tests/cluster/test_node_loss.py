@@ -1,6 +1,6 @@
 """A node with a kubelet is cut off until Kubernetes gives it up: NotReady, its Pods evicted.
 
-Its tasks are run elsewhere, each attempt at most once, and everybody is told why. `make
+Its tasks are run elsewhere, each attempt at most once, and every status says why. `make
 test-cluster` shortens the grace of the node controller; with its default of 50 s this takes longer.
 """
 
@@ -66,7 +66,7 @@ def test_tasks_of_a_lost_node_end_elsewhere(kube: kube_cluster.Kube, load: kube_
         load.check(losses=True)
         waiting.wait_until(
             lambda: _losses(kube, load.namespace, f"in Pod {victim} (node {lost})"),
-            what="losses are told",
+            what="losses are reported",
         )
         waiting.wait_until(
             lambda: _ready_condition(kube, load.namespace)["status"] == "True",

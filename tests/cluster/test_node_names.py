@@ -1,4 +1,4 @@
-"""`kiln node` for a name that somebody has: refused, while that one lives."""
+"""`kiln node` for a name in use: refused while the process that has it lives."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tasks that are Pods, on a kubelet: how they end, whoever ends them, and what is kept of them."""
+"""Pod tasks on a kubelet: their ends for every cause, and what is kept of their Pods."""
 
 import time
 from collections.abc import Iterator
@@ -145,7 +145,7 @@ def test_an_evicted_pod_is_a_loss(team: Team) -> None:
         mine = [e for e in found if e["involvedObject"]["name"] == name]
         return [e for e in mine if "Evicted" in e["message"]]
 
-    [event] = waiting.wait_until(events, what="the loss is told")  # by a write of its own
+    [event] = waiting.wait_until(events, what="the loss is reported")  # by a write of its own
     assert "EvictionByEvictionAPI" in event["message"]
 
 

@@ -17,9 +17,9 @@ link.sock = socket.socket(socket.AF_UNIX)
 link.sock.connect(os.environ["KILN_SOCKET"])
 def call(method, path, body=None):
     link.request(method, path, body=None if body is None else json.dumps(body))
-    answer = link.getresponse()
-    said = answer.read()
-    assert answer.status < 300, said
+    response = link.getresponse()
+    body = response.read()
+    assert response.status < 300, body
     return json.loads(said or b"null")
 """
 MAIN = (

@@ -55,7 +55,7 @@ def test_service_responds_by_name_inside_and_outside(kube: kube_cluster.Kube, we
         except OSError:  # refused until the endpoints are known
             return False
 
-    assert waiting.wait_until(outside, what="the Service answers")
+    assert waiting.wait_until(outside, what="the Service responds")
 
     def inside() -> bool:
         fetch = ("wget", "-q", "-O-", url)
@@ -64,7 +64,7 @@ def test_service_responds_by_name_inside_and_outside(kube: kube_cluster.Kube, we
         except access.Failed:  # its rules and names may come a moment later
             return False
 
-    waiting.wait_until(inside, what="the Service answers inside", every_s=0.5)
+    waiting.wait_until(inside, what="the Service responds inside", every_s=0.5)
 
 
 def test_a_deleted_pod_is_gone(kube: kube_cluster.Kube, web: str) -> None:
@@ -98,10 +98,10 @@ def test_pods_of_a_lost_node_are_unreachable(
         except OSError:
             return False
 
-    waiting.wait_until(responses, what="it answers")
+    waiting.wait_until(responses, what="it responds")
     with kube.lost(real_node):
         assert not responses()
-    waiting.wait_until(responses, what="it answers again")
+    waiting.wait_until(responses, what="it responds again")
 
 
 def test_a_claim_finds_a_volume_that_outlives_its_pod(

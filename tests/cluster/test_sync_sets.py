@@ -177,7 +177,7 @@ def test_gang_that_does_not_fit_holds_nothing_and_names_the_lack(
     world.start(name, cpu="1200m")  # one fits on each node
     world.wait(
         lambda: world.condition("syncset", name, "GangReady")["reason"] == "WaitingForRoom",
-        "it is told",
+        "it is reported",
     )
     message = world.condition("syncset", name, "GangReady")["message"]
     assert "2 workers have no node in group worker: each needs cpu 1.2" in message
@@ -238,7 +238,7 @@ def test_nodes_get_only_the_shards_of_their_workers(world: kube_sets.World, name
 def test_shards_of_a_deleted_worker_are_read_by_its_replacement(
     world: kube_sets.World, name: str
 ) -> None:
-    """With `deliver: shard`, while nobody else has room for more."""
+    """With `deliver: shard`, while no other worker has room for more."""
     world.source.files = kube_sets.content(70)
     made = kube_sets.sync_set(name, order="follow", cpu="700m")
     gate = f"{world.source.uri}gates/{name}"

@@ -468,7 +468,7 @@ def test_node_survives_an_absent_api_server(
     virtual_node: kube_cluster.VirtualNode,
     tmp_path: Path,
 ) -> None:
-    """What ran goes on, what ended meanwhile is told afterwards, nothing is started twice."""
+    """Running Pods go on, ends are reported afterwards, and nothing is started twice."""
     gate = tmp_path / "gate"
     stays = pods.create(shell(WAITS), name="stays")
     ends = pods.create(shell(f"until [ -e {gate} ]; do sleep 0.05; done; exit 4"), name="ends")
@@ -566,9 +566,9 @@ def test_removal_of_a_node_whose_process_died(
 
 
 def test_removal_of_an_unknown_node_is_refused(kube: kube_cluster.Kube, tmp_path: Path) -> None:
-    done = kube.kiln("node", "--name", "nobody", "--data", str(tmp_path), "--remove", check=False)
+    done = kube.kiln("node", "--name", "missing", "--data", str(tmp_path), "--remove", check=False)
     assert done.returncode == 1
-    assert "there is no node nobody" in done.stderr
+    assert "there is no node missing" in done.stderr
 
 
 def test_a_second_process_on_the_same_directory_is_refused(

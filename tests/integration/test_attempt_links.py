@@ -44,13 +44,15 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.socket = hubs.socket_of(directory)
-        self.told: list[instructions.ForExecutor] = []
+        self.instructions: list[instructions.ForExecutor] = []
         self.link: executor_links.ExecutorLink
         self.hub = hubs.make(directory)
 
     async def start(self) -> None:
         await self.hub.start(self.socket)
-        self.link = await self.hub.join_executor("pod", capacity=9, receive=self.told.append)
+        self.link = await self.hub.join_executor(
+            "pod", capacity=9, receive=self.instructions.append
+        )
 
     async def attempt(self, inputs: bytes | None = None) -> attempts.AttemptRef:
         """Of a new task, given to the executor."""
@@ -61,7 +63,9 @@ class World:
         await self.hub.submit(task)
         ref = attempts.AttemptRef(task.task, 1, 1)
         given = [
-            reported.ref for reported in self.told if isinstance(reported, instructions.RunAttempt)
+            reported.ref
+            for reported in self.instructions
+            if isinstance(reported, instructions.RunAttempt)
         ]
         assert ref in given
         return ref

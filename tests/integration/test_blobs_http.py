@@ -1,4 +1,4 @@
-"""Blobs over HTTP: who may, what is kept, and a cache in front that tells nobody lies."""
+"""Blobs over HTTP: access rights, storage, and a cache in front that verifies what it returns."""
 
 import asyncio
 import contextlib
@@ -76,14 +76,14 @@ class World:
         self.asked: list[str] = []
         self.served = 0
         self.instead: list[int] = []
-        """Statuses with which the next requests are answered."""
+        """Statuses of the next responses."""
         listening = serving.bind("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         self._app = blob_server.Blobs(self.root, Verifier())
-        self.listener = serving.Listener(self._answer, listening)
+        self.listener = serving.Listener(self._respond, listening)
         self.kept = blobs.Blobs(self.root / "ns", durable=True)
 
-    async def _answer(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    async def _respond(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         self.asked.append(scope["method"])
         if self.instead:
             error = server_errors.HttpError("a test says so")

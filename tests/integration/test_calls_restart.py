@@ -1,4 +1,4 @@
-"""A dispatcher that starts anew from its journal takes up calls where they were."""
+"""Calls after a restart of the dispatcher: it restores them from its journal."""
 
 from pathlib import Path
 

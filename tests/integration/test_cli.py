@@ -213,7 +213,7 @@ def test_logs_outlive_the_task_object(kiln: Kiln) -> None:
     assert kiln("logs", "talker", "--tail", "2").out == "2\n3\n"
     assert kiln("delete", "task", "talker").code == 0
     assert kiln("logs", uid).out == "1\n2\n3\n"
-    assert kiln("logs", "nobody").code == exits.Exit.NOT_FOUND
+    assert kiln("logs", "missing").code == exits.Exit.NOT_FOUND
 
 
 def test_wait_and_cancel(kiln: Kiln) -> None:
@@ -226,7 +226,7 @@ def test_wait_and_cancel(kiln: Kiln) -> None:
     assert "already Killed" in kiln("cancel", "sleeper").out
     killed = kiln("wait", "sleeper", "--for=state=Success")
     assert killed.code == exits.Exit.TASK_FAILED
-    assert kiln("wait", "nobody").code == exits.Exit.NOT_FOUND
+    assert kiln("wait", "missing").code == exits.Exit.NOT_FOUND
     assert kiln("wait", "sleeper", "--for=final", "--timeout", "0").code == 0
     by_default = kiln("wait", "sleeper", "--timeout", "0")
     assert by_default.code == exits.Exit.TASK_FAILED
@@ -333,7 +333,7 @@ def test_token_commands_create_and_list_tokens(kiln: Kiln, data: Path) -> None:
     minted = kiln("token", "default")
     assert (minted.code, minted.out.count(".")) == (0, 2)
     assert kiln("token", "--duration", "1h").code == exits.Exit.USAGE
-    assert kiln("token", "nobody").code == exits.Exit.NOT_FOUND
+    assert kiln("token", "missing").code == exits.Exit.NOT_FOUND
 
 
 def test_an_unknown_kind_is_named(kiln: Kiln) -> None:

@@ -12,7 +12,7 @@ from kilnwork.cli import exits, main
 
 
 class Bare(server.BaseHTTPRequestHandler):
-    """Answers as kube-apiserver does below a group that it does not serve."""
+    """Respond as kube-apiserver does below a group that it does not serve."""
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))

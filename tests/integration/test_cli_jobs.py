@@ -140,10 +140,10 @@ def test_run_prompts_for_values_on_a_terminal(
 ) -> None:
     argv = [up_server.KILN, "run-job", "greet", "--name", "asked", "--option", "loud=yes"]
     asked = terminal.Terminal(argv, server.environment)
-    asked.answer("Whom to greet (who) [required]: ", "")
-    asked.answer("Whom to greet (who) [required]: ", "Ada")
-    asked.answer("times, a whole number [1]: ", "many")
-    asked.answer("times, a whole number [1]: ", "")
+    asked.respond("Whom to greet (who) [required]: ", "")
+    asked.respond("Whom to greet (who) [required]: ", "Ada")
+    asked.respond("times, a whole number [1]: ", "many")
+    asked.respond("times, a whole number [1]: ", "")
     assert asked.end() == OK
     assert "option.who is needed" in asked.shown
     assert 'option.times must be a whole number, not "many"' in asked.shown
@@ -214,7 +214,7 @@ def test_names_of_configs_and_options_are_completed(
 
 
 def test_missing_config_is_named(kiln: in_process_cli.Kiln) -> None:
-    for command in (("run-job", "nobody"), ("disable", "nobody"), ("schedule", "nobody")):
+    for command in (("run-job", "missing"), ("disable", "missing"), ("schedule", "missing")):
         done = kiln(*command)
         assert (done.code, "there is no JobConfig" in done.err) == (exits.Exit.NOT_FOUND, True)
 

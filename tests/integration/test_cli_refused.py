@@ -32,14 +32,14 @@ class World(server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answers)
+        super().__init__(("127.0.0.1", 0), RefusingHandler)
         self.accounts: set[str] = set()
         self.missing = False
         self.made = 0
         self.shown: list[tuple[str, str]] = []
 
 
-class Answers(server.BaseHTTPRequestHandler):
+class RefusingHandler(server.BaseHTTPRequestHandler):
     """An API server with one Task, and a manager behind it that knows its output."""
 
     server: World

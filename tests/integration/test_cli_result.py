@@ -119,7 +119,7 @@ def test_unfinished_or_failed_task_has_no_result(up: up_support.UpServer) -> Non
     assert b"has no result yet: `kiln wait goes-on` waits" in early.stderr
     up.kiln("cancel", "--wait", "goes-on")
     assert result(up, "goes-on").returncode == 6
-    unknown = result(up, "nobody")
+    unknown = result(up, "missing")
     assert (unknown.returncode, b"`kiln tasks` lists" in unknown.stderr) == (4, True)
 
 
@@ -208,10 +208,10 @@ def test_result_is_read_from_a_directory_of_kiln_start(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (several.returncode, "write more of it" in several.stderr) == (1, True), several.stderr
     unknown = subprocess.run(
-        [up_support.KILN, "result", "nobody", "--from", str(directory)],
+        [up_support.KILN, "result", "missing", "--from", str(directory)],
         capture_output=True, timeout=60, check=False, text=True,
     )  # fmt: skip
-    assert (unknown.returncode, "has no task 'nobody'" in unknown.stderr) == (4, True)
+    assert (unknown.returncode, "has no task 'missing'" in unknown.stderr) == (4, True)
     for future in (small, large):
         assert f"{future.id} ({text.__module__}:text, Success)" in unknown.stderr
     assert small.id in completed(

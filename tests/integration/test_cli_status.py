@@ -1,4 +1,4 @@
-"""`kiln status`: file jobs beside tasks, what somebody may see, and what is missing."""
+"""`kiln status`: file jobs beside tasks, users with few rights, and missing servers."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -42,7 +42,7 @@ async def test_deleted_pod_is_replaced_and_its_worker_is_lost(
     first = (await world.wait_for_pods("default-0"))["default-0"]
     world.hub.publish_cluster((controller_world.NS, "default"), controller_world.worker(first))
     await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
-    await waiting.wait_until_async(lambda: world.hub.gone, what="worker given up")
+    await waiting.wait_until_async(lambda: world.hub.gone, what="worker is removed")
     assert world.hub.gone[0] == first["metadata"]["uid"]
 
     async def replaced() -> bool:

@@ -180,7 +180,7 @@ async def test_namespaces_are_directories(
     dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     other = blobs.Blobs(tmp_path / "blobs" / "other", durable=False)
-    digest, _ = other.put([b"nobody's"])
+    digest, _ = other.put([b"unused"])
     os.utime(other.path(digest), (1.0, 1.0))
     assert await collected(dispatcher, clock, Values(tmp_path)) == set()
     assert list(other.entries()) == []

@@ -32,13 +32,13 @@ async def away(story: Callable[[], R]) -> R:
 
 
 class Cluster:
-    """An API server with a manager behind it. What a test wants otherwise it puts in `answers`."""
+    """An API server with a manager behind it. `responses` overrides responses by path prefix."""
 
     def __init__(self, directory: Path, far: remote_manager.RemoteManager) -> None:
         self.far = far
         self.known = {"mine"}
         self.minted: list[str] = []
-        self.answers: dict[str, tuple[int, Any]] = {}
+        self.responses: dict[str, tuple[int, Any]] = {}
         authority = certificates.Authority()
         pair = authority.issue_file("server", directory)
         listening = serving.bind("127.0.0.1", 0)
@@ -50,7 +50,7 @@ class Cluster:
 
     async def _app(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         path, response = scope["path"], asgi.Response(send)
-        for prefix, (status, document) in self.answers.items():
+        for prefix, (status, document) in self.responses.items():
             if path.startswith(prefix):
                 await response.json(document, status=status)
                 return
@@ -137,10 +137,10 @@ async def test_failed_renewal_of_a_token_is_retried(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
     to.refused()
-    cluster.answers["/api/v1/namespaces/ns/serviceaccounts"] = 503, {"message": "etcd is away"}
+    cluster.responses["/api/v1/namespaces/ns/serviceaccounts"] = 503, {"message": "etcd is away"}
     with pytest.raises(OSError, match="is not ready: etcd is away"):  # links try again after these
         await away(lambda: tunnel.open_channel(to))
-    cluster.answers.clear()
+    cluster.responses.clear()
     (await away(lambda: tunnel.open_channel(to))).close()
 
 
@@ -193,7 +193,7 @@ STATUS = {"kind": "Status", "message": "said so"}
 async def test_connection_error_names_its_cause(
     cluster: Cluster, path: str, status: int, document: dict[str, Any], words: str
 ) -> None:
-    cluster.answers[path] = status, document
+    cluster.responses[path] = status, document
     with pytest.raises(errors.ConfigurationError, match=words):
         await away(cluster.to_manager().find)
 

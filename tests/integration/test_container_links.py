@@ -22,12 +22,12 @@ OVER = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit code 3", 3,
 
 
 class World:
-    """A hub, a worker, and what the executor is told."""
+    """A hub, a worker, and the instructions that the executor got."""
 
     def __init__(self, directory: Path, hub: hubs_hub.Hub) -> None:
         self.socket = hubs.socket_of(directory)
         self.hub = hub
-        self.told: list[instructions.ForExecutor] = []
+        self.instructions: list[instructions.ForExecutor] = []
         self.worker = raw_worker.RawWorker(self.socket)
 
     async def attempt(self) -> attempts.AttemptRef:
@@ -39,7 +39,7 @@ class World:
 
     async def hears(self, kind: type, count: int = 1) -> instructions.ForExecutor:
         def look() -> list[instructions.ForExecutor]:
-            found = [one for one in self.told if isinstance(one, kind)]
+            found = [one for one in self.instructions if isinstance(one, kind)]
             return found if len(found) == count else []
 
         return (await waiting.wait_until_async(look, what=f"{count} {kind.__name__}"))[-1]
@@ -49,7 +49,7 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with hubs.running(tmp_path) as hub:
         made = World(tmp_path, hub)
-        hub.containers.join(made.told.append)
+        hub.containers.join(made.instructions.append)
         async with made.worker:
             yield made
 
@@ -83,7 +83,7 @@ async def test_worker_cannot_request_attempts_that_it_does_not_have(world: World
     world.worker.say(messages.StartContainer(attempts.AttemptRef(ref.task, 1, 2), ENVIRONMENT))
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))
     await world.hears(instructions.RunContainer)
-    assert len(world.told) == 1
+    assert len(world.instructions) == 1
 
 
 async def test_notifications_follow_the_newest_link(world: World) -> None:
@@ -91,7 +91,7 @@ async def test_notifications_follow_the_newest_link(world: World) -> None:
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))
     await world.hears(instructions.RunContainer)
     await world.worker.disconnect()
-    await world.hub.containers.finished(ref, OVER)  # nobody is there to hear it
+    await world.hub.containers.finished(ref, OVER)  # no link is there to receive it
     world.worker.running = [ref]
     await world.worker.connect()
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))

@@ -105,7 +105,7 @@ TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/default/tasks"
 
 
 def named_as_ours(plural: str = "tazks", **spec: Any) -> dict[str, Any]:
-    """A definition of somebody else in our group, for kind Task."""
+    """A foreign definition in our group, for kind Task."""
     names = {"kind": "Task", "plural": plural}
     made = test_crds.definition("kilnwork.dev", names=names, **spec)
     made["spec"]["versions"][0]["name"] = "v1alpha1"

@@ -45,9 +45,9 @@ class Flaky:
         await self._send(request, response, CONTENT[start:])
         return response
 
-    async def _send(self, request: web.Request, answer: web.StreamResponse, data: bytes) -> None:
+    async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
         count = self.cuts.pop(0) if self.cuts else len(data)
-        await answer.write(data[:count])
+        await response.write(data[:count])
         if count < len(data):
             await asyncio.sleep(0.05)
             assert request.transport is not None

@@ -1,4 +1,4 @@
-"""exec and attach on the local node when somebody fails: client, container, shim, server."""
+"""exec and attach on the local node when one side fails: client, container, shim, server."""
 
 import os
 import signal

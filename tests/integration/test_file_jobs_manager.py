@@ -34,7 +34,7 @@ async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
 
 
 def quiet(_: str) -> None:
-    """Nobody listens to what it does."""
+    """Kube events are dropped."""
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def manager(
 
 
 class Caller:
-    """Somebody with a token, or without."""
+    """A client with a token, or without one."""
 
     def __init__(self, manager: in_cluster.InClusterServer, token: str = "") -> None:
         self._url = f"https://127.0.0.1:{manager.port}"
@@ -129,12 +129,12 @@ async def test_remote_workers_map_a_file(
 async def test_jobs_are_seen_and_created_only_with_rights(
     kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
-    nobody = Caller(manager)
+    anonymous = Caller(manager)
     outsider = Caller(manager, await account(kube, "stranger"))
     viewer = Caller(manager, await account(kube, "viewer", *rights.VIEW))
     driver = Caller(manager, await account(kube, "driver", *rights.DRIVE))
     data = SAMPLE.read_bytes()
-    assert (await nobody.ask("POST", "/jobs", data=data))[0] == 401
+    assert (await anonymous.ask("POST", "/jobs", data=data))[0] == 401
     assert (await outsider.ask("POST", "/jobs", data=data))[0] == 403
     status, _, refused = await viewer.ask("POST", "/jobs", data=data)
     assert status == 403
@@ -145,7 +145,7 @@ async def test_jobs_are_seen_and_created_only_with_rights(
     assert (await viewer.ask("GET", path))[0] == 200
     assert (await viewer.ask("GET", f"{path}/input"))[1] == data
     assert (await outsider.ask("GET", path))[0] == 403
-    assert (await nobody.ask("GET", "/jobs"))[0] == 401
+    assert (await anonymous.ask("GET", "/jobs"))[0] == 401
     assert (await viewer.ask("POST", f"{path}/cancel"))[0] == 403
     assert (await driver.ask("POST", f"{path}/cancel"))[0] == 202
     assert (await viewer.ask("DELETE", path))[0] == 403

@@ -106,7 +106,7 @@ async def test_restart_repeats_no_finished_step(tmp_path: Path) -> None:
 async def test_shards_wait_for_a_node_with_their_portion_across_restart(
     tmp_path: Path,
 ) -> None:
-    """The dispatcher is told anew which node holds what; what is over is not repeated."""
+    """The dispatcher gets the portions of all nodes again; finished shards are not repeated."""
     async with world.running(tmp_path) as house:
         steps = fan_out(**{"with": {"index": "${ n.index }", "directory": "${ params.directory }"}})
         shards = [{"index": number, "count": 6} for number in range(6)]
@@ -149,7 +149,7 @@ async def test_a_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None
 
 async def test_waiting_step_names_its_reason(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
-        wanted = msgspec.structs.replace(new(house, fan_out()), clusters={"workers": "nobody"})
+        wanted = msgspec.structs.replace(new(house, fan_out()), clusters={"workers": "missing"})
         await house.services.flows.start(wanted)
         view = house.services.flows.view(wanted.key)
         assert view is not None

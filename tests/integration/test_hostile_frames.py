@@ -100,7 +100,7 @@ class Home:
 
 
 def _error(facts: dict[str, Any]) -> BaseException:
-    """What nobody caught on the dispatcher's loop."""
+    """Exceptions that reached the dispatcher's loop unhandled."""
     return facts.get("exception") or RuntimeError(facts["message"])
 
 
@@ -305,7 +305,7 @@ async def lie_as_drivers(directory: Path, seed: int, *, durable: bool) -> None:
                 said = [liar.of_submitter() for _ in range(liar.random.randrange(12))]
                 driver.send(liar.damaged(encoded(said)))
                 await settle(driver)
-        await home.end_slot(home.hostile)  # it answers nobody who wants something stopped
+        await home.end_slot(home.hostile)  # it does not respond to a request to stop
         await home.end_slot(home.honest)
         await home.still_works()
 

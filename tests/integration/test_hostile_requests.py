@@ -1,4 +1,4 @@
-"""Requests nobody should send: each gets an answer that says what is wrong, and harms no other."""
+"""Malformed requests: the response of each names the problem, and no other request is harmed."""
 
 import io
 from collections.abc import AsyncIterator

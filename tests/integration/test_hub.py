@@ -326,10 +326,10 @@ async def test_image_of_a_child_is_used_or_refused(directory: Path) -> None:
             key = image or "plain"
             worker.say(messages.Spawn(serial, parent, 0, key, None, spec, None))
         responses = [await worker.expect(messages.Response) for _ in range(5)]
-        responses.sort(key=lambda answer: answer.serial)  # a refusal is not stored first
-        assert [answer.status for answer in responses] == [201, 201, 200, 201, 503]
+        responses.sort(key=lambda response: response.serial)  # a refusal is not stored first
+        assert [response.status for response in responses] == [201, 201, 200, 201, 503]
         assert responses[1].body == responses[2].body
-        bodies = [msgspec.json.decode(answer.body) for answer in responses]
+        bodies = [msgspec.json.decode(response.body) for response in responses]
         assert [body.get("warnings") for body in bodies] == [
             None,
             None,
@@ -668,7 +668,7 @@ async def test_loss_while_the_dispatcher_was_away_is_not_counted(directory: Path
 
 
 def pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -> None:
-    """One at a time, so that nobody seems to have been away."""
+    """Renew one lease at a time, so that no worker seems to have been away."""
     for _ in range(seconds):
         clock.advance(1.0)
         dispatcher.tick()

@@ -1,4 +1,4 @@
-"""Values of variables go to whoever holds the attempt, and to nobody else."""
+"""Values of variables go to the holder of the attempt, and to no other worker."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -80,7 +80,7 @@ async def test_holder_of_an_attempt_gets_the_values_of_its_spec(
         assert secrets.reads["ns", "db"] <= 2
         worker.say(messages.GetVariables(9, run.ref))
         await worker.expect(messages.Response)
-        assert secrets.reads["ns", "db"] <= 2  # as it was a moment ago
+        assert secrets.reads["ns", "db"] <= 2  # values are cached for a moment
 
 
 async def test_other_workers_get_no_values(dispatcher: hub.Hub, tmp_path: Path) -> None:

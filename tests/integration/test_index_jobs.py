@@ -116,9 +116,9 @@ async def test_kill_ends_running_indexes(tmp_path: Path) -> None:
         uid = await house.put(template=house.template(**many(50, maxInFlight=2)))
         await house.until(uid, lambda view: view.counts.running == 2)
         await house.called(2)
-        await house.jobs.kill(uid, message="nobody wants it")
+        await house.jobs.kill(uid, message="no longer wanted")
         done = await house.finished(uid)
-        assert (done.phase, done.reason, done.message) == (_P.KILLED, "Killed", "nobody wants it")
+        assert (done.phase, done.reason, done.message) == (_P.KILLED, "Killed", "no longer wanted")
         assert (done.stopped, done.counts.cancelled) == (True, 50)
         assert len(house.calls) == 2
         await house.free()
@@ -448,11 +448,11 @@ async def test_waiting_reason_is_published_when_it_changes(tmp_path: Path) -> No
 
 async def test_job_shows_the_waiting_reason_of_its_executor(tmp_path: Path) -> None:
     async with world.running(tmp_path) as house:
-        template = {"taskTemplate": {"external": {"executor": "nobody"}}}
+        template = {"taskTemplate": {"external": {"executor": "missing"}}}
         uid = await house.put(template=template)
         view = await house.until(uid, lambda view: view.reason == "ExecutorUnavailable")
         assert view.phase is _P.PENDING
-        assert view.message.startswith("no program claims tasks of executor nobody")
+        assert view.message.startswith("no program claims tasks of executor missing")
         await house.jobs.suspend(uid, suspended=True)
         view = await house.until(uid, lambda view: view.reason == "Suspended")
         await house.jobs.kill(uid)

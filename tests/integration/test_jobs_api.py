@@ -255,7 +255,7 @@ async def test_unmerged_result_joins_the_outputs_of_parts(world: jobs_http.World
 async def test_download_of_many_files_is_complete_or_cut_off(
     world: jobs_http.World, parts: int
 ) -> None:
-    """Those that are open may be deleted; an answer that lacks others is no complete one."""
+    """Open files may be deleted; a response that lacks other files is cut off, not complete."""
     made = await world.ask("POST", "/jobs?itemsPerPart=1", LINES[:11] * parts)
     job = str(made.json["id"])
     output = b"x" * (1 << 20)
@@ -494,7 +494,7 @@ async def compat(tmp_path: Path) -> AsyncIterator[jobs_http.World]:
 
 
 async def test_compatible_mode_responds_as_the_original_api(compat: jobs_http.World) -> None:
-    """Nobody has a token: the id as text, the document of its README first."""
+    """Without tokens: the id as text, then the document as the README of that API shows it."""
     kind = "multipart/form-data; boundary=xyz"
     made = await compat.ask(
         "POST", "/jobs?gpu=K80&x=1", jobs_http.form(LINES), token="", Content_Type=kind

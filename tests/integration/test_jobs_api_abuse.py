@@ -21,7 +21,7 @@ DIGITS = "9" * 5000
 """More than Python's `int` reads."""
 
 FORM = "multipart/form-data; boundary=xyz"
-LONGEST_TURN_S = 0.25
+MAX_TURN_S = 0.25
 """Of the event loop, as work of its thread; what is guarded against took seconds."""
 
 
@@ -62,7 +62,7 @@ async def test_numbers_of_thousands_of_digits_are_refused(
     "query", ["name=a&name=b", "mapper=identity&x=1&mapper=a:b", "&name=&name"]
 )
 async def test_repeated_parameter_is_refused(world: jobs_http.World, query: str) -> None:
-    """Whoever looks at requests before us, a proxy say, may go by the other one."""
+    """A proxy in front of us might use the other value."""
     refused = await world.ask("POST", f"/jobs?{query}", LINES)
     refused.assert_problem(400, "more than once")
     field = b'--xyz\r\nContent-Disposition: form-data; name="priority"\r\n\r\n1\r\n'
@@ -88,18 +88,18 @@ async def test_unknown_last_event_id_restarts_the_watch(world: jobs_http.World) 
 async def test_a_small_archive_is_not_unpacked_on_the_loop(world: jobs_http.World) -> None:
     archive = gzip.compress(b"\n" * 15_000_000)
     assert len(archive) < 64 << 10
-    assert await _longest_turn_s(world, "/jobs", archive) < LONGEST_TURN_S
+    assert await _longest_turn_s(world, "/jobs", archive) < MAX_TURN_S
 
 
 async def test_csv_header_of_many_columns_is_refused(world: jobs_http.World) -> None:
     columns = b",".join(b"%x" % number for number in range(11_000)) + b"\n1\n"
     assert len(columns) < 64 << 10
-    assert await _longest_turn_s(world, "/jobs?format=csv", columns) < LONGEST_TURN_S
+    assert await _longest_turn_s(world, "/jobs?format=csv", columns) < MAX_TURN_S
 
 
 async def test_oversized_command_is_refused(world: jobs_http.World) -> None:
     data = jobs_http.form(LINES, command="a" * 500_000)
-    assert await _longest_turn_s(world, "/jobs", data, Content_Type=FORM) < LONGEST_TURN_S
+    assert await _longest_turn_s(world, "/jobs", data, Content_Type=FORM) < MAX_TURN_S
     data = jobs_http.form(LINES, command="a" * 20_000)
     refused = await world.ask("POST", "/jobs", data, Content_Type=FORM)
     refused.assert_problem(400, "JSON array")
@@ -120,7 +120,7 @@ async def test_refused_uploads_do_not_stay_in_memory(world: jobs_http.World) -> 
     try:
         for _ in range(6):
             assert (await world.ask("POST", "/jobs?format=json", endless)).status == 422
-        await waiting.wait_until_async(  # the last answer goes out before its request is over
+        await waiting.wait_until_async(  # the last response is sent before its request ends
             lambda: tracemalloc.get_traced_memory()[0] < 10 << 20, what="memory is free"
         )
     finally:
@@ -152,7 +152,7 @@ async def test_overlong_boundary_is_refused(world: jobs_http.World) -> None:
 async def test_truncated_upload_is_not_used_as_input(
     world: jobs_http.World, left: int | None
 ) -> None:
-    """Somebody deletes it while it is copied, or in the store: never a job of what is left."""
+    """A file deleted during the copy or in the store must not become a job of the rest."""
     begun = await world.ask("POST", "/files", LINES[:11], Upload_Complete="?0")
     path = begun.headers["location"]
     more = {"Upload_Offset": "11", "Upload_Complete": "?1"}
@@ -202,7 +202,7 @@ async def test_upload_cannot_exceed_its_declared_length(world: jobs_http.World) 
 async def test_store_error_is_logged_and_not_sent(
     world: jobs_http.World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The answer sends people there; it does not tell clients of our directories."""
+    """The response refers to the log; it does not show our directories to clients."""
     directory = world.directory / "files"
     directory.write_bytes(b"in the way")
     refused = await world.ask("POST", "/jobs", LINES * 5000)
@@ -285,7 +285,7 @@ async def test_unpacking_does_not_block_other_requests(tmp_path: Path) -> None:
             await asyncio.sleep(0.005)
         assert {(await one).status for one in uploads} == {202}
     most = sorted(late)[len(late) * 9 // 10]
-    assert most < LONGEST_TURN_S, f"{most:.3f} s, of {len(late)}"
+    assert most < MAX_TURN_S, f"{most:.3f} s, of {len(late)}"
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ async def test_client_that_disconnects_creates_no_job(
     writer.write(jobs_http.head("POST", f"/jobs?file={file}"))
     await writer.drain()
     writer.transport.abort()
-    assert (await world.ask("DELETE", "/jobs/nobody")).status == 404  # it is being served
+    assert (await world.ask("DELETE", "/jobs/missing")).status == 404  # it is being served
     assert (await world.ask("GET", f"/files/{file}")).status == 200
     assert world.jobs.created == []
     assert world.stored() == before
@@ -309,7 +309,7 @@ async def test_unfinished_uploads_per_user_are_limited(tmp_path: Path) -> None:
         first = await _begun(world, b"one")
         await _begun(world, b"two")
         whole = await world.ask("POST", "/files", LINES, token="other")
-        assert whole.status == 201  # somebody else's, and complete
+        assert whole.status == 201  # another user's, and complete
     later = jobs_http.World(tmp_path, chosen)
     later.jobs = world.jobs  # which numbers on
     async with later.running() as world:  # what is there is counted

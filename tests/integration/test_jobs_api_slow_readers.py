@@ -58,13 +58,13 @@ async def test_slow_readers_hold_little_memory(tmp_path: Path) -> None:
                 held = [-1]
 
                 async def settled() -> bool:
-                    """Nobody takes any more."""
+                    """Wait until no reader takes any more."""
                     await asyncio.sleep(0.2)
                     held.append(tracemalloc.get_traced_memory()[0])
                     return len(held) > 4 and held[-1] == pytest.approx(held[-4], rel=0.02)
 
                 await waiting.wait_until_async(settled, what="all are served as far as they go")
-                assert held[-1] > READERS * file_bodies.PIECE_BYTES // 2, "somebody reads after all"
+                assert held[-1] > READERS * file_bodies.PIECE_BYTES // 2, "a reader reads after all"
                 assert held[-1] < READERS * 2 * file_bodies.PIECE_BYTES + (8 << 20)
                 assert (await world.ask("GET", "/jobs?limit=1")).status == 200
         finally:

@@ -243,7 +243,7 @@ async def test_another_coding_is_refused(world: jobs_http.World) -> None:
 
 
 async def test_refusal_comes_before_100_continue(tmp_path: Path) -> None:
-    """With `Expect: 100-continue` nobody is told to go on when the answer is no."""
+    """With `Expect: 100-continue` a refused client does not get the 100."""
     chosen = settings.Settings(most_body_bytes=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         for path, length, status in (("/jobs", 2000, 413), ("/jobs?x=1", 10, 400)):

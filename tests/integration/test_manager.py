@@ -61,7 +61,7 @@ def server(
 
 
 def quiet(_: str) -> None:
-    """Nobody listens to what it does."""
+    """Kube events are dropped."""
 
 
 @pytest.fixture
@@ -183,11 +183,11 @@ async def test_requests_are_authenticated_and_limited_by_rbac(
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path))[0] == 401
     assert (await ask(manager, path, X_Kiln_Token="wrong"))[0] == 401
-    stranger = await account(kube, "nobody")
+    stranger = await account(kube, "guest")
     status, refused = await ask(manager, path, X_Kiln_Token=stranger)
     assert status == 403
     assert refused["message"] == (
-        'tasks.kilnwork.dev is forbidden: User "system:serviceaccount:default:nobody" cannot list '
+        'tasks.kilnwork.dev is forbidden: User "system:serviceaccount:default:guest" cannot list '
         'resource "tasks" in API group "kilnwork.dev" in the namespace "default"'
     )
     reader = await account(kube, "reader", "view")
@@ -287,7 +287,7 @@ async def test_a_manager_with_another_journal_does_not_lead(
 
 
 async def identity(data: Path) -> str:
-    """Of the journal there, as whoever leads on it says."""
+    """Return the id of the journal there, as its leader reports it."""
     with contextlib.closing(connections.reading(data / "journal.db")) as connection:
         return str(connection.execute("SELECT identity FROM leadership").get)
 
@@ -295,7 +295,7 @@ async def identity(data: Path) -> str:
 async def test_restarted_manager_gets_its_directory_back_at_once(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
-    """Also when it could not give up its Lease: then that names it, and it takes it again."""
+    """Also if it could not release its Lease: the Lease names it, so it acquires it again."""
     first = server(plane, tmp_path / "manager")
     await first.start(say=quiet)
     lease = await kube.get(resource.LEASES, in_cluster.LEASE, NS)

@@ -433,7 +433,7 @@ async def test_killed_shim_is_replaced_without_loss(world: World) -> None:
 
 
 async def test_container_ends_although_the_shim_dies(world: World) -> None:
-    reported = world.workdir / "told"
+    reported = world.workdir / "reported"
     script = f"trap 'touch {reported}' TERM; echo up; while :; do sleep 0.1; done"
     made = await world.shell("p", script)
     await world.until("p", "Running")

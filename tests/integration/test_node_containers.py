@@ -210,7 +210,7 @@ async def test_a_deadline_ends_the_pod(world: World) -> None:
 
 
 async def test_poststart_hook_of_a_sidecar_delays_the_others(world: World) -> None:
-    go, reported = world.data / "go", world.data / "told"
+    go, reported = world.data / "go", world.data / "reported"
     hook = f"echo hook >> {reported}; until [ -e {go} ]; do sleep 0.05; done; echo go >> {reported}"
     lifecycle = {"postStart": {"exec": {"command": ["sh", "-c", hook]}}}
     await world.create(
@@ -290,7 +290,7 @@ async def test_termination_message_written_without_a_node_is_kept(world: World) 
 
 
 async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> None:
-    reported = world.data / "told"
+    reported = world.data / "reported"
     hooks = {
         "postStart": {"exec": {"command": ["sh", "-c", f"echo start $HOSTNAME >> {reported}"]}},
         "preStop": {"exec": {"command": ["sh", "-c", f"echo stop >> {reported}"]}},

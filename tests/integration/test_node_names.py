@@ -127,7 +127,7 @@ async def test_stopping_node_releases_its_name(world: World) -> None:
 
 
 async def test_name_is_released_during_a_renewal(world: World) -> None:
-    """The server has it, and its answer was not waited for."""
+    """The server has the renewal, and its response was not awaited."""
     first = world.node("first_1")
     await first.claim()
     await first.register()
@@ -194,7 +194,7 @@ async def test_kiln_node_that_lost_its_name_ends_its_pods_silently(world: World)
         assert Path(f"/proc/{pid}").exists()
         patch = {"spec": {"holderIdentity": "second_2"}}
         await world.kube.merge_patch(resource.LEASES, "n", patch, node_lease.NAMESPACE)
-        await waiting.wait_until_async(lambda: world.taken == ["one"], what="it gives up")
+        await waiting.wait_until_async(lambda: world.taken == ["one"], what="it stops renewing")
         assert not Path(f"/proc/{pid}").exists()
         pod = await world.kube.get(resource.PODS, "p", "default")
         assert pod["status"]["phase"] == "Running"

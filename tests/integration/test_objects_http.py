@@ -38,7 +38,7 @@ def job(served: object_stores.ObjectServer, tmp_path: Path) -> Iterator[remote.R
     made.client.close()
 
 
-def answer_to(
+def response_to(
     served: object_stores.ObjectServer, method: str, path: str, body: bytes | None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http1.Connection(served.connector().connect())
@@ -157,7 +157,7 @@ def test_malformed_object_names_are_refused(
 ) -> None:
     kept.put("ns/j/input", b"1")
     kept.put("other/x", b"1")
-    assert answer_to(served, method, path, None)[0] == status
+    assert response_to(served, method, path, None)[0] == status
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,9 @@ def test_get_supports_ranges(
     kept: local.LocalStore, served: object_stores.ObjectServer, text: str, status: int, found: bytes
 ) -> None:
     kept.put("ns/j/input", b"0123456789")
-    status_found, headers, body = answer_to(served, "GET", "/objects/ns/j/input", None, Range=text)
+    status_found, headers, body = response_to(
+        served, "GET", "/objects/ns/j/input", None, Range=text
+    )
     assert status_found == status
     if found is not None:
         assert body == found
@@ -192,7 +194,7 @@ class Trouble:
     def __init__(self, served: object_stores.ObjectServer) -> None:
         self._app = served.app
         self.unheard = 0
-        """So many PUTs are carried out, and the connection cut instead of an answer."""
+        """Number of PUTs that are carried out, with the connection cut instead of a response."""
         self.breaks = 0
         """So many GETs are cut off after their first piece."""
         self.seen: list[str] = []

@@ -39,7 +39,7 @@ def waiting_command(sign: Path) -> dict[str, Any]:
         trap '' TERM
         sleep 1000 &
         setsid sh -c 'sleep 1001; sleep 1001' &
-        echo begun; echo told >&2
+        echo begun; echo reported >&2
         touch {sign}
         wait
         sleep 1002
@@ -48,7 +48,7 @@ def waiting_command(sign: Path) -> dict[str, Any]:
 
 
 async def until(path: Path) -> str:
-    """Somebody has made this file; what is in it."""
+    """Wait until this file exists; return its content."""
     await waiting.wait_until_async(path.exists, what=f"{path.name} is there")
     return path.read_text()
 
@@ -164,7 +164,7 @@ async def test_a_command_is_killed_with_all_its_processes(
     assert (await hub.end(slot, ref)).ending is STOPPED
     assert marked(marks) == set()
     said = bytes(slot.logs[ref]).splitlines()
-    assert said[0] == b"told"
+    assert said[0] == b"reported"
     assert set(said[1:]) <= {b"Killed"}  # by the shell, if what it runs was killed before itself
     assert here.stored() == []
     assert await hub.result(slot, hub.call(slot, "operator:add", 1, 2)) == 3

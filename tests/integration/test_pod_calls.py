@@ -53,7 +53,7 @@ class World:
         self.socket = hubs.socket_of(directory)
         self.hub: hubs_hub.Hub
         self.link: executor_links.ExecutorLink
-        self.told: list[instructions.ForExecutor] = []
+        self.instructions: list[instructions.ForExecutor] = []
         self.driver: driver.Driver
         self.processes: dict[attempts.AttemptRef, subprocess.Popen[bytes]] = {}
         self._token = directory / "token"
@@ -67,7 +67,9 @@ class World:
         await self.join()
 
     async def join(self) -> None:
-        self.link = await self.hub.join_executor("pod", capacity=9, receive=self.told.append)
+        self.link = await self.hub.join_executor(
+            "pod", capacity=9, receive=self.instructions.append
+        )
 
     async def connect(self) -> None:
         self.driver = driver.Driver(
@@ -87,12 +89,14 @@ class World:
     async def attempt(
         self, number: int = 1, kind: type[Any] = instructions.RunAttempt
     ) -> attempts.AttemptRef:
-        """The `number`-th that the executor is told to run, or to stop."""
+        """Return the `number`-th attempt that the executor is instructed to run, or to stop."""
 
         def reported() -> list[attempts.AttemptRef]:
-            return [one.ref for one in self.told if isinstance(one, kind)]
+            return [one.ref for one in self.instructions if isinstance(one, kind)]
 
-        await waiting.wait_until_async(lambda: len(reported()) >= number, what="it is told")
+        await waiting.wait_until_async(
+            lambda: len(reported()) >= number, what="the instruction arrives"
+        )
         return reported()[number - 1]
 
     def run(
@@ -254,7 +258,7 @@ async def test_call_is_cancelled_while_it_waits_for_a_child(world: World) -> Non
     )
     process.terminate()
     assert await world.ended(ref) == 143
-    await waiting.wait_until_async(seen.with_suffix(".cancelled").exists, what="it was told")
+    await waiting.wait_until_async(seen.with_suffix(".cancelled").exists, what="it was cancelled")
     await world.over(ref, E.LOST, "PodLost")
     assert not future.done()
     assert (await world.attempt(2)).attempt == 2

@@ -259,7 +259,7 @@ async def test_damaged_irreplaceable_blob_is_not_readable(
 
 
 def _is_whole(tree: Path) -> bool:
-    """Whether all files are there and undamaged; a tree that is made anew is away for a moment."""
+    """Return whether all files are intact; a tree being rebuilt is absent for a moment."""
     try:
         return ponds.read_files(tree) == FILES
     except FileNotFoundError:

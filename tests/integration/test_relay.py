@@ -178,7 +178,7 @@ async def test_certificate_of_another_ca_is_refused_with_a_message(
 
 
 async def test_no_certificate_is_trusted_without_a_ca(house: House) -> None:
-    """Least of all whoever has a certificate of a CA that the system knows."""
+    """Not even one of a CA that the system trusts."""
     house.manager.ca.write_text("")
     house.worker.start()
     await house.logs("cannot be used: it is empty")

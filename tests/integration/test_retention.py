@@ -1,4 +1,4 @@
-"""What is over is forgotten after a while, with its output; what somebody may look for stays."""
+"""Retention: finished tasks are removed after a while with their output; others are kept."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -161,7 +161,7 @@ async def test_clock_jump_does_not_age_tasks(
         clock.jump(jump)
         await dispatcher.forget_old()
         assert all(dispatcher.view(one) is not None for one in tasks)
-    clock.advance(2 * WEEK_S + 120)  # also for what bears a time of the future
+    clock.advance(2 * WEEK_S + 120)  # also for tasks with a time in the future
     await dispatcher.forget_old()
     assert [one for one in tasks if dispatcher.view(one) is not None] == []
 

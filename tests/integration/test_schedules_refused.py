@@ -88,7 +88,7 @@ async def test_job_refused_for_too_long_is_missed(world: schedule_world.World) -
     await world.refuse_jobs(refuse=False)
     world.set_clock(60)
     await world.settled(uid, tick + 60)
-    assert await world.ran(uid) == {tick + 60: 1}, "what was given up does not run later"
+    assert await world.ran(uid) == {tick + 60: 1}, "a dropped tick does not run later"
 
     async def reported() -> bool:
         messages = await said(world, "JobNotMade")

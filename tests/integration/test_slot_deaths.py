@@ -89,7 +89,7 @@ async def test_slot_without_a_dispatcher_exits(
     assert slots_of(worker) == set()
 
 
-# told to die
+# slots that are killed
 
 
 async def test_an_idle_slot_is_killed_with_proof(
@@ -171,7 +171,7 @@ async def test_commands_and_slots_end_independently(
     assert worker.alive() == {worker.pid}
 
 
-# told to stop what it runs
+# slots that are asked to stop their running call
 
 
 @pytest.mark.usefixtures("worker")

@@ -178,7 +178,7 @@ async def test_unstarted_calls_are_returned_newest_first(
     await hub.said(slot, messages.Started)
     slot.send(messages.TakeBack(2), messages.TakeBack(2), messages.TakeBack(2))
     await waiting.wait_until_async(
-        lambda: len(slot.all_of(messages.Returned)) == 3, what="each is answered"
+        lambda: len(slot.all_of(messages.Returned)) == 3, what="each gets a response"
     )
     refs = [run.ref for run in runs]
     returned = [each.refs for each in slot.all_of(messages.Returned)]

@@ -1,4 +1,4 @@
-"""The shim and who minds it: a real process, whoever has started it."""
+"""The shim and its supervisor, with a real process, whichever server has started it."""
 
 import shutil
 from collections.abc import Iterator

@@ -158,10 +158,10 @@ async def test_workers_that_cannot_be_created_are_refused_at_once(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
-    await world.set(resources={"groups": world.groups(serviceAccountName="nobody")})
+    await world.set(resources={"groups": world.groups(serviceAccountName="missing")})
     status = await world.wait_for_set("Placing", "ObjectRefused")
     assert status["message"].startswith("group worker: 0 of 2 workers are connected: ")
-    assert "nobody" in status["message"]
+    assert "missing" in status["message"]
 
 
 async def test_set_without_room_names_the_lacking_resource(world: set_world.SetWorld) -> None:

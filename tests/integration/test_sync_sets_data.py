@@ -347,7 +347,7 @@ async def test_removed_workers_leave_their_nodes(world: World) -> None:
 
 
 async def test_outputs_are_kept_although_managers_die(world: World) -> None:
-    """The digest is told when nodes hold it, and they do until the generation is forgotten."""
+    """The digest is published when nodes hold the data, until the generation is forgotten."""
     await world.gangs.node("a")
     world.agents.start("a")
     world.agents.ready.add("a")

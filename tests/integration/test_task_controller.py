@@ -228,7 +228,7 @@ async def test_deleted_object_kills_its_task(world: controller_world.World) -> N
     await world.kube.delete(kinds.TASKS, "a", controller_world.NS)
     await waiting.wait_until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
     uid = next(iter(world.hub.views))
-    await waiting.wait_until_async(lambda: world.hub.released == [uid], what="it is let go")
+    await waiting.wait_until_async(lambda: world.hub.released == [uid], what="it is released")
 
 
 async def test_object_deleted_while_the_manager_was_away_kills_its_task(

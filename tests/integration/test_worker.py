@@ -405,7 +405,7 @@ def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
 async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
-    hub.answer = made
+    hub.respond = made
     body = '{"name": "kid", "spec": {"command": ["true"]}}'
     status, response = await curl(hub, "http://task/tasks", "--json", body)
     assert (status, response) == (201, {"id": ids.task_text(CHILD)})
@@ -419,7 +419,7 @@ async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
 async def test_curl_queries_a_task_and_reports_progress(hub: scripted_hub.ScriptedHub) -> None:
-    hub.answer = made
+    hub.respond = made
     status, response = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
     assert (status, response) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
     ask = await hub.first(messages.GetTask)
@@ -538,7 +538,7 @@ async def test_a_request_survives_the_loss_of_the_link(hub: scripted_hub.Scripte
         curl(hub, "http://task/tasks", "--json", '{"key": "left", "spec": {"command": ["true"]}}')
     )
     first = await hub.first(messages.Spawn)
-    hub.answer = made
+    hub.respond = made
     hub.drop()
     assert await asked == (201, {"id": ids.task_text(CHILD)})
     again = hub.all_of(messages.Spawn)[-1]

@@ -1,8 +1,4 @@
-"""A whole embedded control plane in this process, with bare HTTP or our own client to it.
-
-For tests of the API server as any HTTP client sees it, and of what needs a real server below. No
-node runs unless a test starts one.
-"""
+"""A whole embedded control plane in this process, with plain HTTP or our own client to it."""
 
 import asyncio
 import contextlib
@@ -147,7 +143,9 @@ async def admin_client(directory: Path) -> AsyncIterator[client.Client]:
 
 
 def http(plane: cluster.ControlPlane, *, token: str | None = "admin") -> Http:
-    """A client of it: the administrator's unless a token is given, nobody's for None."""
+    """Return an HTTP client for the control plane: as administrator, with a token, or anonymous for
+    None.
+    """
     if token == "admin":
         token = (plane.data_dir / "token").read_text().strip()
     return Http(plane.address, ca=plane.certificates.ca_certificate, token=token)

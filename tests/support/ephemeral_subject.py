@@ -1,8 +1,9 @@
-"""Executor `ephemeral` under the contract: containers in the Pod of a real worker, on our node.
+"""Subject of the executor contract for executor `ephemeral`: containers in the Pod of a real
+worker, on our node.
 
-The worker is a process of its own, which outlives the manager's lives and connects to each. A
-container cannot be deleted: who wants one gone deletes its Pod. Then there is another Pod, and the
-dispatcher hears of it, as by the controller of TaskClusters.
+The worker is a separate process that outlives the manager and connects to each new one. A container
+cannot be deleted; to remove one, a test deletes its Pod. Then a new Pod is created, and the
+dispatcher is notified as by the controller of TaskClusters.
 """
 
 import contextlib
@@ -86,14 +87,14 @@ class EphemeralSubject(executor_world.Subject):
         return executor_world.Life(made, follow())
 
     async def begin(self) -> None:
-        """Make the channel Secret and the first worker."""
+        """Create the channel Secret and the first worker."""
         secret = worker_pods.secret(self._cluster, "secret")
         del secret["metadata"]["ownerReferences"]
         await self._admin.create(resource.SECRETS, secret, NS)
         await self._new_worker()
 
     async def joined(self, hub: hubs.Hub) -> None:
-        """A dispatcher is there: it hears which Pods have gone, and the worker connects to it."""
+        """Report deleted Pods to the new dispatcher, and wait until the worker is connected."""
         await super().joined(hub)
         for uid in self._gone:
             await self._give_up(hub, uid)
@@ -105,7 +106,7 @@ class EphemeralSubject(executor_world.Subject):
         return port.WorkerPod(pod=metadata["name"], pod_uid=metadata["uid"])
 
     async def objects(self) -> list[str]:
-        """Containers that are not over, those of Pods that are on their way out among them."""
+        """Return the names of unfinished containers, including those of terminating Pods."""
         listed = await self._admin.list(resource.PODS, NS, type=dict)
         return sorted(name for found in listed.items for name in _living(found))
 
@@ -113,7 +114,7 @@ class EphemeralSubject(executor_world.Subject):
         return []
 
     async def remove(self, name: str, *, by_force: bool) -> None:
-        """Delete the Pod of a container; another one takes its place."""
+        """Delete the Pod of a container and create another one."""
         metadata = self._worker["metadata"]
         if self.hub is not None and not by_force:
             await self.hub.drain(NS, CLUSTER, frozenset({metadata["uid"]}))
@@ -202,7 +203,7 @@ def _living(found: dict[str, Any]) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def on_containers(directory: Path) -> AsyncIterator[EphemeralSubject]:
-    """Executor `ephemeral` on a control plane of its own, with a node and a worker."""
+    """Run executor `ephemeral` on a new control plane, with a node and a worker."""
     (directory / "work").mkdir()
     plane = cluster.ControlPlane(
         cluster.ControlPlaneSettings(

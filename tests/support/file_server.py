@@ -68,7 +68,7 @@ class FileServer:
         self._thread.join()
 
     def pause(self) -> None:
-        """A slow server takes so long before it answers."""
+        """Sleep as a slow server does before its response."""
         if self.pause_s:
             self._pause.wait(self.pause_s)
         if self.hangs:

@@ -30,17 +30,17 @@ class World:
     @contextlib.contextmanager
     def driver(self) -> Iterator[driver.Driver]:
         """In a thread: it blocks."""
-        opened = driver.Driver(
+        connected = driver.Driver(
             connect=lambda: client.unix(str(self.manager.socket)),
             credential=lambda: remote_manager.SECRET,
             cluster="counter",
         )
-        opened.shares_files = False
-        opened.open(timeout_s=10)
+        connected.shares_files = False
+        connected.open(timeout_s=10)
         try:
-            yield opened
+            yield connected
         finally:
-            opened.close()
+            connected.close()
 
 
 @contextlib.asynccontextmanager

@@ -24,7 +24,7 @@ class ScriptedApiServer:
         assert self.handler is not None
         return await self.handler(request)
 
-    def answer(
+    def respond(
         self, body: Any, *, status: int = 200, headers: dict[str, str] | None = None
     ) -> None:
         """Answer everything with the same JSON."""

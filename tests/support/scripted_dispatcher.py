@@ -32,7 +32,7 @@ class ScriptedDispatcher:
         self.epoch = 1
         self.refusal: messages.Refused | None = None
         self.accepts = True
-        self.answer: Callable[[calls.CallItem], calls.CallResult | None] = succeeded
+        self.respond: Callable[[calls.CallItem], calls.CallResult | None] = succeeded
         self.watch: Callable[[calls.Watched], calls.CallResult | None] = lambda _: None
         self.greetings = 0
         self.reads = threading.Event()
@@ -164,7 +164,7 @@ class ScriptedDispatcher:
         self.seen.append(message)
         responses: list[calls.CallResult | None] = []
         if isinstance(message, messages.Submit):
-            responses = [self.answer(item) for item in message.items]
+            responses = [self.respond(item) for item in message.items]
         elif isinstance(message, messages.Watch):
             responses = [self.watch(item) for item in message.items]
         said: list[messages.ToDriver] = []

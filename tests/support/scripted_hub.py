@@ -35,7 +35,7 @@ class ScriptedHub:
         self.after_welcome: tuple[messages.ToWorker, ...] = ()
         self.greeting: messages.Refused | None = None
         self.decide: Callable[[attempts.AttemptRef], messages.Verdict] = lambda _: KEEP
-        self.answer: Callable[[messages.Spawn | messages.GetTask], messages.Response | None] = (
+        self.respond: Callable[[messages.Spawn | messages.GetTask], messages.Response | None] = (
             lambda _: None
         )
         self.seen: list[messages.FromWorker] = []
@@ -146,7 +146,7 @@ class ScriptedHub:
             case messages.Log() if self.keeps_logs:
                 return messages.LogKept(message.ref, message.offset + len(message.data))
             case messages.Spawn() | messages.GetTask():
-                return self.answer(message)
+                return self.respond(message)
         return None
 
     def _welcome(self, hello: messages.Hello) -> messages.Welcome:

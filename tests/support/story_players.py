@@ -111,7 +111,7 @@ class Player:
         return self._labels.setdefault(value, f"{what} of step {len(self._answers)}")
 
 
-def compared(answers: Sequence[dict[str, Any]], kind: stories.Kind) -> list[dict[str, Any]]:
+def comparable(answers: Sequence[dict[str, Any]], kind: stories.Kind) -> list[dict[str, Any]]:
     """What must be the same in the answers to one step; differences.md has the rest."""
     if all(response["status"] < 300 for response in answers):
         return [{**response, "warnings": None} for response in answers]

@@ -26,7 +26,7 @@ class Terminal:
         )
         os.close(theirs)
 
-    def answer(self, question: str, text: str) -> None:
+    def respond(self, question: str, text: str) -> None:
         """Type a line once a question is shown that was not answered yet."""
         start = len(self.shown)
         waiting.wait_until(

@@ -121,7 +121,7 @@ class Unspeakable(Exception):
     [
         Unspeakable(),
         SystemExit(3),
-        asyncio.CancelledError("nobody killed it"),
+        asyncio.CancelledError("not killed"),
         ValueError("half a pair: \ud800"),
         external.Failed("\ud800"),
     ],
@@ -173,7 +173,7 @@ async def test_a_function_that_cancels_itself_has_failed(world: external_executo
 async def test_killed_task_is_cancelled_and_is_killed_when_it_ends(
     world: external_executors.World,
 ) -> None:
-    cancelled, let_go = asyncio.Event(), asyncio.Event()
+    cancelled, released = asyncio.Event(), asyncio.Event()
 
     async def hold(task: external.ClaimedTask) -> Any:
         task.progress(0.5, "half")
@@ -181,7 +181,7 @@ async def test_killed_task_is_cancelled_and_is_killed_when_it_ends(
             await asyncio.Event().wait()
         finally:
             cancelled.set()
-            await let_go.wait()
+            await released.wait()
 
     await world.executor(hold)
     task = await world.submit()
@@ -189,7 +189,7 @@ async def test_killed_task_is_cancelled_and_is_killed_when_it_ends(
     await world.hub.kill(task, reason="Killed")
     await cancelled.wait()
     await world.wait_for_state(task, "Killing")
-    let_go.set()
+    released.set()
     view = await world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
 
@@ -197,12 +197,12 @@ async def test_killed_task_is_cancelled_and_is_killed_when_it_ends(
 async def test_without_an_acknowledgement_the_kill_is_unconfirmed(
     world: external_executors.World,
 ) -> None:
-    let_go = asyncio.Event()
+    released = asyncio.Event()
 
     async def ignore(task: external.ClaimedTask) -> Any:
-        while not let_go.is_set():
+        while not released.is_set():
             try:
-                await let_go.wait()
+                await released.wait()
             except asyncio.CancelledError:
                 continue
         return "too late"
@@ -213,7 +213,7 @@ async def test_without_an_acknowledgement_the_kill_is_unconfirmed(
     await world.hub.kill(task, reason="Killed")
     view = await world.wait_for_state(task, "Killed", "Unconfirmed")
     assert view.stopped is False
-    let_go.set()
+    released.set()
     await asyncio.wait_for(_confirmed(world, task), 30)
 
 

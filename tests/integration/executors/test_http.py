@@ -38,7 +38,7 @@ async def world() -> AsyncIterator[http_executors.World]:
 async def test_a_request_is_sent_and_its_response_is_the_result(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    await world.executor("somebody")
+    await world.executor("executor-a")
     view = await world.runs(
         f"{site.base}/echo?a=1",
         request={
@@ -50,7 +50,7 @@ async def test_a_request_is_sent_and_its_response_is_the_result(
         },
         inputs=b'{"x": ["${task.attempt}", 1]}',
     )
-    assert (view.state, view.reason, view.worker) == ("Success", "Succeeded", "somebody")
+    assert (view.state, view.reason, view.worker) == ("Success", "Succeeded", "executor-a")
     seen = world.result(view)
     headers = {name.lower(): value for name, value in seen["headers"]}
     assert (seen["method"], seen["target"]) == ("POST", "/echo?a=1&b=%C3%A4+%26")
@@ -171,7 +171,7 @@ async def test_a_server_that_resets_the_connection_is_a_failure(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_bytes_after_a_response_do_not_answer_the_next_request(
+async def test_bytes_after_a_response_are_not_the_next_response(
     world: http_executors.World, site: http_test_server.HttpServer, *, late: bool
 ) -> None:
     """The connection is used again by a request to the same server."""

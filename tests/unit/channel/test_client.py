@@ -198,7 +198,7 @@ def test_the_thread_that_waits_reads_for_itself(
         until(lambda: link.turns.begun > begun, "a thread that waits")
         return scripted_dispatcher.succeeded(item)
 
-    dispatcher.accepts, dispatcher.answer = False, once_it_waits
+    dispatcher.accepts, dispatcher.respond = False, once_it_waits
     for number in range(1, 20):
         begun = link.turns.begun
         link.send(submit(number))
@@ -209,7 +209,7 @@ def test_the_thread_that_waits_reads_for_itself(
 def test_of_many_that_wait_each_gets_its_own(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     got: list[int] = []
 
     def wait(number: int) -> None:
@@ -268,7 +268,7 @@ def test_a_thread_that_leads_for_long_is_not_disturbed(
     dispatcher.results(result(8))
     until(lambda: link._thread._asleep, "the background thread sleeps")
     ticks = owner.ticks
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     for number in range(50):
         link.send(submit(number))
         dispatcher.wait_items(number + 1)
@@ -296,7 +296,7 @@ def test_a_dispatcher_that_does_not_read_blocks_no_thread(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     dispatcher.reads.clear()
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     big = scripted_dispatcher.json('"' + "x" * 60_000 + '"')
     for number in range(1, 101):
         link.send(messages.Submit((calls.CallItem(number, ids.new_task_id(), 1, big),)))
@@ -325,7 +325,7 @@ def test_too_large_a_message_is_refused_and_harms_nothing(
 def test_a_lost_link_is_made_again_under_those_who_wait(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     threads = [
         in_thread(lambda n=n: link.wait(lambda: n in owner.numbers(), 20), f"waits {n}")  # type: ignore[misc]
         for n in (1, 2)

@@ -23,7 +23,7 @@ def _status(code: int, reason: str, message: str) -> dict[str, object]:
 async def test_get_sends_credential_and_agent(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({"metadata": {"name": "a", "namespace": "x"}})
+    stand.respond({"metadata": {"name": "a", "namespace": "x"}})
     found = await kube.get(resource.PODS, "a", "x", type=meta.Partial)
     assert found.metadata.name == "a"
     assert stand.asked[0][:2] == ("GET", "/api/v1/namespaces/x/pods/a")
@@ -34,7 +34,7 @@ async def test_get_sends_credential_and_agent(
 async def test_requests_without_namespace_use_the_configured(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({"metadata": {}})
+    stand.respond({"metadata": {}})
     await kube.get(kinds.TASKS, "a")
     await kube.get(resource.NODES, "n")
     await kube.create(kinds.TASKS, {"metadata": {"name": "b", "namespace": "y"}})
@@ -69,7 +69,7 @@ async def test_each_status_has_its_error(
     reason: str,
     kind: type[errors.ApiError],
 ) -> None:
-    stand.answer(_status(code, reason, "the text"), status=code)
+    stand.respond(_status(code, reason, "the text"), status=code)
     with pytest.raises(errors.ApiError) as caught:
         await kube.get(resource.PODS, "a", "x")
     assert type(caught.value) is kind
@@ -80,7 +80,9 @@ async def test_each_status_has_its_error(
 async def test_a_server_too_busy_for_long_says_how_long(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer(_status(429, "TooManyRequests", "busy"), status=429, headers={"Retry-After": "99"})
+    stand.respond(
+        _status(429, "TooManyRequests", "busy"), status=429, headers={"Retry-After": "99"}
+    )
     with pytest.raises(errors.TooManyRequests) as caught:
         await kube.get(resource.PODS, "a", "x")
     assert caught.value.retry_after_s == 99
@@ -112,7 +114,7 @@ async def test_what_may_have_been_done_is_not_repeated(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer, status: int
 ) -> None:
     headers = {"Retry-After": "0"} if status != 429 else {}
-    stand.answer({}, status=status, headers=headers)
+    stand.respond({}, status=status, headers=headers)
     with pytest.raises(errors.ApiError):
         await kube.create(resource.PODS, {"metadata": {"name": "a", "namespace": "x"}})
     assert len(stand.asked) == 1
@@ -122,7 +124,7 @@ async def test_retry_after_may_be_a_date(stand: scripted_apiserver.ScriptedApiSe
     time = clock.ManualClock()
     moment = datetime.datetime.fromtimestamp(time.wall() + 30, datetime.UTC)
     date = moment.strftime("%a, %d %b %Y %H:%M:%S GMT")
-    stand.answer({}, status=503, headers={"Retry-After": date})
+    stand.respond({}, status=503, headers={"Retry-After": date})
     async with client.Client(config.Config(server=stand.url), time=time) as kube:
         with pytest.raises(errors.Unavailable) as caught:
             await kube.get(resource.PODS, "a", "x")
@@ -168,7 +170,7 @@ async def test_odd_names_never_leave_their_path(
         with pytest.raises(errors.Invalid, match="cannot be the name"):
             await kube.list(resource.PODS, name or "..", type=dict)
     assert stand.asked == []
-    stand.answer({})
+    stand.respond({})
     await kube.get(resource.PODS, "a?b#c d", "x")
     assert stand.asked[0][1] == "/api/v1/namespaces/x/pods/a?b#c d"
 
@@ -217,7 +219,7 @@ async def test_one_unreadable_object_does_not_hide_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bad = {"kind": "Task", "metadata": {"name": "bad"}, "spec": {"priority": []}}
-    stand.answer(
+    stand.respond(
         {"metadata": {"resourceVersion": "9"}, "items": [bad, {"metadata": {"name": "b"}}]}
     )
     with caplog.at_level(logging.ERROR):
@@ -234,7 +236,7 @@ class _WithRaw(msgspec.Struct):
 async def test_raw_fields_do_not_keep_the_whole_list(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({"items": [{"metadata": {}, "spec": {"a": 1}}, {"filler": "x" * 100_000}] * 1})
+    stand.respond({"items": [{"metadata": {}, "spec": {"a": 1}}, {"filler": "x" * 100_000}] * 1})
     listed = await kube.list(resource.PODS, type=_WithRaw)
     assert len(memoryview(listed.items[0].spec).obj) < 1000  # type: ignore[arg-type]
 
@@ -242,7 +244,7 @@ async def test_raw_fields_do_not_keep_the_whole_list(
 async def test_writes_carry_their_options(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({})
+    stand.respond({})
     obj = {"metadata": {"name": "a", "namespace": "x"}}
     await kube.create(resource.PODS, obj)
     await kube.replace(resource.PODS, obj, subresource="status")
@@ -320,7 +322,7 @@ async def test_watch_gives_changes_of_any_size(
 async def test_error_in_a_watch_is_raised(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({"type": "ERROR", "object": _status(410, "Expired", "too old")})
+    stand.respond({"type": "ERROR", "object": _status(410, "Expired", "too old")})
 
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
         line = {"type": "ERROR", "object": _status(410, "Expired", "too old")}

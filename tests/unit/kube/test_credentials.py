@@ -178,7 +178,7 @@ async def test_a_refused_token_is_renewed_once(
     async with client.Client(settings) as kube:
         await kube.get(resource.PODS, "a", "x")
         assert [h["Authorization"] for h in stand.headers] == ["Bearer t-1", "Bearer t-2"]
-        stand.answer({}, status=401)
+        stand.respond({}, status=401)
         with pytest.raises(errors.Unauthorized):
             await kube.get(resource.PODS, "a", "x")
         assert len(stand.asked) == 4

@@ -68,7 +68,7 @@ def _recorder(kube: client.Client) -> events.Recorder:
 async def test_kube_events_are_written_and_counted_up(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({})
+    stand.respond({})
     recorder = _recorder(kube)
     recorder.emit(TASK, events.WARNING, "BackOff", "again")
     recorder.emit(TASK, events.WARNING, "BackOff", "again")
@@ -123,7 +123,7 @@ async def test_what_cannot_be_written_is_dropped(
     status: int,
     tries: int,
 ) -> None:
-    stand.answer({"message": "no"}, status=status)
+    stand.respond({"message": "no"}, status=status)
     recorder = _recorder(kube)
     await recorder.start()
     recorder.emit(TASK, events.NORMAL, "R", "m")
@@ -157,7 +157,7 @@ async def test_a_kube_event_made_unheard_is_not_made_twice(
 async def test_names_stay_legal_for_long_objects(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({})
+    stand.respond({})
     recorder = _recorder(kube)
     await recorder.start()
     about = events.Reference(api_version="v1", kind="Pod", name="a" * 253, namespace="x")

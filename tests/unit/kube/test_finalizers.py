@@ -81,6 +81,6 @@ async def test_an_object_made_anew_is_another(
     with pytest.raises(errors.NotFound, match="created again"):
         await finalizers.add(kube, resource.PODS, known, finalizer=OURS)
     assert stored.finalizers == []
-    stand.answer({}, status=404)
+    stand.respond({}, status=404)
     known["metadata"]["finalizers"] = [OURS]
     await finalizers.remove(kube, resource.PODS, known, finalizer=OURS)

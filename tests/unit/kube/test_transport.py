@@ -95,7 +95,7 @@ def test_unusable_pem_is_a_configuration_error() -> None:
 async def test_tls_to_a_plain_port_is_an_error_of_ours(
     stand: scripted_apiserver.ScriptedApiServer,
 ) -> None:
-    stand.answer({})
+    stand.respond({})
     settings = config.Config(server=stand.url.replace("http:", "https:"))
     with pytest.raises(errors.KubeError):
         await _seen_as(settings)
@@ -131,7 +131,7 @@ async def test_a_proxy_of_the_kubeconfig_is_gone_through(
 
 
 async def test_a_redirect_is_not_followed(stand: scripted_apiserver.ScriptedApiServer) -> None:
-    stand.answer({}, status=302, headers={"Location": "http://127.0.0.1:1/elsewhere"})
+    stand.respond({}, status=302, headers={"Location": "http://127.0.0.1:1/elsewhere"})
     with pytest.raises(errors.ApiError) as caught:
         await _seen_as(config.Config(server=stand.url, token="secret"))
     assert caught.value.status == 302
@@ -139,7 +139,7 @@ async def test_a_redirect_is_not_followed(stand: scripted_apiserver.ScriptedApiS
 
 
 async def test_warnings_are_told(stand: scripted_apiserver.ScriptedApiServer) -> None:
-    stand.answer({}, headers={"Warning": '299 - "unknown field \\"spec.foo\\""'})
+    stand.respond({}, headers={"Warning": '299 - "unknown field \\"spec.foo\\""'})
     heard: list[str] = []
     async with transport.Transport(
         config.Config(server=stand.url),

@@ -36,7 +36,7 @@ def success(number: int, text: str = "1") -> calls.CallResult:
 @pytest.fixture
 def silent(dispatcher: Dispatcher) -> Dispatcher:
     """Says nothing of a call until the test does."""
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     return dispatcher
 
 
@@ -336,7 +336,7 @@ def test_ctrl_c_in_result_leaves_everything_usable(
         return success(item.number, str(item.number))
 
     # If it hit while something was read, that link is given up, and the next one asks.
-    silent.answer, silent.watch = answer, answer
+    silent.respond, silent.watch = answer, answer
     silent.results(success(1, "1"), success(2, "2"))
     assert (first.result(30), second.result(30)) == (1, 2)
 
@@ -356,7 +356,7 @@ def test_a_storm_of_ctrl_c_loses_no_result(dispatcher: Dispatcher) -> None:
             return ended_result(item.number, task.State.PENDING)
         return calls.CallResult(item.number, task.State.SUCCESS, "", "", done[item.task])
 
-    dispatcher.answer, dispatcher.watch = answer, watch
+    dispatcher.respond, dispatcher.watch = answer, watch
     interrupts = Interrupts()
     with open_driver(dispatcher) as stormy:
         for _ in range(100):

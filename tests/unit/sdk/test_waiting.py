@@ -34,7 +34,7 @@ def success(number: int, text: str = "1") -> calls.CallResult:
 @pytest.fixture
 def silent(dispatcher: Dispatcher) -> Dispatcher:
     """Says nothing of a call until the test does."""
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     return dispatcher
 
 
@@ -382,7 +382,7 @@ async def test_a_wake_up_that_comes_late_ends_no_wait(
 def test_one_slow_call_does_not_hide_the_others(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    dispatcher.answer = lambda item: (
+    dispatcher.respond = lambda item: (
         None if item.number == 1 else scripted_dispatcher.succeeded(item)
     )
     many = grown(session, range(50), max_in_flight=2)
@@ -395,7 +395,7 @@ def test_one_slow_call_does_not_hide_the_others(
 def test_a_map_that_was_stopped_says_so_at_the_end(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    dispatcher.answer = lambda item: failed_result(item.number, ERROR)
+    dispatcher.respond = lambda item: failed_result(item.number, ERROR)
     many = grown(session, itertools.count(), max_in_flight=2, max_failed=5)
     seen: list[futures.Future[Any]] = []
     with pytest.raises(errors.TooManyFailed):
