@@ -91,7 +91,7 @@ class Controller:
         self._client = kube
         self._known: cache.Cache[dict[str, Any]] = cache.Cache()
         self._background = coroutines.BackgroundWork("argo")
-        self._told: set[str] = set()
+        self._started: set[str] = set()
 
     async def run(self) -> None:
         followed = reflector.Reflector(self._client, WORKFLOWS, dict, self._known, self._changed)
@@ -101,9 +101,9 @@ class Controller:
             await self._background.stop()
 
     def _changed(self, key: tuple[str, str], old: Any, new: Any) -> None:
-        if new is None or new["metadata"]["uid"] in self._told:
+        if new is None or new["metadata"]["uid"] in self._started:
             return
-        self._told.add(new["metadata"]["uid"])
+        self._started.add(new["metadata"]["uid"])
         self._background.start(f"workflow {key[1]}", self._tell(key))
 
     async def _tell(self, key: tuple[str, str]) -> None:

@@ -33,7 +33,7 @@ class BlockingSource:
         self.files = dict(files)
         self.gets: collections.Counter[tuple[str, str]] = collections.Counter()
         self.free = threading.Event()
-        """Set: nobody waits. Else only the range that asked first is served."""
+        """While this is not set, only the range that asked first is served."""
         self.free.set()
         self.first: str | None = None
         """The range that asked first since `hold`."""

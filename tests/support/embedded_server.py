@@ -95,13 +95,13 @@ class Http:
 class Stream:
     """The changes of one watch."""
 
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer = answer
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
 
     async def next(self, *, timeout_s: float = 30.0) -> tuple[str, Any]:
         """(type, object) of the next change; fails when none comes in time."""
         async with asyncio.timeout(timeout_s):
-            line = await self._answer.content.readline()
+            line = await self._response.content.readline()
         assert line, "the watch has ended"
         decoded = json.loads(line)
         return decoded["type"], decoded["object"]
@@ -114,7 +114,7 @@ class Stream:
     async def ended(self, *, timeout_s: float = 30.0) -> bool:
         """True when the stream ends with nothing more in it."""
         async with asyncio.timeout(timeout_s):
-            return await self._answer.content.readline() == b""
+            return await self._response.content.readline() == b""
 
 
 @contextlib.asynccontextmanager

@@ -97,7 +97,7 @@ class EphemeralSubject(executor_world.Subject):
         """Report deleted Pods to the new dispatcher, and wait until the worker is connected."""
         await super().joined(hub)
         for uid in self._gone:
-            await self._give_up(hub, uid)
+            await self._wait_until_disconnected(hub, uid)
         self._gone.clear()
         await self._is_there(hub)
 
@@ -125,7 +125,7 @@ class EphemeralSubject(executor_world.Subject):
         if self.hub is None:
             self._gone.append(metadata["uid"])
         else:
-            await self._give_up(self.hub, metadata["uid"])
+            await self._wait_until_disconnected(self.hub, metadata["uid"])
 
     async def create_late(self, attempt: port.Attempt) -> None:
         path = f"{resource.PODS.base(NS)}/{self.place().pod}"
@@ -173,7 +173,7 @@ class EphemeralSubject(executor_world.Subject):
 
         await waiting.wait_until_async(look, what="the worker is connected")
 
-    async def _give_up(self, hub: hubs.Hub, uid: str) -> None:
+    async def _wait_until_disconnected(self, hub: hubs.Hub, uid: str) -> None:
         """As long as a worker is connected whose Pod is gone."""
 
         async def look() -> bool:
@@ -181,7 +181,7 @@ class EphemeralSubject(executor_world.Subject):
             view = hub.cluster(NS, CLUSTER)
             return view is None or all(one.pod_uid != uid for one in view.workers)
 
-        await waiting.wait_until_async(look, what="the worker is given up")
+        await waiting.wait_until_async(look, what="the worker is disconnected")
 
     async def _is_gone(self, name: str) -> None:
         async def look() -> bool:

@@ -211,7 +211,7 @@ class ProcessExecutor:
     async def _directory(self, attempt: port.Attempt) -> Path:
         await asyncio.sleep(0)
         if self._home.gone:
-            raise errors.Unavailable(0, "", "nobody there, says the test")
+            raise errors.Unavailable(0, "", "made unavailable by the test")
         return self._home.of(attempt)
 
     def _judge(self, directory: Path, stop: port.Stop | None) -> port.Observation:

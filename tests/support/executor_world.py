@@ -29,7 +29,7 @@ from support import verifiers, waiting
 NS = "default"
 SOCKET = "c.sock"
 LEASE_S = 15.0
-"""After the grace of a kill, so long until it is given up without proof."""
+"""Time after the grace period of a kill until the kill counts as unconfirmed."""
 
 
 class Steps:

@@ -83,9 +83,9 @@ class CrashingClient:
     async def delete(self, kind: resource.Resource, name: str, *more: Any, **options: Any) -> Any:
         return self._die("delete", name, await self._kube.delete(kind, name, *more, **options))
 
-    def _die(self, verb: str, name: str, answer: Any) -> Any:
+    def _die(self, verb: str, name: str, response: Any) -> Any:
         if (verb, name) in self.died:
-            return answer
+            return response
         self.died.add((verb, name))
         raise ManagerDied(f"{verb} {name}")
 

@@ -17,7 +17,7 @@ API_VERSIONS = {
     "ConfigMap": "v1",
     "Secret": "v1",
     "ClusterRole": "rbac.authorization.k8s.io/v1",
-    "Nobody": "nobody.kiln.test/v1",
+    "Unserved": "unserved.kiln.test/v1",
 }
 _SETTLE_S = 90.0
 """The real collector takes up new kinds, and forgets old ones, in rounds of half a minute."""
@@ -125,7 +125,7 @@ class Graph:
                 other = "Secret" if owner.kind == "ConfigMap" else "ConfigMap"
                 return found._replace(kind=other)
             case 3:
-                return found._replace(kind="Nobody", uid=stranger)
+                return found._replace(kind="Unserved", uid=stranger)
         return found
 
     def _set_references(self, thing: Thing, references: tuple[Reference, ...]) -> None:

@@ -140,7 +140,7 @@ class FusedJournal(journal.Journal):
 
 
 class Dispatcher:
-    """Accepts and stores tasks; runs one when told by the test. `broken`: parts whose tasks fail.
+    """Accepts and stores tasks; runs one when the test steps it. `broken`: parts whose tasks fail.
     `slots`: slots of every cluster.
 
     Changes that a participant makes to tasks in a batch are undone at the next start if the batch
@@ -285,7 +285,7 @@ class Dispatcher:
         there = []
         for submission in submissions:
             known = self._touch(submission.task)
-            assert known is None or not new, "somebody said that it was new"
+            assert known is None or not new, "the submitter said that it was new"
             if known is not None and known.run >= submission.spec.run:
                 there.append(known.change())
             elif known is not None and not known.state.final:

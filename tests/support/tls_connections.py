@@ -11,15 +11,17 @@ import ssl
 
 
 class TlsConnection(http.client.HTTPSConnection):
-    """Wrap first, connect then: the socket is ours to close whatever the peer does."""
+    """HTTPS connection that wraps first and connects then, so that we can close the socket in any
+    case.
+    """
 
     def __init__(self, address: str, *, tls: ssl.SSLContext, timeout_s: float) -> None:
-        """`address`: HOST:PORT, IPv4 only."""
+        """Take an address HOST:PORT, IPv4 only."""
         super().__init__(address, timeout=timeout_s, context=tls)
         self._tls = tls
 
     def connect(self) -> None:
-        """Connect and shake hands; an OSError if the server is away."""
+        """Connect and shake hands. Raises OSError if the server is down."""
         plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         plain.settimeout(self.timeout)
         secure = self._tls.wrap_socket(plain, server_hostname=self.host)
