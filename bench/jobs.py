@@ -108,8 +108,8 @@ class Seen:
 def is_over(status: meta.JsonObject) -> bool:
     """Whether a Job, a Task or a batch Job is over, by its status."""
     ends = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}
-    said = (status.get("phase") or status.get("state")) in _FINAL
-    return said or bool(ends & {"Complete", "Failed"})
+    final = (status.get("phase") or status.get("state")) in _FINAL
+    return final or bool(ends & {"Complete", "Failed"})
 
 
 @contextlib.asynccontextmanager

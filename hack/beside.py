@@ -120,8 +120,8 @@ def _tell(codes: dict[Suite, int]) -> None:
         print(f"\n######## {suite.name}\n{''.join(suite.rest)}", end="")
     print()
     for suite in ordered:
-        said = "passed" if codes[suite] == 0 else f"FAILED with {codes[suite]}"
-        print(f"{suite.name}: {said} after {suite.took_s:.0f} s, see {suite.log}")
+        result = "passed" if codes[suite] == 0 else f"FAILED with {codes[suite]}"
+        print(f"{suite.name}: {result} after {suite.took_s:.0f} s, see {suite.log}")
 
 
 def _end_with_parent() -> None:

@@ -49,8 +49,8 @@ class Tree:
     def libraries(self, files: Iterable[Path]) -> None:
         """What these files need, under the names that the loader asks for."""
         argv = ["ldd", *(str(file) for file in files)]
-        said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-        found = set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE))
+        output = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+        found = set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE))
         for library in sorted(found):
             self._copy(Path(library), library)
             for name in _BY_NAME:
@@ -85,8 +85,10 @@ class Tree:
 
     def busybox(self, source: Path) -> None:
         self.program(source, "/bin/busybox")
-        said = subprocess.run([source, "--list"], capture_output=True, text=True, check=True).stdout
-        for name in said.split():
+        output = subprocess.run(
+            [source, "--list"], capture_output=True, text=True, check=True
+        ).stdout
+        for name in output.split():
             self.link(f"bin/{name}", "busybox")
 
     def _copy(self, source: Path, target: str | Path) -> None:

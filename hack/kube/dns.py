@@ -92,8 +92,8 @@ def respond(question: bytes, lookup: Lookup) -> bytes:
         code = _NO_NAME if found is None else _OK
         if kind == _A:
             records = [ipaddress.ip_address(address).packed for address in found or ()]
-    said = 0x8400 | (flags & 0x0100) | code
-    head = _HEADER.pack(number, said, 1, len(records), 0, 0)
+    flags_out = 0x8400 | (flags & 0x0100) | code
+    head = _HEADER.pack(number, flags_out, 1, len(records), 0, 0)
     body = b"".join(
         struct.pack("!3HIH", 0xC000 | _HEADER.size, _A, _IN, _TTL_S, len(packed)) + packed
         for packed in records

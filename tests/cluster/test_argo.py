@@ -182,8 +182,8 @@ def test_a_failure_has_the_exit_code_of_its_step(world: World) -> None:
 def test_suspended_workflow_is_shown_and_resumes(world: World) -> None:
     steps = {"name": "main", "steps": [[{"name": "approve", "template": "wait"}]]}
     world.task("asks", steps, {"name": "wait", "suspend": {}})
-    said = world.wait_for_state("asks", "Running", "Suspended")["message"]
-    assert "step approve waits to be resumed" in said
+    message = world.wait_for_state("asks", "Running", "Suspended")["message"]
+    assert "step approve waits to be resumed" in message
     node = world.step("asks", "approve")
     resumed = {node["id"]: {"phase": "Succeeded", "finishedAt": node["startedAt"]}}
     name = world.workflow("asks")["metadata"]["name"]

@@ -48,10 +48,10 @@ def test_snapshot_is_on_every_node_and_visible_to_pods(
     kube.apply(_pond(namespace, source=tmp_path / "lake", path=pond))
     kube.kiln("wait", "datapond/lake", *here, "--for", "condition=Ready", "--timeout", "100s")
 
-    said = kube.kiln("data", "lake", *here, "--fetch", "disk", "--lease", "mine").stdout
+    output = kube.kiln("data", "lake", *here, "--fetch", "disk", "--lease", "mine").stdout
 
     nodes = kube.real_nodes()
-    assert f"{ponds.manifest_of(FILES).digest} (6 B) is on {len(nodes)} node" in said
+    assert f"{ponds.manifest_of(FILES).digest} (6 B) is on {len(nodes)} node" in output
     run = pond / "runs" / namespace / "user_mine"
     assert ponds.read_files(run / "disk") == FILES
     for node in nodes:
@@ -136,8 +136,8 @@ def test_deleted_pond_leaves_nothing_on_its_nodes(world: kube_sets.World) -> Non
     world.make_pond("gone")
     kept, here = world.ponds("gone"), ("-n", world.namespace)
     asked = ("--fetch", "web", "--path", kube_sets.FILES[0])
-    said = world.kube.kiln("data", "gone", *here, *asked, "--lease", "mine").stdout
-    assert "is on 2 nodes, held by lease mine" in said
+    output = world.kube.kiln("data", "gone", *here, *asked, "--lease", "mine").stdout
+    assert "is on 2 nodes, held by lease mine" in output
     assert all((one / "blobs").is_dir() for one in kept)
     pond = f"/apis/kilnwork.dev/v1alpha1/namespaces/{world.namespace}/dataponds/gone"
     world.kube.http.delete(pond).ok()

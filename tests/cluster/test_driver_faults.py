@@ -52,25 +52,25 @@ class Program:
             cwd=directory,
         )
         assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        if said != "begun\n":
-            raise AssertionError(f"{said}{self.process.communicate(timeout=5)}")
+        output = self.process.stdout.readline()
+        if output != "begun\n":
+            raise AssertionError(f"{output}{self.process.communicate(timeout=5)}")
         load.wait_running(4)
 
     def check(self) -> None:
         """It ends well, and each call ran."""
         try:
-            said, errors = self.process.communicate(timeout=120)
+            output, errors = self.process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            said, errors = self.process.communicate()
+            output, errors = self.process.communicate()
             ran = len(self._load.notes())
             described = self._manager.described()
             raise AssertionError(
-                f"no end; {ran} notes of {COUNT}\n{said}{errors}\n{described}"
+                f"no end; {ran} notes of {COUNT}\n{output}{errors}\n{described}"
             ) from None
-        assert self.process.returncode == 0, f"{said}{errors}"
-        assert said.split() == [str(sum(n * n for n in range(COUNT)))]
+        assert self.process.returncode == 0, f"{output}{errors}"
+        assert output.split() == [str(sum(n * n for n in range(COUNT)))]
         counts = collections.Counter(self._load.notes())
         assert {line for line, count in counts.items() if count > 1} == set()
         assert len({line.split()[0] for line in counts}) == COUNT

@@ -55,9 +55,9 @@ class World:
         try:
             return waiting.wait_until(look, what=f"{name} is over", timeout_s=100)
         except AssertionError as error:
-            said = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
+            details = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
             raise AssertionError(
-                f"{error}\n{self.status(name)}\n{said[-6000:]}\n{self.manager.log()[-2000:]}"
+                f"{error}\n{self.status(name)}\n{details[-6000:]}\n{self.manager.log()[-2000:]}"
             ) from error
 
     def pods(self) -> list[dict[str, Any]]:

@@ -41,8 +41,8 @@ def user(manager: kube_manager.Manager, team: str) -> Callable[[str], Kiln]:
                 env={**manager.kube.environment, "KUBECONFIG": str(kubeconfig)},
                 input=stdin, capture_output=True, timeout=90, check=False,
             )  # fmt: skip
-            said = f"{words}: {done.returncode}\n{done.stderr.decode()}"
-            assert done.returncode == code, f"{said}\n{manager.described()}"
+            details = f"{words}: {done.returncode}\n{done.stderr.decode()}"
+            assert done.returncode == code, f"{details}\n{manager.described()}"
             return done
 
         return kiln

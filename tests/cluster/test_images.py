@@ -59,9 +59,9 @@ class World:
         try:
             return waiting.wait_until(look, what=f"{name} is {state}/{reason}", timeout_s=120)
         except AssertionError as error:
-            said = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
+            details = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
             raise AssertionError(
-                f"{error}\n{self.status(name)}\n{said[-5000:]}\n{self.manager.log()[-2000:]}"
+                f"{error}\n{self.status(name)}\n{details[-5000:]}\n{self.manager.log()[-2000:]}"
             ) from error
 
     def pod(self, name: str) -> dict[str, Any]:

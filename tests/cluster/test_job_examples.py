@@ -45,8 +45,8 @@ class World:
             timeout=100, check=False,
         )  # fmt: skip
         if done.returncode:
-            said = f"{done.stdout}{done.stderr}\n{self.manager.log()[-3000:]}"
-            raise AssertionError(f"{script}: {done.returncode}\n{said}")
+            details = f"{done.stdout}{done.stderr}\n{self.manager.log()[-3000:]}"
+            raise AssertionError(f"{script}: {done.returncode}\n{details}")
         return done.stdout
 
     def left(self) -> dict[str, list[str]]:
@@ -104,10 +104,10 @@ def test_sync_set_example_runs_and_leaves_nothing(
         file.write_text(change(file.read_text(), _template(tmp_path)))
     home = tmp_path / "home"
     home.mkdir()
-    said = world.run(
+    details = world.run(
         copy / example / "run.sh", directory=tmp_path, TMPDIR=str(tmp_path), HOME=str(home)
     )
-    assert said.endswith("ok\n")
+    assert details.endswith("ok\n")
     waiting.wait_until(
         lambda: not any(world.left().values()), what="its objects are gone", timeout_s=60
     )

@@ -52,8 +52,8 @@ class World:
                 lambda: what(self.status(name, plural)), what=f"{plural} {name}", timeout_s=60
             )
         except AssertionError as error:
-            said = f"{error}\n{self.status(name, plural)}\n{self.manager.log()[-3000:]}"
-            raise AssertionError(said) from error
+            details = f"{error}\n{self.status(name, plural)}\n{self.manager.log()[-3000:]}"
+            raise AssertionError(details) from error
         return self.status(name, plural)
 
     def phase(self, name: str, *wanted: str) -> dict[str, Any]:

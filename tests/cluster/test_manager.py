@@ -36,8 +36,8 @@ def as_user(manager: kube_manager.Manager, kubeconfig: Path, namespace: str) -> 
             timeout=60,
             check=False,
         )
-        said = f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
-        assert done.returncode == code, f"{said}\n{manager.described()}"
+        details = f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert done.returncode == code, f"{details}\n{manager.described()}"
         return done
 
     return kiln
@@ -225,8 +225,8 @@ def test_a_namespace_without_drivers_says_how_to_get_them(
 
 def test_manager_in_another_namespace_is_named(manager: kube_manager.Manager, team: str) -> None:
     kiln = as_user(manager, manager.kube.kubeconfig, team)
-    said = kiln("tasks", code=3, variables={"KILN_MANAGER_NAMESPACE": "default"}).stderr
-    assert "no manager is installed in namespace default" in said
+    details = kiln("tasks", code=3, variables={"KILN_MANAGER_NAMESPACE": "default"}).stderr
+    assert "no manager is installed in namespace default" in details
 
 
 def test_unschedulable_workers_are_reported_within_5_s(
@@ -275,8 +275,8 @@ def _reason(manager: kube_manager.Manager, namespace: str, reason: str, text: st
         return text in message
 
     def explained() -> bool:
-        said = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
-        return f"({reason})" in said
+        details = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
+        return f"({reason})" in details
 
     waiting.wait_until(reported, what=f"the Task says {text!r}", timeout_s=SOON_S)
     waiting.wait_until(explained, what=f"the TaskCluster says {reason}", every_s=0.2)

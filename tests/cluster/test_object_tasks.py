@@ -116,8 +116,8 @@ def test_account_creates_what_it_is_allowed_to(world: World) -> None:
         "annotate", "serviceaccount", "author", "kilnwork.dev/impersonate=true", here
     )
     world.job("mine", "true", serviceAccountName="author")
-    said = world.wait_for_state("mine", "Staging", "ExecutorUnavailable")["message"]
-    assert f'User "system:serviceaccount:{world.namespace}:author" cannot create' in said
+    message = world.wait_for_state("mine", "Staging", "ExecutorUnavailable")["message"]
+    assert f'User "system:serviceaccount:{world.namespace}:author" cannot create' in message
     world.kube.kubectl("create", "role", "author", "--verb=create", "--resource=jobs.batch", here)
     account = f"--serviceaccount={world.namespace}:author"
     world.kube.kubectl("create", "rolebinding", "author", "--role=author", account, here)
@@ -133,5 +133,5 @@ def test_object_forbidden_to_the_manager_fails_at_once(world: World) -> None:
         "spec": {"customResource": {"manifest": manifest, "result": RESULT}},
     }
     world.kube.apply(task, namespace=world.namespace)
-    said = world.wait_for_state("other", "Failed", "AdmissionError")["message"]
-    assert "tasks may not make configmaps" in said
+    message = world.wait_for_state("other", "Failed", "AdmissionError")["message"]
+    assert "tasks may not make configmaps" in message

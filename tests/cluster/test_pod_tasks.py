@@ -20,7 +20,7 @@ def call(method, path, body=None):
     response = link.getresponse()
     body = response.read()
     assert response.status < 300, body
-    return json.loads(said or b"null")
+    return json.loads(body or b"null")
 """
 MAIN = (
     CALL
@@ -87,9 +87,9 @@ class World:
         try:
             return waiting.wait_until(look, what=f"{name} is over", timeout_s=timeout_s)
         except AssertionError as error:
-            said = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
+            output = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
             raise AssertionError(
-                f"{error}\n{said[-5000:]}\n{self.manager.log()[-2000:]}"
+                f"{error}\n{output[-5000:]}\n{self.manager.log()[-2000:]}"
             ) from error
 
 

@@ -25,11 +25,13 @@ def _left() -> set[str]:
 
 def test_sandbox_passes_exit_code_and_environment(tmp_path: Path) -> None:
     script = 'kubectl get --raw /readyz > "$0"; echo "$KILN_KUBE_DIRECTORY" >> "$0"; exit 7'
-    said = tmp_path / "said"
+    output = tmp_path / "said"
     before = _left()
-    done = subprocess.run([*_RUN, "--", "sh", "-c", script, str(said)], cwd=_CHECKOUT, check=False)
+    done = subprocess.run(
+        [*_RUN, "--", "sh", "-c", script, str(output)], cwd=_CHECKOUT, check=False
+    )
     assert done.returncode == 7
-    assert said.read_text() == "ok/run/kube\n"
+    assert output.read_text() == "ok/run/kube\n"
     assert _left() <= before
 
 

@@ -278,8 +278,8 @@ def test_nodes_get_files_from_each_other_before_the_source(
     sent = world.source.gets - before
     assert {path for _, path in sent} == set(kube_sets.FILES)
     assert sent.total() == len(kube_sets.FILES), sent
-    said = world.kube.kiln("data", "shared", "-n", world.namespace, "-o", "json").stdout
-    counters = [one["counters"] for one in json.loads(said)["ponds"]["shared"]]
+    output = world.kube.kiln("data", "shared", "-n", world.namespace, "-o", "json").stdout
+    counters = [one["counters"] for one in json.loads(output)["ponds"]["shared"]]
     assert sum(one.get("fetchedPeers", 0) for one in counters) == sum(
         map(len, world.source.files.values())
     )

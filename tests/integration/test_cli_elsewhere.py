@@ -56,8 +56,8 @@ def test_a_cluster_without_our_kinds_says_how_to_install_them(
     command: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main.main(command.split())
-    said = capfd.readouterr().err
-    assert (code, "`kiln install | kubectl apply -f -`" in said) == (
+    output = capfd.readouterr().err
+    assert (code, "`kiln install | kubectl apply -f -`" in output) == (
         exits.Exit.UNREACHABLE,
         True,
-    ), said
+    ), output

@@ -155,8 +155,8 @@ def test_closed_output_pipe_is_not_an_error(
         return done.returncode, done.stderr.decode()
 
     full = os.open("/dev/full", os.O_WRONLY)
-    said = "error: the output cannot be written: No space left on device\n"
-    assert run(arguments, full) == (exits.Exit.FAILED, said)
+    output = "error: the output cannot be written: No space left on device\n"
+    assert run(arguments, full) == (exits.Exit.FAILED, output)
     reading, writing = os.pipe()
     os.close(reading)
     assert run(arguments, writing) == (exits.Exit.OK, "")

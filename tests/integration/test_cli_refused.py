@@ -162,12 +162,12 @@ def test_every_command_names_the_missing_right(
 ) -> None:
     world.missing = missing
     code = main.main(command.split())
-    said = capfd.readouterr()
-    assert (code, said.out) == (exits.Exit.FORBIDDEN, ""), said
-    assert "error: " in said.err
-    assert "kilnwork-reader" in said.err
-    assert ("--only drivers --drivers-in ns" in said.err) == missing
-    assert "Traceback" not in said.err
+    output = capfd.readouterr()
+    assert (code, output.out) == (exits.Exit.FORBIDDEN, ""), output
+    assert "error: " in output.err
+    assert "kilnwork-reader" in output.err
+    assert ("--only drivers --drivers-in ns" in output.err) == missing
+    assert "Traceback" not in output.err
     assert world.made == 0
 
 

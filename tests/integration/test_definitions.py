@@ -234,6 +234,6 @@ async def test_a_server_without_its_kinds_is_up_and_not_ready(
         code = await asyncio.to_thread(main.main, ["run", "--", "true"])
     finally:
         await server.stop(say=lambda _: None)
-    said = capfd.readouterr().err
-    assert (code, "a restart of `kiln up`" in said) == (exits.Exit.UNREACHABLE, True), said
-    assert "kiln install" not in said
+    output = capfd.readouterr().err
+    assert (code, "a restart of `kiln up`" in output) == (exits.Exit.UNREACHABLE, True), output
+    assert "kiln install" not in output

@@ -54,8 +54,8 @@ class Process:
 
     def end(self) -> tuple[int, str]:
         """Its exit code and what it said last."""
-        _, said = self.child.communicate(timeout=30)
-        return self.child.returncode, said
+        _, output = self.child.communicate(timeout=30)
+        return self.child.returncode, output
 
     def clear(self) -> None:
         """Whatever happened, nothing is left."""
@@ -105,9 +105,9 @@ def test_second_dispatcher_names_the_first(short_tmp: Path, started: list[Proces
     started.append(Process(short_tmp))
     started[0].driver().close()
     started.append(Process(short_tmp))
-    code, said = started[1].end()
+    code, output = started[1].end()
     assert code == 3
-    assert f"in use by process {started[0].child.pid}" in said.splitlines()[-1]
+    assert f"in use by process {started[0].child.pid}" in output.splitlines()[-1]
 
 
 def test_bad_arguments_are_named(short_tmp: Path, started: list[Process]) -> None:
@@ -167,6 +167,6 @@ def test_a_damaged_journal_is_named(short_tmp: Path, started: list[Process]) -> 
     (home / "journal.db").write_bytes(b"no database at all, but long enough" * 100)
     process = Process(short_tmp)
     started.append(process)
-    code, said = process.end()
-    assert (code, said.count("\n")) == (1, 1)
-    assert "journal.db is no journal of kilnwork" in said
+    code, output = process.end()
+    assert (code, output.count("\n")) == (1, 1)
+    assert "journal.db is no journal of kilnwork" in output

@@ -57,8 +57,11 @@ class Flaky:
         return web.Response(status=201, headers={"Location": "/files/up-1?namespace=default"})
 
     async def looked(self, _: web.Request) -> web.Response:
-        said = {"Upload-Offset": str(len(self.kept)), "Upload-Complete": f"?{int(self.complete)}"}
-        return web.Response(headers=said)
+        headers = {
+            "Upload-Offset": str(len(self.kept)),
+            "Upload-Complete": f"?{int(self.complete)}",
+        }
+        return web.Response(headers=headers)
 
     async def appended(self, request: web.Request) -> web.Response:
         if self.refusals:
@@ -164,15 +167,15 @@ async def test_unreachable_server_is_reported_while_waiting(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, monkeypatch: Any
 ) -> None:
     served, opened = flaky
-    said: list[str] = []
-    monkeypatch.setattr(wait_notice.Waiting, "say", lambda _, text: said.append(text))
+    headers: list[str] = []
+    monkeypatch.setattr(wait_notice.Waiting, "say", lambda _, text: headers.append(text))
     served.refusals = [503]
     (tmp_path / "in").write_bytes(CONTENT)
     with contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source:
         await uploads.Upload(opened, source).run()
     assert bytes(served.kept) == CONTENT
-    assert said[0] == "uploading: trying for 120 s: no room"
-    assert said[-1].startswith("uploading  [##########] 100%")
+    assert headers[0] == "uploading: trying for 120 s: no room"
+    assert headers[-1].startswith("uploading  [##########] 100%")
 
 
 async def test_file_that_changes_during_upload_is_an_error(

@@ -71,8 +71,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 def end(process: subprocess.Popen[bytes], *, timeout_s: float = 30.0) -> tuple[int, str]:
     """Exit code and what it said to standard error."""
-    _, said = process.communicate(timeout=timeout_s)
-    return process.returncode, said.decode()
+    _, output = process.communicate(timeout=timeout_s)
+    return process.returncode, output.decode()
 
 
 def test_killed_client_hangs_up_the_process(world: World) -> None:
@@ -102,8 +102,8 @@ def test_session_ends_with_the_pod(world: World) -> None:
     process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
     pid = world.started(process)
     world.admin.delete(f"{POD}?gracePeriodSeconds=0").ok()
-    code, said = end(process)
-    assert (code, said) == (137, "command terminated with exit code 137\n")
+    code, output = end(process)
+    assert (code, output) == (137, "command terminated with exit code 137\n")
     world.until_gone(pid)
 
 
@@ -171,9 +171,9 @@ def test_killed_shim_leaves_the_exit_code_unknown(world: World) -> None:
         if str(world.directory / "data" / "shim").encode() in command(found)
     ]
     os.kill(shim, signal.SIGKILL)
-    code, said = end(process)
+    code, output = end(process)
     assert code == 1
-    assert "the end of the command was not seen" in said
+    assert "the end of the command was not seen" in output
     world.until_gone(pid)
     waiting.wait_until(
         lambda: world.kubectl.run("exec", "p", "--", "true").returncode == 0,

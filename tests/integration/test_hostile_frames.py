@@ -302,8 +302,8 @@ async def lie_as_drivers(directory: Path, seed: int, *, durable: bool) -> None:
             liar = Liar(home, seed + number)
             async with raw_peers.RawDriver(home.socket) as driver:
                 driver.template()
-                said = [liar.of_submitter() for _ in range(liar.random.randrange(12))]
-                driver.send(liar.damaged(encoded(said)))
+                messages_sent = [liar.of_submitter() for _ in range(liar.random.randrange(12))]
+                driver.send(liar.damaged(encoded(messages_sent)))
                 await settle(driver)
         await home.end_slot(home.hostile)  # it does not respond to a request to stop
         await home.end_slot(home.honest)
@@ -318,8 +318,8 @@ async def lie_as_slot(directory: Path, seed: int, *, durable: bool) -> None:
             slot.running = list(liar.some(liar.ref))
             await raw_peers.connect(slot)
             slot.say(messages.Template(1, raw_peers.ADD))
-            said = [liar.of_slot() for _ in range(liar.random.randrange(12))]
-            slot.send(liar.damaged(encoded(said)))
+            messages_sent = [liar.of_slot() for _ in range(liar.random.randrange(12))]
+            slot.send(liar.damaged(encoded(messages_sent)))
             await settle(slot)
         await home.end_slot(slot)
         await home.still_works()

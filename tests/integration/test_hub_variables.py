@@ -127,5 +127,5 @@ async def test_missing_variable_is_named_without_values(
         worker.say(messages.GetVariables(1, run.ref))
         response = await worker.expect(messages.Response)
         assert response.status == variables.MISSING
-        said = variables.refusal(response.body)
-        assert said == "variable TOKEN: key token of Secret db does not exist"
+        message = variables.refusal(response.body)
+        assert message == "variable TOKEN: key token of Secret db does not exist"

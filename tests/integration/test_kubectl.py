@@ -121,15 +121,15 @@ async def test_apply_reports_created_unchanged_and_errors(kubectl: Kubectl) -> N
     changed = TASK.replace('"50"', '"51"')
     assert "field is immutable" in await kubectl.refused("apply", "-f", "-", stdin=changed)
     typo = TASK.replace("command:", "comand:").replace("task-0", "task-1")
-    said = await kubectl.refused("apply", "-f", "-", stdin=typo)
-    assert 'strict decoding error: unknown field "spec.comand"' in said
-    said = await kubectl("apply", "--validate=warn", "-f", "-", stdin=typo)
-    assert 'Warning: unknown field "spec.comand"' in said
+    output = await kubectl.refused("apply", "-f", "-", stdin=typo)
+    assert 'strict decoding error: unknown field "spec.comand"' in output
+    output = await kubectl("apply", "--validate=warn", "-f", "-", stdin=typo)
+    assert 'Warning: unknown field "spec.comand"' in output
 
 
 async def test_explain_knows_our_fields(kubectl: Kubectl) -> None:
-    said = await kubectl("explain", "task.spec.inputObject")
-    assert "Name of a TaskObject to read" in said
+    output = await kubectl("explain", "task.spec.inputObject")
+    assert "Name of a TaskObject to read" in output
     assert "maxAttempts" in await kubectl("explain", "tasks", "--recursive")
     assert "<[]Container>" in await kubectl("explain", "pod.spec.containers")
     assert 'field "nope" does not exist' in await kubectl.refused("explain", "task.spec.nope")

@@ -337,8 +337,8 @@ async def test_manager_reports_tasks_restarted_after_a_long_absence(
         assert status["losses"] == 1
         assert "DispatcherAway" in status["message"]
         facts = why.TaskFacts.of_object({"metadata": {"name": "long"}, "status": status})
-        said = why.sentence(facts, now=time.time())
-        assert "attempt 2; an attempt before was lost (DispatcherAway: " in said
+        message = why.sentence(facts, now=time.time())
+        assert "attempt 2; an attempt before was lost (DispatcherAway: " in message
 
         async def reported() -> bool:
             found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])

@@ -247,13 +247,13 @@ async def test_mount_paths_expand_variables(world: World) -> None:
 
 async def test_termination_message_is_read_from_its_file(world: World) -> None:
     root = '"$CONTAINER_SANDBOX_MOUNT_POINT'
-    said = f'printf said > {root}/dev/termination-log"'
+    output = f'printf said > {root}/dev/termination-log"'
     long = f'head -c 5000 /dev/zero | tr "\\0" x > {root}/dev/termination-log"'
     there = f'printf there > {root}/tmp/words"'
     away = f'ln -sf /etc/hostname {root}/dev/termination-log"'
     await world.create(
         containers=[
-            shell("said", said),
+            shell("said", output),
             shell("long", long),
             shell("there", there, terminationMessagePath="/tmp/words"),
             shell("away", away),

@@ -432,8 +432,8 @@ def test_error_is_named_without_a_temporary_directory(served: object_stores.Obje
         "try: remote.RemoteStore('kiln:ns/j', None).writer('out/1-1')\n"
         "except errors.StoreRefused as error: print(error)\n"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    assert said.startswith("out/1-1 cannot be kept")
-    assert "TMPDIR" in said
+    assert output.startswith("out/1-1 cannot be kept")
+    assert "TMPDIR" in output

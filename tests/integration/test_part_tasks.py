@@ -163,9 +163,9 @@ async def test_a_command_is_killed_with_all_its_processes(
     slot.send(messages.StopCall(ref, "Killed"))
     assert (await hub.end(slot, ref)).ending is STOPPED
     assert marked(marks) == set()
-    said = bytes(slot.logs[ref]).splitlines()
-    assert said[0] == b"reported"
-    assert set(said[1:]) <= {b"Killed"}  # by the shell, if what it runs was killed before itself
+    output = bytes(slot.logs[ref]).splitlines()
+    assert output[0] == b"reported"
+    assert set(output[1:]) <= {b"Killed"}  # by the shell, if what it runs was killed before itself
     assert here.stored() == []
     assert await hub.result(slot, hub.call(slot, "operator:add", 1, 2)) == 3
 

@@ -49,13 +49,13 @@ async def decided(world: schedule_world.World, made: dict[str, dict[str, str]], 
 async def condition(world: schedule_world.World, made: dict[str, dict[str, str]], why: str) -> None:
     """Wait until each JobConfig has been looked at, and says that of its schedule."""
 
-    async def said() -> bool:
+    async def reached() -> bool:
         names = [name for uids in made.values() for name in uids]
         shown = [await world.shown(name) for name in names]
         found = [{c.type: c.reason for c in one.status.conditions} for one in shown]
         return all(one.get("Scheduled") == why for one in found)
 
-    await world.until(said, f"all JobConfigs say {why}")
+    await world.until(reached, f"all JobConfigs say {why}")
 
 
 async def ran(

@@ -223,7 +223,7 @@ async def test_unstarted_call_is_returned_when_stopped(
     second = hub.call(slot, f"{F}:add", 1)
     await until(tmp_path / "sign")
     slot.send(messages.StopCall(second, "Killed"))
-    assert [r.refs for r in await hub.said(slot, messages.Returned)] == [(second,)]
+    assert [r.refs for r in await hub.wait_for_messages(slot, messages.Returned)] == [(second,)]
     (tmp_path / "gate").touch()
     assert (await hub.end(slot, first)).ending is SUCCEEDED
     slot.send(messages.StopCall(first, "Killed"))  # too late: nothing happens

@@ -58,8 +58,8 @@ async def test_waiting_task_releases_its_slot_and_resumes(
     slot.send(messages.Calls(tuple(runs)))
     announced = await waits(slot, runs[0].ref)
     assert announced == messages.Waiting(runs[0].ref, (child,), in_place=True)
-    said = [m for m in slot.seen if isinstance(m, messages.Returned | messages.Waiting)]
-    assert said == [messages.Returned((runs[1].ref, runs[2].ref)), announced]
+    messages_sent = [m for m in slot.seen if isinstance(m, messages.Returned | messages.Waiting)]
+    assert messages_sent == [messages.Returned((runs[1].ref, runs[2].ref)), announced]
     late = hub.call(slot, f"{F}:add", 3)
     await slot.until(
         lambda: messages.Returned((late,)) in slot.seen, what="what it cannot run is returned"
@@ -321,7 +321,9 @@ async def test_unacknowledged_messages_are_sent_again_after_a_reconnect(
     announced = await waits(slot, ref)
     assert announced.tasks == (child,)
     assert set(slot.hellos[-1].running) == {ref, ended}
-    assert [end.ref for end in (await hub.said(slot, messages.CallsEnded))[0].ends] == [ended]
+    assert [
+        end.ref for end in (await hub.wait_for_messages(slot, messages.CallsEnded))[0].ends
+    ] == [ended]
     assert bytes(slot.logs[ref]) == b"before\n"
     assert bytes(slot.logs[ended]) == b"ended\n"
     assert [w.task for watch in slot.all_of(messages.Watch) for w in watch.items] == [child]

@@ -175,7 +175,7 @@ async def test_unstarted_calls_are_returned_newest_first(
     first = hub.run_of(slot, f"{F}:hold", str(gate))
     runs = [first, *(hub.run_of(slot, f"{F}:add", n) for n in "abc")]
     slot.send(messages.Calls(tuple(runs)))
-    await hub.said(slot, messages.Started)
+    await hub.wait_for_messages(slot, messages.Started)
     slot.send(messages.TakeBack(2), messages.TakeBack(2), messages.TakeBack(2))
     await waiting.wait_until_async(
         lambda: len(slot.all_of(messages.Returned)) == 3, what="each gets a response"
@@ -195,7 +195,7 @@ async def test_a_long_call_is_reported_as_started(
     slot, gate = await hub.open(), tmp_path / "gate"
     before = time.monotonic()
     ref = hub.call(slot, f"{F}:hold", str(gate))
-    started = (await hub.said(slot, messages.Started))[0]
+    started = (await hub.wait_for_messages(slot, messages.Started))[0]
     assert started.ref == ref
     assert time.time() - started.at >= slot_session.STARTED_S
     assert ref not in slot.ends
@@ -214,7 +214,9 @@ async def test_ends_before_a_long_call_are_reported_meanwhile(hub: scripted_slot
     slot.send(messages.Calls(tuple(runs)))
     await hub.end(slot, runs[0].ref)
     assert runs[1].ref not in slot.ends
-    await hub.said(slot, messages.Started)  # one that had not begun would be given back
+    await hub.wait_for_messages(
+        slot, messages.Started
+    )  # one that had not begun would be given back
     slot.send(messages.StopCall(runs[1].ref, "Killed"))
     await hub.end(slot, runs[1].ref)
 

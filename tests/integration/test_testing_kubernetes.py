@@ -239,9 +239,9 @@ def test_an_interrupted_test_run_leaves_nothing(tmp_path: Path) -> None:
             assert running.stdout is not None
             url = running.stdout.readline().strip()
             running.send_signal(signal.SIGINT)
-            _, said = running.communicate(timeout=60)
+            _, output = running.communicate(timeout=60)
         finally:
             running.kill()
-    assert "KeyboardInterrupt" in said
+    assert "KeyboardInterrupt" in output
     assert list(tmp_path.iterdir()) == []
     assert refuses(url)

@@ -408,8 +408,8 @@ class World:
             view = await waiting.wait_until_async(look, what=f"{state}/{reason}")
         except AssertionError as error:
             view = self.view(task)
-            said = f"{view.state}/{view.reason}: {view.message}; steps {self.steps.names}"
-            raise AssertionError(f"{error}; it says {said}") from None
+            details = f"{view.state}/{view.reason}: {view.message}; steps {self.steps.names}"
+            raise AssertionError(f"{error}; it says {details}") from None
         assert isinstance(view, model.TaskView)
         return view
 

@@ -75,8 +75,8 @@ class Kube(access.Attached):
             check=False,
         )
         if check and done.returncode:
-            said = f"{done.stdout}{done.stderr}"
-            raise AssertionError(f"kiln {' '.join(arguments)}: {done.returncode}\n{said}")
+            output = f"{done.stdout}{done.stderr}"
+            raise AssertionError(f"kiln {' '.join(arguments)}: {done.returncode}\n{output}")
         return done
 
     def get(self, *arguments: str) -> Any:

@@ -88,12 +88,12 @@ class Manager:
 
     def described(self) -> str:
         here = f"--namespace={NAMESPACE}"
-        said = [self.kube.kubectl("describe", "pods", here)[-3000:]]
+        details = [self.kube.kubectl("describe", "pods", here)[-3000:]]
         try:
-            said.append(self.log()[-4000:])
+            details.append(self.log()[-4000:])
         except Exception as error:  # noqa: BLE001 - there may be no container yet
-            said.append(str(error))
-        return "\n".join(said)
+            details.append(str(error))
+        return "\n".join(details)
 
     def log(self) -> str:
         """Return its log since its last start."""

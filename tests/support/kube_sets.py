@@ -73,14 +73,14 @@ class World:
 
     def described(self) -> str:
         here = f"--namespace={self.namespace}"
-        said = self.kube.kubectl("get", "kss,kpond", here, "-o", "yaml")[-6000:]
-        said += self.kube.kubectl("describe", "pods", here)[-5000:]
+        details = self.kube.kubectl("get", "kss,kpond", here, "-o", "yaml")[-6000:]
+        details += self.kube.kubectl("describe", "pods", here)[-5000:]
         for one in self.kube.get("pods", here)["items"]:
             try:
-                said += self.kube.kubectl("logs", here, one["metadata"]["name"])[-1000:]
+                details += self.kube.kubectl("logs", here, one["metadata"]["name"])[-1000:]
             except Exception as error:  # noqa: BLE001 - it may have no container yet
-                said += f"{error}\n"
-        return said + self.manager.log()[-4000:]
+                details += f"{error}\n"
+        return details + self.manager.log()[-4000:]
 
     def phase(self, name: str, wanted: str, *, generation: int = 1) -> dict[str, Any]:
         def reached() -> dict[str, Any]:

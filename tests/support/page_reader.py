@@ -63,7 +63,7 @@ class Page:
         text = self.path.read_text()
         starts = [*self.left_out, *self.before, *self.after]
         return [
-            *(said for said in self.beforehand if said not in commands),
+            *(output for output in self.beforehand if output not in commands),
             *(start for start in starts if not any(c.startswith(start) for c in commands)),
             *(piece for piece in self.instead if piece not in text),
         ]

@@ -80,8 +80,8 @@ class ScriptedDispatcher:
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
 
-    def send(self, *said: messages.ToDriver | messages.ToSlot) -> None:
-        self.send_raw(b"".join(map(frames.encode, said)))
+    def send(self, *sent: messages.ToDriver | messages.ToSlot) -> None:
+        self.send_raw(b"".join(map(frames.encode, sent)))
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that need not be frames to every open link."""
@@ -156,11 +156,11 @@ class ScriptedDispatcher:
         self.seen.append(hello)
         namespace = hello.namespace if isinstance(hello, messages.DriverHello) else "default"
         attached = messages.Attached(self.epoch, (), str(self.blobs), namespace, "default")
-        said = self.refusal or attached
+        greeting = self.refusal or attached
         with self._lock:
             self.greetings += 1
             self._links.append(link)
-            link.sendall(frames.encode(said))
+            link.sendall(frames.encode(greeting))
 
     def _received(self, message: messages.FromPeer, link: socket.socket) -> None:
         self.seen.append(message)
@@ -169,13 +169,13 @@ class ScriptedDispatcher:
             responses = [self.respond(item) for item in message.items]
         elif isinstance(message, messages.Watch):
             responses = [self.watch(item) for item in message.items]
-        said: list[messages.ToDriver] = []
+        output: list[messages.ToDriver] = []
         if found := tuple(each for each in responses if each is not None):
-            said.append(messages.Results(found))
+            output.append(messages.Results(found))
         if self.accepts and isinstance(message, messages.Submit):
-            said.append(messages.Accepted(message.items[-1].number))
+            output.append(messages.Accepted(message.items[-1].number))
         with self._lock:
-            for each in said:
+            for each in output:
                 link.sendall(frames.encode(each))
 
 

@@ -54,7 +54,7 @@ class Slot:
             self.writer.transport.abort()
             self.writer = None
 
-    def heard(self) -> None:
+    def notify(self) -> None:
         """Wake the waiters: the slot has sent a message."""
         self._news.set()
 
@@ -143,7 +143,9 @@ class SlotHub(scripted_hub.ScriptedHub):
         await slot.until(lambda: ref in slot.ends, what=f"the end of {ref}", timeout_s=timeout_s)
         return slot.ends[ref]
 
-    async def said(self, slot: Slot, kind: type[M], *, timeout_s: float = 30.0) -> list[M]:
+    async def wait_for_messages(
+        self, slot: Slot, kind: type[M], *, timeout_s: float = 30.0
+    ) -> list[M]:
         look = functools.partial(slot.all_of, kind)
         return await slot.until(look, what=f"a {kind.__name__}", timeout_s=timeout_s)
 
@@ -225,7 +227,7 @@ class SlotHub(scripted_hub.ScriptedHub):
             while True:
                 for body in bodies:
                     self._slot_says(slot, frames.decode_from_slot(body))
-                slot.heard()
+                slot.notify()
                 data = await reader.read(1 << 18)
                 if not data:
                     break

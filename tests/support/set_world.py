@@ -67,12 +67,12 @@ class SetWorld(controller_world.World):
     ) -> dict[str, Any]:
         """Wait until the status has this phase and reason; return the status."""
 
-        async def said() -> dict[str, Any]:
+        async def reached() -> dict[str, Any]:
             status = await self.set_status(name)
             same = (status.get("phase"), status.get("generation")) == (phase, generation)
             return status if same and reason in ("", status["reason"]) else {}
 
-        return await waiting.wait_until_async(said, what=f"{phase}/{reason}")
+        return await waiting.wait_until_async(reached, what=f"{phase}/{reason}")
 
     async def gathered(self, count: int = 2) -> None:
         """Wait until so many Pods are bound, and connect their workers."""
