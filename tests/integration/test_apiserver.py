@@ -1,6 +1,7 @@
-"""What is of the embedded API server alone: its directory, ports, restarts, scheduling, our kinds.
+"""Behaviour of the embedded API server alone: its directory, ports, restarts, scheduling, our
+kinds.
 
-What holds for any API server is tested on it by `tests/conformance`.
+Behaviour of every API server is tested in `tests/conformance`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""The sidecar of an attempt on the channel: what it gets, what it may ask for, and who may be one.
+"""The sidecar link of an attempt: what it receives, what it may request, and who may open it.
 
-A real hub with an executor in its process; the sidecar is frames alone.
+A real hub with an executor in its process; the sidecar sends raw frames.
 """
 
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ POD = api_task.PodTemplate(spec={"containers": []})
 
 
 class RawSidecar(raw_link.RawLink[messages.ToWorker]):
-    """The sidecar of an attempt; `connect` again is a reconnect."""
+    """The sidecar of an attempt; calling `connect` again reconnects."""
 
     welcome = messages.Welcome
 
@@ -40,7 +40,7 @@ class RawSidecar(raw_link.RawLink[messages.ToWorker]):
 
 
 class World:
-    """A hub, its executor `pod`, and one attempt that it has."""
+    """A hub, its executor `pod`, and one attempt of it."""
 
     def __init__(self, directory: Path) -> None:
         self.socket = hubs.socket_of(directory)
@@ -55,7 +55,7 @@ class World:
         )
 
     async def attempt(self, inputs: bytes | None = None) -> attempts.AttemptRef:
-        """Of a new task, given to the executor."""
+        """Return an attempt of a new task, given to the executor."""
         spec = api_task.TaskSpec(pod=POD, cluster_name="c")
         task = model.Submission(
             task=ids.new_task_id(), namespace="ns", name="t", spec=spec, inputs=inputs
@@ -145,7 +145,7 @@ async def test_link_cannot_speak_for_another_attempt(world: World) -> None:
 
 
 async def test_link_cannot_submit_calls_or_report_ends(world: World) -> None:
-    """Its attempt is no call."""
+    """Its attempt is not a call."""
     ref = await world.attempt()
     for message in (
         messages.CallsEnded(1, ()),

@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Verifier:
-    """`w` is the token of cluster ns/c; `d` of a driver in ns; `f` may do other things."""
+    """Tokens: `w` of cluster ns/c; `d` of a driver in ns; `f` has other rights."""
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
         if credential == "later":
@@ -50,7 +50,7 @@ class Verifier:
 
 
 class Caller:
-    """A driver; `tokens` are shown one after the other, as the manager refuses them."""
+    """A driver that shows its `tokens` one after the other, as the manager refuses them."""
 
     def __init__(self, *tokens: str) -> None:
         self._tokens = list(tokens) or ["d"]
@@ -68,7 +68,7 @@ class Caller:
 
 
 class World:
-    """The server, what it was asked, and caches of it."""
+    """The server, the requests that it got, and caches in front of it."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "root"
@@ -138,7 +138,7 @@ _clients = futures.ThreadPoolExecutor(16, "client")
 
 
 async def away(story: Callable[[], R]) -> R:
-    """In a thread: clients block."""
+    """Run a blocking client in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
 
@@ -413,7 +413,7 @@ async def test_full_disk_is_an_error(world: World) -> None:
 async def test_disk_space_is_reserved_for_the_journal(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may submit in one namespace cannot fill the disk for all."""
+    """A user who may submit in one namespace cannot fill the disk for all."""
     free = os.statvfs(world.directory)
     monkeypatch.setattr(disk_checks, "SPARE_BYTES", free.f_blocks * free.f_frsize)
     monkeypatch.setattr(disk_checks, "_SPARE_PART", 1)

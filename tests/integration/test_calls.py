@@ -1,4 +1,4 @@
-"""Calls over real sockets, kept in a journal or in memory: what drivers and slots see."""
+"""Calls over real sockets, stored in a journal or in memory, as drivers and slots see them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -62,7 +62,7 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
 async def a_slot_at_work(
     directory: Path, worker: raw_worker.RawWorker, driver: raw_peers.RawDriver
 ) -> tuple[raw_peers.RawSlot, calls.CallRun]:
-    """A slot that has been given the driver's first call."""
+    """Return a slot that has got the driver's first call."""
     driver.template()
     driver.submit(driver.item())
     slot = await raw_peers.open_slot(worker)
@@ -120,7 +120,9 @@ async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_pat
 
 
 async def refusal(slot: raw_peers.RawSlot) -> messages.Refused:
-    """The first refusal that is not about its agent's announcement, which may not be read yet."""
+    """Return the first refusal that is not about the agent's announcement, which may be unread
+    yet.
+    """
     for _ in range(200):
         await slot.connect()
         refused = await slot.expect(messages.Refused)

@@ -13,7 +13,7 @@ ONE = attempts.Payload(attempts.JSON, b"1")
 
 
 class Peers:
-    """A worker, its one slot and a driver, who outlive dispatchers."""
+    """A worker, its one slot and a driver, which outlive dispatchers."""
 
     def __init__(self, directory: Path) -> None:
         socket = directory / "run" / "channel.sock"
@@ -149,7 +149,9 @@ async def test_key_is_remembered_after_restart(tmp_path: Path) -> None:
 
 
 async def test_worker_that_is_not_back_yet_keeps_its_calls(tmp_path: Path) -> None:
-    """Until its lease has passed it may come back with them, so it is no idle worker."""
+    """Until its lease expires the worker may come back with its calls, so it does not count as
+    idle.
+    """
     peers = Peers(tmp_path)
     async with hubs.running(tmp_path) as dispatcher:
         await peers.meet()

@@ -1,4 +1,4 @@
-"""`kiln` against a whole `kiln up`: what a new user types, and what scripts rely on."""
+"""`kiln` against a whole `kiln up`: commands of new users, and output that scripts rely on."""
 
 import array
 import fcntl
@@ -27,7 +27,7 @@ Kiln = in_process_cli.Kiln
 
 
 def start(data: Path, *args: str) -> "subprocess.Popen[str]":
-    """A `kiln up`, once it has said that it is ready or has ended."""
+    """Start `kiln up` and wait until it is ready or has ended."""
     command = [sys.executable, "-m", "kilnwork", "up", "--data", str(data), *args]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -38,7 +38,7 @@ def start(data: Path, *args: str) -> "subprocess.Popen[str]":
 
 
 def end(server: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> int:
-    """Stop it and read what is left of its output."""
+    """Stop the server and read the rest of its output."""
     if server.poll() is None:
         server.send_signal(number)
     server.communicate(timeout=40)
@@ -136,12 +136,14 @@ def test_interrupting_a_read_of_standard_input(command: str, data: Path) -> None
 
 
 def _state(pid: int) -> str:
-    """Runs or sleeps (proc_pid_stat(5)): Python hears of no signal right before it reads."""
+    """Return the process state (proc_pid_stat(5)): Python notices no signal right before it
+    reads.
+    """
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _unread(pipe: int) -> int:
-    """Bytes in a pipe (FIONREAD, ioctl_pipe in pipe(7))."""
+    """Return the number of unread bytes in a pipe (FIONREAD, ioctl_pipe in pipe(7))."""
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]
@@ -624,7 +626,7 @@ def test_name_without_a_kind_is_not_deleted(kiln: Kiln) -> None:
 
 
 def test_last_output_is_printed_before_the_end(kiln: Kiln, data: Path) -> None:
-    """On a terminal both are one text: what a task printed stands above how it ended."""
+    """On a terminal both streams are mixed: the output of a task is printed above its end."""
     environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
     command = [sys.executable, "-m", "kilnwork", "run", "--watch", "--", "seq", "200000"]
     done = subprocess.run(

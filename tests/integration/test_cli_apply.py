@@ -1,4 +1,4 @@
-"""`kiln apply` checks all objects before it sends one, and says what the server would say."""
+"""`kiln apply` validates all objects before it sends one, with the messages of the server."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -24,7 +24,7 @@ class Bare(server.BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - http.server's name
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""File jobs are named alike by every command: by id, by name, as `file/…`; `kiln get files` too."""
+"""File jobs have the same names in every command: an id, a name, or `file/…`; also `kiln get
+files`.
+"""
 
 import json
 import os
@@ -53,7 +55,7 @@ def kiln(
 
 @pytest.fixture(scope="module")
 def job(server: up_support.UpServer) -> str:
-    """The id of a job of five parts that is over and called `loud`."""
+    """Return the id of a finished job of five parts called `loud`."""
     done = server.kiln("upload", str(SAMPLE), "--mapper", "mappers.py:loud", "--name", "loud",
                        "--items-per-part", "5", "--watch")  # fmt: skip
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""`kiln run-job`, `jobs`, `schedule`, `backfill`, and what other commands do with `job/NAME`."""
+"""`kiln run-job`, `jobs`, `schedule`, `backfill`, and other commands with `job/NAME`."""
 
 import datetime as dt
 import json
@@ -79,7 +79,7 @@ def wait_for(server: up_server.UpServer, name: str, phase: str) -> None:
 
 @pytest.fixture(scope="module")
 def failed(server: up_server.UpServer) -> str:
-    """A Job of three indexes, of which `bad` has failed."""
+    """Return a Job of three indexes, of which `bad` has failed."""
     server.kiln("run-job", "parts", "--name", "failed")
     wait_for(server, "failed", "Failed")
     return "failed"

@@ -1,4 +1,4 @@
-"""`kiln apply` of a Task that makes an object: the server checks that object first."""
+"""`kiln apply` of a Task that creates an object: the server validates that object first."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`kiln prune` and `kiln delete task ID`: room on the disk of the server; what calls have used."""
+"""`kiln prune` and `kiln delete task ID`: disk space of the server, and the usage of calls."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer
 
 
 def _listed(up: up_support.UpServer, task: str) -> list[dict[str, Any]]:
-    """What `kiln tasks` has of it: other tests have tasks on this server too."""
+    """Return the row of the task in `kiln tasks`; other tests have tasks on this server too."""
     items = json.loads(up.kiln("tasks", "-o", "json").stdout)["items"]
     return [item for item in items if item["id"] == task]
 

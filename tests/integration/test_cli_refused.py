@@ -1,6 +1,7 @@
-"""`kiln` with a client certificate: the manager is shown a token of an account, or nothing.
+"""`kiln` with a client certificate: the manager gets a token of an account, or none.
 
-The API server and the manager behind its proxy are scripted: what they refuse is what is tested.
+The API server and the manager behind its proxy are scripted; the tests check how refusals are
+handled.
 """
 
 import json
@@ -26,8 +27,9 @@ TOKENS = "/api/v1/namespaces/ns/serviceaccounts/"
 
 
 class World(server.ThreadingHTTPServer):
-    """`accounts`: whose tokens may be asked for; of all others that is refused. `missing`: of all
-    others there is none."""
+    """Scripted rights. `accounts`: accounts whose tokens may be requested; others are forbidden.
+    `missing`: the others do not exist.
+    """
 
     daemon_threads = True
 
@@ -40,7 +42,7 @@ class World(server.ThreadingHTTPServer):
 
 
 class RefusingHandler(server.BaseHTTPRequestHandler):
-    """An API server with one Task, and a manager behind it that knows its output."""
+    """An API server with one Task, and a manager behind it that has its output."""
 
     server: World
 
@@ -87,7 +89,7 @@ class RefusingHandler(server.BaseHTTPRequestHandler):
             self._send(200, {"items": []})
 
     def _refuse(self, status: int, reason: str, message: str, *, name: str = "") -> None:
-        """As API servers do: `details` name the object that is missing."""
+        """Respond as API servers do: `details` name the missing object."""
         body = {"kind": "Status", "status": "Failure", "code": status, "reason": reason}
         self._send(status, {**body, "message": message, "details": {"name": name}})
 
@@ -101,7 +103,7 @@ class RefusingHandler(server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

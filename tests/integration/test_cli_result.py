@@ -63,7 +63,7 @@ def apply(up: up_support.UpServer, name: str, spec: dict[str, Any]) -> None:
 
 
 def patch_status(up: up_support.UpServer, name: str, status: dict[str, Any]) -> None:
-    """As a manager would write it."""
+    """Write the status as a manager would."""
     settings = config.load(up.data / "kubeconfig")
     request = urllib.request.Request(
         f"{settings.server}/apis/{API}/namespaces/default/tasks/{name}/status",
@@ -221,7 +221,7 @@ def test_result_is_read_from_a_directory_of_kiln_start(tmp_path: Path) -> None:
 
 
 def completed(*words: str) -> list[str]:
-    """What the shell offers for `kiln result WORDS`, of which the last is begun."""
+    """Return the shell completions of `kiln result WORDS`, whose last word is incomplete."""
     asked = shell_completion.ShellComplete(main.kiln, {}, "kiln", "_KILN_COMPLETE")
     found = asked.get_completions(["result", *words[:-1]], words[-1])
     return [item.value for item in found]

@@ -62,7 +62,7 @@ def kiln(
 def as_account(
     server: up_support.UpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Be this ServiceAccount from now on."""
+    """Use the kubeconfig of this ServiceAccount from now on."""
 
     def become(account: str) -> None:
         token = server.kiln("token", account).stdout.strip()

@@ -1,4 +1,4 @@
-"""The TaskCluster controller on the real API server; its dispatcher says what the test wants."""
+"""The TaskCluster controller on the real API server, with a fake dispatcher."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -289,14 +289,14 @@ async def test_namespace_that_is_no_longer_served_loses_its_workers(
 
 
 async def start_default(world: controller_world.World, *, slots: int = 2) -> None:
-    """Start and stop what makes TaskCluster `default`."""
+    """Start and stop the controller that creates TaskCluster `default`."""
     made = controllers.DefaultCluster(world.kube, slots=slots, time=clock.SystemClock())
     await made.start()
     await made.stop()
 
 
 async def slots_of_default(world: controller_world.World) -> int | None:
-    """Slots of TaskCluster `default`; None when there is none."""
+    """Return the slots of TaskCluster `default`; None if it does not exist."""
     try:
         found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controller_world.NS)
     except errors.NotFound:
@@ -322,7 +322,7 @@ async def gone(world: controller_world.World) -> bool:
 async def test_default_cluster_is_created_again_with_its_definition(
     world: controller_world.World, again: str
 ) -> None:
-    """Once: deleted by itself it stays away."""
+    """Only then: a default cluster that a user deletes is not created again."""
     name = kinds.TASK_CLUSTERS.qualified
     definition = await world.kube.get(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
     made = controllers.DefaultCluster(world.kube, slots=2, time=clock.SystemClock())

@@ -1,4 +1,6 @@
-"""Blobs on disk and tasks in a store: what any task or template refers to stays, all else goes."""
+"""Garbage collection of blobs: what a task or template refers to stays, everything else is
+removed.
+"""
 
 import os
 import time
@@ -43,7 +45,7 @@ async def dispatcher(
 
 
 class Values:
-    """The blobs of the namespace, all of them many hours old."""
+    """The blobs of the namespace, all many hours old."""
 
     def __init__(self, directory: Path) -> None:
         self.kept = blobs.Blobs(directory / "blobs" / "ns", durable=False)
@@ -56,11 +58,11 @@ class Values:
         return digest
 
     def payload(self) -> attempts.Payload:
-        """A value in a blob that refers to two more."""
+        """Return a value in a blob that refers to two more."""
         return attempts.Payload(attempts.PICKLE, b"", self.one(), 4, (self.one(), self.one()))
 
     def inline(self) -> attempts.Payload:
-        """A value that is no blob, and refers to one."""
+        """Return a value that is not a blob and refers to one."""
         return attempts.Payload(attempts.PICKLE, b"small", blobs=(self.one(),))
 
     def age(self) -> None:
@@ -76,7 +78,7 @@ def named(*payloads: attempts.Payload) -> set[bytes]:
 
 
 async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
-    """What is left after a look."""
+    """Run a collection; return the remaining blobs."""
     clock.advance(blob_collection.MIN_STEADY_S)
     await dispatcher.forget_old()
     return values.there()

@@ -1,7 +1,7 @@
-"""Connections to a manager through an API server: tokens, renewed in time, and what can be wrong.
+"""Connections to a manager through an API server: tokens, their renewal, and errors.
 
-The API server here is a few lines that do what the real one does (tests/cluster/test_drivers.py):
-it keeps `Authorization` for itself and passes on what its proxy path is asked for.
+The API server here is a small fake of the real one (tests/cluster/test_drivers.py): it consumes
+`Authorization` and forwards requests to its proxy path.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _clients = futures.ThreadPoolExecutor(4, "client")
 
 
 async def away(story: Callable[[], R]) -> R:
-    """In a thread: drivers block."""
+    """Run a blocking driver in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
 
@@ -72,7 +72,7 @@ class Cluster:
     def to_manager(
         self, *, time: clock.Clock | None = None, **more: Any
     ) -> connector.ManagerConnector:
-        """To the manager, not found yet."""
+        """Return a connector to the manager, which it has not resolved yet."""
         settings = config.Config(server=self.settings.server, ca_data=self.settings.ca_data, **more)
         return connector.ManagerConnector(lambda: settings, namespace="ns", clock=time)
 

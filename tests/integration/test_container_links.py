@@ -1,6 +1,7 @@
-"""Attempts as containers between a worker and the executor: who hears what, over a real socket.
+"""Attempts as containers between a worker and the executor: notifications of both, over a real
+socket.
 
-A real hub; the worker is frames alone, the executor is the test.
+A real hub; the worker sends raw frames, the test is the executor.
 """
 
 from collections.abc import AsyncIterator
@@ -31,7 +32,7 @@ class World:
         self.worker = raw_worker.RawWorker(self.socket)
 
     async def attempt(self) -> attempts.AttemptRef:
-        """Of a new task, given to the worker."""
+        """Return an attempt of a new task, given to the worker."""
         spec = api_task.TaskSpec(command=("true",))
         task = model.Submission(task=ids.new_task_id(), namespace="ns", name="t", spec=spec)
         await self.hub.submit(task)

@@ -1,5 +1,4 @@
-"""The data directory and the directory for sockets: long paths, traps laid in /tmp, nothing
-left."""
+"""The data directory and the directory for sockets: long paths, symlinks in /tmp, clean-up."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Users' own kinds, and those that come with the server, across restarts of it."""
+"""Users' own kinds and the kinds that come with the server, across restarts."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ def widget(name: str) -> dict[str, Any]:
 
 
 async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
-    """At once, with its objects; a clean-up that was begun goes on."""
+    """At once, with its objects; a clean-up that had begun continues."""
     async with (
         embedded_server.control_plane(tmp_path / "data") as plane,
         embedded_server.http(plane) as http,
@@ -67,7 +67,9 @@ async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_definition_of_a_built_in_kind_is_not_served(tmp_path: Path) -> None:
-    """A definition of their name serves nothing, and takes nothing with it when it goes."""
+    """A definition with the name of a built-in kind serves nothing, and its deletion removes
+    nothing.
+    """
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     wanted = test_crds.definition("rbac.authorization.k8s.io")
     wanted["metadata"]["name"] = "clusterroles.rbac.authorization.k8s.io"
@@ -125,7 +127,7 @@ async def established(http: embedded_server.Http, path: str) -> bool:
 
 
 async def replace_ours(data: Path, other: dict[str, Any]) -> None:
-    """Delete our definition of Task and make another in its place."""
+    """Delete our definition of Task and create another in its place."""
     async with embedded_server.control_plane(data) as plane, embedded_server.http(plane) as http:
         assert plane.trouble is None
         await http.delete(OURS)
@@ -139,7 +141,9 @@ async def replace_ours(data: Path, other: dict[str, Any]) -> None:
 async def test_name_conflict_keeps_the_definition_that_came_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of the two is served, as their statuses say; ours is as soon as the other goes."""
+    """One of the two is served, as their statuses say; ours is served as soon as the other is
+    deleted.
+    """
     theirs = f"{CRDS}/tazks.kilnwork.dev"
     with caplog.at_level(logging.WARNING):
         await replace_ours(tmp_path / "data", named_as_ours())
@@ -166,7 +170,7 @@ async def test_name_conflict_keeps_the_definition_that_came_first(
 
 
 async def test_definition_that_cannot_be_adopted_is_named(tmp_path: Path) -> None:
-    """With what to do; after that our kind is back at the next start."""
+    """The message has the remedy; after that our kind is back at the next start."""
     await replace_ours(tmp_path / "data", named_as_ours("tasks", scope="Cluster"))
     async with (
         embedded_server.control_plane(tmp_path / "data") as plane,
@@ -186,7 +190,7 @@ async def test_definition_that_cannot_be_adopted_is_named(tmp_path: Path) -> Non
 
 
 async def test_deleted_kind_of_ours_is_back_after_a_restart(tmp_path: Path) -> None:
-    """Not before: until it is gone, it takes no new objects."""
+    """Not before: until it is removed, it accepts no new objects."""
     task = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task", "spec": {"command": ["true"]}}
     held = task | {"metadata": {"name": "held", "finalizers": ["a.b/c"]}}
     new = task | {"metadata": {"name": "new"}}
@@ -216,7 +220,7 @@ async def test_deleted_kind_of_ours_is_back_after_a_restart(tmp_path: Path) -> N
 async def test_a_server_without_its_kinds_is_up_and_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """So that the definitions can be mended; commands say that a restart does it."""
+    """So that the definitions can be repaired; commands say that a restart does it."""
     await replace_ours(tmp_path / "data", named_as_ours())
     settings = embedded.EmbeddedSettings(
         data_dir=tmp_path / "data", port=0, workdir=tmp_path, slots=1

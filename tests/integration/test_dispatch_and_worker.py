@@ -1,4 +1,4 @@
-"""The real dispatcher and the real worker process on one socket: what neither can show alone."""
+"""The real dispatcher and the real worker process on one socket: behaviour that needs both."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from support import hubs, short_paths, waiting, worker_process
 
 
 class World:
-    """A journal directory with a dispatcher on it that may be restarted, and a worker."""
+    """A journal directory with a dispatcher that may be restarted, and a worker."""
 
     def __init__(self, directory: Path, run: Path) -> None:
         self.directory = directory
@@ -205,7 +205,7 @@ async def test_worker_with_a_wrong_token_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_each_task_succeeds_once_under_random_kills(world: World, seed: int) -> None:
-    """Kill worker or dispatcher again and again while tasks run: none is lost, none fails."""
+    """Worker and dispatcher are killed repeatedly while tasks run: none is lost, none fails."""
     entropy = ids.Entropy(seed)
     script = "sleep 0.1; echo $KILN_TASK_ID >> done"
     retry = task.Retry(max_losses=100, delay_seconds=0.0)

@@ -1,4 +1,4 @@
-"""`python -m kilnwork.dispatch`: how it ends, what it says then, what it leaves."""
+"""`python -m kilnwork.dispatch` as a process: its ends, its messages, its leftovers."""
 
 import os
 import select
@@ -18,7 +18,7 @@ from support import short_paths
 
 
 class Process:
-    """A dispatcher of a directory, or of a pipe whose other end is `owner`."""
+    """A dispatcher process of a directory, or of a pipe whose other end is `owner`."""
 
     def __init__(self, directory: Path, *arguments: str, volatile: bool = False) -> None:
         self.directory = directory
@@ -53,12 +53,12 @@ class Process:
         return link
 
     def end(self) -> tuple[int, str]:
-        """Its exit code and what it said last."""
+        """Return its exit code and its last message."""
         _, output = self.child.communicate(timeout=30)
         return self.child.returncode, output
 
     def clear(self) -> None:
-        """Whatever happened, nothing is left."""
+        """Kill the process."""
         self.child.kill()
         self.child.communicate()
         os.close(self.owner)

@@ -1,4 +1,4 @@
-"""Downloads and uploads of the command line over connections that break, on a scripted server."""
+"""Downloads and uploads of the command line over breaking connections, with a scripted server."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ JOB = "2026-11-1"
 
 
 class Flaky:
-    """Serves one result and takes one upload; `cuts`: after so many bytes a connection breaks."""
+    """Server of one result and one upload; `cuts`: bytes after which a connection breaks."""
 
     def __init__(self) -> None:
         self.cuts: list[int] = []

@@ -1,4 +1,4 @@
-"""Ephemeral containers on our node: started once in a Pod that runs, watched, ended with it."""
+"""Ephemeral containers on our node: started once in a running Pod, observed, ended with it."""
 
 import asyncio
 import contextlib
@@ -66,14 +66,16 @@ async def world() -> AsyncIterator[World]:
 
 
 class Pod:
-    """One Pod, by its name."""
+    """One Pod, identified by its name."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
 
     async def create(self, **spec: Any) -> None:
-        """With a main container that runs until it is ended, unless `spec` says another."""
+        """Create the Pod with a main container that runs until it is ended, unless `spec` has
+        another.
+        """
         spec = {
             "containers": [shell("main", "while :; do sleep 0.05; done")],
             "restartPolicy": "Never",
@@ -91,7 +93,7 @@ class Pod:
         await self.world.kube.create(resource.PODS, obj, NS)
 
     async def add(self, *containers: Spec) -> None:
-        """As kubectl debug does."""
+        """Add an ephemeral container as kubectl debug does."""
         body = msgspec.json.encode({"spec": {"ephemeralContainers": containers}})
         path = f"{resource.PODS.base(NS)}/{self.name}/ephemeralcontainers"
         await self.world.kube.raw("PATCH", path, body=body, content_type=STRATEGIC)
@@ -100,12 +102,12 @@ class Pod:
         return await self.world.kube.get(resource.PODS, self.name, NS)
 
     async def states(self) -> dict[str, Spec]:
-        """Of its ephemeral containers."""
+        """Return the states of its ephemeral containers."""
         found = (await self.read())["status"].get("ephemeralContainerStatuses") or ()
         return {status["name"]: status["state"] for status in found}
 
     async def until(self, name: str, state: str) -> Spec:
-        """Wait for the state of an ephemeral container; what the status says of it."""
+        """Wait for the state of an ephemeral container; return that part of the status."""
         found: Spec = {}
 
         async def look() -> bool:
@@ -147,7 +149,7 @@ class Pod:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def pod(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Pod]:
-    """A Pod that runs nothing yet, named for the test."""
+    """Return a Pod named after the test, which does not exist yet."""
     made = Pod(world, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
     yield made
     with contextlib.suppress(errors.NotFound):

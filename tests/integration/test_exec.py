@@ -26,7 +26,7 @@ POD = "/api/v1/namespaces/default/pods/p"
 
 
 class World:
-    """A control plane with its node, one Pod that waits, and kubectl."""
+    """A control plane with its node, one waiting Pod, and kubectl."""
 
     def __init__(self, directory: Path, server: kube_servers.Ours, transport: str) -> None:
         self.directory = directory
@@ -48,7 +48,7 @@ class World:
         kube_execs.until_running(self.admin, "default", "p")
 
     def started(self, process: subprocess.Popen[bytes]) -> int:
-        """The pid that a command prints first."""
+        """Return the pid that a command prints first."""
         assert process.stdout is not None
         return int(process.stdout.readline())
 
@@ -70,7 +70,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def end(process: subprocess.Popen[bytes], *, timeout_s: float = 30.0) -> tuple[int, str]:
-    """Exit code and what it said to standard error."""
+    """Return the exit code and the standard error."""
     _, output = process.communicate(timeout=timeout_s)
     return process.returncode, output.decode()
 
@@ -116,7 +116,7 @@ def test_unread_input_does_not_delay_the_end(world: World) -> None:
 
 
 def test_slow_client_blocks_the_process(world: World) -> None:
-    """Nothing between the two keeps what is not read."""
+    """No component between the two buffers unread data."""
     size = 200_000_000
     before = resident()
     argv = ("exec", "p", "--", "sh", "-c", f"head -c {size} /dev/zero; echo done >&2")
@@ -157,7 +157,7 @@ def fill(pipe: IO[bytes], size: int) -> None:
 
 
 def resident() -> int:
-    """Bytes of memory of this process, which the control plane runs in."""
+    """Return the resident memory in bytes of this process, which runs the control plane."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -210,7 +210,7 @@ def test_stopping_everything_ends_sessions(tmp_path: Path) -> None:
 
 
 def upgraded(world: World, what: str) -> ssl.SSLSocket:
-    """A raw connection after the 101 for SPDY."""
+    """Return a raw connection after the 101 for SPDY."""
     host, _, port = world.server.url.removeprefix("https://").partition(":")
     tls = ssl.create_default_context(cadata=world.server.ca)
     plain = socket.create_connection((host, int(port)), timeout=10)

@@ -1,6 +1,6 @@
-"""Every field of a Pod, a Task and a TaskCluster does what the table of fields states.
+"""Every field of a Pod, a Task and a TaskCluster behaves as the table of fields states.
 
-One control plane for all. Most writes are dry runs, so that nothing of them has to be run.
+One control plane for all tests. Most writes are dry runs, so that nothing has to run.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ NS = "default"
 
 
 class World:
-    """A control plane with a node, an admin who keeps warnings, and a client for the rest."""
+    """A control plane with a node, an administrator that keeps warnings, and another client."""
 
     def __init__(self) -> None:
         self.data = short_paths.directory()
@@ -40,7 +40,7 @@ class World:
     async def write(
         self, kind: resource.Resource, obj: dict[str, Any], *, dry_run: bool = True
     ) -> str:
-        """Create it; why it was refused, empty if it was not. Fills `warnings`."""
+        """Create an object; return why it was refused, or "". Sets `warnings`."""
         self.warnings.clear()
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
         request = http_types.ClientRequest(
@@ -57,7 +57,7 @@ class World:
         return ""
 
     async def add(self, pod: str, *containers: dict[str, Any], dry_run: bool = True) -> str:
-        """Add ephemeral containers; why that was refused. Fills `warnings`."""
+        """Add ephemeral containers; return why they were refused, or "". Sets `warnings`."""
         self.warnings.clear()
         request = http_types.ClientRequest(
             method="PATCH",
@@ -80,7 +80,7 @@ class World:
         assert refused == ""
 
     async def status(self, name: str, *, has: str) -> dict[str, Any]:
-        """Wait until the status of a Pod has this text somewhere; the status."""
+        """Wait until the status of a Pod contains this text; return the status."""
         found: dict[str, Any] = {}
 
         async def reported() -> bool:
@@ -127,18 +127,18 @@ def effect_of(path: str, rows: field_effects.Table) -> Effect | None:
 
 
 def plain(path: str) -> str:
-    """A path without positions in lists."""
+    """Return the path without positions in lists."""
     return re.sub(r"\[\d+\]", "[]", path)
 
 
 def warned_of(warnings: list[str], path: str) -> list[str]:
-    """Warnings about this field, or about one that it is in."""
+    """Return the warnings about this field, or about one that contains it."""
     named = [(plain(text.partition(": ")[0]), text) for text in warnings]
     return [text for at, text in named if f"{path}.".startswith((f"{at}.", f"{at}[]."))]
 
 
 async def outcome(world: World, path: str, effect: Effect | None, refused: str) -> str:
-    """What is not as the table states, empty if it is."""
+    """Return how the behaviour differs from the table, or ""."""
     warned = warned_of(world.warnings, path)
     if effect is Effect.INVALID:
         return "" if path.split("[]")[0] in refused else "not refused with its path"
@@ -226,7 +226,7 @@ async def test_fields_that_the_node_refuses_fail_the_pod_with_their_path(world: 
 
 
 def refused_fields(*, of_ephemeral: bool) -> dict[str, str]:
-    """A field for each row of what the node refuses."""
+    """Return one field for each row of what the node refuses."""
     rows = [row.path for row in pod_fields.ROWS if row.cluster is Effect.REFUSED]
     rows = [row for row in rows if row.startswith(field_samples.EPHEMERAL) is of_ephemeral]
     chosen = {_row(path): path for path in field_samples.pod_fields() if _row(path) in rows}
@@ -319,7 +319,7 @@ async def test_plain_pod_has_no_condition_about_fields(world: World) -> None:
 
 
 async def test_tables_agree_on_the_fields_of_a_node() -> None:
-    """The node is the same on both sides; they differ in the scheduler and the API server alone."""
+    """The node is the same on both sides; only the scheduler and the API server differ."""
     for row in pod_fields.ROWS:
         if row.embedded is not row.cluster:
             allowed = (Effect.SCHEDULED, Effect.IGNORED)

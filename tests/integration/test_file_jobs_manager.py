@@ -1,5 +1,4 @@
-"""File jobs on a manager by itself: workers that share no directory with it, and who may do
-what."""
+"""File jobs on a manager by itself: workers without a shared directory, and rights of users."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +40,7 @@ def quiet(_: str) -> None:
 async def manager(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> AsyncIterator[in_cluster.InClusterServer]:
-    """One whose workers come over TLS."""
+    """Run a manager whose workers connect over TLS."""
     port = free_ports.free()
     settings = in_cluster.InClusterSettings(
         data_dir=tmp_path / "manager",
@@ -86,7 +85,7 @@ class Caller:
 
 
 async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str:
-    """The token of a new account that may do this in the namespace."""
+    """Return the token of a new account with this right in the namespace."""
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": name, "namespace": NS}})
     if allowed:
         role = rights.cluster_role(name, allowed)
@@ -105,7 +104,7 @@ async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str
 
 
 async def over(caller: Caller, job: str) -> Any:
-    """The document of a job once it is over."""
+    """Return the document of a job once it has finished."""
     async with asyncio.timeout(30):
         while True:
             _, _, document = await caller.ask("GET", f"/jobs/{job}")

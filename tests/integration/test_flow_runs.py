@@ -128,7 +128,7 @@ async def test_shards_wait_for_a_node_with_their_portion_across_restart(
 
 
 def _node(world: index_job_server.World) -> str:
-    """That of the worker."""
+    """Return the node of the worker."""
     found = world.hub.cluster(index_job_server.NS, "counter")
     nodes = [worker.node for worker in found.workers] if found else []
     return nodes[0] if nodes else ""

@@ -1,4 +1,4 @@
-"""Whatever drivers and slots send, only their own link suffers."""
+"""Malicious drivers and slots: they can harm only their own link."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ class OneSecret:
 
 
 class Home:
-    """A dispatcher, a worker that opens what it is asked to, and a driver whose calls must run."""
+    """A dispatcher, a worker that opens requested slots, and a driver whose calls must run."""
 
     def __init__(self, directory: Path, kept: port.Store) -> None:
         self.failures: list[BaseException] = []
@@ -50,7 +50,7 @@ class Home:
         self.refs: list[attempts.AttemptRef] = []
 
     async def begin(self) -> None:
-        """Start, and learn of some tasks that a hostile peer may have heard of."""
+        """Start, and create some tasks whose ids a hostile peer may know."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, facts: self.failures.append(_error(facts)))
         await self.hub.start(self.socket)
@@ -75,7 +75,7 @@ class Home:
         await self.hub.stop()
 
     async def end_slot(self, slot: raw_peers.RawSlot) -> None:
-        """A slot's process is over; what it had was a matter between it and its own cluster."""
+        """End a slot's process; its calls concern only its own cluster."""
         await slot.disconnect()
         self.worker.serial += 1
         self.worker.say(
@@ -87,7 +87,7 @@ class Home:
         await self.worker.expect(messages.Renewed)
 
     async def still_works(self) -> None:
-        """An honest driver's call runs in an honest slot, and its result comes back."""
+        """Check that a call of an honest driver runs in an honest slot and returns its result."""
         if self.failures:
             raise self.failures[0]
         item = self.driver.item()
@@ -119,7 +119,7 @@ async def a_home(directory: Path, kept: port.Store) -> AsyncIterator[Home]:
 
 
 class Liar:
-    """Says what its kind may say, about anything."""
+    """Generates messages that its kind of peer may send, about anything."""
 
     def __init__(self, home: Home, seed: int) -> None:
         self.random = random.Random(seed)
@@ -220,7 +220,7 @@ class Liar:
         return made
 
     def damaged(self, stream: list[bytes]) -> bytes:
-        """Frames in another order, twice, cut short, or followed by rubbish."""
+        """Return the frames in another order, repeated, truncated, or followed by garbage."""
         pick = self.random
         kind = pick.choice(["whole", "shuffled", "twice", "cut", "flipped", "rubbish", "giant"])
         if kind == "shuffled":
@@ -252,7 +252,7 @@ def _frame(message: Any) -> list[bytes]:
 
 
 async def settle(peer: Any) -> None:
-    """Read until the dispatcher has closed the link, or has nothing more to say."""
+    """Read until the dispatcher has closed the link, or has nothing more to send."""
     try:
         async with asyncio.timeout(0.01):
             while True:

@@ -1,4 +1,4 @@
-"""The hub over a real socket and a real journal: what callers and workers see."""
+"""The hub over a real socket and a real journal, as its callers and workers see it."""
 
 import asyncio
 import contextlib
@@ -734,7 +734,7 @@ async def test_a_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) 
 async def test_a_child_is_made_before_its_parent_is_reported_as_started(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
-    """Containers of a worker are seen to start by its API server, and may be quicker."""
+    """The API server observes starts of containers of a worker, and may be slower than they are."""
     async with a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)

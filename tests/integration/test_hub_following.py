@@ -1,4 +1,4 @@
-"""Tasks that are submitted, followed, held back and killed by the many."""
+"""Many tasks at once: submitted, followed, suspended and killed by the hub's participants."""
 
 import asyncio
 import contextlib
@@ -119,7 +119,7 @@ def test_change_states_whether_a_worker_has_the_task() -> None:
 
 
 async def test_calls_that_share_their_spec_are_rows_without_one(tmp_path: Path) -> None:
-    """And are refused one by one if they are too large; after a restart they are what they were."""
+    """Oversized ones are refused one by one; after a restart they are unchanged."""
     spec = api_task.TaskSpec(call=api_task.Call(function="sums:add"), run=2)
     dispatcher = await started(tmp_path)
     sizes = (10, 800_000, 20)

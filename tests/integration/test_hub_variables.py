@@ -24,7 +24,7 @@ ENV = (
 
 
 class Secrets:
-    """`hub.variables.VariableSource`: what each namespace has, and how often it was read."""
+    """A `hub.variables.VariableSource`: the Secrets of each namespace, and a count of reads."""
 
     def __init__(self) -> None:
         self.known = {("ns", "db"): {"token": b"t-1", "other": b"not asked for"}}

@@ -1,4 +1,4 @@
-"""What is read of a task for those who follow it: nothing of what this dispatcher has written."""
+"""Views for followers of tasks: the dispatcher does not read back what it has written."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SUCCEEDED = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
 
 
 class Counting(memory_store.MemoryStore):
-    """Counts how often the row of a task is read."""
+    """Journal that counts reads of task rows."""
 
     reads = 0
 
@@ -29,13 +29,13 @@ class Counting(memory_store.MemoryStore):
 
 
 async def followed(dispatcher: hub.Hub, since: int) -> tuple[int, model.TaskView]:
-    """The newest change of the only task."""
+    """Return the newest change of the only task."""
     since, changed = await dispatcher.changes(since)
     return since, changed[-1]
 
 
 def stored(kept: Counting, view: model.TaskView) -> model.TaskView:
-    """The same view, as it is read from what is stored."""
+    """Return the view as it is read from the journal."""
     row = kept.task_row(view.task)
     assert row is not None
     return kept.view(row, seq=view.seq)

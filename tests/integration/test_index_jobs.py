@@ -1,4 +1,4 @@
-"""Jobs on a real dispatcher with a real worker: taken up, followed, killed, run again."""
+"""Index jobs on a real dispatcher with a real worker: started, followed, killed, run again."""
 
 import asyncio
 import contextlib
@@ -84,7 +84,7 @@ async def test_changes_of_a_job_are_published_without_reading_the_journal(
 
 
 async def test_job_is_shown_as_succeeded_only_with_its_result(tmp_path: Path) -> None:
-    """Its row is on disk a moment before it is known that it is; so is that of its task."""
+    """Its row is on disk a moment before its end is published; so is that of its task."""
     async with index_job_server.running(tmp_path) as world:
         template = world.template(finalizer={"taskTemplate": world.call("combine", str(tmp_path))})
         for _ in range(30):
@@ -261,7 +261,7 @@ async def test_failed_finalizer_fails_the_job(tmp_path: Path) -> None:
 def measuring(
     world: index_job_server.World, count: int, kilobytes: int, **finalizer: Any
 ) -> dict[str, Any]:
-    """A template whose indexes return so much each, which the finalizer measures."""
+    """Return a template whose indexes return so much each, which the finalizer measures."""
     call = world.call("larger", "${task.index_num}")
     call["call"]["args"] = ["${task.index_num}", kilobytes]
     what = finalizer or world.call("measure", "${task.name}")
@@ -270,7 +270,9 @@ def measuring(
 
 @pytest.mark.parametrize("kilobytes", [1, 100, 400])
 async def test_a_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: int) -> None:
-    """In the journal; in blobs, which fit into one frame together; in blobs that do not."""
+    """Results in the journal, in blobs that fit into one frame together, and in blobs that do
+    not.
+    """
     async with index_job_server.running(tmp_path, kept_tasks=0) as world:
         uid = await world.put(template=measuring(world, 4, kilobytes))
         done = await world.finished(uid)
@@ -367,7 +369,7 @@ async def test_suspended_job_starts_nothing_across_a_restart(tmp_path: Path) -> 
 
 
 async def test_job_fails_at_its_deadline(tmp_path: Path) -> None:
-    """Its time goes on while the dispatcher is away."""
+    """The time counts on while the dispatcher is away."""
     (tmp_path / "hold").touch()
     async with index_job_server.running(tmp_path) as world:
         short = await world.put("short", template=world.template(timeouts={"jobSeconds": 0.2}))

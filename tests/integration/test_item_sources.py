@@ -1,4 +1,4 @@
-"""What the journal keeps of the items of large jobs, on a real dispatcher with a real worker."""
+"""The size of the journal for items of large jobs, on a real dispatcher with a real worker."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ async def test_all_items_are_done_without_a_record_each(tmp_path: Path) -> None:
 
 
 async def test_only_some_succeeded_items_leave_a_task(tmp_path: Path) -> None:
-    """And the journal grows by what an item takes, not by what a task takes."""
+    """The journal grows by the size of an item, not by that of a task."""
     for failing in (7, 301, 302):
         (tmp_path / f"fail-{failing}").touch()
     async with index_job_server.running(tmp_path, kept_tasks=20) as world:

@@ -1,4 +1,4 @@
-"""The Jobs API over real HTTP, but for uploads: documents, pages, downloads, control, watching."""
+"""The Jobs API over real HTTP, except uploads: documents, pages, downloads, actions, watches."""
 
 import asyncio
 import hashlib
@@ -218,7 +218,7 @@ async def test_results_support_ranges(world: jobs_http.World) -> None:
 
 
 async def test_input_is_returned(world: jobs_http.World) -> None:
-    """A small one is shown although it is not in the store."""
+    """A small input is returned although it is not in the store."""
     job = await _job(world)
     assert (await world.ask("GET", f"/jobs/{job}/input")).body == LINES
     part = await world.ask("GET", f"/jobs/{job}/input", Range="bytes=11-21")
@@ -401,7 +401,7 @@ async def test_unknown_parameters_are_named(world: jobs_http.World) -> None:
 
 
 class Stream:
-    """A watch, event by event."""
+    """A watch, read event by event."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._chunks = jobs_http.chunks(reader)

@@ -1,4 +1,4 @@
-"""The Jobs API against clients that mean harm or know no better: no 5xx, and a loop that turns."""
+"""The Jobs API against malicious and careless clients: no 5xx, and a loop that is never blocked."""
 
 import asyncio
 import gc
@@ -32,7 +32,9 @@ async def world(tmp_path: Path) -> AsyncIterator[jobs_http.World]:
 
 
 async def _longest_turn_s(world: jobs_http.World, path: str, body: bytes, **headers: str) -> float:
-    """How long the server's loop, which is ours too, worked at once to take a request in."""
+    """Return how long one turn of the server's loop (which is ours too) took while it read a
+    request.
+    """
     longest, last = 0.0, time.thread_time()
     asked = asyncio.create_task(world.ask("POST", path, body, **headers))
     while not asked.done():
@@ -112,7 +114,9 @@ async def test_oversized_spec_is_refused(world: jobs_http.World) -> None:
 
 
 async def test_refused_uploads_do_not_stay_in_memory(world: jobs_http.World) -> None:
-    """Not until the next collection either: few objects, many bytes, so that none is due."""
+    """They are few objects with many bytes, so no garbage collection is due that would free
+    them.
+    """
     endless = b'["' + b"a" * (20 << 20)
     assert (await world.ask("POST", "/jobs?format=json", endless)).status == 422
     gc.disable()
@@ -220,7 +224,7 @@ async def test_temporarily_refused_upload_leaves_no_file(tmp_path: Path) -> None
 
 
 def _archive(piece: bytes, count: int, *, before: bytes = b"", after: bytes = b"") -> bytes:
-    """gzip of `piece` so many times, which is never in memory as a whole."""
+    """Return gzip of `piece` repeated, which is never in memory as a whole."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     packed = [packer.compress(before), *(packer.compress(piece) for _ in range(count))]
     return b"".join([*packed, packer.compress(after), packer.flush()])
@@ -270,7 +274,7 @@ async def test_decompression_limit_is_configurable(tmp_path: Path) -> None:
 
 
 async def test_unpacking_does_not_block_other_requests(tmp_path: Path) -> None:
-    """The loop turns: what is late is late by a few switches of threads, not by a whole file."""
+    """Delays are those of a few thread switches, not of a whole file."""
     packed = _archive(b"1," * (1 << 19), 4, before=b"[", after=b"1]")
     async with jobs_http.World(tmp_path, None).running() as world:
         uploads = [
@@ -347,7 +351,7 @@ async def test_action_with_a_body_is_refused(world: jobs_http.World) -> None:
 
 
 async def test_gzip_of_very_many_members_is_accepted(world: jobs_http.World) -> None:
-    """gzip(1) reads them as one file; none of them is handled by itself."""
+    """gzip(1) reads the members as one file; no work is done per member."""
     packed = gzip.compress(b"\n") * 50_000
     assert len(list(gzip_unpacker.Unpacker().feed(packed))) == 1
     made = await world.ask("POST", "/jobs", packed)

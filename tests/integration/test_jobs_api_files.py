@@ -1,4 +1,4 @@
-"""`/files` over real HTTP: uploads that go on where they broke off, and jobs made of them."""
+"""`/files` over real HTTP: resumable uploads, and jobs created from them."""
 
 import asyncio
 import gzip
@@ -144,7 +144,7 @@ async def test_upload_deleted_meanwhile_is_an_error(world: jobs_http.World) -> N
 
 
 async def test_idempotency_key_compares_the_content(world: jobs_http.World) -> None:
-    """Uploaded once more, or sent at once: it is the content that counts."""
+    """Uploaded again, or sent in one request: only the content matters."""
     files_ = [(await world.ask("POST", "/files", LARGE)).json["id"] for _ in range(2)]
     first = await world.ask("POST", f"/jobs?file={files_[0]}", Idempotency_Key="k")
     stored = world.stored()
@@ -282,7 +282,7 @@ async def test_old_uploads_are_removed(
 
 
 async def test_upload_in_progress_is_not_removed(world: jobs_http.World, tmp_path: Path) -> None:
-    """An upload that takes longer than a day is not lost in the middle."""
+    """An upload that takes longer than a day is not lost halfway."""
     path = await _begun(world, LINES)
     uploaded = uploads.Uploads(local.LocalStore(tmp_path / "files"))
     (kept,) = uploaded.list("default")
@@ -326,7 +326,7 @@ async def test_unfinished_uploads_per_user_are_limited(tmp_path: Path) -> None:
 
 
 async def test_upload_limit_holds_during_the_cleanup(tmp_path: Path) -> None:
-    """It goes on beside requests, in a thread."""
+    """The clean-up runs beside requests, in a thread."""
     async with jobs_http.World(tmp_path, settings.Settings(files_per_user=1)).running() as world:
         await _begun(world, b"one")
         begin = quotas.Quotas.begin
@@ -367,7 +367,7 @@ async def test_uploaded_bytes_per_user_are_limited(tmp_path: Path) -> None:
 
 
 async def test_overlong_record_is_refused(world: jobs_http.World) -> None:
-    """A JSON array or an open quote of CSV is in memory up to that."""
+    """A JSON array or an open quote of CSV is kept in memory up to that limit."""
     good = await world.ask("POST", f"/jobs?maxLineBytes={64 << 20}", LINES)
     assert good.status == 202
     refused = await world.ask("POST", f"/jobs?maxLineBytes={(64 << 20) + 1}", LINES)

@@ -1,4 +1,6 @@
-"""Each parameter and header of the Jobs API once: the job is as it says, or a warning names it."""
+"""Each parameter and header of the Jobs API: it has its effect on the job, or a warning names
+it.
+"""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Downloads by clients that hardly read: memory for each is small, and there are only so many."""
+"""Downloads by slow clients: little memory for each, and a limit on their number."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ RESULT = b"x" * (32 << 20)
 
 
 async def _slow(world: jobs_http.World, path: str) -> socket.socket:
-    """A client that has asked and reads nothing; its own buffer is small."""
+    """Return a client that has sent a request and reads nothing; its own buffer is small."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)

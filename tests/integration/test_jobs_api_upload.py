@@ -1,4 +1,4 @@
-"""POST /jobs over real HTTP: what is taken in, how, and what is left of what is not."""
+"""POST /jobs over real HTTP: accepted and refused uploads, and what they leave in the store."""
 
 import asyncio
 import gzip
@@ -191,7 +191,7 @@ async def test_malformed_forms_are_refused(world: jobs_http.World, data: bytes, 
 
 
 def _late(data: bytes, name: str, value: str) -> bytes:
-    """A form whose file comes before a field."""
+    """Return a form whose file comes before a field."""
     head = f'--xyz\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n--xyz--\r\n'
     return jobs_http.form(data)[: -len("--xyz--\r\n")] + head.encode()
 
@@ -382,7 +382,7 @@ async def test_slow_uploads_of_one_user_leave_room_for_others(tmp_path: Path) ->
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file may be larger than 1 MiB: to a writer that is a full disk."""
+    """Limit files to 1 MiB: to a writer that is a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     yield
@@ -409,7 +409,7 @@ async def test_stalled_client_gets_a_timeout(
 
 
 async def test_memory_does_not_grow_with_the_file(world: jobs_http.World) -> None:
-    """64 MiB through a form: less than 32 MiB more than before."""
+    """64 MiB through a form use less than 32 MiB more than before."""
     block = LARGE[: 1 << 20]
     start, end = jobs_http.form(b"").split(b"\r\n\r\n", 1)
     length = len(start) + 4 + 64 * len(block) + len(end)
@@ -436,7 +436,7 @@ def _resident() -> int:
 
 
 async def test_form_is_parsed_however_it_is_split(world: jobs_http.World) -> None:
-    """Wherever the network cuts a form, the file is the same."""
+    """Wherever the network splits a form, the file is the same."""
     tricky = b"a\r\n--xy\r\n--xyz\n\r\n\r\n--xyzz \r\n-\r\nb\r" * 3 + b"\r\n"
     data = jobs_http.form(tricky, spec='{"input":{"format":"text"}}')
     kind = "multipart/form-data; boundary=xyz-"

@@ -131,7 +131,9 @@ async def test_a_file_is_mapped_in_slots_and_merged_in_order(tmp_path: Path) -> 
 
 
 async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> None:
-    """One is altered while others are mapped, and the worker is killed when all are there."""
+    """One output is altered while other parts are mapped, and the worker is killed when all
+    exist.
+    """
     content = b"".join(b'{"n":%d,"of":"%s"}\n' % (n, b"x" * (600 << 10)) for n in range(8))
     async with running(tmp_path) as world:
         view = await world.create(

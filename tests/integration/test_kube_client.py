@@ -1,4 +1,4 @@
-"""The Kubernetes client room against the embedded API server, over TLS and with its kubeconfig."""
+"""The Kubernetes client against the embedded API server, over TLS and with its kubeconfig."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ async def kube(server: cluster.ControlPlane) -> AsyncIterator[client.Client]:
 async def following(
     kube: client.Client, on_change: reflector.OnChange[dict[str, Any]] | None = None
 ) -> AsyncIterator[cache.Cache[dict[str, Any]]]:
-    """A cache of the ConfigMaps of the namespace, kept by a reflector."""
+    """Run a cache of the ConfigMaps of the namespace, kept up to date by a reflector."""
     known: cache.Cache[dict[str, Any]] = cache.Cache()
     scope = reflector.Scope(namespace=NS, label_selector="test=yes")
     follower = reflector.Reflector(kube, resource.CONFIG_MAPS, dict, known, on_change, scope=scope)

@@ -1,4 +1,4 @@
-"""kubectl against the embedded control plane: what a user of Kubernetes types first."""
+"""kubectl against the embedded control plane: the first commands of a Kubernetes user."""
 
 import asyncio
 import os
@@ -40,13 +40,13 @@ spec:
 
 
 class Kubectl:
-    """Runs kubectl with the kubeconfig of one server and a home of its own."""
+    """Runs kubectl with the kubeconfig of one server and its own home directory."""
 
     def __init__(self, kubeconfig: Path, home: Path) -> None:
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}
 
     async def run(self, *arguments: str, stdin: str = "") -> tuple[int, str]:
-        """Exit code and everything printed."""
+        """Return the exit code and all output."""
         process = await asyncio.create_subprocess_exec(
             "kubectl",
             *arguments,
@@ -60,13 +60,13 @@ class Kubectl:
         return process.returncode, output.decode()
 
     async def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """What it printed; it must succeed."""
+        """Run kubectl, which must succeed; return its output."""
         code, output = await self.run(*arguments, stdin=stdin)
         assert code == 0, output
         return output
 
     async def refused(self, *arguments: str, stdin: str = "") -> str:
-        """What it printed; it must fail."""
+        """Run kubectl, which must fail; return its output."""
         code, output = await self.run(*arguments, stdin=stdin)
         assert code != 0, output
         return output

@@ -1,4 +1,4 @@
-"""The manager by itself, against an API server: who leads, who may ask, and tasks that run."""
+"""The manager by itself, against an API server: leadership, rights, and tasks that run."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ def server(
     on_failure: Callable[[str], None] = print,
     **more: Any,
 ) -> in_cluster.InClusterServer:
-    """A manager that has not started, for workers on this machine."""
+    """Return a manager, not started, for workers on this machine."""
     chosen: dict[str, Any] = {
         "data_dir": directory,
         "kube": plane.admin_config(),
@@ -79,7 +79,9 @@ async def manager(
 async def ask(
     made: in_cluster.InClusterServer, path: str, *, method: str = "GET", **headers: str
 ) -> tuple[int, Any]:
-    """Status and document of the manager's own port, whose certificate only workers check."""
+    """Return status and document from the manager's own port, whose certificate only workers
+    check.
+    """
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     async with (
         aiohttp.ClientSession() as http,
@@ -92,7 +94,7 @@ async def ask(
 
 
 async def account(kube: client.Client, name: str, *roles: str) -> str:
-    """The token of a new account with these ClusterRoles in the namespace."""
+    """Return the token of a new account with these ClusterRoles in the namespace."""
     metadata = {"name": name, "namespace": NS}
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": metadata})
     for role in roles:
@@ -311,7 +313,7 @@ async def test_restarted_manager_gets_its_directory_back_at_once(
 async def test_manager_reports_tasks_restarted_after_a_long_absence(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
-    """The least absence is granted, and with it the reserve; it was away for longer than both."""
+    """It was away for longer than the least granted absence plus the reserve."""
     await plane.start_node()
     spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
     await kube.create(kinds.TASK_CLUSTERS, spec)
@@ -350,7 +352,7 @@ async def test_manager_reports_tasks_restarted_after_a_long_absence(
 
 
 async def running(kube: client.Client, *, attempt: int) -> dict[str, Any]:
-    """The status of the Task, once that attempt runs."""
+    """Return the status of the Task, once that attempt runs."""
 
     async def runs() -> dict[str, Any] | None:
         status = (await kube.get(kinds.TASKS, "long", NS)).get("status", {})

@@ -1,4 +1,6 @@
-"""The local node under the real API server: Pods become processes and back into statuses."""
+"""The local node under the real API server: it runs Pods as processes and reports their
+statuses.
+"""
 
 import asyncio
 import base64
@@ -25,7 +27,7 @@ NS = "default"
 
 
 class World:
-    """One data directory, its control plane with a node, and an admin's client."""
+    """One data directory, its control plane with a node, and an administrator's client."""
 
     def __init__(self) -> None:
         self.data = short_paths.directory()
@@ -50,7 +52,7 @@ class World:
         await self.plane.stop()
 
     def holder(self) -> str:
-        """What the node's Lease names."""
+        """Return the holder in the node's Lease."""
         return node_lease.holder(self.data, "not asked")
 
     async def crash(self) -> None:
@@ -89,7 +91,7 @@ class World:
         return await self.kube.get(resource.PODS, name, NS)
 
     async def until(self, name: str, *phases: str, timeout_s: float = 30.0) -> dict[str, Any]:
-        """Wait for a phase; the Pod."""
+        """Wait for a phase; return the Pod."""
         found: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -101,7 +103,7 @@ class World:
         return found
 
     async def until_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
-        """Wait for a container state with a reason; that state."""
+        """Wait for a container state with a reason; return that state."""
         found: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -136,12 +138,12 @@ class World:
         await waiting.wait_until_async(logged, what=f"{name} writes")
 
     def pid(self, uid: str, number: int = 0) -> int:
-        """The container's first process."""
+        """Return the container's first process."""
         found = processes.find_marked(f"{container.MARKER}={uid}/main/{number}")
         return min(found, default=0)
 
     def shim(self, pid: int) -> int:
-        """The parent of a container's first process."""
+        """Return the parent of a container's first process."""
         needle = str(self.data / "shim").encode()
         [found] = [
             p
@@ -370,7 +372,7 @@ async def test_a_log_is_followed_to_its_end(world: World) -> None:
 
 
 async def test_a_pod_starts_as_soon_as_it_is_created(world: World) -> None:
-    """Within 0.1 s when nothing else runs; the best of five, since something may."""
+    """Within 0.1 s on an idle machine; the best of five, since other processes may run."""
     took = []
     for number in range(5):
         created = time.time()

@@ -21,13 +21,13 @@ Spec = dict[str, Any]
 
 
 class World(control_plane_world.World):
-    """A control plane with a node, and an admin's client."""
+    """A control plane with a node, and an administrator's client."""
 
     def __init__(self) -> None:
         super().__init__(node_name="n1")
 
     async def create(self, **spec: Any) -> None:
-        """Pod `p`; each container without an image gets one."""
+        """Create Pod `p`; each container without an image gets one."""
         spec = {"restartPolicy": "Never", "automountServiceAccountToken": False, **spec}
         for field in ("containers", "initContainers"):
             spec[field] = [{"image": "label", **c} for c in spec.get(field) or ()]
@@ -50,7 +50,7 @@ class World(control_plane_world.World):
         return found
 
     async def until_restarted(self, count: int) -> dict[str, Any]:
-        """Wait for restarts of the first container; its status."""
+        """Wait for restarts of the first container; return its status."""
         found: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -67,7 +67,7 @@ class World(control_plane_world.World):
         return (await self.kube.raw("GET", path, query=query, accept="*/*")).body.decode()
 
     async def event(self, reason: str) -> str:
-        """Wait for a kube event about the Pod; its text."""
+        """Wait for a kube event about the Pod; return its text."""
         found = ""
 
         async def look() -> bool:
@@ -312,7 +312,7 @@ async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> Non
 
 
 async def test_restarted_node_keeps_a_container_unready_until_probed(world: World) -> None:
-    """As a kubelet: what the status says holds until the probe has said something else."""
+    """As on a kubelet: the status is kept until the probe has a result."""
     probe = {"exec": {"command": ["false"]}, "periodSeconds": 5, "failureThreshold": 3}
     await world.create(containers=[shell("a", WAITS, readinessProbe=probe, startupProbe=probe)])
     await world.until_phase("Running")

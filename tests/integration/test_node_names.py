@@ -1,4 +1,4 @@
-"""Two processes that want the same node: the Lease says whose it is."""
+"""Two processes that claim the same node name: the Lease decides."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from support import control_plane_world, waiting
 
 
 class World(control_plane_world.World):
-    """An API server without a node, and a clock that its machines share unless they have one."""
+    """An API server without a node, and a clock that machines share unless they have their own."""
 
     def __init__(self) -> None:
         super().__init__()

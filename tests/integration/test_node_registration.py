@@ -1,4 +1,4 @@
-"""Node and Lease of our node: taints, conditions, marks, and the way out."""
+"""Node and Lease objects of our node: taints, conditions, annotations, and removal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ TAINT = registration.Taint("k", "v", "NoSchedule")
 
 
 class World(control_plane_world.World):
-    """An API server without a node, and one that registers."""
+    """An API server without a node, and a registration."""
 
     def __init__(self) -> None:
         super().__init__()

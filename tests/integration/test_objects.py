@@ -1,4 +1,4 @@
-"""Tasks that are objects: kinds that come and go, what is refused, rights, results."""
+"""Tasks that are objects: kinds that are created and deleted, refusals, rights, results."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ class Setting:
         self.admin = admin
 
     async def submit(self, manifest: Any, *, inputs: Any = None, **more: Any) -> ids.TaskId:
-        """Submit a task that is this object."""
+        """Submit a task that creates this object."""
         result = more.pop("result", object_subject.RESULT)
         names = inputs or {}
         more["inputs"] = tuple(api_task.TaskInput(name=name, object=name) for name in names)
@@ -58,7 +58,7 @@ class Setting:
         return submission.task
 
     async def only_book(self) -> dict[str, Any]:
-        """Wait for a Book; it is the only one."""
+        """Wait for a Book and return it; there must be only one."""
 
         async def look() -> list[Any]:
             return list((await self.admin.list(BOOKS, NS, type=dict)).items)
@@ -67,20 +67,20 @@ class Setting:
         return dict(book)
 
     async def explains(self, task: ids.TaskId, text: str) -> None:
-        """Wait for a message."""
+        """Wait for a message of the task."""
         await waiting.wait_until_async(
             lambda: text in self.world.view(task).message, what=f"the message has {text!r}"
         )
 
     async def say(self, book: dict[str, Any], **status: Any) -> None:
-        """Be the controller of a Book."""
+        """Write the status of a Book as its controller would."""
         name = book["metadata"]["name"]
         await self.admin.merge_patch(BOOKS, name, {"status": status}, NS, subresource="status")
 
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[Setting]:
-    """A setting in which Books are not known yet."""
+    """Run a setting in which Books are not served yet."""
     directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
         subject = object_subject.ObjectSubject(admin)
@@ -360,7 +360,7 @@ async def test_account_without_the_annotation_is_refused(setting: Setting) -> No
 
 
 async def test_labels_on_a_foreign_object_do_not_make_it_an_attempt(setting: Setting) -> None:
-    """Who may create Books cannot speak for a task by its labels."""
+    """A user who may create Books cannot report for a task by setting labels."""
     task = await setting.submit(object_subject.book("exit 0"))
     real = await setting.only_book()
     forged = object_subject.book("exit 0", name="forged", labels=real["metadata"]["labels"])

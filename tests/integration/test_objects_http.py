@@ -1,4 +1,4 @@
-"""Files of jobs over HTTP: who may what, and clients that outlast a manager's troubles."""
+"""Files of jobs over HTTP: access rights, and clients that survive failures of a manager."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def served(kept: local.LocalStore) -> Iterator[object_stores.ObjectServer]:
 
 @pytest.fixture
 def job(served: object_stores.ObjectServer, tmp_path: Path) -> Iterator[remote.RemoteStore]:
-    """A worker's view of job `j` in namespace `ns`."""
+    """Return a worker's view of job `j` in namespace `ns`."""
     made = remote.RemoteStore(
         "kiln:ns/j", served.connector(), spool=tmp_path / "spool", patience_s=5
     )
@@ -189,7 +189,7 @@ def test_get_supports_ranges(
 
 
 class Trouble:
-    """An app in front of another: lets requests through, or carries them out in silence."""
+    """App in front of another: it passes requests on, or carries them out without a response."""
 
     def __init__(self, served: object_stores.ObjectServer) -> None:
         self._app = served.app
@@ -423,7 +423,7 @@ def test_removed_spool_directory_is_created_again(
 
 
 def test_error_is_named_without_a_temporary_directory(served: object_stores.ObjectServer) -> None:
-    """Not even the message of that may need one."""
+    """Not even its error message may need a temporary file."""
     program = (
         "import os, tempfile\n"
         "from kilnwork.data import errors\n"

@@ -1,4 +1,4 @@
-"""Parts of a file are mapped and merged by a worker that reaches its manager over the network."""
+"""Parts of a file mapped and merged by a worker that reaches its manager over the network."""
 
 import asyncio
 import zlib
@@ -38,7 +38,7 @@ def run_reduce(work: dict[str, Any]) -> dict[str, Any]:
 
 
 def works() -> tuple[bytes, list[filejobs.PartWork]]:
-    """An input of lines, and the work on each of its parts."""
+    """Return the work on each part of an input of lines."""
     lines = [b'{"line": %d}\n' % number for number in range(1, LINES + 1)]
     content, each = b"".join(lines), LINES // PARTS
     made, at = [], 0

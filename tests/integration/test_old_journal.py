@@ -1,4 +1,6 @@
-"""Journals of other days: what can be read is taken up, what cannot says so. Files are private."""
+"""Journals of earlier versions: readable ones are migrated, others are errors. Files are
+private.
+"""
 
 import sqlite3
 import stat

@@ -1,4 +1,6 @@
-"""Tasks that use more memory than their worker may: they end with a reason, neighbours go on."""
+"""Tasks that use more memory than their worker may: they end with a reason, their neighbours go
+on.
+"""
 
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,7 +21,7 @@ EAT = f"held = b'x' * ({700 * MIB}); import time; time.sleep(30)"
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A cgroup of version 1 that may use 400 MiB, where the machine lets us make one."""
+    """Create a cgroup (version 1) limited to 400 MiB, if the machine allows it."""
     made = Path("/sys/fs/cgroup/memory") / f"kiln-test-{ids.new_uid()}"
     try:
         made.mkdir()
@@ -35,8 +37,9 @@ def group() -> Iterator[Path]:
 async def limited(
     hub: scripted_slots.SlotHub, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[worker_process.WorkerProcess]:
-    """A worker in a way to be limited: "stated" by its Pod, "watched" in a cgroup, or in one that
-    only the "kernel" watches."""
+    """Run a worker with a limit: "stated" by its Pod, "watched" in a cgroup, or enforced only by
+    the "kernel".
+    """
     how = request.param
     made = worker_process.WorkerProcess(
         tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parents[1])
@@ -104,8 +107,9 @@ def parent(mib: int) -> int:
 
 
 def test_out_of_memory_is_a_failure_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not run four times, as what is lost does; nor does a call that waits in its process
-    fail for it."""
+    """It is not retried four times, as a loss is; nor does a call that waits in the same process
+    fail.
+    """
     monkeypatch.setenv("KILN_MEMORY_LIMIT", str(400 * MIB))
     with kiln.start(slots=1):
         with pytest.raises(kiln.TaskFailed, match="400 MiB"):

@@ -1,4 +1,4 @@
-"""A part or its reducer may be killed by SIGKILL at any point; the next attempt makes it whole."""
+"""A part or its reducer killed by SIGKILL at any point; the next attempt completes it."""
 
 import subprocess
 import sys
@@ -19,7 +19,9 @@ SPEC: dict[str, Any] = {"mapper": {"function": "support.mapper_functions:same"}}
 
 
 def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
-    """Run it in a process of its own that dies at its nth effect; False if it lived."""
+    """Run the work in a process that kills itself at its nth effect; return False if there were
+    fewer.
+    """
     command = [sys.executable, "-m", "support.crashing_part", kind]
     raw = msgspec.json.encode(work).decode()
     done = subprocess.run([*command, raw, str(at)], check=False, cwd="tests", timeout=30)

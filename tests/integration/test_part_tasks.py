@@ -1,4 +1,6 @@
-"""Parts of files mapped in real slots: stopped at once, killed without a trace, paused and late."""
+"""Parts of files mapped in real slots: stopped at once, killed with all processes, paused and
+late.
+"""
 
 import os
 import signal
@@ -34,7 +36,9 @@ def call(
 
 
 def waiting_command(sign: Path) -> dict[str, Any]:
-    """Starts processes in the background and in other sessions, says so, and waits for ever."""
+    """Return a command that starts processes in the background and in other sessions, then waits
+    for ever.
+    """
     text = f"""
         trap '' TERM
         sleep 1000 &
@@ -54,7 +58,7 @@ async def until(path: Path) -> str:
 
 
 def commands() -> set[str]:
-    """The marks of commands that run below this process: other tests have some of their own."""
+    """Return the marks of commands that run below this process; other tests have their own."""
     marks = set()
     for pid in processes.descendants_in({os.getpid()}, processes.read_all()):
         try:
@@ -66,7 +70,7 @@ def commands() -> set[str]:
 
 
 def marked(marks: set[str]) -> set[int]:
-    """What these commands have started and that lives."""
+    """Return the live processes that these commands have started."""
     return {pid for mark in marks for pid in processes.find_members(None, marker=mark)}
 
 
@@ -99,7 +103,7 @@ async def test_parts_are_mapped_and_reduced_in_a_slot(
 async def test_state_left_by_a_function_does_not_reach_commands(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
-    """Of another job, perhaps, that comes next."""
+    """The next command may belong to another job."""
     before = local_parts.World(tmp_path / "one", b"{}\n", mapper={"function": f"{HERE}:poison"})
     slot = await hub.open()
     await hub.result(slot, call(hub, slot, before))

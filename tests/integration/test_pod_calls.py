@@ -1,6 +1,6 @@
 """The program that runs a call in a Pod, as a process of this machine, with a real dispatcher.
 
-The executor is played by the test: it starts the process and says how it has ended, as that of Pods
+The test plays the executor: it starts the process and reports its end, as the executor of Pods
 does. `tests/e2e/test_pod_calls.py` has the same under `kiln up`.
 """
 
@@ -29,7 +29,7 @@ E = attempts.Ending
 
 
 class RawCall(raw_link.RawLink[messages.ToSlot]):
-    """The process of a call, as frames alone."""
+    """The process of a call, as raw frames."""
 
     welcome = messages.Attached
 
@@ -46,7 +46,7 @@ PATIENCE_S = 60.0
 
 
 class World:
-    """A dispatcher with executor `pod`, and a driver in a thread of its own when it is used."""
+    """A dispatcher with executor `pod`, and a driver in a thread."""
 
     def __init__(self, directory: Path, *, secret: str = "secret") -> None:
         self.directory = directory
@@ -80,7 +80,7 @@ class World:
         await asyncio.to_thread(self.driver.open, timeout_s=PATIENCE_S)
 
     async def leave(self) -> None:
-        """End all but the dispatcher."""
+        """End everything but the dispatcher."""
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -102,7 +102,7 @@ class World:
     def run(
         self, ref: attempts.AttemptRef, far: remote_manager.RemoteManager | None = None
     ) -> subprocess.Popen[bytes]:
-        """The process of the Pod of an attempt; `far`: over the network, with blobs there."""
+        """Start the process of the Pod of an attempt; `far`: over the network, with blobs there."""
         log = (self.directory / f"{ref.attempt}-{ids.task_text(ref.task)}.log").open("wb")
         environment = {
             "PATH": os.environ["PATH"],
@@ -141,7 +141,7 @@ class World:
         return await asyncio.to_thread(self.processes[ref].wait, PATIENCE_S)
 
     async def over(self, ref: attempts.AttemptRef, ending: E, reason: str) -> None:
-        """The executor sees the end of its Pod."""
+        """Let the executor report the end of the Pod."""
         await self.link.finished(ref, attempts.Outcome(ending, reason))
 
     async def seen(self, path: Path, text: str = "runs") -> None:
@@ -340,7 +340,7 @@ async def test_ended_attempt_ends_its_process(world: World) -> None:
 
 
 async def test_values_of_any_size_pass_over_the_network(tmp_path: Path) -> None:
-    """By TLS and the token of its Pod alone, also when the manager was away."""
+    """Over TLS with only the token of its Pod, also after the manager was away."""
     large = b"y" * 1_000_000
     async with remote_manager.running(tmp_path) as far:
         world = World(tmp_path, secret=remote_manager.SECRET)

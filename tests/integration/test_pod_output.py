@@ -1,4 +1,4 @@
-"""What tasks in Pods print, brought while they run: with a real node, journal and API server."""
+"""Output of tasks in Pods, fetched while they run, with a real node, journal and API server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

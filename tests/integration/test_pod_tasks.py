@@ -1,6 +1,6 @@
 """Tasks that are Pods, with all controllers, a real hub and journal, an API server and a node.
 
-What is the same for every executor is in tests/contract/test_executors.py.
+Behaviour of every executor is tested in tests/contract/test_executors.py.
 """
 
 import contextlib
@@ -205,7 +205,7 @@ async def test_end_between_observation_and_deletion_counts(world: pod_world.Worl
 async def test_pod_created_by_a_deposed_manager_is_ended(
     world: pod_world.World,
 ) -> None:
-    """Its request arrives when the next manager has long decided about the attempt."""
+    """The request arrives long after the next manager has decided about the attempt."""
     await world.task("a", FOREVER)
     await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
@@ -273,7 +273,7 @@ async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
 
 
 def stopped(status: dict[str, Any]) -> str:
-    """What condition Stopped says."""
+    """Return the status and reason of condition Stopped."""
     [found] = [c["status"] for c in status["conditions"] if c["type"] == "Stopped"]
     return str(found)
 
@@ -435,7 +435,7 @@ async def test_no_taskcluster_is_needed_or_touched(world: pod_world.World) -> No
 
 
 async def controlled_cluster(world: pod_world.World) -> None:
-    """A TaskCluster without workers."""
+    """Return a TaskCluster without workers."""
     body = controller_world.body(kinds.TASK_CLUSTERS, "default", spec={"replicas": 0})
     await world.kube.create(kinds.TASK_CLUSTERS, body, NS)
 

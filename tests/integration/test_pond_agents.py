@@ -1,4 +1,6 @@
-"""Agents of a pond as processes: pinned once, fetched once, shared, and never mixed."""
+"""Agents of a pond as processes: snapshots are pinned once, fetched once, shared, and kept
+apart.
+"""
 
 import asyncio
 import functools
@@ -430,7 +432,7 @@ async def test_agent_ends_when_its_server_is_gone(home: pond_manager.PondManager
 async def test_a_killed_agent_fetches_nothing_twice(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
-    """Killed again and again at moments that a seed chooses, it goes on where it was."""
+    """Killed repeatedly at seeded moments, it resumes where it was."""
     seed = int(os.environ.get("POND_SEED", "7"))
     chance = Random(seed)
     lake.files = {f"f{n}": chance.randbytes(300_000) for n in range(12)}
@@ -472,7 +474,7 @@ async def test_a_killed_agent_fetches_nothing_twice(
 async def test_agent_killed_during_delivery_resumes(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
-    """Trees and leases too: at whatever moment, the run sees all of the snapshot or none."""
+    """Including trees and leases: at every moment a run sees all of the snapshot or none of it."""
     seed = int(os.environ.get("POND_SEED", "7"))
     chance = Random(seed)
     lake.files = {f"d{n % 5}/f{n}": chance.randbytes(40_000) for n in range(60)}
@@ -557,8 +559,9 @@ async def test_file_job_of_another_namespace_is_not_found(home: pond_manager.Pon
 async def stuck(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> AsyncIterator[file_server.FileServer]:
-    """A source that takes requests and never responds; an agent waits for it with all its
-    threads."""
+    """Make the source accept requests without responding; an agent waits for it with all its
+    threads.
+    """
     with file_server.FileServer({f"f{n}": b"x" for n in range(40)}) as made:
         made.hangs = True
         slow = data_pond.PondSource(
@@ -682,7 +685,7 @@ async def test_damage_at_rest_is_found_and_the_run_reads_intact_files(
 
 
 async def test_damaged_peer_repairs_itself(home: pond_manager.PondManager) -> None:
-    """Who fetches from it gets whole files all the same, from the source."""
+    """An agent that fetches from it still gets intact files, from the source."""
     await home.start("node-1")
     digest = await pinned(home)
     home.want("one", market(digest), nodes=["node-1"])

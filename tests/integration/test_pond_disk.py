@@ -1,4 +1,4 @@
-"""A pond on a disk that has no room: a clear word, nothing half done, and on when there is room."""
+"""A pond on a full disk: clear errors, no partial files, and progress once there is room."""
 
 from collections.abc import Iterator
 from pathlib import Path

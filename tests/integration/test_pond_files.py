@@ -1,4 +1,4 @@
-"""Files of file jobs, as the agents of ponds list and read them."""
+"""Files of file jobs, listed and read by the agents of ponds."""
 
 import contextlib
 from collections.abc import AsyncIterator

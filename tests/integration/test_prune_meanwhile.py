@@ -1,4 +1,4 @@
-"""Tasks that come in while a prune goes on: what they need stays, or they fail at once."""
+"""Tasks submitted during a prune: what they need is kept, or they fail at once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ OLD = 12
 
 
 class World:
-    """A live hub with a driver, a slot, and calls that are long over."""
+    """A live hub with a driver, a slot, and old finished calls."""
 
     def __init__(
         self, dispatcher: hub.Hub, driver: raw_peers.RawDriver, slot: raw_peers.RawSlot
@@ -31,7 +31,7 @@ class World:
         self.old: list[ids.TaskId] = []
 
     async def fill(self) -> None:
-        """Run the calls that a prune will find."""
+        """Run the calls that a prune will remove."""
         items = [self.driver.item() for _ in range(OLD)]
         self.old = [item.task for item in items]
         self.driver.submit(*items)
@@ -40,14 +40,14 @@ class World:
         await self.driver.results(OLD)
 
     async def parent(self) -> calls.CallRun:
-        """Start a call that goes on."""
+        """Start a call that keeps running."""
         self.driver.submit(self.driver.item())
         run = await self.slot.run()
         self.slot.say(messages.Template(1, raw_peers.ADD))
         return run
 
     async def begin_prune(self) -> asyncio.Task[model.Pruned]:
-        """Return when the first old task is gone, and the others are not yet."""
+        """Start a prune; return when the first old task is removed and the others are not yet."""
         pruning = asyncio.create_task(self.hub.prune(ALL))
         while self.hub.view(self.old[0]) is not None:
             await asyncio.sleep(0)
@@ -55,7 +55,7 @@ class World:
         return pruning
 
     def missing(self, needers: list[calls.CallItem]) -> list[ids.TaskId]:
-        """Tasks that unfinished ones need and the journal has no more."""
+        """Return the tasks that unfinished ones need and the journal no longer has."""
         views = {item.task: self.hub.view(item.task) for item in needers}
         return [
             need

@@ -1,4 +1,4 @@
-"""A real worker whose dispatcher is behind TLS: commands run, and what goes wrong on the way."""
+"""A real worker whose dispatcher is behind TLS: commands, and network failures."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from support import certificates, remote_manager, short_paths, tcp_proxy, waitin
 
 
 class World:
-    """A manager, a wire to it and a worker at the end of the wire."""
+    """A manager, a TCP proxy to it, and a worker behind the proxy."""
 
     def __init__(
         self, directory: Path, manager: remote_manager.RemoteManager, wire: tcp_proxy.TcpProxy

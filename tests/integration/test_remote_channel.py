@@ -1,4 +1,4 @@
-"""Python calls on a worker whose manager is behind TLS: values of any size go there and back."""
+"""Python calls on a worker whose manager is behind TLS: values of any size pass both ways."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def length(data: bytes) -> int:
 
 @kiln.task
 def both(size: int) -> int:
-    """A child's large result, made and used on workers alone."""
+    """Return the length of a child's large result, which only workers handle."""
     return length.submit(make.submit(size)).result()
 
 

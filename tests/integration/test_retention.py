@@ -150,7 +150,7 @@ async def test_many_tasks_are_removed_in_small_batches(
 async def test_clock_jump_does_not_age_tasks(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
-    """Forward and back, backward and forward: tasks go when a week has really passed."""
+    """Forward and back, backward and forward: tasks are removed when a week has really passed."""
     tasks = []
     for jump in (WEEK_S + 60, -WEEK_S - 60, -WEEK_S - 60, WEEK_S + 60):
         task = await run_one(dispatcher, worker)
@@ -193,7 +193,7 @@ async def test_age_counts_on_in_the_next_dispatcher(
 async def many(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock, count: int
 ) -> list[ids.TaskId]:
-    """Tasks that are over and have no object, one an hour."""
+    """Run tasks without an object, one an hour, to their ends."""
     found = []
     for _ in range(count):
         found.append(await run_one(dispatcher, worker, prints=b"x" * 1000))

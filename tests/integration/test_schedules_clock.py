@@ -1,4 +1,6 @@
-"""Schedules under a wall clock that is set: nothing runs twice, missed runs go by their policy."""
+"""Schedules under a changing wall clock: nothing runs twice, and missed runs follow their
+policy.
+"""
 
 from collections.abc import AsyncIterator
 
@@ -21,8 +23,9 @@ async def world() -> AsyncIterator[schedule_world.World]:
 
 
 async def configs(world: schedule_world.World) -> dict[str, dict[str, str]]:
-    """Create JobConfigs of each policy, whose ticks up to now are over; return uids by name, by
-    policy."""
+    """Create JobConfigs of each policy whose ticks up to now have passed; return uids by name, by
+    policy.
+    """
     begin = clock.rfc3339(world.clock.wall())
     return {
         policy: {
@@ -36,7 +39,7 @@ async def configs(world: schedule_world.World) -> dict[str, dict[str, str]]:
 
 
 def ticks(begin: float, end: float) -> list[int]:
-    """Minutes after `begin`, not after `end`."""
+    """Return the minutes after `begin`, up to and including `end`."""
     return list(range(int(begin) // 60 * 60 + 60, int(end) + 1, 60))
 
 
@@ -47,7 +50,7 @@ async def decided(world: schedule_world.World, made: dict[str, dict[str, str]], 
 
 
 async def condition(world: schedule_world.World, made: dict[str, dict[str, str]], why: str) -> None:
-    """Wait until each JobConfig has been looked at, and says that of its schedule."""
+    """Wait until the condition of each JobConfig's schedule has this reason."""
 
     async def reached() -> bool:
         names = [name for uids in made.values() for name in uids]

@@ -1,5 +1,6 @@
-"""Ticks whose Jobs cannot be made, or are deleted at once: none is lost without being counted, none
-waits for ever, and none runs twice."""
+"""Ticks whose Jobs are refused, or deleted at once: all are counted, none waits for ever, none runs
+twice.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,7 +23,7 @@ async def world() -> AsyncIterator[schedule_world.World]:
 
 
 async def begin(world: schedule_world.World, **missed: object) -> tuple[str, int]:
-    """Start a manager with a JobConfig one of whose ticks has just come; return uid and tick."""
+    """Start a manager with a JobConfig that has one due tick; return uid and tick."""
     up_to_now = clock.rfc3339(world.clock.wall())
     uid = await world.config("nightly", lastUpdated=up_to_now, missedRuns=missed)
     await world.start()
@@ -37,7 +38,7 @@ async def scheduled(world: schedule_world.World) -> meta.Condition | None:
 
 
 async def until_refused(world: schedule_world.World, tick: int) -> meta.Condition:
-    """Wait until the JobConfig says that a Job cannot be made; return the condition."""
+    """Wait until the JobConfig reports that a Job cannot be created; return the condition."""
 
     async def refused() -> meta.Condition | None:
         found = await scheduled(world)

@@ -1,4 +1,4 @@
-"""How slots die, and that nothing of them is left: crashes, kills, daemons, agents, zygotes."""
+"""Ends of slots without leftovers: crashes, kills, daemons, agents, zygotes."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ def slots_of(worker: worker_process.WorkerProcess) -> set[int]:
 
 
 async def until(path: Path) -> str:
-    """A function has made this file; what is in it."""
+    """Wait until a function has made this file; return its content."""
     await waiting.wait_until_async(path.exists, what=f"{path.name} is there")
     return path.read_text()
 
 
 async def all_gone(pids: set[int]) -> None:
-    """None of them runs any more."""
+    """Return whether none of these processes runs."""
     identities = [processes.identify(pid) for pid in pids]
     await waiting.wait_until_async(
         lambda: not any(found is not None and found.alive() for found in identities),

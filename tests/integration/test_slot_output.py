@@ -1,4 +1,4 @@
-"""What calls print in real slots: whose it is, when it arrives, that nothing of it is lost."""
+"""Output of calls in real slots: it is attributed to its call, arrives in time, and is complete."""
 
 import os
 import threading
@@ -62,7 +62,7 @@ async def test_much_output_arrives_whole_and_takes_no_memory(
 async def test_slow_reader_of_the_worker_does_not_slow_a_printing_call(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
-    """As a node reads it that is busy, here a MiB a second."""
+    """As on a busy node; here a MiB a second."""
     reading, writing = os.pipe()
     worker = worker_process.WorkerProcess(
         tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parent.parent)

@@ -29,7 +29,7 @@ def new_ref() -> attempts.AttemptRef:
 
 
 async def waits(slot: scripted_slots.Slot, ref: attempts.AttemptRef) -> messages.Waiting:
-    """It says that it waits; the last time it did."""
+    """Return the newest Waiting message about this attempt."""
 
     def look() -> list[messages.Waiting]:
         newest = slot.seen[-20:]
@@ -39,7 +39,7 @@ async def waits(slot: scripted_slots.Slot, ref: attempts.AttemptRef) -> messages
 
 
 def settle(slot: scripted_slots.Slot, child: ids.TaskId, value: Any) -> None:
-    """Tell the slot how a task ended that it watches."""
+    """Report the end of a watched task to the slot."""
     result = calls.CallResult(
         slot.watched[child], task.State.SUCCESS, "Succeeded", "", scripted_slots.payload(value)
     )

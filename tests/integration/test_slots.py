@@ -1,4 +1,4 @@
-"""Real slots of a real worker against a scripted dispatcher: calls, their ends, and who may see."""
+"""Real slots of a real worker against a scripted dispatcher: calls, their ends, and isolation."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The writer of statuses against a real API server, with a cache that has not heard of them yet."""
+"""The status writer against a real API server, with a cache that lags behind."""
 
 from pathlib import Path
 from typing import Any

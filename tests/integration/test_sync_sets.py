@@ -1,4 +1,4 @@
-"""The SyncSet controller on the real API server; flows and workers do what the test wants."""
+"""The SyncSet controller on the real API server; the test plays flows and workers."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -74,7 +74,7 @@ async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
 
 
 async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld) -> None:
-    """Also if it is the larger one, and came later; and priorities may change meanwhile."""
+    """Even if it is larger and was created later; priorities may change meanwhile."""
     await world.gangs.node("a", cpu="2")
     container = {"name": "x", "image": "x", "resources": {"requests": {"cpu": "1"}}}
     filler = {"nodeName": "a", "containers": [container]}

@@ -1,4 +1,4 @@
-"""SyncSets on nodes with data: who waits for whom, on a real API server with played agents."""
+"""SyncSets with data on nodes: order of data and workers, on a real API server with fake agents."""
 
 import asyncio
 import random
@@ -14,20 +14,20 @@ from support import controller_world, fake_pond_agents, ponds, set_world, waitin
 
 
 class World(set_world.SetWorld):
-    """With the agents of a pond."""
+    """A SyncSet world with the agents of a pond."""
 
     def __init__(self, kube: Any) -> None:
         super().__init__(kube)
         self.agents = fake_pond_agents.FakePondAgents(self.controllers.ledger)
 
     async def set_with_data(self, order: str, **group: Any) -> None:
-        """A SyncSet of two workers that reads one snapshot in shards."""
+        """Declare a SyncSet of two workers that reads one snapshot in shards."""
         snapshot = {"name": "trades", "from": {"source": "lake"}, "shard": {"by": "files"}}
         data = {"snapshots": [snapshot], "pond": {"order": order}}
         await self.set(resources={"groups": self.groups(near=["trades"], **group)}, data=data)
 
     async def until_leased(self, *nodes: str) -> None:
-        """Let agents pin, until exactly these nodes are to have the data."""
+        """Let agents pin until exactly these nodes have leases."""
 
         async def wanted() -> bool:
             await self.agents.work("a", "b")
@@ -171,8 +171,9 @@ async def test_new_manager_keeps_the_pinned_digest(world: World) -> None:
 @pytest.mark.parametrize("order", ["lead", "follow"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_dying_managers_start_the_flow_once(world: World, order: str, seed: int) -> None:
-    """A new manager after a few milliseconds, again and again: what counts is in objects, in the
-    engine, and with the agents."""
+    """A new manager every few milliseconds: the state is in objects, in the engine, and with the
+    agents.
+    """
     pauses = random.Random(seed)
     await world.gangs.node("a")
     await world.gangs.node("b")
@@ -203,7 +204,7 @@ async def test_dying_managers_start_the_flow_once(world: World, order: str, seed
 
 
 async def test_corrupt_data_fails_the_generation(world: World) -> None:
-    """The source has other data by the time at which a new manager asks for what was pinned."""
+    """The source has other data when a new manager requests what was pinned."""
     await world.gangs.node("a")
     world.agents.start("a")
     await world.set_with_data("lead")
@@ -270,7 +271,7 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
 
 
 async def elastic(world: World, **shard: Any) -> None:
-    """A SyncSet whose flow runs, of two workers that may be four; one shard for each."""
+    """Run a SyncSet whose flow runs on two workers that may become four, with one shard each."""
     await world.gangs.node("a", cpu="8")
     world.agents.start("a")
     world.agents.ready.add("a")
@@ -295,7 +296,9 @@ async def shards_are(world: World, count: int) -> None:
 async def test_unread_shards_are_divided_again_when_workers_change(
     world: World,
 ) -> None:
-    """Statement 5, within a generation: what steps have begun to read stays (`jobs.flows`)."""
+    """Statement 5, within a generation: shards that steps have begun to read stay
+    (`jobs.flows`).
+    """
     await elastic(world, by="range", group="worker")
     [started] = world.flows.started
     assert len(started.snapshots["trades"].shards or ()) == 2

@@ -1,6 +1,6 @@
 """TaskClaims against the real API server, dispatcher and journal: what a program with curl does.
 
-The admission rules are here too, as the embedded API server has them; tests/cluster has those of a
+Admission rules are tested here as the embedded API server has them; tests/cluster tests those of a
 real one.
 """
 
@@ -30,7 +30,7 @@ LARGE = "x" * 100_000
 
 
 class World(pod_world.World):
-    """A manager that serves claims, and what holders do."""
+    """A manager that serves claims, and the actions of holders."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -52,11 +52,11 @@ class World(pod_world.World):
         await self.kube.create(CLAIMS, body, NS)
 
     async def report(self, name: str = "c", **status: Any) -> None:
-        """What the holder writes."""
+        """Write a report as the holder does."""
         await self.kube.merge_patch(CLAIMS, name, {"status": status}, NS, subresource="status")
 
     async def phase(self, phase: str, name: str = "c") -> dict[str, Any]:
-        """Wait until a claim is in this phase; its status."""
+        """Wait until a claim is in this phase; return its status."""
         status: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -187,7 +187,7 @@ async def test_kill_is_requested_from_the_holder_and_confirmed_by_its_outcome(
 
 
 async def test_a_deleted_task_ends_its_claim(world: World) -> None:
-    """The holder ends what it does; the claim is its own, and goes by its `ttl`."""
+    """The holder stops its work; the claim belongs to it and is removed after its `ttl`."""
     await world.external("a")
     await world.claim(ttlSecondsAfterFinished=0)
     await world.phase("Claimed")
@@ -307,7 +307,7 @@ async def test_claims_need_the_right_to_use_the_executor(world: World) -> None:
 
 
 async def test_claims_can_be_deleted_without_the_right_to_use_the_executor(world: World) -> None:
-    """What guards claims stands in the way of no deletion, and of no kill."""
+    """Admission rules for claims do not block deletions or kills."""
     await world.external("a")
     await world.claim("theirs")
     await world.phase("Claimed", "theirs")
@@ -325,7 +325,7 @@ async def test_claims_can_be_deleted_without_the_right_to_use_the_executor(world
 
 
 async def holder_of(kube: client.Client, executor: str) -> str:
-    """The token of an account with the rights that the how-to gives it."""
+    """Return the token of an account with the rights that the how-to grants."""
     group = kinds.GROUP
     rules = [
         {"apiGroups": [group], "resources": ["executors/external"], "verbs": ["use"],

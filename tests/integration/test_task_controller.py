@@ -1,4 +1,4 @@
-"""The Task controller on the real API server, with a dispatcher that does what the test says."""
+"""The Task controller on the real API server, with a fake dispatcher."""
 
 import asyncio
 import contextlib
@@ -366,7 +366,7 @@ async def test_journal_and_objects_agree_after_a_restart(tmp_path: Path) -> None
 
 
 class _Dispatcher:
-    """The real hub, and what it has of a name."""
+    """The real hub, with look-ups by name."""
 
     def __init__(self, hub: hubs.Hub) -> None:
         self._hub = hub

@@ -1,4 +1,4 @@
-"""`kilnwork.testing.kubernetes`: servers for tests of others, and that nothing is left of them."""
+"""`kilnwork.testing.kubernetes`: servers for users' tests, and their clean-up."""
 
 import json
 import signal

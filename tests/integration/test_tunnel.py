@@ -1,4 +1,6 @@
-"""A driver's link through TLS and an Upgrade: as good as a socket, whatever the network does."""
+"""A driver's link through TLS and an Upgrade: it behaves like a socket, whatever the network
+does.
+"""
 
 import asyncio
 import os
@@ -24,12 +26,12 @@ _clients = futures.ThreadPoolExecutor(8, "client")
 
 
 async def away(story: Callable[[], R]) -> R:
-    """In a thread: clients block."""
+    """Run a blocking client in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
 
 class Echo(asyncio.Protocol):
-    """What is sent comes back; `end` in it ends the connection."""
+    """Protocol that sends data back; `end` in it ends the connection."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -54,7 +56,7 @@ class Echo(asyncio.Protocol):
 
 
 class World:
-    """A server of `Echo`, over TLS or not."""
+    """A server of `Echo`, with or without TLS."""
 
     def __init__(self, directory: Path, *, tls: bool) -> None:
         authority = certificates.Authority()
@@ -195,7 +197,7 @@ async def test_a_forked_child_does_not_hold_it_open(world: World) -> None:
 
 
 async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
-    """The hub is the same, whatever way a link comes."""
+    """The hub is the same for every kind of link."""
     async with remote_manager.running(tmp_path) as far:
         worker = raw_worker.RawWorker(far.socket, slots=1)
         worker.credential = remote_manager.SECRET

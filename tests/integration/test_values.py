@@ -1,4 +1,4 @@
-"""Large values, Refs and parts of files between a driver and real slots."""
+"""Large values, Refs and parts of files, passed between a driver and real slots."""
 
 from collections.abc import Iterator
 from pathlib import Path

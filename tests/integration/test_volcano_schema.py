@@ -1,4 +1,4 @@
-"""The Job that is rendered for Volcano fulfils Volcano's own schema, as an API server checks it."""
+"""The Job rendered for Volcano satisfies Volcano's own schema, checked as an API server does."""
 
 from pathlib import Path
 

@@ -378,7 +378,7 @@ async def test_output_appears_in_the_log_of_the_pod(
 
 
 async def curl(hub: scripted_hub.ScriptedHub, *arguments: str) -> tuple[int, object]:
-    """What a task gets that calls curl on its socket."""
+    """Run curl on the socket of a task; return status and document."""
     script = """exec curl -sS -w '\\n%{http_code}' --unix-socket "$KILN_SOCKET" "$@" """
     ref = hub.run("sh", "-c", script, "curl", *arguments)
     outcome = await hub.outcome(ref)
@@ -392,7 +392,7 @@ CHILD = ids.new_task_id()
 
 
 def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
-    """Says 201 to children, and where they are."""
+    """Respond with 201 to children, and with where they are."""
     if isinstance(request, messages.Spawn):
         body = json.dumps({"id": ids.task_text(CHILD)}).encode()
         return messages.Response(request.serial, 201, body)

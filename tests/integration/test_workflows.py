@@ -1,4 +1,4 @@
-"""Tasks that are Workflows, against what the real workflow-controller of Argo has said."""
+"""Tasks that are Workflows, against recorded statuses of the real workflow-controller of Argo."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -38,7 +38,7 @@ class Setting:
         return submission.task
 
     async def only_workflow(self) -> dict[str, Any]:
-        """Wait for a Workflow; it is the only one."""
+        """Wait for a Workflow and return it; there must be only one."""
 
         async def look() -> list[Any]:
             return list((await self.admin.list(argo_replay.WORKFLOWS, NS, type=dict)).items)
@@ -49,7 +49,7 @@ class Setting:
 
 @pytest.fixture
 async def bare() -> AsyncIterator[Setting]:
-    """Workflows are not known yet."""
+    """Run a setting in which Workflows are not served yet."""
     directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
         subject = argo_replay.WorkflowSubject(admin)
@@ -59,7 +59,7 @@ async def bare() -> AsyncIterator[Setting]:
 
 @pytest.fixture
 async def with_node() -> AsyncIterator[Setting]:
-    """As `setting`, with a node."""
+    """Run a `setting` with a node."""
     directory = short_paths.directory()
     async with object_subject.control_plane(directory, node=True) as admin:
         await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
@@ -73,7 +73,7 @@ async def with_node() -> AsyncIterator[Setting]:
 
 @pytest.fixture
 async def unheard(bare: Setting) -> Setting:
-    """Argo is installed, and its controller does not run."""
+    """Run a setting with Argo installed and its controller stopped."""
     await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
     return bare
 
@@ -261,12 +261,12 @@ async def test_output_of_steps_is_kept_without_argos_containers(
 
 
 class AnyKind(object_subject.ObjectSubject):
-    """Executor `customResource`, which knows nothing of Workflows, with Workflows."""
+    """Workflows under executor `customResource`, which has no knowledge of Workflows."""
 
     kind = argo_replay.WORKFLOWS
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
-        """A task that goes through a story; `script` is its name."""
+        """Return the spec of a task that goes through a story; `script` is its name."""
         result = object_task.ObjectResult(
             success_condition='.status.phase == "Succeeded"',
             failure_condition=rules.Rule(
@@ -286,7 +286,7 @@ class AnyKind(object_subject.ObjectSubject):
 
 @pytest.fixture
 async def as_object() -> AsyncIterator[Setting]:
-    """As `setting`, with the executor of objects of any kind."""
+    """Run a `setting` with the executor of objects of any kind."""
     directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
         await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
@@ -298,7 +298,7 @@ async def as_object() -> AsyncIterator[Setting]:
 
 
 async def test_workflow_can_be_a_custom_resource_task(as_object: Setting) -> None:
-    """Then its rules say what its phases mean, and to stop it is to delete it."""
+    """Its rules then define the meaning of phases, and stopping it means deleting it."""
     done, failed = await as_object.submit("success"), await as_object.submit("failure")
     view = await as_object.world.wait_for_state(done, "Success", "Succeeded")
     assert view.result is not None

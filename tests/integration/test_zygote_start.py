@@ -1,4 +1,4 @@
-"""Zygotes that do not start: killed at once, or for want of a module."""
+"""Zygotes that do not start: killed at once, or without a needed module."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ sys.meta_path.insert(0, Missing())
 
 @pytest.fixture
 def broken_imports(tmp_path: Path) -> Path:
-    """A directory for PYTHONPATH: programs that find it there cannot import the zygote."""
+    """Return a directory for PYTHONPATH with which programs cannot import the zygote."""
     directory = tmp_path / "broken"
     directory.mkdir()
     (directory / "sitecustomize.py").write_text(WITHOUT_ZYGOTE)
@@ -40,7 +40,7 @@ def broken_imports(tmp_path: Path) -> Path:
 async def starting(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> AsyncIterator[worker_process.WorkerProcess]:
-    """A worker that was not started yet."""
+    """Return a worker that has not been started."""
     made = worker_process.WorkerProcess(tmp_path, channel=hub.path)
     made.environment["PYTHONPATH"] = str(Path(__file__).parents[1])
     yield made
@@ -91,7 +91,7 @@ async def test_worker_whose_zygotes_do_not_start_exits_with_the_cause(
 
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """What `kiln.start` starts here is found by it, and nothing of it is left."""
+    """Mark what `kiln.start` starts here; nothing of it may be left."""
     monkeypatch.setenv("KILN_TEST_MARK", f"{os.getpid()}-{time.monotonic_ns()}")
     mark = f"KILN_TEST_MARK={os.environ['KILN_TEST_MARK']}"
     yield mark

@@ -1,4 +1,4 @@
-"""Executors that users write: results, failures, kills, losses, over real links."""
+"""Executors written by users: results, failures, kills, losses, over real links."""
 
 import asyncio
 from collections.abc import AsyncIterator

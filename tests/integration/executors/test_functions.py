@@ -1,8 +1,9 @@
-"""Tasks that request functions: Services of Knative on the embedded Kubernetes, whose conditions
-are set as Knative sets them, and a server in the place of its activator.
+"""Tasks that request functions: Knative Services on the embedded Kubernetes.
 
-Row 26 of the table of edge cases (cold starts): the Service is asked first, deadlines are ours,
-only what does no harm is sent again, and long work is accepted with 202.
+The tests set the conditions of Services as Knative does, and a test server plays its activator.
+
+Row 26 of the table of edge cases (cold starts): the Service is checked first, deadlines are ours,
+only idempotent requests are repeated, and long work is accepted with 202.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ DEFINITION["spec"]["versions"] = [
 
 
 class Setting:
-    """Executors, an API server whose Services they read, and what Knative would do there."""
+    """Executors, the API server whose Services they read, and the actions of Knative on it."""
 
     def __init__(self, world: http_executors.World, admin: client.Client) -> None:
         self.world = world

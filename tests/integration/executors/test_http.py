@@ -1,4 +1,4 @@
-"""Executor http against servers that behave, and against servers that do not."""
+"""Executor http against well-behaved and misbehaving servers."""
 
 import asyncio
 import base64
@@ -174,7 +174,7 @@ async def test_a_server_that_resets_the_connection_is_a_failure(
 async def test_bytes_after_a_response_are_not_the_next_response(
     world: http_executors.World, site: http_test_server.HttpServer, *, late: bool
 ) -> None:
-    """The connection is used again by a request to the same server."""
+    """The connection is reused by a request to the same server."""
     written = asyncio.Event()
 
     async def two(
@@ -293,7 +293,7 @@ async def test_killed_request_has_closed_its_connection(
 
 
 async def test_request_killed_while_connecting_is_not_sent(world: http_executors.World) -> None:
-    """The listener's queue is full, so that the kernel does not respond to more connections."""
+    """The listener's queue is full, so the kernel accepts no more connections."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -330,7 +330,7 @@ async def test_slow_connection_attempt_times_out(world: http_executors.World) ->
 async def test_unread_body_does_not_delay_a_kill(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    """The server takes in nothing of a large body, so a polite close would wait for ever."""
+    """The server does not read a large body, so a graceful close would block for ever."""
     stuck = asyncio.Event()
 
     async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -414,7 +414,7 @@ async def test_redirect_does_not_send_secrets_to_another_host(
 async def test_host_name_is_resolved_and_checked_per_connection(
     world: http_executors.World, site: http_test_server.HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is another address when the redirect comes, where requests may not go."""
+    """The name resolves to another, forbidden address when the redirect is followed."""
     addresses = ["127.0.0.1", "169.254.169.254"]
 
     def resolve(host: str, port: int, *_: Any) -> list[Any]:

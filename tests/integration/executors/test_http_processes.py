@@ -1,4 +1,4 @@
-"""Executors of HTTP requests as processes that come, go, are lost and share the work."""
+"""HTTP executor processes that start, stop, are lost, and share the work."""
 
 import asyncio
 import base64
@@ -184,7 +184,9 @@ async def test_idempotent_request_is_sent_again_with_the_same_key(
 async def test_post_is_sent_only_after_the_journal_has_it(
     world: http_executors.World, site: http_test_server.HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its executor is lost while it waits for the journal: it was not sent, and runs again."""
+    """Its executor is lost while it waits for the journal: the request was not sent, and runs
+    again.
+    """
     first = await world.executor("first")
     report = first.link.report
 
@@ -551,7 +553,7 @@ async def test_callback_of_a_task_killed_meanwhile_is_not_stored(
 async def test_callback_is_lost_with_its_executor(
     world: http_executors.World, site: http_test_server.HttpServer, *, idempotent: bool
 ) -> None:
-    """What may be sent again is, with another URL."""
+    """An idempotent request is sent again, with another callback URL."""
     site.routes["/start"] = http_test_server.raw_response(
         http_test_server.response(b"", status="202 Accepted")
     )

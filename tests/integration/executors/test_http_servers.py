@@ -1,4 +1,4 @@
-"""Executor http against nginx, and against servers that close halfway."""
+"""Executor http against nginx, and against servers that close one direction of a connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
