@@ -1,4 +1,4 @@
-"""A control plane as its users see it: addresses, identities, kubectl, what etcd keeps.
+"""A control plane as its users see it: addresses, identities, kubectl, and compaction of etcd.
 
 Used by `cluster`, which runs one, and by tests in other processes, which find it by its directory.
 """
@@ -16,14 +16,14 @@ from hack.kube import binary, control, pki
 
 
 class Failed(subprocess.CalledProcessError):
-    """A command that did not succeed; the text has what it said."""
+    """A command that failed; the text has its output."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n{self.output}{self.stderr}"
 
 
 class Access:
-    """What is in the `directory` of a cluster. `ports`: see `cluster`."""
+    """The files in the `directory` of a cluster. `ports`: see `cluster`."""
 
     def __init__(self, directory: Path, *, address: str, ports: list[int]) -> None:
         self.directory = directory
@@ -65,11 +65,11 @@ class Access:
         return self._write_kubeconfig(name)
 
     def token_kubeconfig(self, name: str, token: str) -> Path:
-        """A kubeconfig that shows a bearer token."""
+        """Write a kubeconfig with a bearer token."""
         return self._write_kubeconfig(name, user={"token": token})
 
     def kubectl(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0) -> str:
-        """What `kubectl ARGUMENTS` prints as administrator. Raises Failed."""
+        """Return the output of `kubectl ARGUMENTS` as administrator. Raises Failed."""
         done = subprocess.run(
             [str(binary.directory() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,
@@ -83,7 +83,7 @@ class Access:
         return done.stdout
 
     def _write_kubeconfig(self, name: str, user: dict[str, str] | None = None) -> Path:
-        """JSON is YAML; the paths are absolute."""
+        """Write a kubeconfig as JSON, which is YAML, with absolute paths."""
         files = {
             "client-certificate": str(self.pki / f"{name}.crt"),
             "client-key": str(self.pki / f"{name}.key"),
@@ -105,7 +105,7 @@ class Access:
     def compact(self) -> int:
         """Drop etcd's history up to now, as happens every five minutes in production.
 
-        The revision that was kept: watches and continue tokens of an earlier one get 410.
+        Returns the revision that was kept: watches and continue tokens of an earlier one get 410.
         """
         response = self._etcd_call("kv/range", {"key": "AA=="})
         revision = int(response["header"]["revision"])
@@ -113,7 +113,7 @@ class Access:
         return revision
 
     def _etcd_call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """By the JSON gateway of etcd 3.5."""
+        """Call etcd 3.5 by its JSON gateway."""
         request = urllib.request.Request(f"{self.etcd_url}/v3/{path}", json.dumps(body).encode())
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=30) as response:

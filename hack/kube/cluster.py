@@ -1,7 +1,7 @@
 """etcd and the control plane: started in a directory, stopped, broken for a while, removed.
 
-Used by the fixtures of the tests and by `python -m hack.kube up`. Flags and why they are there:
-each is needed, or makes a test faster, or makes it like production where a test looks.
+Used by the fixtures of the tests and by `python -m hack.kube up`. Has all flags with their reasons:
+each is needed, makes a test faster, or is like production where a test depends on it.
 """
 
 import json
@@ -25,10 +25,12 @@ CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`directory`: all state; removed by `remove`. `address`: where the API server listens; Pods on
-    a real node need one that they can reach. `extra`: more flags by component. `controllers`:
-    those of `CONTROLLERS` to run. `crds`: manifests applied before the controller manager starts,
-    since its garbage collector sees kinds that come later only at a resync of 30 s.
+    """Settings of a cluster.
+
+    `directory`: all state; removed by `remove`. `address`: where the API server listens; Pods on a
+    real node need one that they can reach. `extra`: more flags by component. `controllers`: those
+    of `CONTROLLERS` to run. `crds`: manifests applied before the controller manager starts, since
+    its garbage collector sees later kinds only at a resync of 30 s.
     """
 
     directory: Path
@@ -48,8 +50,9 @@ class Cluster(access.Access):
         self._bin = binary.directory()
 
     def start(self) -> None:
-        """Ready for Pods when this returns. Raises Died or TimeoutError, with logs in
-        `directory`."""
+        """Start everything and wait until Pods can be created. Raises Died or TimeoutError, with
+        logs in `directory`.
+        """
         self._bin = binary.ensure()
         if not self._ports:
             self._prepare()
@@ -89,11 +92,11 @@ class Cluster(access.Access):
         self.processes.signal(name, signal.SIGCONT)
 
     def stop(self) -> None:
-        """End every component, newest first."""
+        """Stop every component, newest first."""
         self.processes.stop_all()
 
     def remove(self) -> None:
-        """Kill every component, since nothing of it is kept, and remove the directory."""
+        """Kill every component, since no state is kept, and remove the directory."""
         self.processes.kill_all()
         shutil.rmtree(self.directory, ignore_errors=True)
 

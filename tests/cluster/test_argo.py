@@ -1,4 +1,4 @@
-"""Tasks that are Workflows, beside the real Argo on a kubelet; `make test-peers` runs them."""
+"""Tasks that are Workflows, with the real Argo on a kubelet; `make test-peers` runs them."""
 
 import json
 import os
@@ -71,7 +71,7 @@ class World:
             return subprocess.Popen(argv, stdout=out, stderr=out, env=environment)
 
     def task(self, name: str, *templates: dict[str, Any], grace_s: float = 60, **flow: Any) -> None:
-        """Make a Task that is a Workflow of these templates; the first is where it begins."""
+        """Create a Task that is a Workflow of these templates; the first is its entry point."""
         spec = {
             "entrypoint": templates[0]["name"],
             "templates": list(templates),
@@ -87,7 +87,7 @@ class World:
         self.kube.apply(task, namespace=self.namespace)
 
     def hera_task(self, name: str) -> None:
-        """Make a Task of a Workflow of Hera, in an image that this node has."""
+        """Create a Task of a Workflow of Hera, in an image that this node has."""
         text = json.dumps(argo_replay.hera_workflows()[name]).replace("python:3.11", image.name())
         task = {
             "apiVersion": "kilnwork.dev/v1alpha1",
@@ -98,7 +98,7 @@ class World:
         self.kube.apply(task, namespace=self.namespace)
 
     def wait_for_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
-        """Wait for a state and a reason; the status."""
+        """Wait for a state and a reason; return the status."""
         last: dict[str, Any] = {}
 
         def look() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Our client against the real API server: who one is, patches, apply, finalizers, kube events."""
+"""Our client against the real API server: identities, patches, apply, finalizers, kube events."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ _FINALIZER = "test.kilnwork.dev/outside"
 
 @pytest.fixture
 def settings(kube: kube_cluster.Kube, namespace: str) -> config.Config:
-    """The administrator, by files, in the namespace of the test."""
+    """Return the administrator's settings, by files, in the namespace of the test."""
     return dataclasses.replace(config.load(kube.kubeconfig), namespace=namespace)
 
 
@@ -35,13 +35,13 @@ async def admin(settings: config.Config) -> AsyncIterator[client.Client]:
 
 
 def _without_credentials(settings: config.Config, **more: Any) -> config.Config:
-    """The same server, with another identity."""
+    """Return settings for the same server without the administrator's credentials."""
     bare = dataclasses.replace(settings, client_cert_file=None, client_key_file=None)
     return dataclasses.replace(bare, **more)
 
 
 async def _who(kube: client.Client) -> dict[str, Any]:
-    """Whom the server takes us for."""
+    """Return the user that the server takes us for."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     response = await kube.raw("POST", path, body=json.dumps(body).encode())
@@ -55,7 +55,7 @@ async def _token(admin: client.Client, name: str = "default") -> str:
 
 
 def _expired(kube: kube_cluster.Kube, namespace: str) -> str:
-    """A token of the default account that was good until a minute ago."""
+    """Return a token of the default account that expired a minute ago."""
     now = int(machine_time.time())
     account = kube.http.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default").ok()
     claims = {
@@ -95,7 +95,7 @@ async def test_expired_token_is_refused_and_a_rotated_file_is_read(
 
 
 def _plugin(directory: Path, **status: str) -> config.Exec:
-    """A program that prints `status`, and the expired token at its first run."""
+    """Write a credential plugin that prints `status`, and the expired token at its first run."""
     program, ran = directory / "log-in", directory / "ran"
     response = {"apiVersion": config.EXEC_VERSIONS[0], "kind": "ExecCredential"}
     program.write_text(

@@ -1,4 +1,4 @@
-"""Two processes that want one Lease of the real API server: stopped, killed, cut off."""
+"""Two processes that compete for one Lease of the real API server: stopped, killed, cut off."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ LEASE_S = float(leader_candidate.TIMES["lease_s"])
 
 
 class Candidate:
-    """One process and what it has said, with the moments it was heard."""
+    """One candidate process and its output lines, with the time of each."""
 
     def __init__(self, kube: kube_cluster.Kube, namespace: str, name: str, epochs: Path) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Candidate:
                 self.said.append((time.monotonic(), line.strip()))
 
     def heard(self, word: str, *, after: float = 0.0) -> float:
-        """When it first said so; 0: not yet."""
+        """Return when a word was first printed; 0: not yet."""
         return next((t for t, text in self.said if text.startswith(word) and t > after), 0.0)
 
     def epochs(self) -> list[int]:
@@ -56,7 +56,7 @@ class Candidate:
 
 
 class Pair:
-    """A holder and the one who waits."""
+    """A holder and the candidate that waits."""
 
     def __init__(self, kube: kube_cluster.Kube, namespace: str, directory: Path) -> None:
         self.epochs = directory / "epochs"
@@ -89,7 +89,7 @@ def pair(kube: kube_cluster.Kube, namespace: str, tmp_path: Path) -> Iterator[Pa
 
 
 def _in_order(pair: Pair) -> bool:
-    """No lower epoch writes after a higher one."""
+    """Check that no lower epoch writes after a higher one."""
     epochs = [epoch for epoch, _ in pair.written()]
     return epochs == sorted(epochs)
 

@@ -1,4 +1,4 @@
-"""A cache under a storm: the API server killed and stopped, etcd compacted, writers all the while.
+"""A cache under faults: the API server killed and stopped, etcd compacted, with concurrent writers.
 
 `KILN_FAULT_SEED=N` repeats one storm.
 """
@@ -24,7 +24,7 @@ ROUNDS = 4
 
 @pytest.fixture
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
-    """Without watch caches, so that compaction reaches watches and pages."""
+    """Run a control plane without watch caches, so that compaction reaches watches and pages."""
     flags = ["--watch-cache-sizes=configmaps#0"]
     settings = cluster.Settings(
         directory=tmp_path_factory.mktemp("storm"), controllers=(), extra={"kube-apiserver": flags}
@@ -59,7 +59,7 @@ class Story:
 
 
 async def _write(kube: client.Client, luck: random.Random, *, until: asyncio.Event) -> None:
-    """Make, change and delete, whatever the server says to it."""
+    """Create, change and delete objects, whatever the server responds."""
     while not until.is_set():
         name = f"m{luck.randrange(60)}"
         with contextlib.suppress(errors.ApiError):
@@ -75,7 +75,7 @@ async def _write(kube: client.Client, luck: random.Random, *, until: asyncio.Eve
 
 
 def _strike(control_plane: cluster.Cluster, luck: random.Random) -> None:
-    """One fault, mended when this returns."""
+    """Inject one fault, which is repaired when this returns."""
     match luck.randrange(3):
         case 0:
             control_plane.processes.kill("kube-apiserver")

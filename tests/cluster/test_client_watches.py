@@ -1,7 +1,7 @@
-"""Caches that follow the real API server through all that it does to lists and watches.
+"""Caches that follow the real API server through every interruption of lists and watches.
 
 On a control plane of its own: one resource is read past the watch cache, so that etcd's compaction
-shows, and the server admits very few requests at once, so that it says 429.
+shows, and the server admits very few requests at once, so that it responds with 429.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ LEAN = ("configmaps#0", "secrets#0")
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
-    """etcd and an API server that has room for two requests at once and two writes."""
+    """Run etcd and an API server that admits two requests and two writes at once."""
     flags = [
         f"--watch-cache-sizes={','.join(LEAN)}",
         "--max-requests-inflight=2",
@@ -76,7 +76,7 @@ class Follower:
         self.changes.append((key[1], "added" if old is None else "changed" if new else "deleted"))
 
     async def like_server(self) -> None:
-        """Wait until the cache is what a list gives."""
+        """Wait until the cache equals a list."""
 
         async def same() -> bool:
             listed = await self.kube.list(self.kind, NS, type=meta.Partial)
@@ -98,7 +98,7 @@ async def _following(kube: client.Client, kind: resource.Resource) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def _running(follower: Follower) -> AsyncIterator[None]:
-    """A reflector that is cancelled and run again goes on where it stopped."""
+    """Run a reflector; one that is cancelled and run again resumes where it stopped."""
     running = asyncio.create_task(follower.reflector.run())
     try:
         yield
@@ -172,7 +172,7 @@ async def test_watch_from_before_a_compaction_lists_again(
 
 
 async def _away(control_plane: cluster.Cluster, follower: Follower) -> None:
-    """Kill and start the API server; the follower has noticed and not come back yet."""
+    """Kill and restart the API server; the follower has noticed and not yet reconnected."""
     control_plane.processes.kill("kube-apiserver")
     await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
     control_plane.start_part("kube-apiserver")
@@ -219,7 +219,7 @@ async def test_a_server_that_hangs_is_noticed(
 async def test_bookmarks_keep_a_quiet_watch_fresh(
     admin: client.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The selector matches nothing, so only a bookmark can move its place.
+    """The selector matches nothing, so only a bookmark can move the resourceVersion.
 
     The server sends one a minute, and one two seconds before it ends a watch.
     """
@@ -253,7 +253,7 @@ async def test_bookmarks_keep_a_quiet_watch_fresh(
 async def test_slow_reader_is_cut_off_and_misses_nothing(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
-    """The server ends such a watch without a word; see its log at -v=1."""
+    """The server ends such a watch without an error; see its log at -v=1."""
     names = [f"b{n:04}" for n in range(600)]
     flooded = threading.Event()
 
@@ -278,7 +278,7 @@ async def test_slow_reader_is_cut_off_and_misses_nothing(
 
 
 async def _flood(settings: config.Config, names: list[str]) -> None:
-    """Pods of some 30 kB each, so that sockets cannot hold them all."""
+    """Create Pods of some 30 kB each, so that socket buffers cannot hold them all."""
     async with client.Client(settings) as own:
         gate = asyncio.Semaphore(16)
 
@@ -297,7 +297,7 @@ async def _flood(settings: config.Config, names: list[str]) -> None:
 async def test_a_busy_server_loses_no_write(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
-    """Of one user priority and fairness queues some 300 requests; the others get 429 and wait."""
+    """Priority and fairness queues some 300 requests of one user; the others get 429 and wait."""
     await _may_do_all(admin, "many")
     path = control_plane.kubeconfig_for("many")
     async with contextlib.AsyncExitStack() as stack:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def counter(manager: kube_manager.Manager, namespace: str) -> str:
-    """A namespace with the counter's TaskCluster, workers connected."""
+    """Create a namespace with the counter's TaskCluster and connected workers."""
     manager.kube.apply(*manager.counter_objects(namespace), namespace=namespace)
     manager.allow_drivers(namespace)
     manager.wait_available("counter", namespace=namespace)
@@ -63,7 +63,7 @@ def test_every_task_spawns_the_next_until_the_limit(
 
 
 def _statuses(manager: kube_manager.Manager) -> int:
-    """Writes of statuses of Tasks so far."""
+    """Return the number of status writes of Tasks so far."""
     return manager.requests("tasks", subresource="status", verb="PUT|PATCH", code="200")
 
 

@@ -1,5 +1,5 @@
-"""DataPonds on kubelets: agents as root on a directory of the node, files that Pods see and write
-there, and what SyncSets take from other sets and from file jobs.
+"""DataPonds on kubelets: agents as root on a node directory, files that Pods read and write, and
+data that SyncSets take from other sets and from file jobs.
 """
 
 import json
@@ -21,7 +21,7 @@ RECORDS = "".join(f'{{"id": {number}}}\n' for number in range(8))
 
 @pytest.fixture(scope="module")
 def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
-    """A manager as a Pod, with the rights that `kiln install` gives it, and a pond."""
+    """Run a manager as a Pod, with the rights that `kiln install` grants, and a pond."""
     with kube_sets.running(kube, real_node) as made:
         made.kube.apply(made.manager.cluster("default", namespace=made.namespace))
         files = {"name": "jobs", "uri": "kiln:"}
@@ -31,7 +31,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
 
 @pytest.fixture
 def name(world: kube_sets.World) -> Iterator[str]:
-    """How the names of SyncSets begin, which are deleted afterwards."""
+    """Return a name prefix for SyncSets, which are deleted afterwards."""
     with kube_sets.deleted_afterwards(world) as made:
         yield made
 
@@ -39,7 +39,7 @@ def name(world: kube_sets.World) -> Iterator[str]:
 def test_snapshot_is_on_every_node_and_visible_to_pods(
     world: kube_sets.World, namespace: str, tmp_path: Path
 ) -> None:
-    """In a directory that both nodes have: one agent serves them all."""
+    """Both nodes share the directory: one agent serves them all."""
     manager, kube, here = world.manager, world.kube, ("-n", namespace)
     manager.allow_drivers(namespace)
     ponds.write_files(tmp_path / "lake", FILES)
@@ -131,8 +131,9 @@ def test_results_of_a_file_job_are_data(world: kube_sets.World, name: str) -> No
 
 
 def test_deleted_pond_leaves_nothing_on_its_nodes(world: kube_sets.World) -> None:
-    """Its agents remove what they kept, but for the directory itself, which is their mount; then
-    they and the object go."""
+    """Its agents remove what they kept except the directory itself, which is their mount; then the
+    agents and the object are removed.
+    """
     world.make_pond("gone")
     kept, here = world.ponds("gone"), ("-n", world.namespace)
     asked = ("--fetch", "web", "--path", kube_sets.FILES[0])

@@ -1,7 +1,7 @@
-"""What lies between a Python program outside and its tasks breaks; the program goes on.
+"""A Python program outside the cluster whose connection to its tasks breaks; the program goes on.
 
-Its link passes the API server's proxy and the manager: each is away for a while in mid-run. Every
-result comes, and the notes that the calls leave say that no attempt's code ran twice.
+Its link passes the API server's proxy and the manager: each is down for a while during the run.
+Every result arrives, and the notes of the calls show that no attempt's code ran twice.
 """
 
 import collections
@@ -24,7 +24,7 @@ COUNT = 100
 
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod on the node with a kubelet."""
+    """Run a manager as a Pod on the node with a kubelet."""
     with kube_manager.installed(kube, kube_manager.on_real_node(real_node)) as made:
         yield made
 
@@ -58,7 +58,7 @@ class Program:
         load.wait_running(4)
 
     def check(self) -> None:
-        """It ends well, and each call ran."""
+        """Check that it ends well and that each call ran."""
         try:
             output, errors = self.process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
@@ -78,7 +78,7 @@ class Program:
 
 @pytest.fixture
 def program(manager: kube_manager.Manager, namespace: str, tmp_path: Path) -> Iterator[Program]:
-    """Such a program, whose first calls run."""
+    """Start such a program and wait until its first calls run."""
     load = kube_load.Load(manager, namespace)
     load.prepare()
     manager.allow_drivers(namespace)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture(scope="module")
 def ready(manager: kube_manager.Manager) -> Iterator[str]:
-    """A namespace with a cluster of one worker, two slots."""
+    """Create a namespace with a cluster of one worker with two slots."""
     name = "drivers"
     manager.kube.http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
@@ -34,7 +34,9 @@ def ready(manager: kube_manager.Manager) -> Iterator[str]:
 def environment(
     manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing but a kubeconfig, on a machine that sees no socket of the manager."""
+    """Return an environment with only a kubeconfig, on a machine that sees no socket of the
+    manager.
+    """
     monkeypatch.setenv("KUBECONFIG", str(manager.kube.kubeconfig))
     monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
     far.hide_server(monkeypatch, tmp_path)
@@ -106,7 +108,9 @@ def test_missing_right_is_named(
 
 
 def _reaches(namespace: str) -> bool:
-    """False while the API server has not heard of it; raises when the way is barred."""
+    """Return False while the API server does not know the object yet; raise when access is
+    denied.
+    """
     try:
         kiln.connect(namespace=namespace).close()
     except errors.ConfigurationError as error:

@@ -1,7 +1,8 @@
-"""Things break while tasks run on a real kubelet: nothing is lost, nothing runs twice.
+"""Faults while tasks run on a real kubelet: nothing is lost, nothing runs twice.
 
-Each test starts tasks, breaks one thing, mends it, and then asks the Tasks and the notes that their
-code left (`support.kube_load`). Who breaks a part of the cluster mends it before the end.
+Each test starts tasks, breaks one thing, repairs it, and then checks the Tasks and the notes that
+their code left (`support.kube_load`). A test that breaks a component of the cluster repairs it
+before its end.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod on the node with a kubelet."""
+    """Run a manager as a Pod on the node with a kubelet."""
     with kube_manager.installed(
         kube, kube_manager.on_real_node(real_node, *kube_manager.SHORT_LEASE)
     ) as made:
@@ -28,7 +29,7 @@ def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Ma
 
 @pytest.fixture
 def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
-    """Two workers with two slots each, connected."""
+    """Run two connected workers with two slots each."""
     found = kube_load.Load(manager, namespace)
     found.prepare()
     return found
@@ -85,7 +86,7 @@ def test_every_request_of_the_manager_gets_429_for_a_while(
 
 @contextlib.contextmanager
 def _no_capacity(kube: kube_cluster.Kube, user: str) -> Iterator[None]:
-    """Priority and fairness gives this user none: 429 with Retry-After at once."""
+    """Give this user no capacity by priority and fairness: 429 with Retry-After at once."""
     metadata = {"name": "none-at-all"}
     group = "flowcontrol.apiserver.k8s.io/v1"
     level = {
@@ -144,7 +145,7 @@ def _rejected(kube: kube_cluster.Kube) -> int:
 def test_another_client_writes_to_every_task_all_the_time(
     kube: kube_cluster.Kube, load: kube_load.Load
 ) -> None:
-    """Each write of the manager that carries an older version gets a 409."""
+    """Each write of the manager with an older version gets a 409."""
     stop = threading.Event()
 
     def scribble() -> None:
@@ -243,7 +244,7 @@ def test_definitions_changed_while_tasks_run(kube: kube_cluster.Kube, load: kube
 def test_node_unreachable_for_a_while(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, namespace: str
 ) -> None:
-    """Its workers stop what they run before their leases end; others run it again."""
+    """Its workers stop their tasks before their leases expire; other workers run them again."""
     nodes = kube.real_nodes()
     if len(nodes) < 2:
         pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")

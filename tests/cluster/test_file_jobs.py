@@ -20,7 +20,7 @@ Kiln = Callable[..., subprocess.CompletedProcess[bytes]]
 
 @pytest.fixture(scope="module")
 def user(manager: kube_manager.Manager, team: str) -> Callable[[str], Kiln]:
-    """Makes a `kiln` for an account that has a ClusterRole there."""
+    """Return a function that runs `kiln` as an account with a ClusterRole in the namespace."""
 
     def made(role: str) -> Kiln:
         account, kubectl = kube_servers.fresh_name(role), manager.kube.kubectl

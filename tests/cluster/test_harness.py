@@ -1,4 +1,4 @@
-"""What the other tests here stand on: parts that stop and start, identities, compaction."""
+"""The test harness itself: components that stop and start, identities, compaction."""
 
 import pytest
 from hack.kube import control

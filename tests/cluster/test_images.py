@@ -1,4 +1,4 @@
-"""The `image` of a Task on a kubelet's node, where images are more than labels."""
+"""The `image` of a Task on a kubelet's node, where images are really pulled and run."""
 
 import contextlib
 import json
@@ -65,14 +65,14 @@ class World:
             ) from error
 
     def pod(self, name: str) -> dict[str, Any]:
-        """The Pod of the newest attempt of a task."""
+        """Return the Pod of the newest attempt of a task."""
         found: dict[str, Any] = self.kube.get(
             "pod", self.status(name)["podName"], f"--namespace={self.namespace}"
         )
         return found
 
     def open(self, name: str) -> None:
-        """Let a task go on that waits for it."""
+        """Release a task that waits."""
         self.kube.kubectl(
             "exec", self.status(name)["podName"], f"--namespace={self.namespace}", "-c", "main",
             "--", "sh", "-c", "echo open > /tmp/gate",
@@ -164,7 +164,7 @@ def test_output_is_streamed_and_kept(world: World, tmp_path: Path) -> None:
 
 
 def test_missing_right_to_logs_is_reported_without_affecting_outcomes(world: World) -> None:
-    """Rights to logs are taken away, and given back."""
+    """The right to logs is revoked, and granted again."""
     role = json.loads(world.kube.kubectl("get", "clusterrole", "kilnwork-manager", "-o", "json"))
     less = {**role, "rules": [r for r in role["rules"] if "pods/log" not in r.get("resources", ())]}
     assert less["rules"] != role["rules"]

@@ -1,9 +1,9 @@
-"""The examples of Jobs and SyncSets on the real Kubernetes: each `run.sh` as it is, workers on
+"""The examples of Jobs and SyncSets on the real Kubernetes: each `run.sh` unchanged, workers on
 kubelets.
 
-They run one after the other in one namespace, which their kubeconfig names, as a user's would. What
-they check themselves is in their scripts; `tests/e2e/test_examples.py` runs them on `kiln up`. Of
-SyncSets it is a copy whose groups have what `kiln up` does not ask for: requests of their Pods, and
+They run one after the other in one namespace, which their kubeconfig names, as a user's would.
+Their own checks are in their scripts; `tests/e2e/test_examples.py` runs them on `kiln up`. SyncSet
+examples are copies whose groups have what `kiln up` does not need: requests of their Pods, and
 their programs, which are in no image.
 """
 
@@ -30,7 +30,7 @@ KINDS = ("tasks", "taskobjects", "jobs", "jobconfigs", "syncsets", "dataponds")
 
 
 class World:
-    """A manager whose tasks may make Jobs, and a namespace with a worker of two slots."""
+    """A manager whose tasks may create Jobs, and a namespace with a worker of two slots."""
 
     def __init__(self, manager: kube_manager.Manager, namespace: str, kubeconfig: Path) -> None:
         self.manager = manager
@@ -38,7 +38,7 @@ class World:
         self._kubeconfig = kubeconfig
 
     def run(self, script: Path, *, directory: Path, **more: str) -> str:
-        """Run an example as its README says; what it prints. It must end well."""
+        """Run an example as its README says, to its good end; return its output."""
         environment = {**self.manager.kube.environment, "KUBECONFIG": str(self._kubeconfig), **more}
         done = subprocess.run(
             [str(script)], capture_output=True, text=True, env=environment, cwd=directory,
@@ -50,7 +50,7 @@ class World:
         return done.stdout
 
     def left(self) -> dict[str, list[str]]:
-        """Names of objects of ours in the namespace, but the cluster and its worker."""
+        """Return the names of our objects in the namespace, except the cluster and its worker."""
         found = {}
         for plural in KINDS:
             path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{self._namespace}/{plural}"
@@ -76,7 +76,7 @@ def world(
 
 
 def _in_namespace(kubeconfig: Path, namespace: str) -> dict[str, Any]:
-    """The same kubeconfig, whose context names a namespace."""
+    """Return the same kubeconfig with a context that names a namespace."""
     document: dict[str, Any] = json.loads(kubeconfig.read_text())
     for context in document["contexts"]:
         context["context"]["namespace"] = namespace
@@ -114,7 +114,7 @@ def test_sync_set_example_runs_and_leaves_nothing(
 
 
 def _template(directory: Path) -> dict[str, Any]:
-    """Of workers that see a directory of the machine, at its own path."""
+    """Return a template of workers that mount a directory of the machine at its own path."""
     worker = {
         "name": "worker",
         "imagePullPolicy": "IfNotPresent",

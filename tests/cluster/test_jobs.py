@@ -1,4 +1,6 @@
-"""Jobs and JobConfigs on the real Kubernetes, with the installed rights: indexes, ticks, turns."""
+"""Jobs and JobConfigs on the real Kubernetes, with the installed rights: indexes, ticks,
+concurrency.
+"""
 
 import json
 import time
@@ -16,7 +18,7 @@ GROUP = "/apis/kilnwork.dev/v1alpha1/namespaces"
 
 
 class World:
-    """A namespace with a worker, and what one asks about Jobs there."""
+    """A namespace with a worker, and helpers for Jobs there."""
 
     def __init__(self, manager: kube_manager.Manager, namespace: str) -> None:
         self.manager = manager
@@ -46,7 +48,7 @@ class World:
     def wait(
         self, name: str, what: Callable[[dict[str, Any]], bool], *, plural: str = "jobs"
     ) -> dict[str, Any]:
-        """Wait until that holds of a status; return it."""
+        """Wait until `holds` is true of a status; return the status."""
         try:
             waiting.wait_until(
                 lambda: what(self.status(name, plural)), what=f"{plural} {name}", timeout_s=60
@@ -224,7 +226,7 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 @pytest.fixture
 def barred(world: World) -> Iterator[str]:
-    """The name of a JobConfig of which a policy lets no Job be made."""
+    """Return the name of a JobConfig whose Jobs a policy refuses."""
     http, name = world.manager.kube.http, "barred"
     rule = {
         "apiGroups": ["kilnwork.dev"],

@@ -1,4 +1,4 @@
-"""The installed manager: its manifests, who may use it and how, its end and its return."""
+"""The installed manager: its manifests, users' rights, its failures and its return."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def as_user(manager: kube_manager.Manager, kubeconfig: Path, namespace: str) -> 
 
 
 def with_token(manager: kube_manager.Manager, namespace: str, *roles: str) -> Path:
-    """A kubeconfig with the token of an account that has these ClusterRoles there."""
+    """Return a kubeconfig with the token of an account that has these ClusterRoles there."""
     name = kube_servers.fresh_name("account")
     kubectl, here = manager.kube.kubectl, f"--namespace={namespace}"
     kubectl("create", "serviceaccount", name, here)
@@ -58,7 +58,9 @@ def with_token(manager: kube_manager.Manager, namespace: str, *roles: str) -> Pa
 
 
 def with_certificate(manager: kube_manager.Manager, namespace: str, *roles: str) -> Path:
-    """A kubeconfig with the client certificate of a user who has these ClusterRoles there."""
+    """Return a kubeconfig with the client certificate of a user who has these ClusterRoles
+    there.
+    """
     name = kube_servers.fresh_name("user")
     for role in roles:
         manager.kube.kubectl(
@@ -139,7 +141,7 @@ def test_task_spec_is_immutable(manager: kube_manager.Manager, team: str) -> Non
 def test_claims_need_the_right_to_use_the_executor(
     manager: kube_manager.Manager, team: str
 ) -> None:
-    """By the ValidatingAdmissionPolicy: as for RBAC this user may write all claims."""
+    """By the ValidatingAdmissionPolicy: by RBAC this user may write all claims."""
     kubectl, http = manager.kube.kubectl, manager.kube.http
     everything = "--resource=taskclaims.kilnwork.dev,taskclaims.kilnwork.dev/status"
     kubectl("create", "role", "claims", f"-n={team}", "--verb=*", everything)
@@ -312,7 +314,7 @@ def _ready(address: str) -> str:
 
 
 def test_killed_manager_resumes_without_repeating(manager: kube_manager.Manager, team: str) -> None:
-    """Nothing is lost, nothing runs twice: each task leaves one line, and the worker keeps it."""
+    """Each task leaves one line, so none is lost or run twice, and the worker keeps running."""
     kiln = as_user(manager, with_token(manager, team, "edit"), team)
     names = [kube_servers.fresh_name("task") for _ in range(8)]
     manager.kube.apply(*(_task(name, team, f"echo {name}; sleep 1") for name in names))
@@ -330,7 +332,7 @@ def test_killed_manager_resumes_without_repeating(manager: kube_manager.Manager,
 
 
 def _process(manager: kube_manager.Manager) -> int:
-    """The pid of the manager on a node of ours, 0 while there is none."""
+    """Return the pid of the manager on a node of ours; 0 while there is none."""
     uid = manager.kube.get("pod", kube_manager.POD, f"--namespace={kube_manager.NAMESPACE}")
     here = Path("/proc")
     for entry in here.iterdir():

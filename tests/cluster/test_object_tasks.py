@@ -20,7 +20,7 @@ RESULT = {
 
 
 class World:
-    """A manager whose tasks may make batch Jobs, and a namespace."""
+    """A manager whose tasks may create batch Jobs, and a namespace."""
 
     def __init__(self, kube: kube_cluster.Kube, node: str) -> None:
         self.kube = kube
@@ -30,7 +30,7 @@ class World:
         self.namespace = kube_servers.fresh_name("objects")
 
     def job(self, name: str, script: str, **given: Any) -> None:
-        """Make a Task that is a batch Job."""
+        """Create a Task that is a batch Job."""
         container = {"name": "main", "image": image.name(), "command": ["sh", "-c", script]}
         pod = {
             "nodeName": self.node,

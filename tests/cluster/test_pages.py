@@ -1,4 +1,4 @@
-"""docs/how-to/run-on-a-cluster.md by hand, on a node with a kubelet: its files, commands, outputs.
+"""Follows docs/how-to/run-on-a-cluster.md on a node with a kubelet: its files, commands, outputs.
 
 One row of its table of options is needed here too: the image is on the node, in no registry.
 """

@@ -24,7 +24,7 @@ class Team:
         self.namespace = namespace
 
     def run(self, name: str, script: str, *, main: Any = None, pod: Any = None, **spec: Any) -> str:
-        """Declare a Task whose Pod runs a shell script; its name."""
+        """Declare a Task whose Pod runs a shell script; return its name."""
         container = {"name": "main", "image": worker.name(), "command": ["sh", "-c", script]}
         body = {
             "containers": [{**container, **(main or {})}],
@@ -39,13 +39,13 @@ class Team:
         return name
 
     def status(self, name: str) -> dict[str, Any]:
-        """Of a Task."""
+        """Return the status of a Task."""
         found = self.kube.get("tasks.kilnwork.dev", name, f"--namespace={self.namespace}")
         status: dict[str, Any] = found.get("status") or {}
         return status
 
     def wait_for_state(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
-        """Wait until it says so; its status."""
+        """Wait until a Task has this state and reason; return its status."""
         last: dict[str, Any] = {}
 
         def look() -> bool:
@@ -60,14 +60,14 @@ class Team:
         return last
 
     def pods(self, name: str) -> list[dict[str, Any]]:
-        """Of a Task, the newest last."""
+        """Return the Pods of a Task, the newest last."""
         here = f"--namespace={self.namespace}"
         found = self.kube.get("pods", here)["items"]
         mine = [p for p in found if p["metadata"]["annotations"].get("kilnwork.dev/task") == name]
         return sorted(mine, key=lambda pod: int(pod["metadata"]["labels"]["kilnwork.dev/attempt"]))
 
     def logs(self, name: str) -> str:
-        """What has been kept."""
+        """Return the stored output."""
         return self.kube.kiln("logs", name, "-n", self.namespace).stdout
 
 

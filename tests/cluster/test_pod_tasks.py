@@ -131,7 +131,7 @@ def test_large_result_is_uploaded(world: World) -> None:
 
 
 def test_small_result_waits_for_an_absent_manager(world: World) -> None:
-    """Its Pod is over, and the sidecar has gone, before another manager is there."""
+    """Its Pod has ended, and the sidecar is gone, before another manager starts."""
     world.task("small", "sh", "-c", "sleep 5; echo '\"kept\"' > $KILN_OUTPUT")
     waiting.wait_until(
         lambda: world.status("small").get("state") == "Running", what="it runs", timeout_s=100

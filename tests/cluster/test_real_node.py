@@ -1,4 +1,4 @@
-"""A node with containerd and a kubelet: Pods of the worker image, their logs, names and end."""
+"""A node with containerd and a kubelet: Pods of the worker image, their logs, names and ends."""
 
 import urllib.request
 from typing import Any
@@ -15,7 +15,7 @@ _SERVE = "echo serving; exec python3 -m http.server 8080"
 
 @pytest.fixture
 def web(kube: kube_cluster.Kube, namespace: str, real_node: str) -> str:
-    """A Pod `web` that serves HTTP, Ready, behind a Service `web`; the Pod's namespace."""
+    """Run a Pod `web` that serves HTTP behind a Service `web`; return the Pod's namespace."""
     container = {
         "name": "web",
         "image": worker.name(),

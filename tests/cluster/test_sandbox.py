@@ -1,4 +1,4 @@
-"""`python -m hack.kube run`: the command's exit code, and nothing left however it ends."""
+"""`python -m hack.kube run`: the command's exit code, and complete removal however it ends."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
-"""TaskClusters on the real API server grow, shrink, change and go while they work.
+"""TaskClusters on the real API server grow, shrink, change and are deleted while they work.
 
-Nothing is lost by it, nothing runs twice, and nothing is charged to a task.
+Nothing is lost, nothing runs twice, and no task is charged for it.
 """
 
 import json
@@ -18,14 +18,14 @@ NAME = kube_load.CLUSTER
 
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod on the node with a kubelet."""
+    """Run a manager as a Pod on the node with a kubelet."""
     with kube_manager.installed(kube, kube_manager.on_real_node(real_node)) as made:
         yield made
 
 
 @pytest.fixture
 def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
-    """Three workers with one slot each, connected."""
+    """Run three connected workers with one slot each."""
     found = kube_load.Load(manager, namespace)
     found.prepare(workers=3, slots=1)
     return found

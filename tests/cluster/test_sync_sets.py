@@ -37,7 +37,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
 
 @pytest.fixture
 def name(world: kube_sets.World) -> Iterator[str]:
-    """Of a SyncSet, or how the names of some begin, which are deleted afterwards."""
+    """Return the name of a SyncSet, or a prefix of several, which are deleted afterwards."""
     with kube_sets.deleted_afterwards(world) as made:
         yield made
 
@@ -46,7 +46,9 @@ def name(world: kube_sets.World) -> Iterator[str]:
 def test_flow_starts_when_all_workers_are_placed_and_have_their_data(
     world: kube_sets.World, name: str, order: str
 ) -> None:
-    """Statements 2, 3 and 6: placed and the data there, in both orders; an object of the set."""
+    """Statements 2, 3 and 6: workers placed and data delivered, in both orders; an object of the
+    set.
+    """
     marker = f"{name}-settings"
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": marker}, "data": {}}
     world.source.files = kube_sets.content(
@@ -89,7 +91,9 @@ def test_flow_starts_when_all_workers_are_placed_and_have_their_data(
 def test_deleted_worker_is_replaced_and_reads_the_pinned_data(
     world: kube_sets.World, name: str
 ) -> None:
-    """Statement 4: the source changes while it runs, a worker comes later: one digest for all."""
+    """Statement 4: the source changes during the run and a worker is replaced: all read one
+    digest.
+    """
     gate = f"{world.source.uri}gates/{name}"
     world.source.files = kube_sets.content(30)
     world.start(name, flow=kube_sets.flow(first=f"wget -q -O /dev/null {gate}"))
@@ -144,7 +148,7 @@ def test_changed_number_of_workers_divides_the_data_without_moving_it(
 
 
 def test_workers_added_during_the_flow_share_unread_data(world: kube_sets.World, name: str) -> None:
-    """Statement 5, within a generation: new workers start next to the same data."""
+    """Statement 5, within a generation: new workers start with the same data."""
     world.source.files = kube_sets.content(50)
     made = kube_sets.sync_set(name, order="follow", cpu="700m")
     made["spec"]["data"]["snapshots"][0]["shard"] = {"by": "files", "group": "worker"}
@@ -288,8 +292,9 @@ def test_nodes_get_files_from_each_other_before_the_source(
 def test_flow_result_is_equal_in_one_process_and_in_the_cluster(
     world: kube_sets.World, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Statement 7: the functions are sent along; results are equal to the byte, but for the order
-    of members, which the API server chooses."""
+    """Statement 7: the functions are sent along; results are byte-equal except the order of
+    members, which the API server chooses.
+    """
     world.source.files = kube_sets.content(90)
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
     remote_driver.hide_server(monkeypatch, tmp_path / "home")
@@ -319,7 +324,9 @@ def test_flow_result_is_equal_in_one_process_and_in_the_cluster(
 
 
 def test_gang_of_higher_priority_is_placed_first(world: kube_sets.World, name: str) -> None:
-    """Though another would fit beside what runs: it says for whom it waits, and comes after."""
+    """Another gang would fit beside the running one: it names the gang that it waits for, and is
+    placed after it.
+    """
     runs, high, low = f"{name}-runs", f"{name}-high", f"{name}-low"
 
     def start(which: str, *, replicas: int, **spec: Any) -> None:
@@ -355,7 +362,7 @@ def test_gang_of_higher_priority_is_placed_first(world: kube_sets.World, name: s
 def test_driver_has_its_own_worker_and_account(
     world: kube_sets.World, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It runs with the rights of that account; what it spawns runs on the group, with none."""
+    """It runs with the rights of that account; its spawned tasks run on the group, without them."""
     here = f"--namespace={world.namespace}"
     world.kube.kubectl("create", "serviceaccount", "driver", here)
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
@@ -381,12 +388,12 @@ def lines_of(shard: dict[str, Any]) -> dict[str, Any]:
 
 
 def summed(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add them up, and say which shards they were."""
+    """Add the counts up, and return the shards that were counted."""
     return {"lines": sum(one["lines"] for one in results), "ids": [one["id"] for one in results]}
 
 
 def spawned_on(_: int) -> dict[str, Any]:
-    """Say what a task sees of the worker that it is on."""
+    """Return what a task sees of its worker."""
     return {"account": ACCOUNT_FILE.exists(), "spawns": os.environ.get("KILN_SPAWN_CLUSTER", "")}
 
 

@@ -1,4 +1,4 @@
-"""`kiln node` on the real control plane: Pods, logs, who may ask, restarts, faults, removal."""
+"""`kiln node` on the real control plane: Pods, logs, rights, restarts, faults, removal."""
 
 import socket
 import ssl
@@ -30,7 +30,7 @@ class Pods:
         return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
 
     def create(self, *containers: dict[str, Any], name: str = "p", **spec: Any) -> str:
-        """Create a Pod that tolerates the node's taint; its uid."""
+        """Create a Pod that tolerates the node's taint; return its uid."""
         spec = {
             "restartPolicy": "Never",
             "tolerations": [{"key": PROVIDER, "operator": "Exists"}],
@@ -69,7 +69,7 @@ def shell(script: str, name: str = "main", **more: Any) -> dict[str, Any]:
 
 
 def runs(uid: str, name: str = "main") -> list[int]:
-    """Processes of a container, whichever start of it."""
+    """Return the processes of all starts of a container."""
     return [
         pid
         for number in range(5)
@@ -135,7 +135,7 @@ def test_a_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
 
 
 def test_ignored_fields_are_in_a_condition_and_unsupported_ones_refused(pods: Pods) -> None:
-    """The real API server fills in and admits as it does; only what was asked for is named."""
+    """The real API server fills in defaults; only fields that the user has set are named."""
     pods.create(shell("true"), name="plain")
     pods.create(
         shell("true", resources={"limits": {"cpu": "1"}}),
@@ -234,7 +234,7 @@ def test_a_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
 def ask(
     kube: kube_cluster.Kube, node: str, path: str, *, token: str = "", certificate: str = ""
 ) -> tuple[int, str]:
-    """GET on the node's own port."""
+    """GET a path on the node's own port."""
     status = kube.get("node", node)["status"]
     port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"]
     context = ssl.create_default_context()
@@ -367,7 +367,7 @@ def test_serving_certificate_is_requested_and_used_once_approved(
 def test_the_service_account_of_the_documentation_is_enough(
     kube: kube_cluster.Kube, namespace: str, tmp_path: Path
 ) -> None:
-    """All of it: Pods with Secrets and tokens, logs, a stranger's token, removal."""
+    """For all of Pods with Secrets and tokens, logs, a foreign token, removal."""
     page = (pages.DOCS / "how-to" / "attach-a-node.md").read_text()
     manifest = next(b for b in pages.blocks(page, "yaml") if "ClusterRole" in b)
     kube.kubectl("apply", "-f", "-", stdin=manifest)
