@@ -173,7 +173,7 @@ def test_workflows_of_hera_run_unchanged(world: World) -> None:
         assert result == {"greeting": greeted}
 
 
-def test_a_failure_has_the_exit_code_of_its_step(world: World) -> None:
+def test_failure_has_the_exit_code_of_its_step(world: World) -> None:
     world.task("bad", run("exit 3"))
     status = world.wait_for_state("bad", "Failed", "WorkflowFailed")
     assert status["exitCode"] == 3

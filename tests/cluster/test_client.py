@@ -111,7 +111,7 @@ def _plugin(directory: Path, **status: str) -> config.Exec:
     )
 
 
-async def test_a_plugin_is_asked_again_when_its_token_is_refused(
+async def test_plugin_runs_again_when_its_token_is_refused(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str, tmp_path: Path
 ) -> None:
     plugin = _plugin(tmp_path, first=_expired(kube, namespace), token=await _token(admin))
@@ -119,7 +119,7 @@ async def test_a_plugin_is_asked_again_when_its_token_is_refused(
         assert (await _who(other))["username"] == f"system:serviceaccount:{namespace}:default"
 
 
-async def test_a_plugin_may_give_a_certificate(
+async def test_plugin_may_give_a_certificate(
     kube: kube_cluster.Kube, settings: config.Config, tmp_path: Path
 ) -> None:
     path = kube.kubeconfig_for("plugged", groups=["testers"])
@@ -197,7 +197,7 @@ async def test_apply_tracks_field_owners(admin: client.Client) -> None:
     assert left["data"] == {"a": "2"}
 
 
-async def test_a_finalizer_holds_an_object_until_it_is_removed(admin: client.Client) -> None:
+async def test_finalizer_holds_an_object_until_it_is_removed(admin: client.Client) -> None:
     made = await admin.create(resource.CONFIG_MAPS, _map("m"))
     await admin.merge_patch(resource.CONFIG_MAPS, "m", {"data": {"by": "another"}})
     await finalizers.add(admin, resource.CONFIG_MAPS, made, finalizer=_FINALIZER)
@@ -244,7 +244,7 @@ async def test_kube_events_are_counted_up_and_kubectl_shows_them(
     assert [e["message"] for e in about_node.items] == ["a node, which has no namespace"]
 
 
-async def test_a_namespace_being_deleted_refuses_kube_events_without_harm(
+async def test_namespace_being_deleted_refuses_kube_events_without_harm(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str
 ) -> None:
     made = await admin.create(resource.CONFIG_MAPS, _map("m"))
@@ -260,7 +260,7 @@ async def test_a_namespace_being_deleted_refuses_kube_events_without_harm(
     await finalizers.remove(admin, resource.CONFIG_MAPS, made, finalizer=_FINALIZER)
 
 
-async def test_the_server_away_for_a_moment_is_unavailable_and_then_back(
+async def test_server_away_for_a_moment_is_unavailable_and_then_back(
     kube: kube_cluster.Kube, admin: client.Client
 ) -> None:
     kube.stop_part("kube-apiserver")

@@ -114,7 +114,7 @@ def test_paused_holder_is_replaced_and_notices_when_resumed(pair: Pair) -> None:
     assert pair.lease()["leaseTransitions"] == 2
 
 
-def test_a_killed_holder_is_replaced_after_its_lease(pair: Pair) -> None:
+def test_killed_holder_is_replaced_after_its_lease(pair: Pair) -> None:
     pair.first.process.kill()
     killed = time.monotonic()
     began = _second_term(pair)

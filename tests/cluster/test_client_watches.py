@@ -194,7 +194,7 @@ async def test_watch_resumes_after_a_server_restart(
         assert names == ["before", "after0", "after1"]
 
 
-async def test_a_server_that_hangs_is_noticed(
+async def test_server_that_hangs_is_noticed(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
     """A server stopped by a signal keeps its connections open and sends nothing."""
@@ -294,7 +294,7 @@ async def _flood(settings: config.Config, names: list[str]) -> None:
         await asyncio.gather(*(one(name) for name in names))
 
 
-async def test_a_busy_server_loses_no_write(
+async def test_busy_server_loses_no_write(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
     """Priority and fairness queues some 300 requests of one user; the others get 429 and wait."""

@@ -68,7 +68,7 @@ def _statuses(manager: kube_manager.Manager) -> int:
 
 
 @pytest.mark.curl
-def test_the_curl_counter_makes_no_objects(manager: kube_manager.Manager, counter: str) -> None:
+def test_curl_counter_makes_no_objects(manager: kube_manager.Manager, counter: str) -> None:
     manager.kube.kiln(
         *("run", "-n", counter, "--cluster", "counter", "--name", "curl-counter"),
         *("--", "sh", "start.sh"),

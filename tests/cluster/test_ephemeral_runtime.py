@@ -88,7 +88,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
     made.manager.remove()
 
 
-def test_a_container_has_input_socket_and_result(world: World) -> None:
+def test_container_has_input_socket_and_result(world: World) -> None:
     data = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "TaskObject"}
     thing = {**data, "metadata": {"name": "numbers"}, "data": {"first": 22}}
     task = world.task("all", "python3", "-c", CHILD, inputs=[{"name": "n", "object": "numbers"}])

@@ -50,7 +50,7 @@ def user(manager: kube_manager.Manager, team: str) -> Callable[[str], Kiln]:
     return made
 
 
-def test_a_file_is_mapped_byte_for_byte(user: Callable[[str], Kiln]) -> None:
+def test_file_is_mapped_byte_for_byte(user: Callable[[str], Kiln]) -> None:
     kiln = user("edit")
     done = kiln("upload", str(SAMPLE), "--mapper", "calculator", "--items-per-part", "4", "-o", "-")
     assert done.stdout == EXPECTED.read_bytes()

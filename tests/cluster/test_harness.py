@@ -22,7 +22,7 @@ def test_unknown_component_is_refused_by_name(kube: kube_cluster.Kube) -> None:
         kube.stop_part("kube-dragon")
 
 
-def test_a_user_without_rights_is_refused(kube: kube_cluster.Kube) -> None:
+def test_user_without_rights_is_refused(kube: kube_cluster.Kube) -> None:
     path = kube.kubeconfig_for("jane", groups=["nobodies"])
     with pytest.raises(Exception, match="exit status 1"):
         kube.kubectl(f"--kubeconfig={path}", "get", "pods")

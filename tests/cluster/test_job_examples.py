@@ -84,7 +84,7 @@ def _in_namespace(kubeconfig: Path, namespace: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.parent.name)
-def test_an_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path: Path) -> None:
+def test_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path: Path) -> None:
     assert world.run(script, directory=tmp_path).endswith("ok\n")
     assert list(tmp_path.iterdir()) == []
     waiting.wait_until(

@@ -216,7 +216,7 @@ def test_apply_refuses_jobs_that_the_api_server_accepts(world: World) -> None:
     )
 
 
-def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:
+def test_manager_has_the_rights_that_it_needs(world: World) -> None:
     assert world.manager.refusals() == []
 
 

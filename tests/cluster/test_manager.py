@@ -218,7 +218,7 @@ def test_missing_rights_are_named(manager: kube_manager.Manager, team: str) -> N
     assert 'cannot create resource "serviceaccounts/token"' in refused
 
 
-def test_a_namespace_without_drivers_says_how_to_get_them(
+def test_namespace_without_drivers_error_names_the_remedy(
     manager: kube_manager.Manager, namespace: str
 ) -> None:
     kiln = as_user(manager, manager.kube.kubeconfig, namespace)
@@ -284,9 +284,7 @@ def _reason(manager: kube_manager.Manager, namespace: str, reason: str, text: st
     waiting.wait_until(explained, what=f"the TaskCluster says {reason}", every_s=0.2)
 
 
-def test_a_second_manager_waits_for_the_first(
-    manager: kube_manager.Manager, tmp_path: Path
-) -> None:
+def test_second_manager_waits_for_the_first(manager: kube_manager.Manager, tmp_path: Path) -> None:
     argv = [kube_cluster.KILN, "manager", "--data", str(tmp_path / "data")]
     argv += ["--listen", f"{manager.kube.address}:17443", "--advertise", "unix"]
     log = tmp_path / "log"

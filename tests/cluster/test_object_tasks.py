@@ -88,7 +88,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
     made.manager.remove()
 
 
-def test_a_batch_job_is_a_task_with_a_result(world: World) -> None:
+def test_batch_job_is_a_task_with_a_result(world: World) -> None:
     world.job("good", "sleep 1")
     status = world.wait_for_state("good", "Success", "Succeeded")
     assert status["result"]["value"] == 1
@@ -97,7 +97,7 @@ def test_a_batch_job_is_a_task_with_a_result(world: World) -> None:
     assert world.manager.refusals() == []
 
 
-def test_a_batch_job_is_killed_when_its_pods_are_gone(world: World) -> None:
+def test_batch_job_is_killed_when_its_pods_are_gone(world: World) -> None:
     world.job("long", "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done")
     world.wait_for_state("long", "Running", "Started")
     [pod] = [one for one in world.pods() if one.startswith("long")]

@@ -29,7 +29,7 @@ PAGE = page_reader.Page(
 
 
 @pytest.mark.timeout(300)
-def test_a_reader_installs_uses_and_uninstalls(
+def test_reader_installs_uses_and_uninstalls(
     kube: kube_cluster.Kube, real_node: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assert real_node

@@ -105,7 +105,7 @@ def test_calls_in_pods_pass_values_children_and_exceptions(
     )
 
 
-def test_a_call_in_a_pod_is_cancelled_by_the_end_of_its_pod(
+def test_call_in_a_pod_is_cancelled_by_the_end_of_its_pod(
     kube: kube_cluster.Kube, namespace: str
 ) -> None:
     def runs() -> bool:

@@ -92,7 +92,7 @@ def team(
     kube.http.delete(f"/api/v1/namespaces/{name}")
 
 
-def test_a_pod_task_succeeds_and_its_output_outlives_its_pod(team: Team) -> None:
+def test_pod_task_succeeds_and_its_output_outlives_its_pod(team: Team) -> None:
     name = team.run("ok", "echo attempt $KILN_ATTEMPT of $TASK_NAME")
     status = team.wait_for_state(name, "Success", "Succeeded")
     assert status["nodeName"] == team.node
@@ -104,7 +104,7 @@ def test_a_pod_task_succeeds_and_its_output_outlives_its_pod(team: Team) -> None
     team.kube.kubectl("delete", "task", name, f"--namespace={team.namespace}")
 
 
-def test_a_failure_is_tried_again_in_another_pod(team: Team) -> None:
+def test_failure_is_tried_again_in_another_pod(team: Team) -> None:
     retry = {"maxAttempts": 2, "delaySeconds": 0.1}
     name = team.run("fails", "exit $((KILN_ATTEMPT + 2))", retry=retry)
     status = team.wait_for_state(name, "Failed", "NonZeroExit")
@@ -126,7 +126,7 @@ def test_kill_is_confirmed_by_the_kubelet(team: Team) -> None:
     waiting.wait_until(lambda: not team.pods(name), what="its Pod is gone")
 
 
-def test_an_evicted_pod_is_a_loss(team: Team) -> None:
+def test_evicted_pod_is_a_loss(team: Team) -> None:
     name = team.run("evicted", f'[ "$KILN_ATTEMPT" = 2 ] && exit 0; {ON_SIGTERM}')
     first = team.wait_for_state(name, "Running", "Started")["podName"]
     path = f"/api/v1/namespaces/{team.namespace}/pods/{first}/eviction"
@@ -200,14 +200,14 @@ def test_pod_refused_by_admission_fails_with_its_message(team: Team) -> None:
     assert "volumes" in team.wait_for_state(name, "Failed", "AdmissionError")["message"]
 
 
-def test_a_deleted_task_takes_its_pod_with_it(team: Team) -> None:
+def test_deleted_task_removes_its_pod(team: Team) -> None:
     name = team.run("deleted", ON_SIGTERM)
     team.wait_for_state(name, "Running", "Started")
     team.kube.kubectl("delete", "task", name, f"--namespace={team.namespace}")
     waiting.wait_until(lambda: not team.pods(name), what="its Pod is gone")
 
 
-def test_a_manager_that_is_killed_starts_nothing_twice(
+def test_manager_that_is_killed_starts_nothing_twice(
     team: Team, manager_on_node: kube_manager.Manager
 ) -> None:
     name = team.run("adopted", "echo once; sleep 8")

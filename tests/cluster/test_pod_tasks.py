@@ -109,7 +109,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
     made.manager.remove()
 
 
-def test_a_restricted_pod_has_inputs_children_progress_and_a_result(world: World) -> None:
+def test_restricted_pod_has_inputs_children_progress_and_a_result(world: World) -> None:
     data = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "TaskObject"}
     thing = {**data, "metadata": {"name": "numbers"}, "data": {"first": 22}}
     world.kube.apply(thing, namespace=world.namespace)

@@ -37,7 +37,7 @@ def _object(kind: str, *, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def test_a_pod_has_logs_exec_and_exit_codes(kube: kube_cluster.Kube, web: str) -> None:
+def test_pod_has_logs_exec_and_exit_codes(kube: kube_cluster.Kube, web: str) -> None:
     here = f"--namespace={web}"
     assert "serving" in kube.kubectl("logs", here, "web")
     assert kube.kubectl("exec", here, "web", "--", "sh", "-c", "kiln --version").startswith("kiln")
@@ -67,7 +67,7 @@ def test_service_responds_by_name_inside_and_outside(kube: kube_cluster.Kube, we
     waiting.wait_until(inside, what="the Service responds inside", every_s=0.5)
 
 
-def test_a_deleted_pod_is_gone(kube: kube_cluster.Kube, web: str) -> None:
+def test_deleted_pod_is_gone(kube: kube_cluster.Kube, web: str) -> None:
     kube.kubectl("delete", f"--namespace={web}", "pod", "web")
     assert kube.http.get(f"/api/v1/namespaces/{web}/pods/web").status == 404
 
@@ -104,7 +104,7 @@ def test_pods_of_a_lost_node_are_unreachable(
     waiting.wait_until(responses, what="it responds again")
 
 
-def test_a_claim_finds_a_volume_that_outlives_its_pod(
+def test_claim_finds_a_volume_that_outlives_its_pod(
     kube: kube_cluster.Kube, namespace: str, real_node: str
 ) -> None:
     claim = _object(

@@ -62,7 +62,7 @@ def test_cluster_grows_and_shrinks_under_load(
     _wait_workers(load, 1)
 
 
-def test_a_changed_template_reaches_all_workers_under_load(
+def test_changed_template_reaches_all_workers_under_load(
     kube: kube_cluster.Kube, load: kube_load.Load
 ) -> None:
     before = set(load.pods())
@@ -96,7 +96,7 @@ def test_deleted_cluster_drains(kube: kube_cluster.Kube, load: kube_load.Load) -
     waiting.wait_until(lambda: load.pods() == [], what="its Pods are gone", timeout_s=60)
 
 
-def test_an_autoscaler_reads_its_scale(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
+def test_autoscaler_reads_its_scale(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{load.namespace}/taskclusters/{NAME}/scale"
     scale = json.loads(kube.kubectl("get", "--raw", path))
     assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (3, 3)

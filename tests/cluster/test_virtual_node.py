@@ -86,7 +86,7 @@ def pods(
     kube.kubectl("delete", "pods", "--all", f"--namespace={namespace}", "--wait=false")
 
 
-def test_the_node_is_tainted_labelled_and_holds_its_lease(
+def test_node_is_tainted_labelled_and_holds_its_lease(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     node = kube.get("node", virtual_node.name)
@@ -102,7 +102,7 @@ def test_the_node_is_tainted_labelled_and_holds_its_lease(
     assert owner["uid"] == node["metadata"]["uid"]
 
 
-def test_a_pod_runs_with_its_account_and_its_log_is_read_through_the_api_server(
+def test_pod_runs_with_its_account_and_its_log_is_read_through_the_api_server(
     pods: Pods,
 ) -> None:
     script = """
@@ -124,7 +124,7 @@ def test_a_pod_runs_with_its_account_and_its_log_is_read_through_the_api_server(
     assert conditions["Ready"] == "False"
 
 
-def test_a_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
+def test_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
     pods.create(shell("true"), tolerations=[])
 
     def refused() -> bool:
@@ -205,7 +205,7 @@ def test_readiness_makes_an_endpoint_of_a_service(pods: Pods, tmp_path: Path) ->
     waiting.wait_until(lambda: endpoints() == [True], what="it is an endpoint")
 
 
-def test_a_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
+def test_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
     template = {
         "metadata": {"labels": {"app": "d"}},
         "spec": {
@@ -291,7 +291,7 @@ def test_node_paths_need_the_right_to_them(
 # Identities
 
 
-def test_a_client_certificate_of_the_node_is_enough(
+def test_client_certificate_of_the_node_is_enough(
     kube: kube_cluster.Kube, namespace: str, tmp_path: Path
 ) -> None:
     """With the Node authorizer and NodeRestriction, as a kubelet."""
@@ -364,7 +364,7 @@ def test_serving_certificate_is_requested_and_used_once_approved(
         kube.http.delete(f"/api/v1/nodes/{name}")
 
 
-def test_the_service_account_of_the_documentation_is_enough(
+def test_service_account_of_the_documentation_is_enough(
     kube: kube_cluster.Kube, namespace: str, tmp_path: Path
 ) -> None:
     """For all of Pods with Secrets and tokens, logs, a foreign token, removal."""
@@ -493,7 +493,7 @@ def test_node_survives_an_absent_api_server(
     waiting.wait_until(lambda: kube.node_is_ready(name), what="the node is Ready", timeout_s=60)
 
 
-def test_a_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
+def test_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
     uid = pods.create(shell("trap '' TERM; while :; do sleep 0.1; done"))
     pods.until("Running")
     where = f"--namespace={pods.namespace}"
@@ -501,7 +501,7 @@ def test_a_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
     waiting.wait_until(lambda: runs(uid) == [], what="its processes are gone")
 
 
-def test_an_evicted_pod_ends_within_its_grace(pods: Pods) -> None:
+def test_evicted_pod_ends_within_its_grace(pods: Pods) -> None:
     uid = pods.create(shell(WAITS))
     pods.until("Running")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
@@ -510,7 +510,7 @@ def test_an_evicted_pod_ends_within_its_grace(pods: Pods) -> None:
     assert runs(uid) == []
 
 
-def test_a_deleted_namespace_takes_its_pods_along(
+def test_deleted_namespace_removes_its_pods(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     name = kube_servers.fresh_name("gone")
@@ -524,7 +524,7 @@ def test_a_deleted_namespace_takes_its_pods_along(
     assert runs(uid) == []
 
 
-def test_a_node_that_is_deleted_comes_back(
+def test_node_that_is_deleted_comes_back(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     kube.http.delete(f"/api/v1/nodes/{virtual_node.name}").ok()
@@ -571,7 +571,7 @@ def test_removal_of_an_unknown_node_is_refused(kube: kube_cluster.Kube, tmp_path
     assert "there is no node missing" in done.stderr
 
 
-def test_a_second_process_on_the_same_directory_is_refused(
+def test_second_process_on_the_same_directory_is_refused(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     directory = str(virtual_node.directory / "data")

@@ -128,7 +128,7 @@ async def test_watch_of_another_data_directory_is_expired(http: embedded_server.
         assert await stream.ended()
 
 
-async def test_a_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> None:
+async def test_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> None:
     async with (
         embedded_server.control_plane(tmp_path) as first,
         embedded_server.http(first) as http,
@@ -151,7 +151,7 @@ async def test_a_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> No
         assert int(newer["metadata"]["resourceVersion"]) > int(version) + 3
 
 
-async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
+async def test_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
     mine = {"apiGroups": ["example.com"], "resources": ["boats"], "verbs": ["get"]}
 
     async def start(extended: extensions.Extensions, *, change: bool = False) -> list[Any]:
@@ -184,7 +184,7 @@ async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Pa
     assert await start(embedded_kinds.EXTENSIONS) == after
 
 
-async def test_a_stop_ends_watches(tmp_path: Path) -> None:
+async def test_stop_ends_watches(tmp_path: Path) -> None:
     plane = cluster.ControlPlane(
         cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=embedded_kinds.EXTENSIONS)
     )
@@ -242,7 +242,7 @@ async def test_logs_of_a_pod_that_runs_nowhere_are_refused(http: embedded_server
 # --- the server --------------------------------------------------------------------------------
 
 
-async def test_a_second_server_on_the_directory_is_refused_by_name(
+async def test_second_server_on_the_directory_is_refused_by_name(
     plane: cluster.ControlPlane,
 ) -> None:
     second = cluster.ControlPlane(
@@ -254,9 +254,7 @@ async def test_a_second_server_on_the_directory_is_refused_by_name(
         await second.start()
 
 
-async def test_a_port_in_use_is_refused_by_name(
-    plane: cluster.ControlPlane, tmp_path: Path
-) -> None:
+async def test_port_in_use_is_refused_by_name(plane: cluster.ControlPlane, tmp_path: Path) -> None:
     for port in (plane.port, plane.port - 1):
         second = cluster.ControlPlane(
             cluster.ControlPlaneSettings(

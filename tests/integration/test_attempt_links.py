@@ -173,7 +173,7 @@ async def test_link_without_a_valid_token_is_refused(
     await sidecar.disconnect()
 
 
-async def test_a_closed_link_is_forgotten(world: World) -> None:
+async def test_closed_link_is_forgotten(world: World) -> None:
     ref = await world.attempt()
     memory = world.hub._core.machine.memory
     async with world.sidecar(ref):

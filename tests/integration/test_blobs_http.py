@@ -392,14 +392,14 @@ def _got(world: World, wire: tcp_proxy.TcpProxy, digest: bytes, content: bytes) 
     return cache.get(digest) == content
 
 
-async def test_an_expired_token_is_renewed_once(world: World) -> None:
+async def test_expired_token_is_renewed_once(world: World) -> None:
     await away(lambda: world.cache(caller=Caller("old", "d")).put([b"x"]))
     assert world.asked == ["PUT", "PUT"]
     with pytest.raises(errors.BlobsRefused, match="Unauthorized"):
         await away(lambda: world.cache(caller=Caller("old", "older")).put([b"y"]))
 
 
-async def test_a_missing_right_is_named(world: World) -> None:
+async def test_missing_right_is_named(world: World) -> None:
     with pytest.raises(errors.BlobsRefused, match="you may not create tasks"):
         await away(lambda: world.cache(caller=Caller("f")).put([b"x"]))
 

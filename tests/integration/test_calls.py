@@ -35,7 +35,7 @@ def a_driver(directory: Path) -> raw_peers.RawDriver:
     return raw_peers.RawDriver(socket_in(directory))
 
 
-async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_call_runs_and_returns_its_result(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         item = driver.item(b"[[1,2],{}]", name="sum")
@@ -69,7 +69,7 @@ async def a_slot_at_work(
     return slot, await slot.run()
 
 
-async def test_a_burst_is_sent_ahead_and_all_results_come_back(
+async def test_burst_is_sent_ahead_and_all_results_come_back(
     dispatcher: hub.Hub, tmp_path: Path
 ) -> None:
     async with a_worker(tmp_path, slots=2) as worker, a_driver(tmp_path) as driver:
@@ -100,7 +100,7 @@ async def play(slot: raw_peers.RawSlot) -> None:
         slot.done(*(raw_peers.ended_well(r.ref, r.arguments.data, seconds=1e-6) for r in runs))
 
 
-async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         driver.submit(driver.item())
@@ -133,9 +133,7 @@ async def refusal(slot: raw_peers.RawSlot) -> messages.Refused:
     raise AssertionError("its announcement was never read")
 
 
-async def test_an_agent_announces_only_slots_that_it_was_asked_for(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_agent_announces_only_requested_slots(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         stranger = raw_worker.RawWorker(socket_in(tmp_path), name="w-1")
@@ -246,7 +244,7 @@ async def test_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path) 
         await slot.disconnect()
 
 
-async def test_a_killed_call_is_stopped_in_its_slot(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_killed_call_is_stopped_in_its_slot(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         driver.say(messages.Cancel((run.ref.task,)))
@@ -400,7 +398,7 @@ async def test_illegal_message_of_a_driver_closes_its_link(
         await driver.closed()
 
 
-async def test_a_driver_without_a_token_is_refused_for_good(
+async def test_driver_without_a_token_is_refused_for_good(
     dispatcher: hub.Hub, tmp_path: Path
 ) -> None:
     driver = raw_peers.RawDriver(socket_in(tmp_path), credential="guess")

@@ -338,13 +338,13 @@ def test_token_commands_create_and_list_tokens(kiln: Kiln, data: Path) -> None:
     assert kiln("token", "missing").code == exits.Exit.NOT_FOUND
 
 
-def test_an_unknown_kind_is_named(kiln: Kiln) -> None:
+def test_unknown_kind_is_named(kiln: Kiln) -> None:
     done = kiln("get", "tusks")
     assert (done.code, "knows no kind 'tusks'" in done.err) == (exits.Exit.USAGE, True)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry", "suspend", "logs"])
-def test_an_unknown_kind_before_the_name_of_a_task_is_named(kiln: Kiln, verb: str) -> None:
+def test_unknown_kind_before_the_name_of_a_task_is_named(kiln: Kiln, verb: str) -> None:
     done = kiln(verb, "foo/x")
     assert done.code == exits.Exit.NOT_FOUND
     assert "'foo' is no kind" in done.err
@@ -470,7 +470,7 @@ def test_unreachable_server_is_named(
     assert (done.code, "kiln up" in done.err) == (exits.Exit.UNREACHABLE, True)
 
 
-def test_a_second_server_on_the_directory_is_refused_by_name(kiln: Kiln, data: Path) -> None:
+def test_second_server_on_the_directory_is_refused_by_name(kiln: Kiln, data: Path) -> None:
     second = start(data, "--port", "0")
     _, err = second.communicate(timeout=READY_S)
     pid = json.loads((data / "endpoints.json").read_text())["pid"]
@@ -480,7 +480,7 @@ def test_a_second_server_on_the_directory_is_refused_by_name(kiln: Kiln, data: P
     assert kiln("status").code == 0
 
 
-def test_a_port_in_use_is_refused_by_number(data: Path, tmp_path: Path) -> None:
+def test_port_in_use_is_refused_by_number(data: Path, tmp_path: Path) -> None:
     url = json.loads((data / "endpoints.json").read_text())["kubernetes"]
     port = url.rpartition(":")[2]
     second = start(tmp_path / "other", "--port", port)
@@ -579,7 +579,7 @@ def test_progress_of_a_running_task_is_in_lists_and_in_why(kiln: Kiln) -> None:
         "delete tasks --all",
     ],
 )
-def test_a_namespace_that_does_not_exist_is_an_error(kiln: Kiln, line: str) -> None:
+def test_namespace_that_does_not_exist_is_an_error(kiln: Kiln, line: str) -> None:
     name, *rest = line.split()
     done = kiln(name, "-n", "nowhere", *rest)
     assert (done.code, done.out) == (exits.Exit.NOT_FOUND, "")

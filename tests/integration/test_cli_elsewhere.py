@@ -52,7 +52,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     "command", ["get tasks", "run -- true", "why a", "delete task a", "wait task/a --for delete"]
 )
-def test_a_cluster_without_our_kinds_says_how_to_install_them(
+def test_missing_kinds_error_names_the_install_command(
     command: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main.main(command.split())

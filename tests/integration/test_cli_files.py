@@ -109,7 +109,7 @@ def test_every_command_accepts_every_form_of_job_name(
     assert "succeeded in" in kiln("why", f"{word}-2").out
 
 
-def test_the_logs_of_a_job_are_those_of_a_part(kiln: in_process_cli.Kiln, job: str) -> None:
+def test_logs_of_a_job_are_those_of_a_part(kiln: in_process_cli.Kiln, job: str) -> None:
     done = kiln("logs", "loud")
     assert "record 1\n" in done.out
     assert f"this is part 1 of 5: `kiln logs {job}-2` shows the next" in done.err
@@ -238,7 +238,7 @@ def test_names_of_jobs_are_completed(server: up_support.UpServer, job: str) -> N
         ("lacking:row", "Install nosuchpackage where the workers run"),
     ],
 )
-def test_a_mapper_that_workers_cannot_import_is_refused_before_the_upload(
+def test_mapper_that_workers_cannot_import_is_refused_before_the_upload(
     kiln: in_process_cli.Kiln, server: up_support.UpServer, mapper: str, words: str
 ) -> None:
     (server.workdir / "lacking.py").write_text("import nosuchpackage\n")

@@ -298,7 +298,7 @@ def test_logs_of_a_job_of_one_index_are_waited_for(
     assert "kiln result job/after" in kiln("result", "after").err
 
 
-def test_a_task_of_that_name_is_not_the_index(
+def test_task_of_that_name_is_not_the_index(
     kiln: in_process_cli.Kiln, server: up_server.UpServer
 ) -> None:
     stranger = {
@@ -357,7 +357,7 @@ def _indexes(kiln: in_process_cli.Kiln, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_job_is_suspended_and_cancelled(
+def test_job_is_suspended_and_cancelled(
     kiln: in_process_cli.Kiln, server: up_server.UpServer
 ) -> None:
     assert kiln("run-job", "sleep", "--name", "held").code == OK

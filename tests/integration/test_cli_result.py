@@ -105,7 +105,7 @@ def test_result_file_has_only_the_bytes(up: up_support.UpServer, tmp_path: Path)
     assert (found.returncode, found.stdout, target.read_bytes()) == (0, b"", b"[1]")
 
 
-def test_a_task_without_a_result_prints_nothing(up: up_support.UpServer) -> None:
+def test_task_without_a_result_prints_nothing(up: up_support.UpServer) -> None:
     ran(up, "silent", "true")
     found = result(up, "silent")
     assert (found.returncode, found.stdout) == (0, b"")
@@ -171,7 +171,7 @@ def test_call_results_are_json_pickles_and_lists(
     assert (failed.returncode, b"ValueError: no luck" in failed.stderr) == (6, True)
 
 
-def test_the_response_has_type_and_digest(up: up_support.UpServer) -> None:
+def test_response_has_type_and_digest(up: up_support.UpServer) -> None:
     ran(up, "typed", 'printf "[2]" > "$KILN_OUTPUT"')
     token = (up.data / "token").read_text().strip()
     request = urllib.request.Request(

@@ -126,7 +126,7 @@ def test_task_of_a_job_is_retried_through_its_job(
     assert (refused.code, "works for a job" in refused.err) == (exits.Exit.FAILED, True)
 
 
-def test_the_task_of_a_deleted_job_does_not_run_again(
+def test_task_of_a_deleted_job_does_not_run_again(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -151,7 +151,7 @@ def test_the_task_of_a_deleted_job_does_not_run_again(
     assert "gone-0" not in kiln("tasks").out
 
 
-def test_a_suspended_job_that_has_ended_is_resumed_and_runs_again(
+def test_suspended_job_that_has_ended_is_resumed_and_runs_again(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     gate, begun = tmp_path / "gate", tmp_path / "begun"
@@ -173,7 +173,7 @@ def test_a_suspended_job_that_has_ended_is_resumed_and_runs_again(
     assert server.get("jobs", "held")["status"]["run"] == 2
 
 
-def test_a_second_retry_follows_the_first(
+def test_second_retry_follows_the_first(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -201,7 +201,7 @@ def fail_once_then_wait(directory: str) -> None:
 
 
 @pytest.mark.parametrize("option", [(), ("--failed",)], ids=["plain", "failed"])
-def test_a_second_retry_of_a_call_follows_the_first(
+def test_second_retry_of_a_call_follows_the_first(
     server: up_server.UpServer,
     kiln: in_process_cli.Kiln,
     tmp_path: Path,

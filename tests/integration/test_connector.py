@@ -109,7 +109,7 @@ async def test_driver_account_token_is_requested_once(cluster: Cluster) -> None:
     ]
 
 
-async def test_the_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
+async def test_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
     time = clock.ManualClock()
     to = cluster.to_manager(time=time)
     await away(to.find)
@@ -153,7 +153,7 @@ async def test_own_token_is_sent_to_api_server_and_manager(cluster: Cluster) -> 
     assert cluster.minted == []
 
 
-async def test_a_manager_that_is_not_ready_is_tried_again(cluster: Cluster) -> None:
+async def test_connection_to_an_unready_manager_is_retried(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
     cluster.far.forced_status = 503

@@ -13,7 +13,7 @@ def long_path(tmp_path: Path) -> Path:
     return tmp_path / ("a" * 100) / ("b" * 100)
 
 
-async def test_a_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
+async def test_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
     async with embedded_server.control_plane(long_path) as plane:
         run = plane.run_dir
         assert run.is_dir()

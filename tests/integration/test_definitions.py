@@ -25,7 +25,7 @@ def widget(name: str) -> dict[str, Any]:
     }
 
 
-async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
+async def test_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
     """At once, with its objects; a clean-up that had begun continues."""
     async with (
         embedded_server.control_plane(tmp_path / "data") as plane,
@@ -217,7 +217,7 @@ async def test_deleted_kind_of_ours_is_back_after_a_restart(tmp_path: Path) -> N
         assert (await http.post(TASKS, new)).status == 201
 
 
-async def test_a_server_without_its_kinds_is_up_and_not_ready(
+async def test_server_without_its_kinds_is_up_and_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """So that the definitions can be repaired; commands say that a restart does it."""

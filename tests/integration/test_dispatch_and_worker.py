@@ -84,7 +84,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_a_command_succeeds_with_its_result(world: World) -> None:
+async def test_command_succeeds_with_its_result(world: World) -> None:
     asked = await world.submit("sh", "-c", "echo hello; echo '[1, 2]' > $KILN_OUTPUT")
     view = await world.ends(asked)
     assert (view.state, view.exit_code, view.attempt) == (task.State.SUCCESS, 0, 1)
@@ -113,7 +113,7 @@ async def test_sigkill_by_another_process_is_a_loss(world: World) -> None:
     assert view.loss.startswith("ProcessKilled: ended by SIGKILL")
 
 
-async def test_a_running_task_is_killed_with_proof(world: World) -> None:
+async def test_running_task_is_killed_with_proof(world: World) -> None:
     asked = await world.submit("sh", "-c", "sleep 60 & setsid sleep 60; sleep 60")
     await world.runs(asked)
     await world.hub.kill(asked, reason="Killed")
@@ -122,13 +122,13 @@ async def test_a_running_task_is_killed_with_proof(world: World) -> None:
     assert world.worker.alive() == {world.worker.pid}
 
 
-async def test_a_timeout_stops_the_attempt(world: World) -> None:
+async def test_timeout_stops_the_attempt(world: World) -> None:
     limits = task.Timeouts(running_seconds=0.3, kill_grace_seconds=0.2)
     view = await world.ends(await world.submit("sleep", "60", timeouts=limits))
     assert (view.state, view.reason) == (task.State.FAILED, "TimedOut")
 
 
-async def test_a_task_outlives_the_dispatcher(world: World) -> None:
+async def test_task_outlives_the_dispatcher(world: World) -> None:
     flag = world.directory / "go"
     script = f"echo one; until [ -e {flag} ]; do sleep 0.02; done; echo two"
     asked = await world.submit("sh", "-c", script)
@@ -174,7 +174,7 @@ async def test_stopping_worker_returns_its_tasks(world: World) -> None:
 
 
 @pytest.mark.curl
-async def test_a_task_spawns_children_with_curl_and_waits_for_them(world: World) -> None:
+async def test_task_spawns_children_with_curl_and_waits_for_them(world: World) -> None:
     script = """
     set -e
     call() { curl -sS --fail-with-body --unix-socket "$KILN_SOCKET" "$@"; }

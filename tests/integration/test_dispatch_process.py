@@ -161,7 +161,7 @@ def test_after_sigusr1_it_stays_for_a_later_driver(short_tmp: Path, started: lis
         assert process.child.poll() is None
 
 
-def test_a_damaged_journal_is_named(short_tmp: Path, started: list[Process]) -> None:
+def test_damaged_journal_is_named(short_tmp: Path, started: list[Process]) -> None:
     home = short_tmp / "home"
     home.mkdir()
     (home / "journal.db").write_bytes(b"no database at all, but long enough" * 100)

@@ -234,7 +234,7 @@ def refused_fields(*, of_ephemeral: bool) -> dict[str, str]:
     return chosen
 
 
-async def test_an_ephemeral_container_with_a_refused_field_waits(world: World) -> None:
+async def test_ephemeral_container_with_a_refused_field_waits(world: World) -> None:
     chosen = refused_fields(of_ephemeral=True)
     volumes = {"volumes": [{**field_samples.VOLUME, "emptyDir": {}}]}
     await world.pod("watched", {**shell("sleep 600"), **volumes})
@@ -252,7 +252,7 @@ async def test_an_ephemeral_container_with_a_refused_field_waits(world: World) -
         assert status["phase"] == "Running"
 
 
-async def test_an_event_names_fields_of_an_ephemeral_container_without_effect(
+async def test_event_names_fields_of_an_ephemeral_container_without_effect(
     world: World,
 ) -> None:
     await world.pod("looked-into", shell("sleep 600"))
@@ -274,7 +274,7 @@ def _row(path: str) -> str:
     return "" if row is None else row.path
 
 
-async def test_a_condition_and_an_event_name_fields_without_effect_on_the_node(
+async def test_condition_and_an_event_name_fields_without_effect_on_the_node(
     world: World,
 ) -> None:
     spec = {
@@ -372,7 +372,7 @@ async def test_run_as_non_root_refuses_root(world: World) -> None:
     assert state["message"].startswith("spec.securityContext.runAsNonRoot: container has run")
 
 
-async def test_a_termination_message_falls_back_to_the_log(world: World) -> None:
+async def test_termination_message_falls_back_to_the_log(world: World) -> None:
     policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     await world.pod("talks", shell("echo what went wrong; exit 3", **policy))
     status = await world.status("talks", has="Failed")

@@ -65,7 +65,7 @@ async def test_flow_result_equals_that_of_one_process(tmp_path: Path) -> None:
         assert world.services.engine.tasks == {}
 
 
-async def test_a_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) -> None:
+async def test_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) -> None:
     script = 'cp "$KILN_INPUT" "$KILN_OUTPUT"; echo ${HOME:-none}'
     steps = [
         {"one": {"command": ["sh", "-c", script], "with": {"a": {"b": "${ params.directory }"}}}},
@@ -134,7 +134,7 @@ def _node(world: index_job_server.World) -> str:
     return nodes[0] if nodes else ""
 
 
-async def test_a_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None:
+async def test_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None:
     (tmp_path / "fail-1").touch()
     async with index_job_server.running(tmp_path) as world:
         wanted = new(world, fan_out())
@@ -172,7 +172,7 @@ async def test_kill_ends_running_steps(tmp_path: Path) -> None:
         assert found.steps["price"].state is _S.KILLED
 
 
-async def test_a_large_result_is_read_from_its_blob(tmp_path: Path) -> None:
+async def test_large_result_is_read_from_its_blob(tmp_path: Path) -> None:
     large = {"call": "support.index_function.large", "with": {"index": "0123456789"}}
     size = {"call": "builtins.dict", "with": {"n": "${ size(big.value) }"}}
     async with index_job_server.running(tmp_path) as world:
@@ -182,7 +182,7 @@ async def test_a_large_result_is_read_from_its_blob(tmp_path: Path) -> None:
         assert (found.phase, found.value) == (_P.SUCCEEDED, {"n": 81920}), found
 
 
-async def test_a_call_gets_a_long_list_of_results(tmp_path: Path) -> None:
+async def test_call_gets_a_long_list_of_results(tmp_path: Path) -> None:
     large = {
         "each": "n",
         "of": "data.d",

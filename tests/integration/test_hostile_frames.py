@@ -284,7 +284,7 @@ def test_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept: 
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_a_lying_slot_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
+def test_lying_slot_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
     asyncio.run(lie_as_slot(tmp_path_factory.mktemp("home"), seed, durable=_durable(kept)))
 
 

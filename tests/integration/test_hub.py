@@ -102,7 +102,7 @@ async def test_running_a_success_again_needs_force(dispatcher: hub.Hub, director
         assert rerun.ref == attempts.AttemptRef(submission.task, 2, 1)
 
 
-async def test_a_failure_is_retried_within_its_budget(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_failure_is_retried_within_its_budget(dispatcher: hub.Hub, directory: Path) -> None:
     retry = api_task.Retry(max_attempts=2, delay_seconds=0.05)
     submission = a_task(retry=retry)
     async with a_worker(directory) as worker:
@@ -116,7 +116,7 @@ async def test_a_failure_is_retried_within_its_budget(dispatcher: hub.Hub, direc
         assert (view.failures, view.reason, view.exit_code) == (2, "NonZeroExit", 1)
 
 
-async def test_a_late_report_is_acknowledged_and_refused(
+async def test_late_report_is_acknowledged_and_refused(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     submission = a_task(retry=api_task.Retry(max_attempts=2, delay_seconds=0))
@@ -132,7 +132,7 @@ async def test_a_late_report_is_acknowledged_and_refused(
         assert not view.state.final
 
 
-async def test_a_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
+async def test_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
     submission = a_task()
     await dispatcher.submit(submission)
     await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
@@ -140,7 +140,7 @@ async def test_a_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
     assert (view.state, view.reason, view.stopped) == (api_task.State.KILLED, "Killed", True)
 
 
-async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_running_task_is_killed_with_proof(dispatcher: hub.Hub, directory: Path) -> None:
     submission = a_task()
     async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
@@ -375,7 +375,7 @@ async def test_unread_run_is_sent_again(dispatcher: hub.Hub, directory: Path) ->
     await worker.disconnect()
 
 
-async def test_a_restarted_container_loses_its_attempts_at_once(
+async def test_restarted_container_loses_its_attempts_at_once(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     submission = a_task()
@@ -401,7 +401,7 @@ async def test_deleted_pod_loses_its_attempts_at_once(dispatcher: hub.Hub, direc
             await worker.closed()
 
 
-async def test_a_container_that_ended_loses_its_attempts_but_no_later_ones(
+async def test_container_that_ended_loses_its_attempts_but_no_later_ones(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     async with a_worker(directory) as worker:
@@ -458,7 +458,7 @@ async def test_after_a_stall_every_lease_gets_a_full_term(directory: Path) -> No
         assert view.state is api_task.State.RUNNING
 
 
-async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(directory: Path) -> None:
+async def test_attempt_that_runs_too_long_is_stopped_and_retried(directory: Path) -> None:
     clock = clocks.ManualClock()
     timeouts = api_task.Timeouts(running_seconds=5.0)
     retry = api_task.Retry(max_attempts=2, delay_seconds=0, on=("timeout",))
@@ -479,7 +479,7 @@ async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(directory: P
         assert (await worker.expect(messages.Run)).ref.attempt == 2
 
 
-async def test_a_deleted_cluster_fails_its_tasks(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_deleted_cluster_fails_its_tasks(dispatcher: hub.Hub, directory: Path) -> None:
     waits = a_task("waits", cluster_name="other")
     await dispatcher.submit(waits)
     async with a_worker(directory) as worker:
@@ -595,7 +595,7 @@ async def test_restart_restores_all_tasks(directory: Path) -> None:
         await worker.disconnect()
 
 
-async def test_a_restart_keeps_the_order_of_submission(directory: Path) -> None:
+async def test_restart_keeps_the_order_of_submission(directory: Path) -> None:
     names = ["c", "a", "b"]
     async with hubs.running(directory) as first:
         for name in names:
@@ -726,12 +726,12 @@ async def test_stopped_hub_raises(directory: Path) -> None:
         await dispatcher.submit(a_task())
 
 
-async def test_a_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) -> None:
+async def test_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) -> None:
     with pytest.raises(errors.TaskTooLarge, match="at most"):
         await dispatcher.submit(a_task(args=("x" * 800_000,)))
 
 
-async def test_a_child_is_made_before_its_parent_is_reported_as_started(
+async def test_child_is_created_before_its_parent_is_reported_as_started(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     """The API server observes starts of containers of a worker, and may be slower than they are."""

@@ -29,7 +29,7 @@ def returned(view: index_model.IndexJobView) -> Any:
     return msgspec.json.decode(view.result.data)
 
 
-async def test_a_job_runs_all_its_indexes(tmp_path: Path) -> None:
+async def test_job_runs_all_its_indexes(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put(template=world.template(**many(30)))
         done = await world.finished(uid)
@@ -47,7 +47,7 @@ async def test_a_job_runs_all_its_indexes(tmp_path: Path) -> None:
         assert [view.uid for view in views] == [uid]
 
 
-async def test_a_job_without_parallelism_has_the_result_of_its_task(tmp_path: Path) -> None:
+async def test_job_without_parallelism_has_the_result_of_its_task(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put()
         done = await world.finished(uid)
@@ -230,7 +230,7 @@ async def test_success_limit_ends_a_job_and_kills_the_rest(tmp_path: Path) -> No
         assert world.services.engine.tasks == {}
 
 
-async def test_a_finalizer_gets_the_results_in_order(tmp_path: Path) -> None:
+async def test_finalizer_gets_the_results_in_order(tmp_path: Path) -> None:
     (tmp_path / "fail-2").touch()
     async with index_job_server.running(tmp_path, kept_tasks=0) as world:
         template = world.template(
@@ -269,7 +269,7 @@ def measuring(
 
 
 @pytest.mark.parametrize("kilobytes", [1, 100, 400])
-async def test_a_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: int) -> None:
+async def test_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: int) -> None:
     """Results in the journal, in blobs that fit into one frame together, and in blobs that do
     not.
     """
@@ -544,7 +544,7 @@ async def test_replacing_job_kills_earlier_jobs(tmp_path: Path) -> None:
         assert (await world.finished(new)).phase is _P.SUCCEEDED
 
 
-async def test_a_lock_is_held_by_one_job(tmp_path: Path) -> None:
+async def test_lock_is_held_by_one_job(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with index_job_server.running(tmp_path) as world:
         locks = [{"name": "warehouse"}]

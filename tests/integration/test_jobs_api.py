@@ -294,7 +294,7 @@ async def test_altered_result_is_not_sent(world: jobs_http.World) -> None:
     assert (await world.ask("GET", f"/jobs/{job}/results")).status == 410
 
 
-async def test_a_download_goes_on_after_the_job_is_deleted(world: jobs_http.World) -> None:
+async def test_download_goes_on_after_the_job_is_deleted(world: jobs_http.World) -> None:
     job = await _job(world)
     result = b"x" * (32 << 20)
     view = world.jobs.publish(job, result)
@@ -472,7 +472,7 @@ async def test_watch_resumes_at_the_last_event(world: jobs_http.World) -> None:
     stream.writer.close()
 
 
-async def test_a_quiet_watch_is_kept_open(
+async def test_quiet_watch_is_kept_open(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "HEARTBEAT_S", 0.02)

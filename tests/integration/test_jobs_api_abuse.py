@@ -87,7 +87,7 @@ async def test_unknown_last_event_id_restarts_the_watch(world: jobs_http.World) 
     assert watched.body.startswith(b"event: job\n")
 
 
-async def test_a_small_archive_is_not_unpacked_on_the_loop(world: jobs_http.World) -> None:
+async def test_small_archive_is_not_unpacked_on_the_loop(world: jobs_http.World) -> None:
     archive = gzip.compress(b"\n" * 15_000_000)
     assert len(archive) < 64 << 10
     assert await _longest_turn_s(world, "/jobs", archive) < MAX_TURN_S

@@ -48,7 +48,7 @@ async def _more(
     )
 
 
-async def test_a_file_in_three_requests_is_a_job(world: jobs_http.World) -> None:
+async def test_file_in_three_requests_is_a_job(world: jobs_http.World) -> None:
     path = await _begun(world, LARGE[:1000], len(LARGE))
     assert (await _more(world, path, LARGE[1000:2000], at=1000)).status == 204
     head = await world.ask("HEAD", path)

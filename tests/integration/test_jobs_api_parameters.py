@@ -107,7 +107,7 @@ async def test_named_form_field_is_the_file(world: jobs_http.World) -> None:
     assert made.json["spec"]["name"] == "body"
 
 
-async def test_a_warning_stays_with_the_job(world: jobs_http.World) -> None:
+async def test_warning_stays_with_the_job(world: jobs_http.World) -> None:
     made = await world.ask("POST", "/jobs?placement=edge", LINES)
     again = await world.ask("GET", f"/jobs/{made.json['id']}")
     assert again.json["warnings"] == made.json["warnings"]

@@ -47,7 +47,7 @@ async def test_raw_body_is_the_file(world: jobs_http.World) -> None:
     assert world.stored() == []  # a small one is kept with its row
 
 
-async def test_a_form_has_the_file_in_a_field(world: jobs_http.World) -> None:
+async def test_form_has_the_file_in_a_field(world: jobs_http.World) -> None:
     data = jobs_http.form(LINES, itemsPerPart="2", name="file")
     made = await world.ask("POST", "/jobs", data, Content_Type="multipart/form-data; boundary=xyz")
     assert made.status == 202
@@ -57,7 +57,7 @@ async def test_a_form_has_the_file_in_a_field(world: jobs_http.World) -> None:
 
 
 @pytest.mark.parametrize("way", ["raw", "form"])
-async def test_a_large_file_goes_to_the_store(world: jobs_http.World, way: str) -> None:
+async def test_large_file_goes_to_the_store(world: jobs_http.World, way: str) -> None:
     data, headers = LARGE, {}
     if way == "form":
         data, headers = jobs_http.form(LARGE), {"Content_Type": "multipart/form-data; boundary=xyz"}
@@ -220,7 +220,7 @@ async def test_upload_without_workers_is_refused(world: jobs_http.World) -> None
     assert (await world.ask("PUT", "/jobs", LINES)).json["detail"].endswith("add -X POST")
 
 
-async def test_an_empty_file_is_refused(world: jobs_http.World) -> None:
+async def test_empty_file_is_refused(world: jobs_http.World) -> None:
     assert "empty" in (await world.ask("POST", "/jobs")).json["message"]
     kind = "multipart/form-data; boundary=xyz"
     refused = await world.ask("POST", "/jobs", jobs_http.form(b""), Content_Type=kind)

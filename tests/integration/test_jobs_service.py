@@ -119,7 +119,7 @@ def lines(number: int) -> bytes:
 IDENTITY = {"builtin": "identity"}
 
 
-async def test_a_file_is_mapped_in_slots_and_merged_in_order(tmp_path: Path) -> None:
+async def test_file_is_mapped_in_slots_and_merged_in_order(tmp_path: Path) -> None:
     async with running(tmp_path) as world:
         view = await world.create(lines(1000), itemsPerPart=30, mapper=IDENTITY)
         done = await world.finished(view.id)
@@ -168,7 +168,7 @@ async def test_dispatcher_and_jobs_restart_while_parts_run(tmp_path: Path) -> No
         assert done.run == 1
 
 
-async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+async def test_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as world:
         view = await world.create(
             lines(40), itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.1; cat"]}

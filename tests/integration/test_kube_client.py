@@ -133,7 +133,7 @@ async def test_large_objects_pass_through_a_watch(kube: client.Client) -> None:
         assert found["data"]["text"] == big
 
 
-async def test_a_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
+async def test_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
     reported: list[tuple[str, bool]] = []
 
     def on_change(key: objects.Key, old: object, new: object) -> None:

@@ -67,7 +67,7 @@ def _map(**data: str) -> meta.JsonObject:
     return {"metadata": {"name": "m", "namespace": NS}, "data": data}
 
 
-async def test_a_finalizer_holds_an_object(kube: client.Client) -> None:
+async def test_finalizer_holds_an_object(kube: client.Client) -> None:
     made = await kube.create(resource.CONFIG_MAPS, _map())
     await kube.merge_patch(resource.CONFIG_MAPS, "m", {"data": {"by": "another"}}, NS)
     await finalizers.add(kube, resource.CONFIG_MAPS, made, finalizer="test.dev/x")

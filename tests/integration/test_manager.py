@@ -250,7 +250,7 @@ async def test_deposed_manager_reports_it_and_is_not_ready(
     assert held["spec"]["holderIdentity"] == "another"
 
 
-async def test_a_manager_with_another_journal_does_not_lead(
+async def test_manager_with_another_journal_does_not_lead(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     first = server(plane, tmp_path / "manager")
@@ -379,7 +379,7 @@ async def test_epochs_continue_when_the_lease_is_deleted(
         await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
 
 
-async def test_a_directory_or_port_in_use_is_refused(
+async def test_directory_or_port_in_use_is_refused(
     plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
 ) -> None:
     again = server(plane, tmp_path / "manager")

@@ -162,7 +162,7 @@ async def world() -> AsyncIterator[World]:
     made.close()
 
 
-async def test_the_node_registers_itself(world: World) -> None:
+async def test_node_registers_itself(world: World) -> None:
     node = await world.kube.get(resource.NODES, "n1")
     assert node["metadata"]["labels"]["kilnwork.dev/local"] == "true"
     ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
@@ -264,7 +264,7 @@ async def test_container_runs_in_the_working_directory_of_the_node(world: World)
     assert await world.log("p") == f"{world.workdir}\n"
 
 
-async def test_a_missing_secret_is_named_and_waited_for(world: World) -> None:
+async def test_missing_secret_is_named_and_waited_for(world: World) -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "k"}}}]
     await world.shell("p", "echo $A", main={"env": env})
     waits = await world.until_state("p", "waiting", "CreateContainerConfigError")
@@ -290,14 +290,14 @@ async def test_missing_program_fails_the_pod(world: World) -> None:
     assert '"no-such-program": executable file not found in PATH' in ended["message"]
 
 
-async def test_a_volume_that_the_node_does_not_offer_fails_the_pod(world: World) -> None:
+async def test_volume_that_the_node_does_not_offer_fails_the_pod(world: World) -> None:
     await world.run("p", "true", volumes=[{"name": "v", "nfs": {"server": "s", "path": "/"}}])
     pod = await world.until("p", "Failed")
     assert pod["status"]["reason"] == statuses.UNSUPPORTED
     assert "spec.volumes[0].nfs: refused" in pod["status"]["message"]
 
 
-async def test_a_killed_container_shows_its_signal(world: World) -> None:
+async def test_killed_container_shows_its_signal(world: World) -> None:
     made = await world.shell("p", "sleep 300")
     await world.until("p", "Running")
     processes.signal_all([world.pid(made["metadata"]["uid"])], signal.SIGKILL)
@@ -352,7 +352,7 @@ async def test_container_that_ignores_sigterm_is_killed(world: World) -> None:
     assert world.pid(made["metadata"]["uid"]) == 0
 
 
-async def test_a_forced_deletion_ends_the_process_too(world: World) -> None:
+async def test_forced_deletion_ends_the_process_too(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     await world.kube.delete(resource.PODS, "p", NS, grace_s=0)
@@ -361,7 +361,7 @@ async def test_a_forced_deletion_ends_the_process_too(world: World) -> None:
     )
 
 
-async def test_a_log_is_followed_to_its_end(world: World) -> None:
+async def test_log_is_followed_to_its_end(world: World) -> None:
     gate = world.workdir / "gate"
     held = f"until [ -e {gate} ]; do sleep 0.02; done"
     await world.shell("p", f"{held}; for i in 1 2 3; do echo $i; sleep 0.2; done")
@@ -371,7 +371,7 @@ async def test_a_log_is_followed_to_its_end(world: World) -> None:
     assert await following == "1\n2\n3\n"
 
 
-async def test_a_pod_starts_as_soon_as_it_is_created(world: World) -> None:
+async def test_pod_starts_as_soon_as_it_is_created(world: World) -> None:
     """Within 0.1 s on an idle machine; the best of five, since other processes may run."""
     took = []
     for number in range(5):

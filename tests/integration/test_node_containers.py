@@ -115,7 +115,7 @@ async def test_init_containers_come_first_and_share_volumes(world: World) -> Non
     assert [s["name"] for s in found["containerStatuses"]] == ["a", "b"]
 
 
-async def test_a_failed_init_container_fails_the_pod(world: World) -> None:
+async def test_failed_init_container_fails_the_pod(world: World) -> None:
     await world.create(
         initContainers=[shell("one", "exit 3")], containers=[shell("a", "echo never")]
     )
@@ -132,7 +132,7 @@ async def test_one_of_two_containers_fails_the_pod_when_both_are_over(world: Wor
     assert ends == [1, 0]
 
 
-async def test_a_sidecar_starts_before_and_ends_after_the_others(world: World) -> None:
+async def test_sidecar_starts_before_and_ends_after_the_others(world: World) -> None:
     up = world.data / "up"
     side = f"trap 'exit 0' TERM; echo up; touch {up}; while :; do sleep 0.05; done"
     await world.create(
@@ -200,7 +200,7 @@ async def test_container_is_started_when_its_port_responds(world: World, kind: s
     await waiting.wait_until_async(started, what="it has started")
 
 
-async def test_a_deadline_ends_the_pod(world: World) -> None:
+async def test_deadline_ends_the_pod(world: World) -> None:
     await world.create(
         activeDeadlineSeconds=3, terminationGracePeriodSeconds=1, containers=[shell("a", WAITS)]
     )

@@ -138,7 +138,7 @@ async def test_name_is_released_during_a_renewal(world: World) -> None:
     assert await world.holder() == "second_2"
 
 
-async def test_the_lease_belongs_to_the_node_from_the_first_renewal(world: World) -> None:
+async def test_lease_belongs_to_the_node_from_the_first_renewal(world: World) -> None:
     first = world.node("first_1")
     await first.claim()
     await first.register()
@@ -166,7 +166,7 @@ async def test_node_that_was_away_too_long_notices_its_loss(world: World) -> Non
     assert await world.holder() == "second_2"
 
 
-async def test_a_second_kiln_node_starts_nothing(world: World) -> None:
+async def test_second_kiln_node_starts_nothing(world: World) -> None:
     first, second = world.virtual_node("one"), world.virtual_node("two")
     await first.start()
     try:

@@ -46,7 +46,7 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-async def test_a_new_node_has_its_taint_and_labels(world: World) -> None:
+async def test_new_node_has_its_taint_and_labels(world: World) -> None:
     await world.registration(TAINT).register()
     node = await world.node()
     assert node["spec"]["taints"] == [{"key": "k", "value": "v", "effect": "NoSchedule"}]

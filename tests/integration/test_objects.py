@@ -133,7 +133,7 @@ async def test_kind_may_be_deleted_and_created_again(setting: Setting) -> None:
     assert (view.attempt, view.losses) == (2, 1)
 
 
-async def test_a_kind_in_another_version_only_is_waited_for_and_killed_with_proof(
+async def test_kind_in_another_version_only_is_waited_for_and_killed_with_proof(
     setting: Setting,
 ) -> None:
     manifest = {**object_subject.book("exit 0"), "apiVersion": "my.custom.domain/v2"}
@@ -182,7 +182,7 @@ async def test_forbidden_object_fails_the_task_at_once(
     assert (await setting.admin.list(BOOKS, type=dict)).items == []
 
 
-async def test_a_kind_without_namespace_is_refused_even_if_it_is_allowed(bare: Setting) -> None:
+async def test_cluster_scoped_kind_is_refused_even_if_allowed(bare: Setting) -> None:
     definition = msgspec.json.decode(msgspec.json.encode(object_subject.DEFINITION))
     definition["spec"]["scope"] = "Cluster"
     await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)

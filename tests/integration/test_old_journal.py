@@ -30,7 +30,7 @@ def in_journal(directory: Path, statement: str, *values: object) -> None:
     db.close()
 
 
-async def test_a_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -> None:
+async def test_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -> None:
     bad, good = a_task("bad"), a_task("good")
     async with hubs.running(tmp_path) as first:
         for one in (bad, good):
@@ -46,7 +46,7 @@ async def test_a_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -
         assert other.state == "Pending"
 
 
-async def test_a_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -> None:
+async def test_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -> None:
     one = a_task("bad")
     async with hubs.running(tmp_path) as first:
         worker = raw_worker.RawWorker(tmp_path / "run" / "channel.sock")

@@ -140,7 +140,7 @@ async def test_computing_mapper_is_interrupted(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_mapper_that_swallows_cancelled_ends_after_its_record(
+async def test_mapper_that_swallows_cancelled_ends_after_its_record(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     sign = tmp_path / "sign"
@@ -155,7 +155,7 @@ async def test_a_mapper_that_swallows_cancelled_ends_after_its_record(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_command_is_killed_with_all_its_processes(
+async def test_command_is_killed_with_all_its_processes(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     here = world(tmp_path, b"{}\n", **waiting_command(tmp_path / "sign"))
@@ -175,7 +175,7 @@ async def test_a_command_is_killed_with_all_its_processes(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_command_does_not_outlive_its_slot(
+async def test_command_does_not_outlive_its_slot(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     here = world(tmp_path, b"{}\n", **waiting_command(tmp_path / "sign"))

@@ -225,7 +225,7 @@ async def test_call_knows_its_attempt_and_hides_own_variables(world: World) -> N
     assert world.log(ref) == "printed\n"
 
 
-async def test_a_generator_is_a_stream(world: World) -> None:
+async def test_generator_is_a_stream(world: World) -> None:
     future = kiln.task(pod_functions.count, pod={}).submit(3)
     world.run(await world.attempt())
     assert await asyncio.to_thread(list, future) == [0, 1, 2]
@@ -290,7 +290,7 @@ async def test_forked_process_does_not_report(world: World) -> None:
     assert await world.ended(ref) == 0
 
 
-async def test_a_retry_is_another_pod(world: World) -> None:
+async def test_retry_is_another_pod(world: World) -> None:
     future = submit(pod_functions.fail, "again", retries=1, retry_delay=0)
     for number in (1, 2):
         ref = await world.attempt(number)

@@ -57,7 +57,7 @@ async def test_status_names_pod_and_node_after_a_restart(world: pod_world.World)
     assert len(await world.pods()) == 1
 
 
-async def test_the_output_of_several_containers_is_kept_by_name(world: pod_world.World) -> None:
+async def test_output_of_several_containers_is_kept_by_name(world: pod_world.World) -> None:
     uid = await world.task(
         "a",
         pod={
@@ -74,7 +74,7 @@ async def test_the_output_of_several_containers_is_kept_by_name(world: pod_world
     assert sorted(kept.splitlines()) == [b"[main] 1", b"[main] 2", b"[other] 3"], uid
 
 
-async def test_a_deleted_task_takes_its_running_pod_with_it(world: pod_world.World) -> None:
+async def test_deleted_task_removes_its_running_pod(world: pod_world.World) -> None:
     await world.task("a", FOREVER)
     await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
@@ -84,7 +84,7 @@ async def test_a_deleted_task_takes_its_running_pod_with_it(world: pod_world.Wor
     assert pod_world.programs(pod) == set()
 
 
-async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(
+async def test_deleted_task_removes_its_pod_without_a_manager(
     world: pod_world.World,
 ) -> None:
     """The finalizer waits for the next one."""
@@ -133,7 +133,7 @@ async def test_unknown_pod_is_kept_until_it_is_deleted(
     await world.wait_for_no_pods()
 
 
-async def test_a_pod_that_is_deleted_unseen_after_its_end_ended_as_it_did(
+async def test_pod_deleted_unseen_after_its_end_keeps_its_outcome(
     world: pod_world.World,
 ) -> None:
     gate = world.directory / "gate"
@@ -249,7 +249,7 @@ async def test_kill_on_an_absent_node_is_confirmed_when_it_is_back(
     await world.wait_for_no_pods()
 
 
-async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
+async def test_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER, retry={"maxLosses": 0})
@@ -278,7 +278,7 @@ def stopped(status: dict[str, Any]) -> str:
     return str(found)
 
 
-async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
+async def test_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.wait_for_state("a", "Running")
@@ -293,7 +293,7 @@ async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
     assert (status["attempts"], status["podName"]) == (1, before["metadata"]["name"])
 
 
-async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: pod_world.World) -> None:
+async def test_node_shutdown_costs_a_loss_and_no_attempt(world: pod_world.World) -> None:
     """As at the end of `kiln up`."""
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
     await world.wait_for_state("a", "Running")
@@ -316,7 +316,7 @@ async def test_program_killed_from_outside_is_a_loss(world: pod_world.World) -> 
     assert (status["attempts"], status["losses"]) == (2, 1)
 
 
-async def test_a_container_that_is_started_again_is_the_same_attempt(
+async def test_container_that_is_started_again_is_the_same_attempt(
     world: pod_world.World,
 ) -> None:
     mark = world.directory / "mark"

@@ -67,7 +67,7 @@ async def pinned(home: pond_manager.PondManager, request: str = "r1") -> str:
     return pin.digest
 
 
-async def test_a_snapshot_is_read_once_and_is_on_all_nodes(
+async def test_snapshot_is_read_once_and_is_on_all_nodes(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start(*NODES)
@@ -273,7 +273,7 @@ def _scribble(file: Path) -> None:
     file.write_bytes(b"scribble")
 
 
-async def test_a_restarted_manager_releases_nothing(
+async def test_restarted_manager_releases_nothing(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1", "node-2")
@@ -299,7 +299,7 @@ async def test_a_restarted_manager_releases_nothing(
     await home.until(lambda: not home.run("node-2", "set-g1").exists())
 
 
-async def test_a_snapshot_is_found_by_its_digest_after_a_restart(
+async def test_snapshot_is_found_by_its_digest_after_a_restart(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -340,7 +340,7 @@ async def test_released_lease_frees_its_data(home: pond_manager.PondManager) -> 
     assert home.counters("node-1").evicted >= 200_000
 
 
-async def test_a_full_pond_says_so_and_goes_on_when_there_is_room(
+async def test_full_pond_is_reported_and_resumes_with_room(
     home: pond_manager.PondManager,
 ) -> None:
     home.declare(capacity="300k")
@@ -394,7 +394,7 @@ async def test_nodes_that_share_a_disk_are_served_by_one_agent(
     assert lake.gets == []
 
 
-async def test_a_directory_of_another_pond_is_refused(
+async def test_directory_of_another_pond_is_refused(
     home: pond_manager.PondManager, tmp_path: Path
 ) -> None:
     theirs = ponds.opened(tmp_path / "node-2", pond="other/lake")
@@ -429,7 +429,7 @@ async def test_agent_ends_when_its_server_is_gone(home: pond_manager.PondManager
     await home.start_manager()
 
 
-async def test_a_killed_agent_fetches_nothing_twice(
+async def test_killed_agent_fetches_nothing_twice(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     """Killed repeatedly at seeded moments, it resumes where it was."""
@@ -605,7 +605,7 @@ def removed(home: pond_manager.PondManager, *nodes: str) -> bool:
     return state is not None and all(state.agents[node].report.removed for node in nodes)
 
 
-async def test_a_deleted_pond_leaves_nothing_on_its_nodes(home: pond_manager.PondManager) -> None:
+async def test_deleted_pond_leaves_nothing_on_its_nodes(home: pond_manager.PondManager) -> None:
     await home.start(*NODES[:2])
     digest = await pinned(home)
     home.want("one", market(digest), market2(digest))

@@ -83,7 +83,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         made.worker.destroy()
 
 
-async def test_a_command_runs_and_its_result_and_output_come_back(world: World) -> None:
+async def test_command_runs_and_returns_result_and_output(world: World) -> None:
     world.worker.start()
     asked = await world.submit("sh", "-c", "echo hello; echo '[1, 2]' > $KILN_OUTPUT")
     view = await world.ends(asked)
@@ -110,7 +110,7 @@ async def test_much_output_and_many_tasks_pass(world: World) -> None:
     await waiting.wait_until_async(lambda: log.stat().st_size == 3_000_000, what="all output")
 
 
-async def test_a_cut_link_harms_no_task(world: World, tmp_path: Path) -> None:
+async def test_cut_link_harms_no_task(world: World, tmp_path: Path) -> None:
     world.worker.start()
     go = tmp_path / "go"
     asked = await world.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done; echo over")
@@ -156,7 +156,7 @@ async def test_restarted_manager_finds_the_task_running(world: World, tmp_path: 
     assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
 
 
-async def test_a_worker_waits_for_a_manager_that_is_not_ready(world: World) -> None:
+async def test_worker_waits_for_a_manager_that_is_not_ready(world: World) -> None:
     world.manager.forced_status = 503
     world.worker.start()
     await world.logs("it responds with 503")

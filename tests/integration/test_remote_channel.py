@@ -80,7 +80,7 @@ async def test_worker_reads_each_value_once(
     assert [method for method, path in world.manager.requests if "sha256" in path] == ["GET"]
 
 
-async def test_a_manager_that_is_away_for_a_moment_costs_no_task(
+async def test_manager_that_is_away_for_a_moment_costs_no_task(
     world: remote_worker_world.World,
 ) -> None:
     def story() -> bytes:

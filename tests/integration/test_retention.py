@@ -60,7 +60,7 @@ async def followed(dispatcher: hub.Hub) -> set[ids.TaskId]:
     return {view.task for view in (await dispatcher.changes(0))[1]}
 
 
-async def test_an_old_task_is_forgotten_with_its_output(
+async def test_old_task_is_forgotten_with_its_output(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
     task = await run_one(dispatcher, worker, prints=b"hello\n")

@@ -69,7 +69,7 @@ async def test_only_the_running_call_of_a_dead_slot_is_blamed(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_call_that_closes_all_descriptors_ends_its_slot(
+async def test_call_that_closes_all_descriptors_ends_its_slot(
     hub: scripted_slots.SlotHub,
 ) -> None:
     slot = await hub.open()
@@ -92,7 +92,7 @@ async def test_slot_without_a_dispatcher_exits(
 # slots that are killed
 
 
-async def test_an_idle_slot_is_killed_with_proof(
+async def test_idle_slot_is_killed_with_proof(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess
 ) -> None:
     slot = await hub.open()
@@ -105,14 +105,14 @@ async def test_an_idle_slot_is_killed_with_proof(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_unknown_slot_is_gone_with_proof(hub: scripted_slots.SlotHub) -> None:
+async def test_unknown_slot_is_gone_with_proof(hub: scripted_slots.SlotHub) -> None:
     slot = scripted_slots.Slot(os.urandom(16))
     hub.send(messages.KillSlot(slot.name))
     gone = await hub.gone(slot)
     assert (gone.running, gone.code, gone.asked, gone.proof) == (None, None, True, True)
 
 
-async def test_a_call_that_ignores_every_signal_is_killed(
+async def test_call_that_ignores_every_signal_is_killed(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -127,7 +127,7 @@ async def test_a_call_that_ignores_every_signal_is_killed(
 
 @pytest.mark.parametrize("function", ["leave_daemon", "fork_daemon"])
 @pytest.mark.parametrize("end", ["killed", "crashes"])
-async def test_a_daemon_does_not_outlive_its_slot(
+async def test_daemon_does_not_outlive_its_slot(
     hub: scripted_slots.SlotHub,
     worker: worker_process.WorkerProcess,
     tmp_path: Path,
@@ -190,7 +190,7 @@ async def test_cancelled_is_raised_in_the_running_call(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_function_can_see_that_it_is_cancelled(
+async def test_function_can_see_that_it_is_cancelled(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -202,7 +202,7 @@ async def test_a_function_can_see_that_it_is_cancelled(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_function_that_catches_cancelled_and_returns_has_stopped(
+async def test_function_that_catches_cancelled_and_returns_has_stopped(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()

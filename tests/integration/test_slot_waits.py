@@ -134,7 +134,7 @@ async def test_thousand_calls_run_on_top_of_each_other(
     assert 900 < free < 1100
 
 
-async def test_a_wait_with_a_time_limit_never_runs_others(
+async def test_wait_with_a_time_limit_never_runs_others(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     child = ids.new_task_id()
@@ -238,7 +238,7 @@ async def test_waiting_task_is_cancelled(
     assert await hub.result(slot, hub.call(slot, f"{F}:add", 1)) == 2
 
 
-async def test_cancelling_below_unwinds_what_is_above(
+async def test_cancelling_below_unwinds_the_calls_above(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, tmp_path: Path
 ) -> None:
     refs = [new_ref() for _ in range(4)]
@@ -280,7 +280,7 @@ async def test_task_is_cancelled_after_its_wait(
     assert (await hub.end(slot, ref)).ending is STOPPED
 
 
-async def test_a_slot_that_dies_with_others_below_names_what_was_on_top(
+async def test_dying_slot_names_the_call_on_top(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     refs = [new_ref() for _ in range(2)]

@@ -18,7 +18,7 @@ C = "support.slot_coroutines"
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_call_runs_and_returns(hub: scripted_slots.SlotHub) -> None:
+async def test_call_runs_and_returns(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     ref = hub.call(slot, "operator:add", 2, 3)
     assert await hub.result(slot, ref) == 5
@@ -121,7 +121,7 @@ async def test_generators_stream_and_end_with_all_values(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_generator_that_fails_has_yielded_before(hub: scripted_slots.SlotHub) -> None:
+async def test_generator_that_fails_has_yielded_before(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     ref = hub.call(slot, f"{F}:fail_after", 2, stream=True)
     assert (await hub.end(slot, ref)).message == "ValueError: no more"
@@ -139,7 +139,7 @@ async def test_several_returns_are_counted(hub: scripted_slots.SlotHub) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_returned_future_delegates(hub: scripted_slots.SlotHub) -> None:
+async def test_returned_future_delegates(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     child = ids.new_task_id()
     end = await hub.end(slot, hub.call(slot, f"{F}:delegate", ids.task_text(child)))
@@ -189,7 +189,7 @@ async def test_unstarted_calls_are_returned_newest_first(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_long_call_is_reported_as_started(
+async def test_long_call_is_reported_as_started(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot, gate = await hub.open(), tmp_path / "gate"
@@ -243,7 +243,7 @@ async def test_process_state_changed_by_a_call_is_reset_for_the_next(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_function_that_returns_in_a_fork_returns_once(
+async def test_function_that_returns_in_a_fork_returns_once(
     hub: scripted_slots.SlotHub,
 ) -> None:
     slot = await hub.open()
@@ -260,7 +260,7 @@ async def test_slots_share_what_most_of_them_need(hub: scripted_slots.SlotHub) -
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_slot_keeps_the_templates_of_calls_that_wait_in_it(
+async def test_slot_keeps_the_templates_of_calls_that_wait_in_it(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()

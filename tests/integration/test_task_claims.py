@@ -186,7 +186,7 @@ async def test_kill_is_requested_from_the_holder_and_confirmed_by_its_outcome(
         await world.phase("Finished")
 
 
-async def test_a_deleted_task_ends_its_claim(world: World) -> None:
+async def test_deleted_task_ends_its_claim(world: World) -> None:
     """The holder stops its work; the claim belongs to it and is removed after its `ttl`."""
     await world.external("a")
     await world.claim(ttlSecondsAfterFinished=0)
@@ -240,7 +240,7 @@ async def test_unrenewed_waiting_claim_gets_no_task(world: World) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["afterwards", "meanwhile"])
-async def test_a_claim_goes_on_after_a_restart_of_the_manager(
+async def test_claim_goes_on_after_a_restart_of_the_manager(
     world: World, *, meanwhile: bool
 ) -> None:
     await world.external("a", {"literal": "$${not.a.variable}"})

@@ -83,7 +83,7 @@ async def test_kubeconfig_works_with_any_client(
     assert response.status == 200
 
 
-def test_a_kind_is_served_when_install_returns(kube: kubernetes.KubernetesServer) -> None:
+def test_kind_is_served_when_install_returns(kube: kubernetes.KubernetesServer) -> None:
     definition, boat = kube.install(BOATS)
     assert definition["kind"] == "CustomResourceDefinition"
     assert boat["metadata"]["uid"]
@@ -141,7 +141,7 @@ def test_controllers_run_unless_disabled(kube: kubernetes.KubernetesServer) -> N
         assert not gone(bare, f"{CONFIG_MAPS}/orphan")
 
 
-def test_a_node_runs_pods() -> None:
+def test_node_runs_pods() -> None:
     container = {"name": "main", "image": "any", "command": ["sh", "-c", "exit 3"]}
     pod = {
         "apiVersion": "v1",
@@ -197,7 +197,7 @@ async def test_only_a_server_with_a_node_warns_of_ignored_fields() -> None:
         assert ["hostAliases" in text for text in warnings] == [True] * node
 
 
-def test_the_sdk_is_not_loaded() -> None:
+def test_sdk_is_not_loaded() -> None:
     program = (
         "import sys\n"
         "from kilnwork.testing import kubernetes\n"
@@ -219,7 +219,7 @@ def test_failed_start_names_its_cause_and_leaves_nothing(
     assert threading.active_count() == threads
 
 
-def test_an_interrupted_test_run_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_test_run_leaves_nothing(tmp_path: Path) -> None:
     program = (
         "import time\n"
         "from kilnwork.testing import kubernetes\n"

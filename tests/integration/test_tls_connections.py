@@ -38,7 +38,7 @@ def _resetting_server() -> Iterator[str]:
         thread.join(10)
 
 
-def test_a_reset_connection_leaves_no_socket_open() -> None:
+def test_reset_connection_leaves_no_socket_open() -> None:
     tls = ssl.create_default_context()
     refused = 0
     with (

@@ -177,7 +177,7 @@ async def test_unexpected_response_is_reported(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", ["tls"], indirect=True)
-async def test_a_forked_child_does_not_hold_it_open(world: World) -> None:
+async def test_forked_child_does_not_keep_the_tunnel_open(world: World) -> None:
     def story() -> int:
         link = world.link()
         child = os.fork()

@@ -73,7 +73,7 @@ def test_deleted_file_is_read_from_its_copy(session: kiln.Session, tmp_path: Pat
     assert "ship=True" in "".join(reported.value.__notes__)
 
 
-def test_a_damaged_value_fails_its_task_by_name(session: kiln.Session) -> None:
+def test_damaged_value_fails_its_task_by_name(session: kiln.Session) -> None:
     before = entries(session)
     ref = kiln.put(b"y" * LARGE)
     (digest,) = entries(session) - before
@@ -85,7 +85,7 @@ def test_a_damaged_value_fails_its_task_by_name(session: kiln.Session) -> None:
     assert value_tasks.size.submit(ref).result(30) == LARGE
 
 
-def test_a_missing_value_fails_its_task_by_name(session: kiln.Session) -> None:
+def test_missing_value_fails_its_task_by_name(session: kiln.Session) -> None:
     before = entries(session)
     ref = kiln.put(b"w" * LARGE)
     (digest,) = entries(session) - before

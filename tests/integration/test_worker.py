@@ -59,7 +59,7 @@ async def test_hello_identifies_the_worker(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_command_runs_and_its_output_arrives_before_its_end(
+async def test_command_runs_and_its_output_arrives_before_its_end(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
     ref = hub.run("sh", "-c", "echo out; echo err >&2")
@@ -152,7 +152,7 @@ async def test_command_environment_has_nothing_of_the_worker(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_command_inherits_no_descriptor(hub: scripted_hub.ScriptedHub) -> None:
+async def test_command_inherits_no_descriptor(hub: scripted_hub.ScriptedHub) -> None:
     ref = hub.run("sh", "-c", "ls -l /proc/self/fd; cat")
     assert (await hub.outcome(ref)).ending is SUCCEEDED
     lines = bytes(hub.logs[ref]).decode().splitlines()
@@ -175,7 +175,7 @@ async def test_inputs_are_in_a_file_and_the_directory_is_removed(
     await waiting.wait_until_async(lambda: not Path(directory).exists(), what="it is removed")
 
 
-async def test_the_worker_leaves_no_directory(
+async def test_worker_leaves_no_directory(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", 'dirname "$KILN_DIR"')
@@ -200,7 +200,7 @@ async def test_leftovers_of_a_killed_worker_are_removed_by_the_next(
     assert not base.exists()
 
 
-async def test_a_task_may_remove_its_directory_and_more(
+async def test_task_may_remove_its_directory_and_more(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     assert (await hub.outcome(hub.run("sh", "-c", 'rm -rf "$KILN_DIR"'))).ending is SUCCEEDED
@@ -246,7 +246,7 @@ async def test_stop_sends_sigterm_first_and_reports_the_request(
     assert bytes(hub.logs[ref]).endswith(b"bye\n")
 
 
-async def test_a_task_that_ignores_sigterm_is_killed_after_grace(
+async def test_task_that_ignores_sigterm_is_killed_after_grace(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", "trap '' TERM; echo up; sleep 60 & sleep 60; sleep 60")
@@ -274,7 +274,7 @@ time.sleep({stay})
 
 @pytest.mark.parametrize("clean", [False, True], ids=["marked", "environment cleared"])
 @pytest.mark.parametrize("stopped", [False, True], ids=["ends by itself", "stopped"])
-async def test_a_daemon_that_left_the_session_is_killed_with_proof(
+async def test_daemon_that_left_the_session_is_killed_with_proof(
     hub: scripted_hub.ScriptedHub,
     worker: worker_process.WorkerProcess,
     *,
@@ -340,7 +340,7 @@ def resident_mib(pid: int) -> float:
     raise AssertionError("no Pss")
 
 
-async def test_a_hundred_megabytes_of_output_take_no_memory(
+async def test_hundred_megabytes_of_output_take_no_memory(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.log_limit = 0
@@ -459,7 +459,7 @@ async def test_invalid_socket_requests_are_refused(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
-async def test_a_body_that_is_too_large_is_refused(hub: scripted_hub.ScriptedHub) -> None:
+async def test_body_that_is_too_large_is_refused(hub: scripted_hub.ScriptedHub) -> None:
     script = (
         'head -c 300000 /dev/zero | tr "\\0" a > $KILN_DIR/body;'
         'for way in "Expect:" "Transfer-Encoding: chunked"; do '
@@ -533,7 +533,7 @@ async def test_attempt_unknown_to_the_dispatcher_is_ended_silently(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
-async def test_a_request_survives_the_loss_of_the_link(hub: scripted_hub.ScriptedHub) -> None:
+async def test_request_survives_the_loss_of_the_link(hub: scripted_hub.ScriptedHub) -> None:
     asked = asyncio.ensure_future(
         curl(hub, "http://task/tasks", "--json", '{"key": "left", "spec": {"command": ["true"]}}')
     )
@@ -579,7 +579,7 @@ async def test_tasks_are_killed_before_the_lease_ends(
     assert 1 < took_s < hub.lease_s
 
 
-async def test_a_dispatcher_that_does_not_renew_loses_the_worker(
+async def test_dispatcher_that_does_not_renew_loses_the_worker(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.lease_s, hub.renew_s = 3.0, 0.3
@@ -604,7 +604,7 @@ async def test_sigterm_stops_tasks_reports_and_ends_with_zero(
     assert worker.alive() == set()
 
 
-async def test_a_second_sigterm_gives_no_grace(
+async def test_second_sigterm_gives_no_grace(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
@@ -645,7 +645,7 @@ async def test_temporarily_refused_worker_retries(
     assert worker.stop() == 0
 
 
-async def test_the_service_account_becomes_a_kubeconfig(
+async def test_service_account_becomes_a_kubeconfig(
     hub: scripted_hub.ScriptedHub, tmp_path: Path
 ) -> None:
     mounts = tmp_path / "root"

@@ -55,7 +55,7 @@ def kill_first_child(worker: worker_process.WorkerProcess) -> int:
     return pid
 
 
-async def test_a_zygote_killed_while_the_agent_starts_is_replaced(
+async def test_zygote_killed_while_the_agent_starts_is_replaced(
     hub: scripted_slots.SlotHub, starting: worker_process.WorkerProcess
 ) -> None:
     starting.start()
@@ -118,7 +118,7 @@ def test_futures_of_a_home_without_a_worker_name_the_cause(
 
 
 @pytest.mark.usefixtures("marked")
-def test_the_home_goes_on_when_its_first_zygote_is_killed() -> None:
+def test_home_goes_on_when_its_first_zygote_is_killed() -> None:
     with kiln.start(slots=1):
         worker = waiting.wait_until(
             lambda: [p for p in processes.children(os.getpid()) if _runs(p, "kilnwork.worker")],

@@ -93,7 +93,7 @@ async def test_messages_have_no_control_characters(world: external_executors.Wor
     assert view.message == "ValueError: a\\x00 \\x1b[31mred\\r\n\ttwo \\x9b"
 
 
-async def test_failures_are_retried_as_the_spec_says(world: external_executors.World) -> None:
+async def test_failures_are_retried_as_the_spec_states(world: external_executors.World) -> None:
     async def fail(task: external.ClaimedTask) -> Any:
         if task.payload == "for good":
             raise external.Failed("no such picture", reason="NoPicture", retry=False)
@@ -155,7 +155,7 @@ def test_reason_is_taken_from_the_program(reason: Any, message: str) -> None:
         external.Failed("no", reason=reason)
 
 
-async def test_a_function_that_cancels_itself_has_failed(world: external_executors.World) -> None:
+async def test_function_that_cancels_itself_has_failed(world: external_executors.World) -> None:
     async def cancel(task: external.ClaimedTask) -> Any:
         if task.payload == "bad":
             this = asyncio.current_task()

@@ -35,7 +35,7 @@ async def world() -> AsyncIterator[http_executors.World]:
         yield made
 
 
-async def test_a_request_is_sent_and_its_response_is_the_result(
+async def test_request_is_sent_and_its_response_is_the_result(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor("executor-a")
@@ -151,7 +151,7 @@ async def test_malformed_or_cut_off_response_is_a_failure(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_server_that_resets_the_connection_is_a_failure(
+async def test_server_that_resets_the_connection_is_a_failure(
     world: http_executors.World, site: http_test_server.HttpServer, method: str
 ) -> None:
     async def reset(site: Any, request: Any, writer: asyncio.StreamWriter) -> None:
@@ -262,7 +262,7 @@ async def test_unstored_result_is_requested_again_only_if_idempotent(
     assert (len(site.got("/large")) > 1) is not bool(more)
 
 
-async def test_a_large_result_is_a_blob(
+async def test_large_result_is_a_blob(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     large = bytes(range(256)) * 4096

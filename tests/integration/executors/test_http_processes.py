@@ -139,7 +139,7 @@ async def test_request_is_assigned_only_to_an_executor_with_a_free_slot(
     assert [(await world.ends(task)).worker for task in tasks] == ["first"] * 2 + ["second"] * 4
 
 
-async def test_a_repeatable_request_is_sent_again_when_its_executor_is_lost(
+async def test_repeatable_request_is_sent_again_when_its_executor_is_lost(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
@@ -219,7 +219,7 @@ class _Never:
     stored: object = None
 
 
-async def test_an_executor_without_a_dispatcher_cuts_off_its_requests(
+async def test_executor_without_a_dispatcher_cuts_off_its_requests(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor("first")
@@ -363,7 +363,7 @@ async def test_polling_moves_to_another_executor_when_one_is_lost(
     assert len(site.got("/start")) == 1
 
 
-async def test_a_poll_url_with_a_secret_is_not_handed_over(
+async def test_poll_url_with_a_secret_is_not_handed_over(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     values = {"key": base64.b64encode(b"very-secret").decode()}
@@ -429,7 +429,7 @@ async def test_kill_that_the_server_does_not_support_is_unconfirmed(
 
 
 @pytest.mark.parametrize("more", [{"callback": {}}, {"function": True, "mode": "Callback"}])
-async def test_a_callback_brings_the_result(
+async def test_callback_brings_the_result(
     world: http_executors.World, site: http_test_server.HttpServer, more: dict[str, Any]
 ) -> None:
     site.routes["/start"] = http_test_server.raw_response(
