@@ -1,8 +1,4 @@
-"""A service of file jobs that does what the test tells it, with a real store behind it.
-
-For tests of the REST API that want to decide how jobs fare and when. It keeps what was created, and
-its views change only by `move`, `commit_part` and `publish`.
-"""
+"""A file job service that a test controls, with a real store behind it."""
 
 import asyncio
 import hashlib
@@ -113,7 +109,7 @@ class FakeFileJobs(service.FileJobs):
         return self._part(job, parts[number - 1]) if number <= len(parts) else None
 
     async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
-        """As `commit_part` was told."""
+        """Return the commits given to `commit_part`."""
         return [commit for _, commit in sorted(self.fake_commits[job].items())]
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:

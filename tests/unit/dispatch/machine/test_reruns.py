@@ -1,7 +1,7 @@
 """Random stories in which what failed is retried: only that runs again, whatever happens meanwhile.
 
 As `test_calls_stories` with a journal and crashes at every commit. The world checks that no run
-follows a success (`call_world.World.begin_again`).
+follows a success (`call_simulation.Simulation.begin_again`).
 """
 
 import random
