@@ -96,9 +96,7 @@ def test_invalid_object_is_refused_before_its_task(
     assert "with names in the place of its inputs" in warned.err
 
 
-def test_missing_kind_is_a_warning(
-    kiln: in_process_cli.Kiln, tmp_path: Path
-) -> None:
+def test_missing_kind_is_a_warning(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     made = kiln("apply", "-f", written(tmp_path, task("later", "Tome", 3)))
     assert made.code == 0
     assert "its object is not checked: the server serves no kind Tome" in made.err

@@ -61,7 +61,9 @@ def test_the_base64_form_is_text() -> None:
 
 def test_version_5_ends_one_stream() -> None:
     peer = channels()
-    assert peer.wait_for_state(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [streams.StreamFinished(0)]
+    assert peer.wait_for_state(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [
+        streams.StreamFinished(0)
+    ]
     with pytest.raises(streams.ProtocolError):
         peer.wait_for_state(b"\xff")
 
