@@ -22,7 +22,7 @@ _open = store_urls.open_store
 
 
 class CrashingStore:
-    """Stands in for a store or a writer of one; counts what is done with it."""
+    """Proxy of a store, or of a writer of one, that counts operations and kills the process."""
 
     left = 0
 
@@ -63,7 +63,7 @@ def _dying_store(url: str) -> Any:
 
 
 def main(kind: str, raw: str, number: str) -> None:
-    """See the module. The attempt is the number."""
+    """Run the work; the attempt number equals N."""
     CrashingStore.left = int(number)
     store_urls.open_store = _dying_store
     attempt = int(number)

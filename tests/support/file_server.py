@@ -15,10 +15,13 @@ from urllib import parse
 
 
 class FileServer:
-    """Files in memory or, with `directory`, on disk. `requests`: method, path and Range of each;
-    `sent`: bytes of bodies. `cut`: bytes of a body after which connections end; `pause_s`: before
-    each answer; `token`: that must be shown; `redirects`: where paths lead; `damage(path,
-    content)`: what is sent instead, under the old ETag."""
+    """HTTP server of files in memory or, with `directory`, on disk.
+
+    `requests`: method, path and Range of each request; `sent`: bytes of all bodies. `cut`: bytes of
+    a body after which connections end; `pause_s`: delay before each response; `token`: required
+    bearer token; `redirects`: targets by path; `damage(path, content)`: returns what is sent
+    instead, under the old ETag.
+    """
 
     def __init__(
         self, files: dict[str, bytes] | None = None, directory: Path | None = None
@@ -68,7 +71,7 @@ class FileServer:
         self._thread.join()
 
     def pause(self) -> None:
-        """A slow server takes so long before it answers."""
+        """Sleep as a slow server does before its response."""
         if self.pause_s:
             self._pause.wait(self.pause_s)
         if self.hangs:

@@ -1,6 +1,6 @@
-"""A server for tests of HTTP clients that says what it saw, and misbehaves in every way on request.
+"""HTTP server for tests of HTTP clients that records requests and misbehaves on request.
 
-Speaks HTTP/1.1 by itself, byte by byte, since what is tested are bytes that no server would send.
+It writes HTTP/1.1 byte by byte, since tests need bytes that no HTTP library would send.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Request:
-    """One request as it came. `closed` is set when its connection is."""
+    """One received request. `closed` is set when its connection is closed."""
 
     method: str
     target: str
@@ -35,7 +35,7 @@ Handler = Callable[["HttpServer", Request, asyncio.StreamWriter], Awaitable[bool
 
 @dataclass
 class HttpServer:
-    """What is served, and what came. `gate`: what `/held` waits for."""
+    """Routes, and the requests received. `/held` responds once `gate` is set."""
 
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
@@ -50,7 +50,7 @@ class HttpServer:
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def got(self, path: str) -> list[Request]:
-        """Requests for that path."""
+        """Return the requests for that path."""
         return [request for request in self.requests if request.path == path]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -109,7 +109,7 @@ class HttpServer:
 
 
 async def _watch(reader: asyncio.StreamReader, closed: asyncio.Event) -> None:
-    """Until the client is gone: it sends nothing before it has its response."""
+    """Wait until the client has closed: it sends nothing before it has its response."""
     with contextlib.suppress(OSError):
         while not reader.at_eof() and reader.exception() is None:
             await asyncio.sleep(0.005)
@@ -134,7 +134,7 @@ async def _not_found(site: HttpServer, request: Request, writer: asyncio.StreamW
 
 
 def json_response(body: object, **more: str) -> Handler:
-    """Respond with JSON."""
+    """Return a handler that responds with JSON."""
 
     async def handle(site: HttpServer, request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(response(json.dumps(body).encode(), **more))  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def json_response(body: object, **more: str) -> Handler:
 
 
 def raw_response(raw: bytes, *, then_close: bool = False) -> Handler:
-    """Respond with bytes as they are."""
+    """Return a handler that responds with these bytes."""
 
     async def handle(site: HttpServer, request: Request, writer: asyncio.StreamWriter) -> bool:
         writer.write(raw)
@@ -159,7 +159,7 @@ async def gated(site: HttpServer, request: Request, writer: asyncio.StreamWriter
 
 
 async def drip(site: HttpServer, request: Request, writer: asyncio.StreamWriter) -> None:
-    """A byte now and then, without end."""
+    """Send one header byte now and then, without end."""
     writer.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
     while True:
         writer.write(b"s")
@@ -168,7 +168,7 @@ async def drip(site: HttpServer, request: Request, writer: asyncio.StreamWriter)
 
 
 async def chunks(site: HttpServer, request: Request, writer: asyncio.StreamWriter) -> None:
-    """A chunk of the body now and then, without end."""
+    """Send a chunk of the body now and then, without end."""
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"1\r\n \r\n")
@@ -177,7 +177,7 @@ async def chunks(site: HttpServer, request: Request, writer: asyncio.StreamWrite
 
 
 async def endless(site: HttpServer, request: Request, writer: asyncio.StreamWriter) -> None:
-    """A body without end, as fast as it is read."""
+    """Send a body without end, as fast as it is read."""
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
@@ -185,7 +185,7 @@ async def endless(site: HttpServer, request: Request, writer: asyncio.StreamWrit
 
 
 async def echo(site: HttpServer, request: Request, writer: asyncio.StreamWriter) -> None:
-    """Respond with what came."""
+    """Respond with the request."""
     seen = {
         "method": request.method,
         "target": request.target,

@@ -43,7 +43,9 @@ async def main(kubeconfig: Path, namespace: str, identity: str, *, epochs: Path)
 
 
 def _act(epoch: int, identity: str, epochs: Path) -> None:
-    """Write unless somebody of a higher epoch has: what a fenced store does in one transaction."""
+    """Append a line unless the file has one of a higher epoch, as a fenced store does in one
+    transaction.
+    """
     lines = epochs.read_text().splitlines()
     if lines and int(lines[-1].split()[0]) > epoch:
         _say(f"refused {epoch}")

@@ -30,7 +30,7 @@ def flow(script: str, **metadata: Any) -> dict[str, Any]:
 
 
 class Controller(object_subject.Printer):
-    """Runs Workflows."""
+    """Controller that runs Workflows as processes."""
 
     kind = argo_replay.WORKFLOWS
     subresource = None
@@ -52,7 +52,7 @@ class Controller(object_subject.Printer):
 
 
 class SteppingClient(object_subject.SteppingClient):
-    """A client to whom asking a Workflow to stop is a step of its own."""
+    """A client for which a request to stop a Workflow is a separate step."""
 
     kind = argo_replay.WORKFLOWS
 
@@ -63,7 +63,7 @@ class SteppingClient(object_subject.SteppingClient):
 
 
 class ScriptSubject(argo_replay.WorkflowSubject):
-    """See the module."""
+    """Subject whose Workflows run scripts."""
 
     creates, deletes, releases = "POST workflow", "shutdown", "PATCH workflow"
     without = ("Pending", "ExecutorUnavailable", "no executor workflow")
@@ -87,7 +87,7 @@ class ScriptSubject(argo_replay.WorkflowSubject):
 
 @contextlib.asynccontextmanager
 async def on_workflows(directory: Path) -> AsyncIterator[ScriptSubject]:
-    """Executor `workflow` on a control plane of its own."""
+    """Run executor `workflow` on a new control plane."""
     async with object_subject.control_plane(directory) as admin:
         await object_subject.define(admin, argo_replay.DEFINITION, argo_replay.WORKFLOWS)
         async with object_subject.running_printer(admin, Controller):

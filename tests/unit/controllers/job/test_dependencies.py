@@ -63,13 +63,13 @@ async def handed_in(view: model.TaskView | None) -> index_model.NewIndexJob:
     return engine.new
 
 
-async def test_it_waits_while_the_task_runs() -> None:
+async def test_job_waits_while_its_task_dependency_runs() -> None:
     for view in (None, view_samples.running(task=ids.task_id(TASK))):
         hold = (await handed_in(view)).hold
         assert hold is not None
         assert hold.message == "Task load is not over yet"
 
 
-async def test_it_starts_as_soon_as_the_dispatcher_says_that_the_task_is_over() -> None:
+async def test_job_starts_as_soon_as_the_dispatcher_reports_the_task_finished() -> None:
     view = view_samples.running(task=ids.task_id(TASK), state=task.State.SUCCESS)
     assert (await handed_in(view)).hold is None
