@@ -63,7 +63,7 @@ class Handler(Protocol[M_contra]):
         """Do periodic work: `tick_s` seconds have passed."""
         ...
 
-    def gone(self, error: Exception) -> None:
+    def link_ended(self, error: Exception) -> None:
         """Handle the final end of the link: nothing will be sent or received any more."""
         ...
 
@@ -253,7 +253,7 @@ class Link(Generic[M]):
         self.failure = error
         try:
             if tell:
-                self.handler.gone(error)
+                self.handler.link_ended(error)
         finally:
             connection = self.socket
             if connection is not None:

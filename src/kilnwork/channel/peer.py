@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from kilnwork.api import attempts
-from kilnwork.channel import errors, frames, lease, messages
+from kilnwork.channel import errors, frames, messages, worker_lease
 from kilnwork.kit import backoff, clock, ids
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ class Peer:
         self._serial = 0
         self._renewal = 0
         self._renew_s = 3.0
-        self._lease = lease.Lease()
+        self._lease = worker_lease.Lease()
         self._link: _Link | None = None
         self._resuming = False
         self._timers: dict[str, asyncio.TimerHandle] = {}

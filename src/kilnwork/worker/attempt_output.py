@@ -81,7 +81,7 @@ class AttemptOutput:
         self._catching_up: asyncio.TimerHandle | None = None
         self._resume()
 
-    def kept_up_to(self, offset: int) -> None:
+    def drop_below(self, offset: int) -> None:
         """Drop what is below `offset`: the dispatcher has stored it."""
         if offset <= self._kept_from:
             return
@@ -101,7 +101,7 @@ class AttemptOutput:
 
     def send_again(self, offset: int) -> None:
         """Send on a new link what is at or above `offset`; the dispatcher has stored the rest."""
-        self.kept_up_to(offset)
+        self.drop_below(offset)
         for start, data in self._kept:
             self._send(start, data)
 

@@ -280,10 +280,10 @@ class PodCall(session.Session):
         if self._guard.due():
             self._guard.ask()
 
-    def gone(self, error: Exception) -> None:
+    def link_ended(self, error: Exception) -> None:
         """Exit the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
-            super().gone(error)
+            super().link_ended(error)
             return
         print(f"no dispatcher for attempt {self._ref}: {error}", file=sys.stderr, flush=True)
         os._exit(REFUSED)

@@ -159,14 +159,14 @@ class SlotCalls:
 
     # reports
 
-    def started(self, level: StackLevel) -> messages.Started:
+    def report_start(self, level: StackLevel) -> messages.Started:
         level.reported = True
         self._serial += 1
         report = messages.Started(self._serial, level.ref, level.started)
         self._reports[self._serial] = report
         return report
 
-    def done(self) -> messages.CallsEnded | None:
+    def report_ends(self) -> messages.CallsEnded | None:
         """Return a report of the ends that are in no report yet, or None."""
         if not self.ends:
             return None

@@ -223,7 +223,7 @@ class SlotOutput:
         self._attach()
 
     @property
-    def kept(self) -> list[messages.Log]:
+    def kept_logs(self) -> list[messages.Log]:
         return list(self._kept)
 
     def _keep(self, message: messages.Log) -> None:

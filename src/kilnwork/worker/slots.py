@@ -96,19 +96,19 @@ class Slots:
         secret = os.urandom(32).hex()
         opening = messages.SlotOpening(name, digests.sha256_of([secret.encode()]))
         try:
-            page, reading, writing, *ours = _descriptors()
+            page, reading, writing, *own_copies = _descriptors()
         except OSError as error:
             self.refuse(name, f"the worker cannot open a slot: {error.strerror}")
             return
         opened = asyncio.get_running_loop().time()
-        self._slots[name] = _Slot(opening, slot_page.SlotPage(ours[0]), ours[1], opened)
+        self._slots[name] = _Slot(opening, slot_page.SlotPage(own_copies[0]), own_copies[1], opened)
         # Before the fork: the dispatcher refuses a slot whose digest it does not have yet.
         self._link.send(opening)
         try:
             self._supervisor.fork_slot(name, secret, (page, reading, writing))
         except OSError as error:
             why = f"the worker cannot start a process: {error.strerror}"
-            self.gone(zygote_link.SlotEnded(name, None, why, proof=True))
+            self.slot_ended(zygote_link.SlotEnded(name, None, why, proof=True))
 
     def kill(self, name: bytes) -> None:
         slot = self._slots.get(name)
@@ -138,7 +138,7 @@ class Slots:
             lambda serial: messages.SlotGone(serial, name, None, None, asked, message, proof=True)
         )
 
-    def gone(self, report: zygote_link.SlotEnded) -> None:
+    def slot_ended(self, report: zygote_link.SlotEnded) -> None:
         """Report that a slot has ended, after sending its last output."""
         slot = self._slots[report.slot]
         top = slot.page.read()

@@ -29,15 +29,15 @@ _LAST_BYTES = 16 * 1024
 _MARKER = "zygote"
 _BROKEN = "the process that starts slots ended with code {}: the worker's log says why"
 
-Gone = Callable[[zygote_link.SlotEnded], None]
-Broken = Callable[[errors.NoZygote], None]
+OnEnded = Callable[[zygote_link.SlotEnded], None]
+OnBroken = Callable[[errors.NoZygote], None]
 _Packet = tuple[zygote_link.ForkSlot | zygote_link.KillSlot, tuple[int, ...]]
 
 
 class ZygoteSupervisor:
     """Controls the zygote; see the module. Belongs to one event loop.
 
-    `gone` is called once for every slot that ends, `broken` when zygotes do not start.
+    `on_ended` is called once for every slot that ends, `on_broken` when zygotes do not start.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class ZygoteSupervisor:
         background: coroutines.BackgroundWork,
         waiter: reaper.Reaper,
         orphan_processes: orphans.Orphans,
-        gone: Gone,
-        broken: Broken,
+        on_ended: OnEnded,
+        on_broken: OnBroken,
     ) -> None:
         self._background = background
         self._reaper = waiter
         self._orphans = orphan_processes
-        self._gone = gone
-        self._broken = broken
+        self._on_ended = on_ended
+        self._on_broken = on_broken
         self._zygote: zygote_link.ZygoteHandle | None = None
         self._count = 0
         self._ready = False
@@ -138,18 +138,18 @@ class ZygoteSupervisor:
         while self._unsent:
             _close(self._unsent.popleft()[1])
         # Before the await: a slot that is asked for meanwhile belongs to the next zygote.
-        heirless, self._alive = self._alive, {}
+        remaining, self._alive = self._alive, {}
         proof = await self._orphans.clear(root)
         message = "" if code < 0 or self._closing else _BROKEN.format(code)
         if not self._ready and not self._closing:
             message = _not_started(code, error_text)
             self._failed_starts += 1
             log.error("slots cannot be started", extra={"why": message})
-        for slot in heirless:
-            self._gone(zygote_link.SlotEnded(slot, -signal.SIGKILL, message, proof))
+        for slot in remaining:
+            self._on_ended(zygote_link.SlotEnded(slot, -signal.SIGKILL, message, proof))
         self._over.set()
         if self._failed_starts >= MAX_FAILED_STARTS:
-            self._broken(errors.NoZygote(message))
+            self._on_broken(errors.NoZygote(message))
 
     def _overdue(self, zygote: zygote_link.ZygoteHandle) -> None:
         """Kill a zygote that hangs while it starts, and treat it like one that died."""
@@ -181,7 +181,7 @@ class ZygoteSupervisor:
                 self._alive[report.slot] = report.pid
             else:
                 del self._alive[report.slot]
-                self._gone(report)
+                self._on_ended(report)
 
     def _send(
         self, order: zygote_link.ForkSlot | zygote_link.KillSlot, descriptors: tuple[int, ...] = ()

@@ -267,12 +267,14 @@ class Agents:
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message)
-        self._core.apply(inputs.Progress(link.number, message.ref, progress))
+        self._core.apply(inputs.AttemptProgress(link.number, message.ref, progress))
 
     def _observed(self, link: links.Link, message: messages.Observed) -> None:
         seen = model.Observed(message.reason, message.message[:MAX_MESSAGE_LENGTH])
         handover = message.handover[:MAX_ROW_OUTPUT]
-        self._core.apply(inputs.Observed(link.number, message.ref, seen, message.parked, handover))
+        self._core.apply(
+            inputs.AttemptObserved(link.number, message.ref, seen, message.parked, handover)
+        )
 
     def _slot_opening(self, link: links.Link, message: messages.SlotOpening) -> None:
         self._core.apply(inputs.SlotOpening(link.number, message.slot))

@@ -90,7 +90,7 @@ class Containers:
         """Show the reason for the state of an attempt."""
         number = self._links.get(ref)
         if number is not None:
-            self._core.apply(inputs.Observed(number, ref, observed))
+            self._core.apply(inputs.AttemptObserved(number, ref, observed))
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
         """Tell the worker that the container has started, at that wall time."""

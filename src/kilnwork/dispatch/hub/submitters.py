@@ -256,7 +256,7 @@ class Submitters:
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message[:MAX_MESSAGE_LENGTH])
-        self._core.apply(inputs.Progress(link.number, message.ref, progress))
+        self._core.apply(inputs.AttemptProgress(link.number, message.ref, progress))
 
 
 def _second_hello(

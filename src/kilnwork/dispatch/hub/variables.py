@@ -105,7 +105,7 @@ class Variables:
         """Show on the task why it waits, or that it no longer does."""
         seen = model.Observed(str(reason), text)
         with contextlib.suppress(dispatch_errors.HubStopped):
-            self._core.apply(inputs.Observed(link.number, message.ref, seen))
+            self._core.apply(inputs.AttemptObserved(link.number, message.ref, seen))
 
     async def _values(self, task: records.Task) -> dict[str, str] | variables.Unusable:
         namespace, env = task.namespace, task.spec.env

@@ -125,7 +125,7 @@ def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
     )
 
 
-def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> None:
+def observe(mem: memory.Memory, task: records.Task, item: inputs.AttemptObserved) -> None:
     """Record what is observed of an attempt, to be shown while it stays in this state."""
     if task.observed != item.observed:
         task.observed = item.observed

@@ -64,14 +64,14 @@ class Machine:
             inputs.JoinExecutor: functools.partial(executors.join, mem),
             inputs.JoinAttempt: lambda item, _: executors.join_attempt(mem, item),
             inputs.JoinCall: functools.partial(executors.join_call, mem),
-            inputs.Observed: lambda item, _: self._observed(item),
+            inputs.AttemptObserved: lambda item, _: self._observed(item),
             inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: functools.partial(workers.worker_gone, mem),
             inputs.Renew: functools.partial(workers.renew, mem),
             inputs.Started: self._started,
             inputs.Finished: self._finished,
             inputs.Spawn: functools.partial(children.spawn, mem),
-            inputs.Progress: self._progress,
+            inputs.AttemptProgress: self._progress,
             inputs.Attach: lambda item, _: submitters.attach(mem, item),
             inputs.Define: lambda item, _: submitters.define(mem, item),
             inputs.Undefine: lambda item, _: submitters.undefine(mem, item),
@@ -303,12 +303,12 @@ class Machine:
             workers.prove(self.memory, worker, item.ref)
         self.memory.send(instructions.Acknowledge(item.link, item.serial))
 
-    def _observed(self, item: inputs.Observed) -> None:
+    def _observed(self, item: inputs.AttemptObserved) -> None:
         task = self.held_by(item.link, item.ref)
         if task is not None:
             executors.observe(self.memory, task, item)
 
-    def _progress(self, item: inputs.Progress, now: inputs.Moment) -> None:
+    def _progress(self, item: inputs.AttemptProgress, now: inputs.Moment) -> None:
         task = self.held_by(item.link, item.ref)
         if task is not None:
             task.progress = item.progress
