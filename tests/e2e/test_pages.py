@@ -1,7 +1,7 @@
 """README, tutorials and how-tos by hand: their files, their commands, and what they say is printed.
 
 Two pages have tests of their own, with more to check: first-tasks in test_tutorial.py and
-migrate-from-aksjobscheduler in test_walkthrough.py. Those that need a Kubernetes cluster are read in
+migrate-from-aksjobscheduler in test_walkthrough.py. Those that need a Kubernetes cluster are in
 tests/cluster/test_pages.py. That each page is read somewhere is the last test here.
 """
 

@@ -1,4 +1,4 @@
-"""docs/how-to/migrate-from-aksjobscheduler.md by hand: the README of the source system, line by line.
+"""docs/how-to/migrate-from-aksjobscheduler.md: the README of the source system, line by line.
 
 Its curl commands are those of that README, but for address, file and id.
 """
