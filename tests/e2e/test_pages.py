@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.kit import ids, processes
 from support import page_reader, pages, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 SET_UP = "make setup && source .venv/bin/activate"
 KILN_UP = "kiln up"
@@ -173,7 +173,7 @@ ELSEWHERE = {
     "page", PAGES, ids=lambda page: page.path.stem if isinstance(page, page_reader.Page) else None
 )
 def test_files_and_commands_do_what_the_page_says(
-    up: up_support.Up, page: page_reader.Page
+    up: up_support.UpServer, page: page_reader.Page
 ) -> None:
     mark = f"KILN_TEST_MARK={ids.new_uid()}"
     environment = {**up.environment, **dict([mark.split("=")])}
@@ -194,7 +194,7 @@ def test_every_tutorial_and_how_to_is_read_by_a_test() -> None:
     read |= {pages.DOCS / name for name in ELSEWHERE}
     written = {
         path
-        for path in pages.every()
+        for path in pages.all_pages()
         if path.name == "README.md" or path.parent.name in ("tutorial", "how-to")
     }
     assert {path.relative_to(pages.ROOT) for path in written - read} == {Path("docs/README.md")}
