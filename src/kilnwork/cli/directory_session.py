@@ -344,7 +344,9 @@ class _Outputs:
 
 
 @contextlib.asynccontextmanager
-async def opened(directory: Path, target: options.Target) -> AsyncIterator[DirectorySession]:
+async def open_directory(
+    directory: Path, target: options.Target
+) -> AsyncIterator[DirectorySession]:
     """Yield a session of a directory. Raises `errors.Missing` if it has no journal, or for another
     namespace.
     """

@@ -45,14 +45,14 @@ def check_target(target: str | None, *, source: str | None = None) -> None:
         return  # a device or a pipe
     directory = path.resolve().parent
     if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK):
-        raise errors.Unusable(f"-o {target}: {_lack(path, directory)}")
+        raise errors.Unusable(f"-o {target}: {_find_problem(path, directory)}")
 
 
 def _same(path: Path, other: Path) -> bool:
     return other.exists() and path.samefile(other)
 
 
-def _lack(path: Path, directory: Path) -> str:
+def _find_problem(path: Path, directory: Path) -> str:
     """Return why nothing can be written there, or ""."""
     if path.is_dir():
         return "it is a directory: name a file in it"
@@ -73,7 +73,7 @@ async def fetch(
     """Download `results` or `errors` of a job and return the number of bytes. Raises a
     KubeError.
     """
-    query = file_jobs.scope(s)
+    query = file_jobs.namespace_query(s)
     if part is not None:
         query["part"] = str(part)
     if partial:
@@ -81,14 +81,14 @@ async def fetch(
     if target == STDOUT:
         return await _Download(s, file_jobs.path(job, what), query, sys.stdout.buffer).run()
     try:
-        with whole(Path(target)) as file:
+        with open_atomically(Path(target)) as file:
             return await _Download(s, file_jobs.path(job, what), query, file).run(text=target)
     except OSError as error:
         raise errors.CommandError(f"{target}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[IO[bytes]]:
+def open_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file that gets its name once it is complete; a device or pipe is written directly."""
     if path.exists() and not path.is_file():
         with path.open("wb") as file:

@@ -144,7 +144,7 @@ async def _all(s: session.Session, found: job_names.Item, query: Mapping[str, st
     name, total = found["metadata"]["name"], job_objects.counts(found).total
     chosen: dict[int, dict[str, Any]] = {}
     for state in ("Failed", None):
-        listed = job_lists.listed_indexes(s, name, state=state, limit=MAX_SHOWN * 2)
+        listed = job_lists.list_indexes(s, name, state=state, limit=MAX_SHOWN * 2)
         async with contextlib.aclosing(listed) as each:
             async for item in each:
                 if item["state"] != _NO_TASK and len(chosen) < MAX_SHOWN:
@@ -181,7 +181,7 @@ async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> No
             if not followed and (text := job_objects.sentence(found)) != said:
                 click.echo(f"nothing was printed yet: {text}", err=True)
                 said = text
-            listed = job_lists.listed_indexes(s, name, limit=MAX_SHOWN * 2)
+            listed = job_lists.list_indexes(s, name, limit=MAX_SHOWN * 2)
             async with contextlib.aclosing(listed) as each:
                 async for item in each:
                     number = int(item["number"])

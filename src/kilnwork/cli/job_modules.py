@@ -31,7 +31,7 @@ class Declared(NamedTuple):
     code: packed_code.PackedCode | None = None
 
 
-def declared(
+def load_module(
     text: str,
     *,
     labels: Mapping[str, str],
@@ -43,7 +43,7 @@ def declared(
     `labels`: further labels for them. `working_dir`: a directory to upload. `may_be_empty`: whether
     a module without jobs is accepted. Raises `errors.Unusable` with the file and line of a problem.
     """
-    directory, name = _located(text, working_dir)
+    directory, name = _locate(text, working_dir)
     module = _imported(text, directory, name)
     if _is_file(text):
         _check_file(module, Path(text).absolute(), name)
@@ -97,7 +97,7 @@ def _is_file(text: str) -> bool:
     return text.endswith(".py") or "/" in text
 
 
-def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
+def _locate(text: str, working_dir: Path | None) -> tuple[Path, str]:
     """Return the directory to import from, and the name of the module."""
     if not _is_file(text):
         if not all(part.isidentifier() for part in text.split(".")):
@@ -135,13 +135,13 @@ def _imported(text: str, directory: Path, name: str) -> ModuleType:
                 f"{text}: there is no module {error.name!r} in {directory}, and none is installed: "
                 f"{FORMS}"
             ) from error
-        raise errors.Unusable(_sentence(error)) from error
+        raise errors.Unusable(_describe_error(error)) from error
     except SyntaxError as error:
         raise errors.Unusable(f"{error.filename}:{error.lineno}: {error.msg}") from error
     except kit_errors.KilnError as error:  # says where by itself
         raise errors.Unusable(str(error)) from error
     except (Exception, SystemExit) as error:
-        raise errors.Unusable(_sentence(error)) from error
+        raise errors.Unusable(_describe_error(error)) from error
 
 
 def _check_file(module: ModuleType, path: Path, name: str) -> None:
@@ -154,7 +154,7 @@ def _check_file(module: ModuleType, path: Path, name: str) -> None:
         )
 
 
-def _sentence(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return a sentence about an exception of an imported module, with its file and line."""
     others = ("<", str(Path(importlib.__file__).parent), str(Path(__file__).parents[1]))
     frames = traceback.extract_tb(error.__traceback__)

@@ -21,7 +21,7 @@ FIELD = "option"
 """Where errors say that a value is."""
 
 
-def given(
+def parse_values(
     options: job_config.Options | None, text: str | None, pairs: Sequence[str]
 ) -> dict[str, Any]:
     """Return the values of `-O` and `--option` by name; those of `--option` win.
@@ -38,11 +38,11 @@ def given(
         values[name] = value if option is None else option_forms.from_text(option, value, FIELD)
     unknown = {name: value for name, value in values.items() if name not in known}
     if unknown:
-        api_options.evaluate(_lenient(options), unknown, field=FIELD)
+        api_options.evaluate(_all_optional(options), unknown, field=FIELD)
     return values
 
 
-def _lenient(options: job_config.Options | None) -> job_config.Options:
+def _all_optional(options: job_config.Options | None) -> job_config.Options:
     """Return the same options, none of them required."""
     made = (Option(type=Type.STRING, name=one.name) for one in (options.options if options else ()))
     return job_config.Options(options=tuple(made))

@@ -133,7 +133,7 @@ class _Failures:
             click.echo(f"{rest:,} more indexes have failed: {listing}", err=True)
 
     async def _print_new(self) -> None:
-        failed = job_lists.listed_indexes(self._session, self._name, state="Failed")
+        failed = job_lists.list_indexes(self._session, self._name, state="Failed")
         async with contextlib.aclosing(failed) as listed:
             async for index in listed:
                 key = (int(index["run"]), int(index["number"]))

@@ -38,7 +38,7 @@ class Ref:
     name: str | None
 
 
-def named(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resource, ...]:
+def find_resources(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resource, ...]:
     """Return the resources that `word` names: several for a category, none if it is unknown."""
     known = tuple(among)
     text = word.lower()
@@ -60,7 +60,7 @@ def task_name(word: str) -> str:
     The name of a spawned task may contain a slash. Raises `errors.Unusable` for another kind.
     """
     kind, slash, name = word.partition("/")
-    meant = named(kind, api_kinds.ALL) if slash else ()
+    meant = find_resources(kind, api_kinds.ALL) if slash else ()
     if not meant:
         return word
     if meant != (api_kinds.TASKS,):
@@ -74,7 +74,7 @@ def unknown_kind(word: str) -> str:
     Use it only after no task was found: the name of a spawned task may contain a slash.
     """
     kind, slash, name = word.partition("/")
-    if not slash or kind.lower() in FILE_JOBS or named(kind, api_kinds.ALL):
+    if not slash or kind.lower() in FILE_JOBS or find_resources(kind, api_kinds.ALL):
         return ""
     return (
         f'there is no task "{word}", and {kind!r} is not a kind that this command accepts: write '
@@ -104,10 +104,10 @@ class Kinds:
 
     async def find(self, word: str) -> tuple[resource.Resource, ...]:
         """Return the resources that `word` names. Raises `errors.Unusable` for an unknown one."""
-        found = named(word, self._known)
+        found = find_resources(word, self._known)
         if not found and not self._discovered:
             await self._discover()
-            found = named(word, self._known)
+            found = find_resources(word, self._known)
         if not found:
             known = ", ".join(r.plural for r in self._known)
             raise errors.Unusable(f"the server knows no kind {word!r}. It knows: {known}")

@@ -195,7 +195,7 @@ async def _problem(workers: Mapping[str, str], function: str, path: Sequence[str
     return said.decode(errors="replace") if tried.returncode == _UNUSABLE else ""
 
 
-async def shipped(
+async def upload_mappers(
     s: session.Session, wanted: Sequence[Wanted], *, working_dir: Path | None
 ) -> list[filejobs.Mapper]:
     """Upload the files of the mappers and return the mappers for the job.
@@ -206,7 +206,7 @@ async def shipped(
     if not files and working_dir is None:
         return [each.mapper for each in wanted]
     packed = await asyncio.to_thread(packed_code.pack, working_dir, files=files)
-    await packed_code.send(s, packed)
+    await packed_code.upload(s, packed)
     return [
         each.mapper if each.mapper.builtin is not None else _in(each.mapper, packed.digest)
         for each in wanted

@@ -135,7 +135,9 @@ def _is_forced(live: meta.JsonObject, run: int) -> bool:
     return bool(notes.get(task.FORCE_ANNOTATION) == str(run))
 
 
-async def for_final(s: session.Session, name: str, *, timeout_s: float | None, run: int = 0) -> str:
+async def wait_until_final(
+    s: session.Session, name: str, *, timeout_s: float | None, run: int = 0
+) -> str:
     """Wait until a task finishes, whether it is an object or only in the journal, and return its
     state.
 

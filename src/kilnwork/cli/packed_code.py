@@ -42,7 +42,7 @@ def pack(
     return PackedCode(packed.digest, body, packed.left_out)
 
 
-async def send(s: session.Session, packed: PackedCode) -> None:
+async def upload(s: session.Session, packed: PackedCode) -> None:
     """Upload the blob to where workers find it. Raises a KubeError."""
     for directory in packed.left_out:
         click.echo(packing.NOT_SHIPPED.format(directory), err=True)

@@ -85,7 +85,7 @@ def _request(
 
 
 @contextlib.contextmanager
-def impatient() -> Iterator[None]:
+def limit_time() -> Iterator[None]:
     """Raise TimeoutError in a block that takes longer than `PATIENCE_S`, whatever it waits for."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -25,7 +25,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     status: job_config.JobConfigStatus = job_config.JobConfigStatus()
 
 
-def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | None:
+def view_config(found: job_config.JobConfig, *, now: float, count: int) -> View | None:
     """Return the schedule of a JobConfig, or None if it has none. Raises `errors.CommandError` for
     an invalid one.
     """
@@ -49,7 +49,7 @@ def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | 
     )
 
 
-def of_expressions(
+def view_expressions(
     expressions: Sequence[str], zone: str, *, name: str, now: float, count: int
 ) -> View:
     """Return a view of cron expressions that belong to no JobConfig.

@@ -22,7 +22,7 @@ class Record(msgspec.Struct, frozen=True):
     left: tuple[str, ...] = ()
 
 
-def changed(data_dir: Path, only_in: Sequence[str]) -> Record:
+def record_served(data_dir: Path, only_in: Sequence[str]) -> Record:
     """Store the namespaces that are served from now on; return a record with all that were left."""
     before = _read(data_dir)
     candidates = {*before.only_in, *before.left} if only_in else set[str]()

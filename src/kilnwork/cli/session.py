@@ -345,7 +345,7 @@ def _watching(name: str) -> Any:
     return lazy_import.load("kilnwork.kube.watch_stream", name)
 
 
-def decoded(response: http_types.ClientResponse) -> Any:
+def decode_json(response: http_types.ClientResponse) -> Any:
     """Return the JSON value in a response. Raises CommandError if it is not JSON."""
     try:
         return msgspec.json.decode(response.body)
@@ -370,11 +370,11 @@ def run(work: Callable[[Session], Awaitable[T]]) -> T:
         return _in_directory(work, directory, target)
     if directory is not None:  # the data directory of a `kiln up`
         target = dataclasses.replace(target, kubeconfig=str(directory / "kubeconfig"))
-    settings = settings_of(target)
+    settings = load_settings(target)
     try:
         return asyncio.run(_connected(work, settings))
     except kube_errors.KubeError as error:
-        raise in_words(error, settings.server) from error
+        raise explain_error(error, settings.server) from error
 
 
 def _in_directory(
@@ -390,10 +390,10 @@ def _in_directory(
     try:
         return asyncio.run(connected())
     except kube_errors.KubeError as error:
-        raise in_words(error, str(directory)) from error
+        raise explain_error(error, str(directory)) from error
 
 
-def settings_of(target: options.Target) -> config.Config:
+def load_settings(target: options.Target) -> config.Config:
     """Return server and credentials from the options, $KUBECONFIG or the default data directory."""
     path = Path(target.kubeconfig) if target.kubeconfig else None
     try:
@@ -426,7 +426,7 @@ async def connect(settings: config.Config, target: options.Target) -> AsyncItera
         yield session
 
 
-def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
+def explain_error(error: kube_errors.KubeError, server: str) -> errors.CommandError:
     """Return an error that says what failed and what to do, with its exit code."""
     if isinstance(error, kube_errors.Unavailable) and not error.status:
         timed_out = error.reason == "Timeout"

@@ -118,7 +118,7 @@ def _option_words(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _meant(word: str) -> tuple[resource.Resource, ...]:
-    found = kinds.named(word, api_kinds.ALL)
+    found = kinds.find_resources(word, api_kinds.ALL)
     return found if len(found) == 1 else ()
 
 
@@ -134,7 +134,7 @@ def _named(reader: Reader, kind: str) -> list[str]:
 def _asked(ctx: click.Context, ask: Callable[[Reader], list[str]]) -> list[str]:
     """Read from the server of the command line so far; return nothing if that fails."""
     target = ctx.obj if isinstance(ctx.obj, options.Target) else options.Target()
-    with contextlib.suppress(errors.KilnError, OSError, client.TryAgain), quick_reads.impatient():
+    with contextlib.suppress(errors.KilnError, OSError, client.TryAgain), quick_reads.limit_time():
         reader = Reader(target)
         try:
             return ask(reader)

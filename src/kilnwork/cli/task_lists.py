@@ -56,7 +56,7 @@ class Some(NamedTuple):
     more: int | None = 0
 
 
-async def listed(
+async def list_tasks(
     s: session.Session, *, wanted: Mapping[str, str], limit: int | None = None
 ) -> AsyncIterator[Item]:
     """Yield the tasks of the session's namespace, or of all under `-A`, newest first, at most
@@ -69,14 +69,16 @@ async def listed(
 
 async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Some:
     """Return the newest tasks and the number of the others."""
-    found = [item async for item in listed(s, wanted=wanted, limit=limit + 1)]
+    found = [item async for item in list_tasks(s, wanted=wanted, limit=limit + 1)]
     if len(found) <= limit:  # one more would say that there are more
         return Some(found)
     total = await _total(s, wanted)
     return Some(found[:limit], None if total is None else max(1, total - limit))
 
 
-async def greatest(items: AsyncIterator[Item], *, by: Measure, limit: int, now: float) -> Some:
+async def sort_by_measure(
+    items: AsyncIterator[Item], *, by: Measure, limit: int, now: float
+) -> Some:
     """Return the tasks with the highest values of a measure, then those without a value.
 
     Equal ones are sorted newest first. `limit` 0: all.
@@ -150,15 +152,15 @@ async def show(
     if limit is None and form in (None, "wide"):
         limit = LIMIT
     if sort is not None:
-        every = listed(s, wanted=wanted)
-        found = await greatest(every, by=sort, limit=limit or 0, now=s.clock.wall())
+        every = list_tasks(s, wanted=wanted)
+        found = await sort_by_measure(every, by=sort, limit=limit or 0, now=s.clock.wall())
     elif limit:
         found = await newest(s, wanted=wanted, limit=limit)
     elif form == "name":  # however many: as they come
         await _print_ids(s, wanted)
         return
     else:
-        found = Some([item async for item in listed(s, wanted=wanted)])
+        found = Some([item async for item in list_tasks(s, wanted=wanted)])
     if form in (None, "wide"):
         await _show_table(s, found.items, wide=form == "wide", headers=headers)
     else:
@@ -170,7 +172,7 @@ async def show(
 
 async def _print_ids(s: session.Session, wanted: Mapping[str, str]) -> None:
     number = 0
-    async for item in listed(s, wanted=wanted):
+    async for item in list_tasks(s, wanted=wanted):
         click.echo(item["id"])
         number += 1
     if not number:

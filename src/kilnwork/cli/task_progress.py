@@ -61,7 +61,7 @@ class Children:
         self._failed = failed
         wanted = {"parent": self._ref, "state": "Failed"}
         with contextlib.suppress(*errors.SERVER_ERRORS):  # the end of the task says it again
-            found = task_lists.listed(self._session, wanted=wanted, limit=MAX_SHOWN)
+            found = task_lists.list_tasks(self._session, wanted=wanted, limit=MAX_SHOWN)
             for item in reversed([each async for each in found]):
                 self._tell(item)
 

@@ -118,7 +118,7 @@ async def show(
     headers: bool,
 ) -> None:
     """Print the totals of all selected tasks."""
-    every = task_lists.listed(s, wanted=wanted)
+    every = task_lists.list_tasks(s, wanted=wanted)
     found = await by_function(every, by=by, now=s.clock.wall())
     if form is not None:
         click.echo(render.document(document(found), form), nl=False)

@@ -150,7 +150,9 @@ class Upload:
         """Delete the upload on the server; if that fails, the server deletes it by its age."""
         with contextlib.suppress(*errors.SERVER_ERRORS):
             path = f"/files/{session.quoted(self.id)}"
-            await self._session.exchange("DELETE", path, query=file_jobs.scope(self._session))
+            await self._session.exchange(
+                "DELETE", path, query=file_jobs.namespace_query(self._session)
+            )
 
     async def _begin(self) -> bool:
         """Create the upload or read its offset; return True if the server has everything."""
@@ -159,7 +161,11 @@ class Upload:
             if self._source.size is not None:
                 headers["Upload-Length"] = str(self._source.size)
             made = await self._session.exchange(
-                "POST", "/files", query=file_jobs.scope(self._session), headers=headers, body=b""
+                "POST",
+                "/files",
+                query=file_jobs.namespace_query(self._session),
+                headers=headers,
+                body=b"",
             )
             place = parse.urlsplit(made.headers.get("Location", "")).path
             self.id = parse.unquote(place.rpartition("/")[2])
@@ -183,7 +189,9 @@ class Upload:
 
     async def _look(self) -> _Seen:
         path = f"/files/{session.quoted(self.id)}"
-        found = await self._session.exchange("HEAD", path, query=file_jobs.scope(self._session))
+        found = await self._session.exchange(
+            "HEAD", path, query=file_jobs.namespace_query(self._session)
+        )
         length = found.headers.get("Upload-Length", "")
         return _Seen(
             int(found.headers["Upload-Offset"]),
@@ -224,7 +232,7 @@ class Upload:
         await self._session.exchange(
             "PATCH",
             f"/files/{session.quoted(self.id)}",
-            query=file_jobs.scope(self._session),
+            query=file_jobs.namespace_query(self._session),
             body=rest,
             headers=headers,
             timeout_s=None,

@@ -48,7 +48,7 @@ def test_a_result_does_not_replace_its_input(tmp_path: Path) -> None:
 def test_a_file_has_its_name_once_it_is_whole(tmp_path: Path) -> None:
     target = tmp_path / "result"
     target.write_bytes(b"old")
-    with downloads.whole(target) as file:
+    with downloads.open_atomically(target) as file:
         file.write(b"new")
         file.flush()
         assert target.read_bytes() == b"old"
@@ -57,7 +57,7 @@ def test_a_file_has_its_name_once_it_is_whole(tmp_path: Path) -> None:
 
 
 def break_off(target: Path) -> None:
-    with downloads.whole(target) as file:
+    with downloads.open_atomically(target) as file:
         file.write(b"new")
         raise RuntimeError
 
@@ -74,7 +74,7 @@ def test_a_file_that_breaks_off_leaves_the_old_one(tmp_path: Path) -> None:
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     link.symlink_to(real)
-    with downloads.whole(link) as file:
+    with downloads.open_atomically(link) as file:
         file.write(b"new")
     assert link.is_symlink()
     assert real.read_bytes() == b"new"

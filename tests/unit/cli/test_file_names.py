@@ -10,7 +10,7 @@ from kilnwork.cli import errors, file_names
     [("file/a", "a"), ("2026-01-7", "2026-01-7"), ("a", None), ("task/a", None)],
 )
 def test_a_word_says_that_it_is_a_file_job(word: str, name: str | None) -> None:
-    assert file_names.said(word) == name
+    assert file_names.explicit_name(word) == name
 
 
 @pytest.mark.parametrize(
@@ -24,13 +24,13 @@ def test_a_word_says_that_it_is_a_file_job(word: str, name: str | None) -> None:
     ],
 )
 def test_a_line_lists_file_jobs_or_other_objects(words: list[str], names: list[str] | None) -> None:
-    assert file_names.listed(words) == names
+    assert file_names.parse_file_jobs(words) == names
 
 
 @pytest.mark.parametrize("words", [["files,tasks"], ["file/a", "task/b"]])
 def test_both_in_one_line_are_refused(words: list[str]) -> None:
     with pytest.raises(errors.Unusable, match="in a command of their own"):
-        file_names.listed(words)
+        file_names.parse_file_jobs(words)
 
 
 async def test_what_cannot_be_done_keeps_no_other_from_being_done(
@@ -44,6 +44,6 @@ async def test_what_cannot_be_done_keeps_no_other_from_being_done(
         done.append(word)
 
     with pytest.raises(errors.Missing, match="no bad two"):
-        await file_names.each(["bad one", "good", "bad two", "well"], do)
+        await file_names.for_each(["bad one", "good", "bad two", "well"], do)
     assert done == ["good", "well"]
     assert capsys.readouterr().err == "error: no bad one\n"

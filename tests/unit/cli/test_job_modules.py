@@ -52,13 +52,13 @@ def write(path: str, text: str) -> None:
 
 
 def found(text: str) -> list[str]:
-    declared = job_modules.declared(text, labels={})
+    declared = job_modules.load_module(text, labels={})
     return [body["metadata"]["name"] for body in declared.bodies]
 
 
 def refusal(text: str) -> str:
     with pytest.raises(errors.Unusable) as caught:
-        job_modules.declared(text, labels={})
+        job_modules.load_module(text, labels={})
     return str(caught.value)
 
 
@@ -69,18 +69,18 @@ def call_of(body: dict[str, Any]) -> dict[str, Any]:
 
 def test_file_goes_along_and_module_does_not() -> None:
     write("f2_jobs.py", JOBS.format(name="first") + JOBS.format(name="second_one"))
-    by_name = job_modules.declared("f2_jobs", labels={"team": "data"})
+    by_name = job_modules.load_module("f2_jobs", labels={"team": "data"})
     body = by_name.bodies[1]
     assert body["metadata"]["name"] == "second-one"
     assert body["metadata"]["labels"] == {"team": "data", "kilnwork.dev/deployed-from": "f2_jobs"}
     assert call_of(body) == {"function": "f2_jobs:second_one", "kwargs": {"day": "${option.day}"}}
     assert by_name.code is None
 
-    by_file = job_modules.declared("f2_jobs.py", labels={"team": "data"})
+    by_file = job_modules.load_module("f2_jobs.py", labels={"team": "data"})
     assert by_file.code is not None
     assert {call_of(body).pop("environment") for body in by_file.bodies} == {by_file.code.digest}
     assert by_file.bodies == by_name.bodies
-    again = job_modules.declared("f2_jobs.py", labels={})
+    again = job_modules.load_module("f2_jobs.py", labels={})
     assert again.code == by_file.code
     assert sorted(path.name for path in Path().iterdir()) == ["f2_jobs.py"]
 
@@ -90,7 +90,7 @@ def test_file_in_a_package_has_its_whole_name_and_takes_the_package_along() -> N
     write("f2_pack/helper.py", "x = 1\n")
     write("f2_pack/inner/__init__.py", "")
     write("f2_pack/inner/jobs.py", JOBS.format(name="inside"))
-    declared = job_modules.declared("f2_pack/inner/jobs.py", labels={})
+    declared = job_modules.load_module("f2_pack/inner/jobs.py", labels={})
     assert declared.module == "f2_pack.inner.jobs"
     assert names_in(declared) >= {"modules/f2_pack/helper.py", "modules/f2_pack/inner/jobs.py"}
 
@@ -99,7 +99,7 @@ def test_directory_goes_along() -> None:
     write("directory/f2_inside.py", JOBS.format(name="inside"))
     write("directory/data.txt", "1")
     for text in ("f2_inside", "directory/f2_inside.py"):
-        declared = job_modules.declared(text, labels={}, working_dir=Path("directory"))
+        declared = job_modules.load_module(text, labels={}, working_dir=Path("directory"))
         assert declared.module == "f2_inside"
         assert names_in(declared) == {"paths", "work/data.txt", "work/f2_inside.py"}
 

@@ -26,7 +26,7 @@ FORM = msgspec.convert(
 
 def test_pairs_go_before_the_text() -> None:
     pairs = ("who=Bo=b", "cities=Oslo,Lima")
-    found = job_options.given(FORM, '{"who": "Ada", "loud": true}', pairs)
+    found = job_options.parse_values(FORM, '{"who": "Ada", "loud": true}', pairs)
     assert found == {"who": "Bo=b", "cities": ["Oslo", "Lima"], "loud": True}
 
 
@@ -42,7 +42,7 @@ def test_what_is_wrong_is_said_by_its_path(
     text: str | None, pairs: tuple[str, ...], problem: str
 ) -> None:
     with pytest.raises(api_options.InvalidOptions) as caught:
-        job_options.given(FORM, text, pairs)
+        job_options.parse_values(FORM, text, pairs)
     assert problem in str(caught.value)
 
 

@@ -29,7 +29,7 @@ def config(status: dict[str, Any] | None = None, **schedule: Any) -> job_config.
 
 
 def view(found: job_config.JobConfig, count: int = 2) -> schedule_views.View:
-    made = schedule_views.of_config(found, now=NOW, count=count)
+    made = schedule_views.view_config(found, now=NOW, count=count)
     assert made is not None
     return made
 
@@ -66,12 +66,12 @@ def test_what_was_decided_is_not_to_come() -> None:
 def test_an_invalid_schedule_names_the_field() -> None:
     broken = config(cron={"expression": "61 * * * *"})
     with pytest.raises(errors.CommandError, match=r"report: spec\.schedule\.cron\.expression"):
-        schedule_views.of_config(broken, now=NOW, count=1)
+        schedule_views.view_config(broken, now=NOW, count=1)
 
 
 def test_h_depends_on_the_name() -> None:
     def tick(name: str) -> int:
-        made = schedule_views.of_expressions(["H H * * *"], "", name=name, now=NOW, count=1)
+        made = schedule_views.view_expressions(["H H * * *"], "", name=name, now=NOW, count=1)
         return made.ticks[0]
 
     assert len({tick(f"default/config-{number}") for number in range(5)}) > 1

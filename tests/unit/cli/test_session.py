@@ -24,7 +24,7 @@ SERVER = "https://127.0.0.1:7443"
 def test_each_error_of_a_server_has_its_exit_code(
     error: kube_errors.KubeError, code: exits.Exit, words: str
 ) -> None:
-    found = session.in_words(error, SERVER)
+    found = session.explain_error(error, SERVER)
     assert found.code == code
     assert words in str(found)
 
@@ -44,6 +44,6 @@ def test_a_name_in_a_path_is_quoted_with_its_slashes() -> None:
 def test_a_response_that_is_no_json_is_an_error_in_words() -> None:
     good = http_types.ClientResponse(status=200, reason="OK", headers={}, body=b'{"a": 1}')
     bad = http_types.ClientResponse(status=200, reason="OK", headers={}, body=b"<html>")
-    assert session.decoded(good) == {"a": 1}
+    assert session.decode_json(good) == {"a": 1}
     with pytest.raises(errors.CommandError, match="did not respond with JSON"):
-        session.decoded(bad)
+        session.decode_json(bad)

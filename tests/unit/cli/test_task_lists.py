@@ -131,16 +131,16 @@ async def test_the_greatest_come_first(by: task_lists.Measure, wanted: list[str]
         item(name="c", startTime=at(90), finishTime=at(89), cpuSeconds=8.0, peakMemoryBytes=7),
         item(name="not started"),
     ]
-    found = await task_lists.greatest(as_pages(items), by=by, limit=3, now=NOW)
+    found = await task_lists.sort_by_measure(as_pages(items), by=by, limit=3, now=NOW)
     assert ([one["name"] for one in found.items], found.more) == (wanted, 1)
-    found = await task_lists.greatest(as_pages(items), by=by, limit=0, now=NOW)
+    found = await task_lists.sort_by_measure(as_pages(items), by=by, limit=0, now=NOW)
     assert ([one["name"] for one in found.items], found.more) == ([*wanted, "not started"], 0)
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 12))
 async def test_the_greatest_are_those_of_the_sorted_list(values: list[int], limit: int) -> None:
     items = [item(name=str(n), peakMemoryBytes=value) for n, value in enumerate(values)]
-    found = await task_lists.greatest(as_pages(items), by="peak", limit=limit, now=NOW)
+    found = await task_lists.sort_by_measure(as_pages(items), by="peak", limit=limit, now=NOW)
     assert found.items == sorted(items, key=lambda one: -one["peakMemoryBytes"])[:limit]
     assert found.more == max(0, len(values) - limit)
 

@@ -95,13 +95,13 @@ def command(config: str, form: str | None, **asked: Any) -> None:
     ${job.scheduled_time} is the time of the tick. Jobs wait for each other up to the maxConcurrency
     of the JobConfig, unless --concurrency-policy says otherwise.
     """
-    name = job_names.bare(config, api_kinds.JOB_CONFIGS)
+    name = job_names.plain_name(config, api_kinds.JOB_CONFIGS)
     session.run(lambda s: _backfill(s, name, form, asked))
 
 
 async def _backfill(s: session.Session, name: str, form: str | None, asked: dict[str, Any]) -> None:
-    config = await job_names.config(s, name)
-    view = schedule_views.of_config(config, now=s.clock.wall(), count=1)
+    config = await job_names.get_config(s, name)
+    view = schedule_views.view_config(config, now=s.clock.wall(), count=1)
     if view is None:
         raise errors.CommandError(
             f"JobConfig {name} has no schedule, and so no ticks: `kiln run-job {name}` runs it"
@@ -112,7 +112,7 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
     policy = api_job.ConcurrencyPolicy(asked["policy"])
     _check_room(config, policy, len(missing))
     try:
-        values = job_options.given(config.spec.option, asked["text"], asked["pairs"])
+        values = job_options.parse_values(config.spec.option, asked["text"], asked["pairs"])
         request = job_expansion.JobRequest(option_values=values or None, concurrency_policy=policy)
         bodies = {tick: job_expansion.backfill_job(config, request, tick=tick) for tick in missing}
     except api_options.InvalidOptions as error:

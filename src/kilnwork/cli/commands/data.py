@@ -138,7 +138,7 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
             raise errors.CommandError(f"{snapshot['reason']}: {snapshot['message']}")
         if view["ready"]:
             size = file_jobs.size_text(snapshot["bytes"])
-            nodes = file_jobs.many(len(view["nodes"]), "node")
+            nodes = file_jobs.counted(len(view["nodes"]), "node")
             click.echo(f"{snapshot['digest']} ({size}) is on {nodes}, held by lease {lease}")
             return
         now = snapshot["message"] or next(

@@ -104,7 +104,7 @@ def command(
         if "" in uploads:
             raise errors.Unusable("upload/: name one; `kiln files --uploads` lists them")
         return session.run(lambda s: _delete_uploads(s, uploads, flags, form=form))
-    jobs = file_names.listed(words) if words else None
+    jobs = file_names.parse_file_jobs(words) if words else None
     if jobs is not None:
         if selector or bool(jobs) == flags["everything"]:
             raise errors.Unusable("name the file jobs: file/NAME, their ids, or files --all")
@@ -132,9 +132,9 @@ async def _delete_jobs(
     """Delete file jobs, which are not Kubernetes objects, with their input, results and parts."""
 
     async def delete(name: str) -> None:
-        job = await file_jobs.resolved(s, name)
+        job = await file_jobs.resolve_id(s, name)
         try:
-            await s.exchange("DELETE", file_jobs.path(job), query=file_jobs.scope(s))
+            await s.exchange("DELETE", file_jobs.path(job), query=file_jobs.namespace_query(s))
         except kube_errors.NotFound:
             if not flags["ignore_not_found"]:
                 raise
@@ -142,9 +142,9 @@ async def _delete_jobs(
             click.echo(job if form == "name" else f"job {job} deleted, with its files")
 
     if flags["everything"]:
-        every = file_jobs.listed(s, where=file_jobs.path(), wanted={})
+        every = file_jobs.list_documents(s, where=file_jobs.path(), wanted={})
         jobs = [job["id"] async for job in every]
-    await file_names.each(jobs, delete)
+    await file_names.for_each(jobs, delete)
 
 
 async def _delete_uploads(
@@ -155,14 +155,14 @@ async def _delete_uploads(
     async def delete(upload: str) -> None:
         try:
             path = f"/files/{session.quoted(upload)}"
-            await s.exchange("DELETE", path, query=file_jobs.scope(s))
+            await s.exchange("DELETE", path, query=file_jobs.namespace_query(s))
         except kube_errors.NotFound:
             if not flags["ignore_not_found"]:
                 raise
         else:
             click.echo(f"{_UPLOAD}{upload}" if form == "name" else f"upload {upload} deleted")
 
-    await file_names.each(uploads, delete)
+    await file_names.for_each(uploads, delete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
                 _check_plain(choice, "a name")
                 name = ref.name
                 if ref.resource == api_kinds.TASKS:
-                    name = await task_names.resolved(s, name)
+                    name = await task_names.resolve(s, name)
                     if await _forget_call(s, name):
                         continue
                 named.append((ref.resource, name, s.one_namespace()))
@@ -237,7 +237,7 @@ def _is_id(name: str) -> bool:
 
 async def _check_kind(s: session.Session, word: str) -> None:
     """Raise `errors.Missing` if a single word is not a kind but the name of an object or task."""
-    if kinds.named(word, api_kinds.ALL):
+    if kinds.find_resources(word, api_kinds.ALL):
         return
     found = []
     for served in api_kinds.ALL:
@@ -245,7 +245,7 @@ async def _check_kind(s: session.Session, word: str) -> None:
             if served.group == api_kinds.GROUP and served.namespaced:
                 await s.ask("GET", s.path(served, word))
                 found.append(f"{served.singular} {word}")
-    if await file_names.perhaps(s, word) is not None:
+    if await file_names.find_readable(s, word) is not None:
         found.append(f"file/{word}")
     if found:
         said = " or ".join(f"`kiln delete {one}`" for one in found)

@@ -71,7 +71,7 @@ def command(
     import it. With --dry-run and -o json or yaml the JobConfigs are printed without asking a
     server.
     """
-    found = job_modules.declared(
+    found = job_modules.load_module(
         module,
         labels=dict(map(_label, labels)),
         working_dir=working_dir,
@@ -122,7 +122,7 @@ class _Deployment:
         async with wait_notice.waiting("deploying") as waiting:
             deployed = await self._deployed()
             if self._found.code is not None and self._found.bodies and not self._dry:
-                await packed_code.send(self._session, self._found.code)
+                await packed_code.upload(self._session, self._found.code)
             for body in self._found.bodies:
                 name = body["metadata"]["name"]
                 waiting.say(f"deploying {name}")

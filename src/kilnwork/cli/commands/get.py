@@ -120,7 +120,7 @@ def command(
             raise click.UsageError("--state and --indexes go with no selector and no --watch")
         name = _only_job(words, indexes=flags["indexes"])
         asked_jobs = {"state": state, "no_headers": flags["no_headers"]}
-        session.run(lambda s: job_lists.show(s, name, form, asked_jobs))
+        session.run(lambda s: job_lists.print_jobs(s, name, form, asked_jobs))
         return
     if limit is not None and not flags["spawned"]:
         raise click.UsageError("--limit is of --spawned")
@@ -133,7 +133,7 @@ def command(
         limit=limit,
         managed_fields=flags["show_managed_fields"],
     )
-    jobs = file_names.listed(words)
+    jobs = file_names.parse_file_jobs(words)
     if jobs is not None:
         session.run(lambda s: _file_jobs(s, jobs, wanted, watch=flags["watch"]))
     elif flags["watch"]:
@@ -144,8 +144,8 @@ def command(
 
 def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
     """Return the name of the Job, or None for a list of Jobs. Raises `click.UsageError`."""
-    said = job_names.said(words[0]) if len(words) == 1 else None
-    if said is None and kinds.named(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
+    said = job_names.explicit_name(words[0]) if len(words) == 1 else None
+    if said is None and kinds.find_resources(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
         raise click.UsageError("--state and --indexes are of Jobs: kiln get jobs --state Failed")
     names = [said] if said else list(words[1:])
     if len(names) != indexes:
@@ -175,9 +175,9 @@ async def _file_jobs(
             "`kiln wait` follows one"
         )
     if not jobs:
-        await file_lists.many(s, wanted.form, {"no_headers": not wanted.headers})
+        await file_lists.print_list(s, wanted.form, {"no_headers": not wanted.headers})
     elif len(jobs) == 1 and wanted.form not in (None, "wide"):
-        await file_lists.one(s, jobs[0], wanted.form)
+        await file_lists.print_job(s, jobs[0], wanted.form)
     else:
         found = [await file_jobs.get(s, job) for job in jobs]
         await file_lists.show(s, found, wanted.form, headers=wanted.headers)

@@ -123,7 +123,7 @@ def _settings(**given: Any) -> in_cluster.InClusterSettings:
     host, port = given["listen"]
     return in_cluster.InClusterSettings(
         data_dir=_mounted(given["data"].absolute()),
-        kube=session.settings_of(target),
+        kube=session.load_settings(target),
         namespace=given["namespace"],
         only_in=given["only_in"],
         allowed_kinds=given["allowed_kinds"],

@@ -48,7 +48,7 @@ async def _replay(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    name = job_names.bare(word, api_kinds.SYNC_SETS)
+    name = job_names.plain_name(word, api_kinds.SYNC_SETS)
     number = await set_objects.replay(s, name, generation)
     click.echo(f"SyncSet {name} starts again as generation {number}")
     if not wait:

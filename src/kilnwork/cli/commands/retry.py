@@ -98,7 +98,7 @@ async def _all(
         return await retries.job(s, found, failed=failed)
 
     async def start(word: str) -> None:
-        if (name := set_objects.said(word)) is not None:
+        if (name := set_objects.explicit_name(word)) is not None:
             if not failed:
                 raise errors.Unusable(
                     f"--failed runs the failed steps of a SyncSet again; `kiln replay {name}` runs "
@@ -106,13 +106,13 @@ async def _all(
                 )
             one = await retries.sync_set(s, name)
         else:
-            word = await task_names.resolved(s, word)
-            one = await job_names.either(s, word, task=task, file_job=file_job, job=job)
+            word = await task_names.resolve(s, word)
+            one = await job_names.call_for_named(s, word, task=task, file_job=file_job, job=job)
         click.echo(one.sentence)
         started.append(one)
 
     try:
-        await file_names.each(words, start)
+        await file_names.for_each(words, start)
     finally:
         ends = [(one, await one.end(timeout_s)) for one in started if wait]
     for one, state in ends:

@@ -216,7 +216,7 @@ async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) 
 
 def _in_words(error: Exception, s: session.Session) -> errors.CommandError:
     if isinstance(error, kube_errors.KubeError):
-        return session.in_words(error, s.server)
+        return session.explain_error(error, s.server)
     return error if isinstance(error, errors.CommandError) else errors.CommandError(str(error))
 
 

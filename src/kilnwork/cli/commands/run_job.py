@@ -112,8 +112,8 @@ def command(config: str, form: str | None, **asked: Any) -> int:
     Ctrl-C leaves the Job running.
     """
     _check(asked)
-    name = job_names.bare(config, api_kinds.JOB_CONFIGS)
-    found = session.run(lambda s: job_names.config(s, name))
+    name = job_names.plain_name(config, api_kinds.JOB_CONFIGS)
+    found = session.run(lambda s: job_names.get_config(s, name))
     if asked["schema"]:
         click.echo(render.document(_schema(found), "yaml" if form == "yaml" else "json"), nl=False)
         return exits.Exit.OK
@@ -152,7 +152,7 @@ def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]
     """Return the Job. Raises `errors.Unusable` for option values that the options do not allow."""
     policy = api_job.ConcurrencyPolicy.ENQUEUE if asked["enqueue"] else asked["policy"]
     try:
-        values = job_options.given(config.spec.option, asked["text"], asked["pairs"])
+        values = job_options.parse_values(config.spec.option, asked["text"], asked["pairs"])
         if not asked["no_interactive"] and sys.stdin.isatty():
             needed = asked["use_defaults"]
             values = job_options.ask(config.spec.option, values, only_needed=needed)

@@ -45,7 +45,7 @@ def _plain(word: str) -> str:
     kind, slash, name = word.partition("/")
     if not slash:
         return word
-    if _CLUSTERS not in kinds.named(kind, (_CLUSTERS,)) or not name:
+    if _CLUSTERS not in kinds.find_resources(kind, (_CLUSTERS,)) or not name:
         raise errors.Unusable(f"{word}: only a TaskCluster has workers; write its name")
     return name
 

@@ -69,19 +69,19 @@ async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
                 try:
                     return await _ready_facts()
                 except (kube_errors.Unavailable, errors.Unreachable) as error:
-                    said = readiness.open_checks(str(error)) or str(error)
+                    said = readiness.parse_open_checks(str(error)) or str(error)
                 waiting.say(f"{text}: {said}")
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError as error:
         raise errors.TimedOut(f"{text}: not ready within {timeout_s:g} s; {said}") from error
     except kube_errors.KubeError as error:
-        settings = session.settings_of(options.current())
-        raise session.in_words(error, settings.server) from error
+        settings = session.load_settings(options.current())
+        raise session.explain_error(error, settings.server) from error
 
 
 async def _ready_facts() -> dict[str, Any]:
     target = options.current()
-    async with session.connect(session.settings_of(target), target) as s:
+    async with session.connect(session.load_settings(target), target) as s:
         await s.http.send(http_types.ClientRequest(method="GET", path="/readyz"))
         facts = await _facts(s)
     if not facts.get("manager", {"ready": True})["ready"]:
@@ -92,7 +92,7 @@ async def _ready_facts() -> dict[str, Any]:
 async def _facts(s: session.Session) -> dict[str, Any]:
     """Return what the server has. `missing` gives the reason for each kind that may not be read."""
     version = await s.get_json("/version")
-    waits_for = await readiness.waits_for(s)
+    waits_for = await readiness.read_open_checks(s)
     missing: dict[str, str] = {}
     narrowed: set[str] = set()
     clusters = await _seen(missing, "clusters", _all(s, kinds.TASK_CLUSTERS, narrowed)) or []
@@ -155,7 +155,7 @@ async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
         spaces.insert(0, {"allNamespaces": "true"})
     for space in spaces:
         try:
-            newest = file_jobs.listed(
+            newest = file_jobs.list_documents(
                 s, where=file_jobs.path(), wanted={}, limit=session.PAGE, space=space
             )
             found = [job async for job in newest]

@@ -65,7 +65,7 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
 
 
 def _own() -> str:
-    held = credentials.Credentials(session.settings_of(options.current()))
+    held = credentials.Credentials(session.load_settings(options.current()))
     try:
         token = held.get().token
     except kit_errors.ConfigurationError as error:

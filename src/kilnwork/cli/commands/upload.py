@@ -303,7 +303,7 @@ async def _upload(
         return exits.Exit.OK
     several = [each for each in wanted if each is not None]
     await mappers.check_importable(s, several, working_dir=given["working_dir"])
-    sent = await mappers.shipped(s, several, working_dir=given["working_dir"])
+    sent = await mappers.upload_mappers(s, several, working_dir=given["working_dir"])
     spec = filejobs.FileJobSpec(
         mapper=sent[0], reducer=sent[1] if reducer is not None else None, **_only_set(rest)
     )
@@ -313,8 +313,8 @@ async def _upload(
         await file_job_progress.follow(s, made["id"], output=given["output"])
     else:
         click.echo(
-            f"{file_jobs.many(file_jobs.lines(made), 'record')} in "
-            f"{file_jobs.many(made.get('parts', 0), 'part')}; "
+            f"{file_jobs.counted(file_jobs.lines(made), 'record')} in "
+            f"{file_jobs.counted(made.get('parts', 0), 'part')}; "
             f"`kiln wait {made['id']}` waits for their results",
             err=True,
         )
@@ -331,7 +331,7 @@ async def _make(
     spec: filejobs.FileJobSpec,
     given: dict[str, Any],
 ) -> file_jobs.Job:
-    query = {**file_jobs.scope(s), "spec": _encoded(spec)}
+    query = {**file_jobs.namespace_query(s), "spec": _encoded(spec)}
     key = given["key"] or ids.new_uid()
     small = source.size is not None and source.size <= ONE_REQUEST_BYTES
     if small and not given["resume"]:
@@ -364,7 +364,7 @@ async def _post(
     """Create the job. Repeats the request while the server is away, which its key makes safe."""
     headers = {"Idempotency-Key": key}
     async with wait_notice.waiting(f"the server takes {name} apart") as waiting:
-        return await file_jobs.patiently(
+        return await file_jobs.retry_while_away(
             s,
             waiting.say,
             lambda: s.exchange(

@@ -100,7 +100,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
 
     async def work(s: session.Session) -> None:
         for said in words:
-            word = said if file_names.said(said) else await task_names.resolved(s, said)
+            word = said if file_names.explicit_name(said) else await task_names.resolve(s, said)
             job, name = await _job_or_task(s, word)
             if job is not None:
                 await _file_job(s, job, wanted, timeout_s=timeout)
@@ -130,9 +130,9 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
     """Return the id of a file job, or the name of a task that only the journal has; otherwise
     neither.
     """
-    said = file_names.said(word)
+    said = file_names.explicit_name(word)
     if said is not None:
-        found: file_names.Found | None = await file_names.named(s, said)
+        found: file_names.Found | None = await file_names.find(s, said)
     elif "/" in word:
         return None, None
     else:
@@ -144,7 +144,7 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
                 return None, None if task["declared"] else word
         else:
             return None, None
-        found = await file_names.perhaps(s, word)
+        found = await file_names.find_readable(s, word)
     if found is None:
         return None, None
     return (found.job["id"], None) if found.part is None else (None, found.task)
@@ -157,8 +157,8 @@ async def _file_job(
         raise errors.Unusable(
             f"{job} is a file job: it can only be waited for until it finishes, without --for"
         )
-    found = await file_job_progress.until_over(s, job, timeout_s=timeout_s)
-    await file_job_progress.tell_bad(s, found)
+    found = await file_job_progress.wait_until_finished(s, job, timeout_s=timeout_s)
+    await file_job_progress.report_bad_records(s, found)
     if wanted is None:
         file_jobs.check_end(found)
     click.echo(file_jobs.sentence(found))
@@ -174,7 +174,7 @@ async def _until_over(
         raise errors.Unusable(
             f"{name} is not a Task object: it can only be waited for until it finishes"
         )
-    ended = await object_waits.for_final(s, name, timeout_s=timeout_s)
+    ended = await object_waits.wait_until_final(s, name, timeout_s=timeout_s)
     if wanted is None and ended != state:
         raise errors.TaskFailed(f"task {name} ended as {ended}: `kiln why {name}` says why")
     if state not in (None, ended):
@@ -189,7 +189,7 @@ async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
     try:
         await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     except kube_errors.NotFound:
-        if await job_names.perhaps(s, name) is not None:
+        if await job_names.find_readable_job(s, name) is not None:
             return api_kinds.JOBS
     return api_kinds.TASKS
 

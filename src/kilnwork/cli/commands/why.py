@@ -61,13 +61,13 @@ def command(subject: str, form: str | None) -> None:
 
 
 async def _document(s: session.Session, word: str) -> dict[str, Any]:
-    document = await job_names.either(
+    document = await job_names.call_for_named(
         s, word, task=lambda name: _of_object(s, name), file_job=_of_file_job, job=_of_job
     )
     # A task that cannot be stored waits without a word of its own: that is the server's matter.
     if "state" in document and not object_waits.is_final(document["state"]):
         with contextlib.suppress(*errors.SERVER_ERRORS):
-            if waits_for := await readiness.waits_for(s):
+            if waits_for := await readiness.read_open_checks(s):
                 document["why"] += f" The server is not ready: {_full_stop(waits_for)}"
     return document
 

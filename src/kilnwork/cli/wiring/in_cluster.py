@@ -291,7 +291,7 @@ class InClusterServer:
 
     async def _start_controllers(self) -> None:
         await self._manager.start_controllers()
-        left = served_namespaces.changed(self._settings.data_dir, self._settings.only_in).left
+        left = served_namespaces.record_served(self._settings.data_dir, self._settings.only_in).left
         if left:
             self._background.start("namespaces that were left", self._leave(left))
 
