@@ -13,10 +13,10 @@ from kilnwork.api import job_config, meta
 from kilnwork.cli import merge_patch
 
 FIELD_MANAGER = "kiln-deploy"
-"""Owner of the fields that are deployed, as server-side apply has it."""
+"""Field manager of server-side apply for deployed fields."""
 
 MAX_VALUE = 80
-"""Most characters of a value in a line of a change."""
+"""Maximum length of a value in the line about a change."""
 
 _ABSENT: Any = msgspec.UNSET
 
@@ -62,7 +62,7 @@ def with_defaults(body: meta.JsonObject) -> meta.JsonObject:
 
 
 _OPTIONAL = frozenset({"retry", "timeouts", "parallelism", "finalizer"})
-"""Parts of a template that it need not have."""
+"""Optional parts of a template."""
 
 
 def _filled(given: meta.JsonObject, declared: Any, parts: frozenset[str] | None) -> meta.JsonObject:

@@ -94,7 +94,7 @@ def open_atomically(path: Path) -> Iterator[IO[bytes]]:
         with path.open("wb") as file:
             yield file
         return
-    real = path.resolve()  # a link stays one
+    real = path.resolve()  # a symbolic link is kept
     made = real.with_name(f"{real.name}.part")
     try:
         with made.open("wb") as file:
@@ -117,7 +117,7 @@ class _Download:
         self._meter = progress_meter.Meter(None, file_jobs.size_text)
 
     async def run(self, *, text: str = "") -> int:
-        if not text:  # the output itself shows that something comes
+        if not text:  # the output itself shows progress
             return await self._all(None, text)
         text = f"writing {text}"
         async with wait_notice.waiting(text, every_s=5.0) as waiting:

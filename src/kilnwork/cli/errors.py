@@ -45,8 +45,8 @@ class Refused(CommandError):
 
 
 SERVER_ERRORS = (kube_errors.KubeError, CommandError)
-"""What a request may end with: one below `/v1` has to find the manager first, which may be refused
-in words of our own."""
+"""Errors of a request: one below `/v1` has to find the manager first, which can fail with a
+CommandError."""
 
 
 class TaskFailed(CommandError):

@@ -25,10 +25,10 @@ _ID = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{1,20}")
 _LINK = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 
 _SHOWN = 5
-"""Of several jobs of one name so many are listed."""
+"""Maximum number of jobs with the same name that an error lists."""
 
 TOO_MANY = "TooManyBadRecords"
-"""Reason of a job that failed for its bad records, with all its parts done."""
+"""Reason of a job that failed because of bad records although all its parts are finished."""
 
 _PAUSE_S = 0.5
 PATIENCE_S = 60.0
@@ -93,7 +93,7 @@ def list_query(s: session.Session) -> dict[str, str]:
 
 
 async def get(s: session.Session, job: str) -> Job:
-    """Return the document of a job by id or name. Raises what `resolved` raises, and
+    """Return the document of a job by id or name. Raises what `resolve_id` raises, and
     `kube.errors.NotFound`.
     """
     return await s.ask("GET", path(await resolve_id(s, job)), query=namespace_query(s))
@@ -114,7 +114,8 @@ async def list_documents(
 ) -> AsyncIterator[Job]:
     """Yield the documents of a list, page by page, at most `limit`.
 
-    `where`: the path of the list. `space`: query parameters for the namespaces; default: `scope`.
+    `where`: the path of the list. `space`: query parameters for the namespaces; default:
+    `namespace_query`.
     """
     query: dict[str, str] | None = {**(namespace_query(s) if space is None else space), **wanted}
     left = limit
@@ -204,7 +205,7 @@ async def retry_while_away(
         except kube_errors.Conflict as error:
             if error.retry_after_s is None or s.clock.monotonic() > until:
                 raise
-            await asyncio.sleep(error.retry_after_s)  # the one before is under way
+            await asyncio.sleep(error.retry_after_s)  # an earlier request is still being processed
         else:
             found: Job = session.decode_json(reply)
             return found

@@ -13,7 +13,7 @@ from kilnwork.cli import file_job_progress, file_jobs, render, session
 from kilnwork.kit import clock
 
 _LIMIT = 50
-"""Jobs that are listed unless more are asked for."""
+"""Default number of listed jobs."""
 
 
 async def print_list(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:

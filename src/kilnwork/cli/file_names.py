@@ -71,7 +71,7 @@ async def find(s: session.Session, name: str) -> Found:
 
 
 async def find_readable(s: session.Session, name: str) -> Found | None:
-    """Return the job like `named`, or None if there is none that may be read. Raises
+    """Return the job like `find`, or None if there is none that may be read. Raises
     `errors.Unusable`.
     """
     try:

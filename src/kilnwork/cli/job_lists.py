@@ -14,13 +14,13 @@ from kilnwork.cli import errors, job_names, job_objects, render, session
 from kilnwork.jobs import index_model
 
 LIMIT = 50
-"""Jobs that are listed unless more are asked for."""
+"""Default number of listed Jobs."""
 
 WIDTH = 100
-"""Columns that a list fits into, as far as names let it."""
+"""Width of a list in columns, unless long names need more."""
 
 _LEAST_CONFIG = 8
-"""The name of the JobConfig gives way, down to so many characters."""
+"""Minimum width to which the name of the JobConfig is cut."""
 
 _P = api_job.Phase
 _INDEX_STATES = {state.lower(): state.value for state in index_model.IndexState}

@@ -27,10 +27,10 @@ from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
 
 MAX_SHOWN = 20
-"""Of a Job with more indexes so many are shown: those that failed first."""
+"""Maximum number of indexes that are shown, failed ones first."""
 
 _LOOK_S = 0.5
-"""Between looks for indexes that have started meanwhile."""
+"""Pause between two checks for newly started indexes."""
 
 _NO_TASK = "Waiting"
 
@@ -172,15 +172,15 @@ async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str,
 
 async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> None:
     """Print the output of the first MAX_SHOWN indexes that have a task, until the Job finishes."""
-    background, warned, said = coroutines.BackgroundWork("logs"), False, ""
+    background, warned, last_text = coroutines.BackgroundWork("logs"), False, ""
     followed: dict[int, asyncio.Task[Any]] = {}
     try:
         while True:
             found = await job_names.get(s, name)
             over = job_objects.is_over(found)
-            if not followed and (text := job_objects.sentence(found)) != said:
+            if not followed and (text := job_objects.sentence(found)) != last_text:
                 click.echo(f"nothing was printed yet: {text}", err=True)
-                said = text
+                last_text = text
             listed = job_lists.list_indexes(s, name, limit=MAX_SHOWN * 2)
             async with contextlib.aclosing(listed) as each:
                 async for item in each:

@@ -125,7 +125,7 @@ def _locate(text: str, working_dir: Path | None) -> tuple[Path, str]:
 def _imported(text: str, directory: Path, name: str) -> ModuleType:
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
-    # Bytecode of a file that is changed within the second, to the same size, would hide the change.
+    # Cached bytecode would hide a change of the file within the same second and to the same size.
     sys.dont_write_bytecode = True
     try:
         return importlib.import_module(name)
@@ -138,7 +138,7 @@ def _imported(text: str, directory: Path, name: str) -> ModuleType:
         raise errors.Unusable(_describe_error(error)) from error
     except SyntaxError as error:
         raise errors.Unusable(f"{error.filename}:{error.lineno}: {error.msg}") from error
-    except kit_errors.KilnError as error:  # says where by itself
+    except kit_errors.KilnError as error:  # the text names the place
         raise errors.Unusable(str(error)) from error
     except (Exception, SystemExit) as error:
         raise errors.Unusable(_describe_error(error)) from error

@@ -18,7 +18,7 @@ Option = job_config.Option
 Type = job_config.OptionType
 
 FIELD = "option"
-"""Where errors say that a value is."""
+"""Field path of values in error texts."""
 
 
 def parse_values(

@@ -25,7 +25,7 @@ from kilnwork.cli import (
 from kilnwork.kit import progress_meter
 
 MAX_SHOWN = 50
-"""So many failed indexes are printed; the rest is counted."""
+"""Maximum number of failed indexes that are printed; the others are counted."""
 
 
 async def follow(s: session.Session, name: str) -> None:
@@ -56,7 +56,7 @@ async def follow(s: session.Session, name: str) -> None:
 async def _until_over(s: session.Session, name: str, failures: "_Failures") -> job_names.Item:
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
     subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
-    seen, said, shown = "", "", _bar(f"Job {name} is accepted")
+    seen, last_state, shown = "", "", _bar(f"Job {name} is accepted")
     async with shown as bar, contextlib.aclosing(object_waits.versions(s, subject)) as versions:
         async for found in versions:
             uid = found["metadata"]["uid"] if found is not None else ""
@@ -67,9 +67,9 @@ async def _until_over(s: session.Session, name: str, failures: "_Failures") -> j
                 return found
             if bar is not None:
                 bar.say(line(found, counted, now_s=s.clock.monotonic()))
-            elif (text := _state(found)) != said:
+            elif (text := _state(found)) != last_state:
                 click.echo(f"{name}: {text}", err=True)
-                said = text
+                last_state = text
             await failures.show(found)
     raise AssertionError("versions() never ends")
 
@@ -125,7 +125,7 @@ class _Failures:
             return
         self._counted = (run, counts.failed)
         if len(self._shown) < MAX_SHOWN:
-            with contextlib.suppress(*errors.SERVER_ERRORS):  # the end of the Job says it again
+            with contextlib.suppress(*errors.SERVER_ERRORS):  # reported again at the end of the Job
                 await self._print_new()
         if job_objects.is_over(found) and counts.failed > len(self._shown):
             rest = counts.failed - len(self._shown)

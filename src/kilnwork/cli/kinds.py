@@ -15,13 +15,13 @@ from kilnwork.api import resource
 from kilnwork.cli import errors
 
 FILE_JOBS = ("file", "files", "filejob", "filejobs")
-"""Words for what is no kind of Kubernetes: what `kiln upload` makes, see `file_names`."""
+"""Words for file jobs, which are not a Kubernetes kind; see `file_names`."""
 
 ELSEWHERE = "What `kiln upload` has made is called file/NAME, and listed by `kiln files`"
-"""For who looks for a file job among the Jobs."""
+"""Hint for users who look for a file job among the Jobs."""
 
 CATEGORY = "kiln"
-"""Category of our kinds; `all` means the same to `kiln`."""
+"""Category of kilnwork's kinds; `kiln` treats `all` as the same."""
 
 
 class Asker(Protocol):
@@ -83,7 +83,7 @@ def unknown_kind(word: str) -> str:
 
 
 _WITH_TASKS = ("task", "job", "syncset", "file")
-"""Kinds of what the commands take that take tasks."""
+"""Kinds that commands accept in the place of a task."""
 
 _HINTS = {
     "Pod": ": `kubectl logs` shows what a Pod printed, `kiln delete` ends it",
@@ -91,7 +91,7 @@ _HINTS = {
     "JobConfig": ": `kiln disable` lets its schedule make no Jobs; job/NAME is one that it made",
     "DataPond": ": `kiln data` shows what it holds, `kiln delete` removes it",
 }
-"""What to do with an object of another kind, where a task was asked for."""
+"""Hints for objects of other kinds where a task is expected."""
 
 
 class Kinds:

@@ -72,7 +72,7 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
-ALIASES = {"kill": "cancel", "pause": "suspend", "redrive": "redrive"}
+ALIASES = {"kill": "cancel", "pause": "suspend", "redrive": "former_redrive"}
 """Hidden alternative names of commands and the module of each: former names and names that other
 systems use. Lists and completion do not show them."""
 

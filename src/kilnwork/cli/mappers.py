@@ -132,10 +132,10 @@ except errors.MapperUnusable as error:
     sys.exit(3)
 """
 _UNUSABLE = 3
-"""Exit code of `_TRY` for what no worker can use."""
+"""Exit code of `_TRY` for a function that no worker can import."""
 
 TRY_S = 30.0
-"""A module that takes longer to import is left to the workers."""
+"""Timeout of the import check; the workers report modules that take longer."""
 
 
 async def check_importable(
@@ -187,12 +187,12 @@ async def _problem(workers: Mapping[str, str], function: str, path: Sequence[str
     )  # fmt: skip
     try:
         async with asyncio.timeout(TRY_S):
-            _, said = await tried.communicate()
+            _, stderr = await tried.communicate()
     except TimeoutError:
         tried.kill()
         await tried.wait()
         return ""
-    return said.decode(errors="replace") if tried.returncode == _UNUSABLE else ""
+    return stderr.decode(errors="replace") if tried.returncode == _UNUSABLE else ""
 
 
 async def upload_mappers(

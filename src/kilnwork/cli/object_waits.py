@@ -14,10 +14,10 @@ from kilnwork.cli import errors, session, task_progress, wait_notice
 from kilnwork.kube import errors as kube_errors
 
 _PAUSE_S = 0.5
-"""Pause before a watch is opened again after the server went away."""
+"""Pause before a watch is opened again after it failed."""
 
 Test = Callable[[meta.JsonObject | None], bool]
-"""True when the object is as wanted, given None when it does not exist; may raise to stop
+"""Returns whether the object, or None if it does not exist, is as wanted; may raise to stop
 waiting."""
 
 

@@ -167,4 +167,4 @@ def parse_duration(text: str) -> float:
 
 
 DURATION = Parsed("duration", parse_duration)
-"""Seconds, or units as kubectl takes them."""
+"""Option type of a duration in seconds; accepts units as kubectl does."""

@@ -13,7 +13,7 @@ from kilnwork.cli import file_jobs
 Item = Mapping[str, Any]
 
 _SHOWN = 5
-"""Troubles that are named one by one."""
+"""Maximum number of node errors that are listed."""
 
 
 def path(namespace: str, name: str) -> str:

@@ -87,7 +87,9 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
             raise errors.CommandError(f"task {name} has succeeded: nothing in it has failed")
     subject = failed_objects.TASK, name
     runs = await _failed_objects(s, subject)
-    asked = max(run, int(live.get("spec", {}).get("run", 1)))  # another word may have started it
+    asked = max(
+        run, int(live.get("spec", {}).get("run", 1))
+    )  # another argument may have started it
     return _started(s, name, runs.get(subject, asked), others=len(runs) - 1)
 
 
@@ -111,7 +113,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
         return _started(
             s, name, int(response["run"]), others=others, children=int(retried["waiting"])
         )
-    # it runs again when the object above it asks for it
+    # the object above it submits it again
     above = ", ".join(one for _, one in objects)
     return Started(
         name,

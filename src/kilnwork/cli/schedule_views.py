@@ -21,7 +21,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     spec: job_config.Schedule
     schedule: schedules.CompiledSchedule
     ticks: tuple[int, ...]
-    """The next ones, also if the schedule is disabled."""
+    """The next ticks, also if the schedule is disabled."""
     status: job_config.JobConfigStatus = job_config.JobConfigStatus()
 
 

@@ -35,17 +35,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-"""Accept header by which the server sends a list as rows with the columns of its kind."""
+"""Accept header for a list as a metav1.Table with the columns of its kind."""
 
 PAGE = 500
-"""Objects asked for at once, as kubectl does."""
+"""Number of objects per page, as in kubectl."""
 
 
 _OUR_KINDS = f"/apis/{api_kinds.GROUP}/"
-"""Below, a 404 without the name of an object is of a kind that is not served, or not so."""
+"""Path prefix of kilnwork's kinds: a 404 without an object's name means that a kind is not served.
+"""
 
 _MANAGERS = ("/v1/", "/jobs", "/files", "/blobs/")
-"""Paths that begin so are the manager's, wherever it is."""
+"""Prefixes of the manager's paths, wherever it runs."""
 
 
 _ACCOUNTS = (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT)
@@ -155,16 +156,16 @@ class Session:
         KubeError.
         """
         route = await self._route_of(path)
-        said = dict(headers or {})
+        rest = dict(headers or {})
         asked = http_types.ClientRequest(
             method=method,
             path=route.prefix + path,
             query=query,
             body=body,
-            content_type=said.pop("Content-Type", http_types.BYTES),
-            accept=said.pop("Accept", "*/*"),
+            content_type=rest.pop("Content-Type", http_types.BYTES),
+            accept=rest.pop("Accept", "*/*"),
             timeout_s=timeout_s,
-            headers={**route.headers, **said},
+            headers={**route.headers, **rest},
         )
         return await self.http.send(asked)
 
@@ -368,7 +369,7 @@ def run(work: Callable[[Session], Awaitable[T]]) -> T:
     directory = None if target.data is None else Path(target.data)
     if directory is not None and not (directory / "kubeconfig").exists():
         return _in_directory(work, directory, target)
-    if directory is not None:  # the data directory of a `kiln up`
+    if directory is not None:  # of `kiln up`
         target = dataclasses.replace(target, kubeconfig=str(directory / "kubeconfig"))
     settings = load_settings(target)
     try:

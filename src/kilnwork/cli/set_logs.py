@@ -14,10 +14,10 @@ from kilnwork.cli import errors, job_logs, session, set_objects, task_logs
 from kilnwork.kube import errors as kube_errors
 
 MAX_SHOWN = 20
-"""Of a flow with more tasks so many are shown: those that failed first."""
+"""Maximum number of tasks that are shown, failed ones first."""
 
 _INDEX = re.compile(r"\[[^\]]*\]")
-"""Of a round or a shard, in the key of an instance."""
+"""Index of a round or a shard in the key of an instance."""
 
 
 def _path(s: session.Session, name: str) -> str:
@@ -59,7 +59,7 @@ async def show(
     if "follow" in query:
         raise errors.Unusable("logs of a SyncSet cannot be followed: leave out -f, or name a task")
     query = dict(query)
-    generation = query.pop("run", "")  # what a task calls a run, a SyncSet calls a generation
+    generation = query.pop("run", "")  # for a SyncSet, --run is the generation
     plain = "" if step is None else step.partition("[")[0] if "." not in step else ""
     found = [
         item

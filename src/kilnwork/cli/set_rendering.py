@@ -24,10 +24,10 @@ LOCAL, PODS, VOLCANO = "local", "pods", "volcano"
 BACKENDS = (LOCAL, PODS, VOLCANO)
 
 _POND = "/var/lib/kilnwork/ponds"
-"""Where a DataPond without `path` keeps its data in a cluster."""
+"""Default `path` of a DataPond in a cluster."""
 
 CHANNEL = "tls://kilnwork.kilnwork-system:7445"
-"""Where workers of an installed manager connect; see `kiln install`."""
+"""Address to which workers of an installed manager connect; see `kiln install`."""
 
 
 def objects(

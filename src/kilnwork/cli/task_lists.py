@@ -18,17 +18,17 @@ Item = dict[str, Any]
 """One document of `/v1`."""
 
 LIMIT = 50
-"""Tasks in a table for people unless more are asked for; programs get all."""
+"""Default number of tasks in a table; -o json, yaml and name print all."""
 
 WIDTH = 100
-"""Columns that a table fits into."""
+"""Maximum width of a table."""
 
 SHORT_ID = 8
 """Digits from the end of an id that stand for it: two of a million tasks share them once in 4,000
 times; then commands say which two."""
 
 Measure = Literal["took", "cpu", "peak"]
-"""What tasks are sorted by: seconds to the end or until now, seconds of CPU, most memory."""
+"""Sort key of tasks: seconds until the end or now, CPU seconds, or peak memory."""
 
 _COLUMNS = ("ID", "NAME", "STATE", "ATTEMPTS", "AGE", "TOOK", "PARENT")
 _FLEXIBLE = ("NAME", "PARENT", "STATE")
@@ -44,7 +44,7 @@ _WIDE = {
     "MESSAGE": "message",
 }
 _PLAIN_REASONS = ("", "Started", "Succeeded")
-"""They say no more than the state does."""
+"""Reasons that add nothing to the state."""
 
 
 class Some(NamedTuple):
@@ -70,7 +70,7 @@ async def list_tasks(
 async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Some:
     """Return the newest tasks and the number of the others."""
     found = [item async for item in list_tasks(s, wanted=wanted, limit=limit + 1)]
-    if len(found) <= limit:  # one more would say that there are more
+    if len(found) <= limit:  # a further task would mean that there are more
         return Some(found)
     total = await _total(s, wanted)
     return Some(found[:limit], None if total is None else max(1, total - limit))
@@ -156,7 +156,7 @@ async def show(
         found = await sort_by_measure(every, by=sort, limit=limit or 0, now=s.clock.wall())
     elif limit:
         found = await newest(s, wanted=wanted, limit=limit)
-    elif form == "name":  # however many: as they come
+    elif form == "name":  # printed as they arrive, however many
         await _print_ids(s, wanted)
         return
     else:
@@ -288,7 +288,7 @@ def name(item: Item) -> str | None:
 def state(item: Item) -> str:
     """Return the state, with the reason if that adds information."""
     found, reason = str(item.get("state", "")), item.get("reason") or ""
-    if item.get("suspended"):  # what runs goes on, with a reason of its own
+    if item.get("suspended"):  # a running one has its own reason
         reason = reasons.Reason.SUSPENDED.value
     return found if reason in (*_PLAIN_REASONS, found) else f"{found} ({reason})"
 

@@ -18,7 +18,7 @@ from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
 
 SAY_S = 1.0
-"""Between looks for what a task waits for that has printed nothing."""
+"""Pause between two reads of what a task without output waits for."""
 
 
 async def of_task(s: session.Session, name: str, query: dict[str, str]) -> None:
@@ -51,20 +51,20 @@ async def _report_waits(s: session.Session, name: str, copy: "Copy") -> None:
     """Report what the task waits for until there is output. Errors are ignored: the copy reports
     them.
     """
-    said = ""
+    last_text = ""
     while not copy.copied:
         await asyncio.sleep(SAY_S)
         with contextlib.suppress(*errors.SERVER_ERRORS):
-            said = await _report_wait(s, name, said)
+            last_text = await _report_wait(s, name, last_text)
 
 
-async def _report_wait(s: session.Session, name: str, said: str) -> str:
+async def _report_wait(s: session.Session, name: str, last_text: str) -> str:
     """Print what a waiting task waits for, unless that text was printed before; return the text."""
     found = await s.get_json(s.tasks_path(name))
     if found["state"] not in (task_api.State.PENDING, task_api.State.STAGING):
-        return said
+        return last_text
     text = object_waits.described({"status": found})
-    if text != said:
+    if text != last_text:
         click.echo(f"task {name} has printed nothing yet: it is {text}", err=True)
     return text
 

@@ -26,7 +26,7 @@ async def resolve(s: session.Session, word: str) -> str:
     except kube_errors.Conflict:
         raise
     except errors.SERVER_ERRORS:
-        return word  # the request for what it names says so
+        return word  # the request for the named object reports the error
     return f"{kind}{slash}{found['name'] if found['declared'] else found['id']}"
 
 

@@ -20,10 +20,10 @@ from kilnwork.kit import progress_meter
 from kilnwork.kube import errors as kube_errors
 
 PIECE_BYTES = 16 << 20
-"""In one request: large enough that its round trip is nothing, small enough to send again."""
+"""Bytes per request: large compared with its round trip, small enough to send again."""
 
 PATIENCE_S = 120.0
-"""How long the server may be away before the upload fails; what it has stays there."""
+"""How long the server may be away before the upload fails; received pieces are kept."""
 
 _HEAD_BYTES = 64 << 10
 _PAUSE_S = 0.5

@@ -17,7 +17,7 @@ from kilnwork.cli import lazy_import
 from kilnwork.kit import coroutines
 
 PATIENCE_S = 1.0
-"""How long a command may be silent."""
+"""How long a command waits before it shows a notice."""
 
 
 class _Display(Protocol):

@@ -108,7 +108,7 @@ async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | Non
     Errors while reading the stored object are ignored: sending the object reports them again.
     """
     if (given["apiVersion"], given["kind"]) not in _OUR_KINDS:
-        return None  # others may be of a definition in the same file
+        return None  # its kind may be defined in the same file
     try:
         one = await _object(s, given)
         live = await s.ask("GET", one.path)

@@ -129,7 +129,7 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
     source |= {"paths": list(asked["paths"]), "glob": asked["glob"] or ""}
     lease = asked["lease"] or name
     body = {"snapshots": [{"name": name, "from": source}]}
-    said = ""
+    last_text = ""
     while True:
         query = {"wait": str(_WAIT_S)}
         view = await s.ask("PUT", _lease(s, pond, lease), query=query, body=body)
@@ -144,8 +144,8 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
         now = snapshot["message"] or next(
             (one["message"] for one in view["nodes"].values() if not one["ready"]), ""
         )
-        if now != said:
-            said = now
+        if now != last_text:
+            last_text = now
             click.echo(now, err=True)
 
 

@@ -189,7 +189,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
             namespace = metadata.get("namespace") or s.namespace
             named.append((served, metadata.get("name", ""), namespace))
     else:
-        chosen = choice.everything or choice.selector  # one word is a kind then
+        chosen = choice.everything or choice.selector  # a single word is then a kind
         if len(choice.words) == 1 and "/" not in choice.words[0] and not chosen:
             await _check_kind(s, choice.words[0])
         for ref in await s.kinds.refs(choice.words):
@@ -215,7 +215,7 @@ async def _forget_call(s: session.Session, name: str) -> bool:
     except kit_errors.KilnError:
         if _is_id(name):
             raise
-        return False  # deleting the object says what is wrong
+        return False  # deleting the object reports the problem
     if found["declared"]:
         return False
     if found["id"] != name:
@@ -248,8 +248,8 @@ async def _check_kind(s: session.Session, word: str) -> None:
     if await file_names.find_readable(s, word) is not None:
         found.append(f"file/{word}")
     if found:
-        said = " or ".join(f"`kiln delete {one}`" for one in found)
-        raise errors.Missing(f"{word} is a name, not a kind: write {said}")
+        alternatives = " or ".join(f"`kiln delete {one}`" for one in found)
+        raise errors.Missing(f"{word} is a name, not a kind: write {alternatives}")
 
 
 def _check_plain(choice: _Choice, what: str) -> None:
@@ -309,7 +309,7 @@ async def _delete(
         }
         try:
             await s.ask("DELETE", victim.path, body=body)
-        except kube_errors.NotFound:  # with its definition or its owner, a moment ago
+        except kube_errors.NotFound:  # deleted a moment ago with its definition or owner
             if not lenient:
                 click.echo(f"{victim.text} is already gone", err=True)
             continue
@@ -326,7 +326,7 @@ async def _until_gone(
         subject = object_waits.Subject(victim.resource, victim.name, victim.namespace)
         left = None if deadline is None else max(0.0, deadline - s.clock.monotonic())
         text = f"waiting for {victim.text} to be gone"
-        with contextlib.suppress(kube_errors.NotFound):  # its kind is not there any more
+        with contextlib.suppress(kube_errors.NotFound):  # its kind no longer exists
             await object_waits.until(s, subject, _another(victim.uid), text=text, timeout_s=left)
 
 

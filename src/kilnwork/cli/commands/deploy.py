@@ -75,7 +75,7 @@ def command(
         module,
         labels=dict(map(_label, labels)),
         working_dir=working_dir,
-        may_be_empty=flags["prune"],  # the last job may be gone
+        may_be_empty=flags["prune"],  # the module may have no job left
     )
     if flags["dry_run"] and form in ("json", "yaml"):
         click.echo(render.document(_whole(found.bodies), form), nl=False)

@@ -37,9 +37,9 @@ class Wanted:
     headers: bool
     spawned: bool
     limit: int | None = None
-    """Of spawned tasks."""
+    """Maximum number of spawned tasks."""
     managed_fields: bool = False
-    """Who set which field is shown."""
+    """Whether metadata.managedFields is shown."""
 
 
 @click.command()
@@ -144,10 +144,10 @@ def command(
 
 def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
     """Return the name of the Job, or None for a list of Jobs. Raises `click.UsageError`."""
-    said = job_names.explicit_name(words[0]) if len(words) == 1 else None
-    if said is None and kinds.find_resources(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
+    job_name = job_names.explicit_name(words[0]) if len(words) == 1 else None
+    if job_name is None and kinds.find_resources(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
         raise click.UsageError("--state and --indexes are of Jobs: kiln get jobs --state Failed")
-    names = [said] if said else list(words[1:])
+    names = [job_name] if job_name else list(words[1:])
     if len(names) != indexes:
         raise click.UsageError("--indexes takes one Job; --state without it, jobs and no name")
     return names[0] if names else None
@@ -257,7 +257,7 @@ _OTHERS = {
     "tasks": "; `kiln tasks` lists those of programs too",
     "jobs": f". {kinds.ELSEWHERE}",
 }
-"""Where what is looked for may be instead, by what was."""
+"""Hints where to look instead, by kind."""
 
 
 async def _pages(

@@ -41,10 +41,10 @@ from kilnwork.kube import errors as kube_errors
 from kilnwork.server import abbreviations, results
 
 _NAMESPACE = "default"
-"""The only one of a directory of `kiln.start`."""
+"""The only namespace in a directory of `kiln.start`."""
 
 _SHOWN = 5
-"""So many tasks of a directory are named where the one that was asked for is unknown."""
+"""Number of tasks that the error for an unknown task lists."""
 
 _OFFERED = 100
 

@@ -29,10 +29,10 @@ from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
 
 _LOG_WAIT_S = 15.0
-"""How long the end of the log may take to arrive after the task is over."""
+"""How long to wait for the end of the log after the task has finished."""
 
 _AGAIN_S = 1.0
-"""Between two tries to read the log of a server that is away."""
+"""Pause between two attempts to read the log while the server is away."""
 
 
 @dataclass(frozen=True, slots=True)

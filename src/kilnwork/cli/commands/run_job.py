@@ -137,7 +137,7 @@ def _check(asked: dict[str, Any]) -> None:
     if asked["enqueue"] and asked["policy"] not in (None, api_job.ConcurrencyPolicy.ENQUEUE):
         raise click.UsageError("--enqueue means --concurrency-policy Enqueue: give one of them")
     if asked["text"] == "@-" and not asked["use_defaults"]:
-        asked["no_interactive"] = True  # no user is there to be asked
+        asked["no_interactive"] = True  # there is no terminal for prompts
 
 
 def _schema(config: job_config.JobConfig) -> dict[str, Any]:

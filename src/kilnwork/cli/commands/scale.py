@@ -10,7 +10,7 @@ from kilnwork.kube import errors as kube_errors
 
 _CLUSTERS = api_kinds.TASK_CLUSTERS
 MAX_NAMED = 10
-"""TaskClusters that an error names; more would not fit a line."""
+"""Maximum number of TaskClusters that an error names, so that it fits a line."""
 
 
 @click.command()

@@ -40,7 +40,7 @@ class _WithProgram(click.Command):
             if not words:
                 ctx.fail("a program is expected after --")
         ctx.meta[_PROGRAM] = tuple(words)
-        ctx.allow_extra_args = True  # to say more of them than click does
+        ctx.allow_extra_args = True  # for a better error than click's
         left = super().parse_args(ctx, args)
         if left and not ctx.resilient_parsing:
             ctx.fail(f"one FILE is uploaded, so what is {left[0]!r}? A program comes after --")
@@ -344,7 +344,7 @@ async def _make(
             click.echo(f"{upload.sent:,} bytes were sent: {source.going_on(upload.id)}", err=True)
         raise
     made = await _post(s, query, key, b"", source.name)
-    await upload.forget()  # the job has it under a name of its own
+    await upload.forget()  # the job has its own copy
     return made
 
 

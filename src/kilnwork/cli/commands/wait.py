@@ -52,7 +52,7 @@ _OF_PHASES = {
 
 
 _DEFAULTS = {api_kinds.DATA_PONDS.kind: "condition=Ready"}
-"""What is waited for without `--for`, of kinds that have no end."""
+"""Default of `--for` for kinds that have no final state."""
 
 
 @click.command()
@@ -99,8 +99,8 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
     """
 
     async def work(s: session.Session) -> None:
-        for said in words:
-            word = said if file_names.explicit_name(said) else await task_names.resolve(s, said)
+        for given in words:
+            word = given if file_names.explicit_name(given) else await task_names.resolve(s, given)
             job, name = await _job_or_task(s, word)
             if job is not None:
                 await _file_job(s, job, wanted, timeout_s=timeout)
@@ -130,9 +130,9 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
     """Return the id of a file job, or the name of a task that only the journal has; otherwise
     neither.
     """
-    said = file_names.explicit_name(word)
-    if said is not None:
-        found: file_names.Found | None = await file_names.find(s, said)
+    name = file_names.explicit_name(word)
+    if name is not None:
+        found: file_names.Found | None = await file_names.find(s, name)
     elif "/" in word:
         return None, None
     else:
@@ -272,7 +272,7 @@ def _condition(value: str) -> Callable[[meta.JsonObject], bool]:
         return any(
             c["type"].lower() == wanted.lower()
             and c["status"].lower() == (status or "true").lower()
-            # as `kubectl wait`: the controller has not seen the newest spec yet
+            # like `kubectl wait`: an older generation says nothing about the newest spec
             and c.get("observedGeneration", newest) >= newest
             for c in (found.get("status") or {}).get("conditions") or ()
         )
@@ -283,7 +283,7 @@ def _condition(value: str) -> Callable[[meta.JsonObject], bool]:
 def _state(wanted: task.State, name: str) -> Callable[[meta.JsonObject], bool]:
     def reached(found: meta.JsonObject) -> bool:
         state = (found.get("status") or {}).get("state")
-        over = object_waits.final(found)  # False where the end is that of a run before
+        over = object_waits.final(found)  # False if only an earlier run has finished
         if state == wanted and (over or not wanted.final):
             return True
         if over:

@@ -16,7 +16,7 @@ Storage = Literal["pvc", "emptyDir", "hostPath"]
 STORAGES: tuple[Storage, ...] = ("pvc", "emptyDir", "hostPath")
 
 USER = 65532
-"""As in distroless images: no user of any distribution."""
+"""User id of distroless images, which no distribution uses."""
 
 IMAGE = f"localhost/kilnwork:{version.__version__}"
 

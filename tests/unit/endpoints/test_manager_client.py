@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import errors, http_types
 
 BUSY = [429, 502, 503, 504]
@@ -69,8 +69,8 @@ def manager(status: int, retry_after: str) -> Iterator[Manager]:
 @pytest.mark.parametrize("status", BUSY)
 def test_a_busy_manager_is_left_alone_for_as_long_as_it_says(status: int) -> None:
     with manager(status, "1") as busy:
-        with contextlib.closing(client.Client(busy)) as http:
-            http.send(GET, (200,), client.drop)
+        with contextlib.closing(manager_client.Client(busy)) as http:
+            http.send(GET, (200,), manager_client.drop)
         first, second = busy.came
     assert second - first >= 1.0
 
@@ -78,16 +78,16 @@ def test_a_busy_manager_is_left_alone_for_as_long_as_it_says(status: int) -> Non
 @pytest.mark.parametrize("said", ["soon", "-1", "Thu, 01 Jan 1970 00:00:00 GMT"])
 def test_what_is_no_time_or_over_delays_nothing(said: str) -> None:
     with manager(503, said) as busy:
-        with contextlib.closing(client.Client(busy, patience_s=30)) as http:
-            http.send(GET, (200,), client.drop)
+        with contextlib.closing(manager_client.Client(busy, patience_s=30)) as http:
+            http.send(GET, (200,), manager_client.drop)
         assert len(busy.came) == 2
 
 
 def test_a_wait_beyond_the_patience_is_not_begun() -> None:
     with manager(503, "3600") as busy:
         with (
-            contextlib.closing(client.Client(busy, what="/blobs", patience_s=30)) as http,
+            contextlib.closing(manager_client.Client(busy, what="/blobs", patience_s=30)) as http,
             pytest.raises(errors.KilnError, match=r"/blobs .*asks to wait 3,600 s"),
         ):
-            http.send(GET, (200,), client.drop)
+            http.send(GET, (200,), manager_client.drop)
         assert len(busy.came) == 1
