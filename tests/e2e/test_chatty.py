@@ -24,7 +24,7 @@ def chatty() -> int:
     return os.getpid()
 
 
-def test_what_a_call_prints_is_there_or_its_loss_is_told(tmp_path: Path) -> None:
+def test_output_of_a_call_is_kept_or_its_loss_reported(tmp_path: Path) -> None:
     """150 MB, of which the last 8 to 16 MiB are kept."""
     with kiln.start(tmp_path, slots=1):
         future = chatty.submit()

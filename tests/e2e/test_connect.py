@@ -57,14 +57,14 @@ def endpoints(server: up_support.Up) -> dict[str, str]:
     return found
 
 
-def test_by_environment(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_by_environment(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
     with kiln.connect() as session:
         assert (session.namespace, session.cluster) == ("default", "default")
         assert double.submit(1).result(30) == 2
 
 
-def test_by_the_default_directory(
+def test_connect_by_the_default_directory(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "kilnwork").symlink_to(server.data)
@@ -73,7 +73,7 @@ def test_by_the_default_directory(
         assert double.submit(1).result(30) == 2
 
 
-def test_by_directory_kubeconfig_and_url(
+def test_connect_by_directory_kubeconfig_and_url(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = endpoints(server)
@@ -89,7 +89,7 @@ def test_by_directory_kubeconfig_and_url(
             assert double.submit(1).result(30) == 2
 
 
-def test_a_result_is_found_again_by_id(server: up_support.Up) -> None:
+def test_result_is_found_again_by_id(server: up_support.Up) -> None:
     with kiln.connect(server.data):
         future = double.submit(21)
         assert future.result(30) == 42
@@ -109,14 +109,14 @@ def test_a_result_is_found_again_by_id(server: up_support.Up) -> None:
         ({"namespace": "../x"}, "does not exist"),
     ],
 )
-def test_what_is_not_there_is_answered_with_what_is(
+def test_missing_namespace_or_cluster_error_lists_the_existing(
     server: up_support.Up, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(errors.ConfigurationError, match=words):
         kiln.connect(server.data, **options)
 
 
-def test_without_any_server() -> None:
+def test_connect_without_a_server_fails() -> None:
     with pytest.raises(errors.ConfigurationError, match=r"`kiln up`, or do without: kiln\.start"):
         kiln.connect()
     with pytest.raises(errors.ConfigurationError, match="there is no /no/such"):
@@ -125,7 +125,7 @@ def test_without_any_server() -> None:
         kiln.connect("https://kiln.example:7443")
 
 
-def test_a_url_of_another_server_is_refused(
+def test_url_of_another_server_is_refused(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
@@ -133,7 +133,7 @@ def test_a_url_of_another_server_is_refused(
         kiln.connect("https://kiln.example:7443")
 
 
-def test_a_server_that_does_not_answer_is_named(server: up_support.Up, tmp_path: Path) -> None:
+def test_unreachable_server_is_named(server: up_support.Up, tmp_path: Path) -> None:
     known = endpoints(server)
     stopped = {**known, "http": "http://127.0.0.1:1", "kubernetes": "https://127.0.0.1:2"}
     (tmp_path / "endpoints.json").write_text(json.dumps(stopped))
@@ -163,7 +163,7 @@ subjects: [{kind: ServiceAccount, name: driver, namespace: default}]
 """
 
 
-def test_rights_are_those_to_make_tasks(server: up_support.Up, tmp_path: Path) -> None:
+def test_driver_needs_the_rights_to_create_tasks(server: up_support.Up, tmp_path: Path) -> None:
     server.kiln("apply", "-f", "-", stdin=ROLE)
     whole = (server.data / "kubeconfig").read_text()
     token = (server.data / "token").read_text().strip()
@@ -181,7 +181,7 @@ def test_rights_are_those_to_make_tasks(server: up_support.Up, tmp_path: Path) -
         kiln.connect(made["nobody"])
 
 
-def test_the_commands_know_calls(server: up_support.Up, tmp_path: Path) -> None:
+def test_commands_accept_calls(server: up_support.Up, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.connect(server.data):
         good, bad = double.submit(7), fail.submit(str(gate))
@@ -271,7 +271,7 @@ spec:
 """
 
 
-def test_a_task_object_may_be_a_call(server: up_support.Up) -> None:
+def test_task_object_may_be_a_call(server: up_support.Up) -> None:
     server.kiln("apply", "-f", "-", stdin=DECLARED)
     server.kiln("wait", "parsed", "broken", "nowhere", "--for=final", "--timeout", "50s")
     status = server.get("tasks", "parsed")["status"]

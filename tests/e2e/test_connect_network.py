@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest, server: up_support.Up) -> Path:
     return server.data / "kubeconfig" if request.param == "tls" else server.data
 
 
-def test_calls_and_values_of_any_size(place: Path) -> None:
+def test_calls_and_values_of_any_size_work(place: Path) -> None:
     with kiln.connect(place) as session:
         assert [f.result(timeout=30) for f in [far.double.submit(n) for n in range(300)]] == [
             2 * n for n in range(300)
@@ -46,7 +46,9 @@ def test_calls_and_values_of_any_size(place: Path) -> None:
     assert not directory.exists()
 
 
-def test_by_url_with_a_token(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_by_url_with_a_token(
+    server: up_support.Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
     monkeypatch.setenv("KILN_TOKEN_FILE", str(server.data / "token"))
     monkeypatch.setenv("KILN_CA_FILE", str(server.data / "pki" / "ca.crt"))
@@ -54,7 +56,7 @@ def test_by_url_with_a_token(server: up_support.Up, monkeypatch: pytest.MonkeyPa
         assert far.double.submit(4).result(timeout=30) == 8
 
 
-def test_a_url_of_somebody_else_is_not_trusted(
+def test_url_with_an_untrusted_certificate_is_refused(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
@@ -66,14 +68,14 @@ def test_a_url_of_somebody_else_is_not_trusted(
         kiln.connect(endpoints["kubernetes"])
 
 
-def test_a_token_that_is_none(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_token_is_refused(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
     monkeypatch.setenv("KILN_TOKEN", "nonsense")
     with pytest.raises(errors.ConfigurationError, match="does not accept the token"):
         kiln.connect(endpoints["http"])
 
 
-def test_a_token_is_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KILN_TOKEN", "secret")
     with pytest.raises(errors.ConfigurationError, match="not sent over plain http"):
         kiln.connect("http://manager.example:7444")
@@ -92,9 +94,7 @@ subjects: [{kind: ServiceAccount, name: kilnwork-driver, namespace: default}]
 """
 
 
-def test_a_client_certificate_takes_the_driver_account(
-    server: up_support.Up, tmp_path: Path
-) -> None:
+def test_client_certificate_takes_the_driver_account(server: up_support.Up, tmp_path: Path) -> None:
     pki = server.data / "pki"
     user = {
         "client-certificate": str(pki / "kubelet-client.crt"),
@@ -119,7 +119,7 @@ def test_a_client_certificate_takes_the_driver_account(
         assert far.length.submit(os.urandom(far.LARGE)).result(timeout=30) == far.LARGE
 
 
-def test_the_server_may_go_and_come_back(tmp_path: Path) -> None:
+def test_program_continues_after_a_server_restart(tmp_path: Path) -> None:
     made = up_support.Up(tmp_path / "data", workdir=tmp_path, slots=1)
     made.start()
     with kiln.connect(made.data / "kubeconfig"):

@@ -108,7 +108,7 @@ def _agent(up: up_support.Up) -> int:
     raise AssertionError("there is no agent")
 
 
-def test_a_directory_is_on_the_node_and_is_not_read_again(up: up_support.Up) -> None:
+def test_directory_is_on_the_node_and_is_not_read_again(up: up_support.Up) -> None:
     said = up.kiln("data", "lake", "--fetch", "disk", "--lease", "one").stdout
     counted = _node(up)["counters"]["fetchedSource"]
 
@@ -121,7 +121,7 @@ def test_a_directory_is_on_the_node_and_is_not_read_again(up: up_support.Up) -> 
     assert _node(up)["counters"]["fetchedSource"] == counted
 
 
-def test_an_http_source_is_read_with_its_secret(up: up_support.Up, lake: lakes.Lake) -> None:
+def test_http_source_is_read_with_its_secret(up: up_support.Up, lake: lakes.Lake) -> None:
     paths = [f"--path={path}" for path in FILES]
 
     up.kiln("data", "lake", "--fetch", "web", *paths)
@@ -169,7 +169,7 @@ def test_files_of_a_file_job_are_a_source(up: up_support.Up) -> None:
     assert ponds.read_files(_run(up, "input") / "input") == {"input.txt": work}
 
 
-def test_file_jobs_of_other_namespaces_are_none_of_ours(up: up_support.Up) -> None:
+def test_file_jobs_of_other_namespaces_are_refused(up: up_support.Up) -> None:
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
     up.kiln("apply", "-f", "-", stdin=json.dumps(manifest))
     cluster = {
@@ -187,7 +187,7 @@ def test_file_jobs_of_other_namespaces_are_none_of_ours(up: up_support.Up) -> No
     assert f"there is no file job '{job}' in namespace default" in done.stderr
 
 
-def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.Up) -> None:
+def test_killed_agent_restarts_with_its_data(up: up_support.Up) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "kept")
     os.kill(_agent(up), signal.SIGKILL)
 
@@ -200,7 +200,7 @@ def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.Up) -> None:
     assert "fetchedSource" not in _node(up)["counters"]
 
 
-def test_what_is_released_is_gone(up: up_support.Up) -> None:
+def test_released_data_is_deleted(up: up_support.Up) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "short")
     assert _run(up, "short").is_dir()
 
@@ -211,7 +211,7 @@ def test_what_is_released_is_gone(up: up_support.Up) -> None:
     assert "there is no lease" in again.stderr
 
 
-def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
+def test_status_and_tables_list_the_data(up: up_support.Up) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "shown")
     digest = ponds.manifest_of(FILES).digest
 
@@ -228,7 +228,7 @@ def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
     assert up.kiln("data").stdout.splitlines()[1].split()[:3] == ["lake", _node(up)["node"], "true"]
 
 
-def test_why_says_how_a_pond_is(up: up_support.Up) -> None:
+def test_why_explains_the_state_of_a_pond(up: up_support.Up) -> None:
     up.kiln("wait", "datapond/lake", "--timeout", "60s")
     good = up.kiln("why", "datapond/lake").stdout
     assert good.startswith("DataPond lake is ready: 1 of 1 node has an agent that reports, with ")
@@ -287,9 +287,7 @@ def test_bad_input_is_refused_with_the_reason(
         ({"speed": 1}, "speed"),
     ],
 )
-def test_ponds_that_cannot_be_are_refused(
-    up: up_support.Up, spec: dict[str, Any], why: str
-) -> None:
+def test_invalid_ponds_are_rejected(up: up_support.Up, spec: dict[str, Any], why: str) -> None:
     pond = _pond_of("bad", **spec)
 
     done = up.kiln("apply", "-f", "-", stdin=json.dumps(pond), check=False)
@@ -298,7 +296,7 @@ def test_ponds_that_cannot_be_are_refused(
     assert why in done.stderr
 
 
-def test_a_deleted_pond_takes_its_data_along(up: up_support.Up, files: Path) -> None:
+def test_deleting_a_pond_deletes_its_data(up: up_support.Up, files: Path) -> None:
     pond = _pond_of("short", sources=[{"name": "disk", "uri": files.as_uri()}])
     up.kiln("apply", "-f", "-", stdin=json.dumps(pond))
     up.kiln("data", "short", "--fetch", "disk")
@@ -367,7 +365,7 @@ def _set(name: str, pond: str, job: str, command: str) -> dict[str, Any]:
     }
 
 
-def test_a_set_works_on_the_parts_of_a_file_job_and_holds_its_pond(up: up_support.Up) -> None:
+def test_set_reads_parts_of_a_file_job_and_keeps_its_pond(up: up_support.Up) -> None:
     """What runs on a pond that is deleted runs to its end; then the pond is gone."""
     gate = up.workdir / "gate"
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"

@@ -107,7 +107,7 @@ def version(server: up_support.Up, name: str) -> str:
 # Deploying
 
 
-def test_second_time_changes_nothing(server: up_support.Up) -> None:
+def test_second_deploy_changes_nothing(server: up_support.Up) -> None:
     before = version(server, "report")
     done = server.kiln("deploy", MODULE).stdout.splitlines()
     assert done == [
@@ -150,7 +150,7 @@ def test_changes_are_shown_and_made(server: up_support.Up) -> None:
     }
 
 
-def test_file_goes_along_and_a_changed_one_runs(server: up_support.Up, tmp_path: Path) -> None:
+def test_file_is_uploaded_and_a_changed_one_runs(server: up_support.Up, tmp_path: Path) -> None:
     file = tmp_path / "sent_along.py"
     text = "import kilnwork as kiln\n\n\n@kiln.job\ndef answer() -> int:\n    return {}\n"
     for number in (41, 42):
@@ -161,7 +161,7 @@ def test_file_goes_along_and_a_changed_one_runs(server: up_support.Up, tmp_path:
             assert kiln.job("answer").submit().result(PATIENCE_S) == number
 
 
-def test_prune_deletes_what_is_declared_no_more(server: up_support.Up) -> None:
+def test_prune_deletes_undeclared_configs(server: up_support.Up) -> None:
     one = "import kilnwork as kiln\n\n\n@kiln.job\ndef {}() -> None: ...\n"
     file = server.workdir / "pruned.py"
     file.write_text(one.format("stays") + one.format("goes"))
@@ -186,7 +186,7 @@ def test_prune_deletes_what_is_declared_no_more(server: up_support.Up) -> None:
     assert done.stdout == "jobconfig.kilnwork.dev/stays pruned\n"
 
 
-def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.Up) -> None:
+def test_fields_of_other_clients_are_kept_unless_forced(server: up_support.Up) -> None:
     file = server.workdir / "shared.py"
     head = "import kilnwork as kiln\n\n\n"
     file.write_text(head + '@kiln.job(schedule="0 0 1 1 *")\ndef shared() -> None: ...\n')
@@ -202,7 +202,7 @@ def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.Up) 
     assert schedule["cron"]["expression"] == "0 0 1 1 *"
 
 
-def test_what_the_module_leaves_out_is_taken_away(server: up_support.Up) -> None:
+def test_fields_omitted_by_the_module_are_removed(server: up_support.Up) -> None:
     file = server.workdir / "lessened.py"
     text = "import kilnwork as kiln\n\n\n@kiln.job({})\ndef lessened() -> None: ...\n"
     file.write_text(text.format("schedule='@daily', missed_runs='All', retries=3, parallel=2"))
@@ -221,7 +221,7 @@ def test_manifests_need_no_server(server: up_support.Up) -> None:
     assert applied.count("(dry run)") == 7
 
 
-def test_what_cannot_be_deployed_has_its_exit_code(server: up_support.Up) -> None:
+def test_failed_deploy_has_its_exit_code(server: up_support.Up) -> None:
     (server.workdir / "broken.py").write_text("import kilnwork as kiln\n\nx = kiln.jobb\n")
     done = server.kiln("deploy", "broken.py", check=False)
     assert done.returncode == 2
@@ -318,14 +318,14 @@ def test_unknown_jobs_options_and_values_are_refused(server: up_support.Up, jobs
     assert names() <= before  # older ones may go meanwhile, for the limits of their history
 
 
-def test_deleted_job_is_missed(server: up_support.Up, jobs: Any, tmp_path: Path) -> None:
+def test_deleted_job_raises_an_error(server: up_support.Up, jobs: Any, tmp_path: Path) -> None:
     run = jobs.sleeps.submit(str(tmp_path / "log"))
     server.kubectl("delete", "kjob", run.name)
     with pytest.raises(kiln.JobFailed, match="not there any more"):
         run.result(PATIENCE_S)
 
 
-def test_session_without_a_server_says_what_to_do() -> None:
+def test_session_without_a_server_is_refused_with_a_remedy() -> None:
     with kiln.start(slots=1), pytest.raises(kiln.ConfigurationError, match=r"kiln\.connect\(\)"):
         kiln.job("report").submit()
 

@@ -157,7 +157,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, str, int | None]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_its_end_is_judged_as_of_any_container(server: up_support.Up, name: str) -> None:
+def test_exit_is_judged_like_that_of_any_container(server: up_support.Up, name: str) -> None:
     spec, state, reason, code = ENDS[name]
     apply(server, task(f"end-{name}", "", **spec))
     after = ended(server, f"end-{name}")
@@ -165,7 +165,7 @@ def test_its_end_is_judged_as_of_any_container(server: up_support.Up, name: str)
 
 
 @pytest.mark.parametrize("trap", ["trap 'exit 0' TERM", "trap '' TERM"])
-def test_a_kill_is_proved(server: up_support.Up, trap: str) -> None:
+def test_kill_is_confirmed(server: up_support.Up, trap: str) -> None:
     name = "gentle" if "exit" in trap else "stubborn"
     there = server.workdir / f"{name}-runs"
     script = f"{trap}; touch {there}; while :; do sleep 0.05; done"
@@ -180,7 +180,7 @@ def test_a_kill_is_proved(server: up_support.Up, trap: str) -> None:
 
 
 @pytest.mark.parametrize("of", ["eph", "default"])
-def test_an_image_is_a_label_here_and_the_task_says_so(server: up_support.Up, of: str) -> None:
+def test_image_is_only_a_label_and_the_task_reports_it(server: up_support.Up, of: str) -> None:
     apply(server, task(f"image-{of}", "true", image="busybox", clusterName=of))
     after = ended(server, f"image-{of}")
     assert after["state"] == "Success"
@@ -189,7 +189,7 @@ def test_an_image_is_a_label_here_and_the_task_says_so(server: up_support.Up, of
     assert "busybox" in ignored[0]["message"]
 
 
-def test_a_label_of_a_spawned_command_is_told_in_the_response(server: up_support.Up) -> None:
+def test_image_of_a_spawned_command_is_reported_in_the_response(server: up_support.Up) -> None:
     apply(server, task("label", "true", image="busybox", clusterName="default"))
     assert ended(server, "label")["state"] == "Success"  # it waits until the workers are known
     child = '{"spec": {"image": "busybox", "command": ["sh", "-c", "echo 4 > $KILN_OUTPUT"]}}'
@@ -213,7 +213,7 @@ def test_python_calls_run_in_the_worker(server: up_support.Up) -> None:
     assert ended(server, "call")["result"]["value"] == 3
 
 
-def test_what_runs_while_the_manager_is_killed_goes_on(own: up_support.Up, tmp_path: Path) -> None:
+def test_running_attempts_survive_a_killed_manager(own: up_support.Up, tmp_path: Path) -> None:
     before, go = tmp_path / "before", tmp_path / "go"
     script = f"""
         echo start >> {tmp_path / "starts"}; touch {before}
@@ -232,7 +232,7 @@ def test_what_runs_while_the_manager_is_killed_goes_on(own: up_support.Up, tmp_p
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
-def test_a_worker_that_stops_waits_for_no_manager(own: up_support.Up, tmp_path: Path) -> None:
+def test_worker_that_stops_waits_for_no_manager(own: up_support.Up, tmp_path: Path) -> None:
     """`kiln up` ends its controllers before its Pods."""
     starts = tmp_path / "starts"
     apply(own, task("stopped", f'echo >> {starts}; [ "$KILN_ATTEMPT" != 1 ] || exec sleep 600'))
@@ -246,7 +246,7 @@ def test_a_worker_that_stops_waits_for_no_manager(own: up_support.Up, tmp_path: 
     assert worker["lastState"]["terminated"]["exitCode"] == 0, worker  # 137: killed in the end
 
 
-def test_with_a_killed_worker_its_containers_end_and_run_again(
+def test_killed_worker_ends_its_containers_which_run_again(
     own: up_support.Up, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -299,7 +299,7 @@ def test_pods_are_replaced_before_they_have_too_many(own: up_support.Up) -> None
     waiting.wait_until(lambda: len(pods(own)) == 2, what="two Pods are left", timeout_s=30)
 
 
-def test_the_counter_runs_on_it_unchanged(tmp_path: Path) -> None:
+def test_counter_runs_on_it_unchanged(tmp_path: Path) -> None:
     """With the rights of the TaskCluster's service account, and through the socket alone."""
     example = pages.ROOT / "examples" / "01-counter"
     server = up_support.Up(tmp_path / "data", workdir=example)

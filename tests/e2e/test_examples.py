@@ -41,7 +41,7 @@ def run(script: Path, *arguments: str, environment: dict[str, str], directory: P
     return done.stdout
 
 
-def test_these_are_all() -> None:
+def test_list_covers_all_examples() -> None:
     assert [name(script) for script in SCRIPTS] == [
         "02-futures",
         "03-map-reduce",
@@ -82,7 +82,7 @@ def test_these_are_all() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
-def test_an_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_path: Path) -> None:
+def test_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_path: Path) -> None:
     mark = f"KILN_TEST_MARK={ids.new_uid()}"
     environment = {**os.environ, **dict([mark.split("=")])}
     assert run(script, environment=environment, directory=tmp_path).endswith("ok\n")
@@ -180,7 +180,7 @@ def _count(shared: Shared) -> None:
         shared.kiln(f"delete {plural} {' '.join(shared.names(plural, 'task-'))}")
 
 
-def test_the_test_of_an_operator_runs_as_that_of_any_project(tmp_path: Path) -> None:
+def test_of_an_operator_runs_as_that_of_any_project(tmp_path: Path) -> None:
     there = shutil.copytree(EXAMPLES / "40-operator", tmp_path / "project")
     alone = ["-p", "no:asyncio", "-p", "no:cacheprovider", "-W", "error"]
     done = subprocess.run(

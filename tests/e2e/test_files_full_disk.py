@@ -87,7 +87,7 @@ def ended(server: up_support.Up, name: str) -> Any:
     return waiting.wait_until(look, what="the job is over")
 
 
-def test_what_does_not_fit_is_refused_and_leaves_nothing(server: up_support.Up) -> None:
+def test_oversized_upload_is_refused_and_leaves_nothing(server: up_support.Up) -> None:
     count = DISK_MIB * 1100
     for body, chunked in ((LINE * count, False), (lines(count), True)):
         status, problem = ask(server, "POST", "/jobs", body, chunked=chunked)
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(server: up_support.Up) 
     assert ask(server, "POST", "/jobs", lines(10), chunked=True)[0] == 202
 
 
-def test_a_job_without_room_fails_and_is_redone(server: up_support.Up) -> None:
+def test_job_without_room_fails_and_is_redone(server: up_support.Up) -> None:
     content = b"".join(lines(12_000))
     where = "/jobs?" + parse.urlencode({"spec": json.dumps(SPEC)})
     status, made = ask(server, "POST", where, content)

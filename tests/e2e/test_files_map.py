@@ -28,7 +28,7 @@ def dies_once(record: dict[str, Any]) -> int:
     return int(record["id"])
 
 
-def test_a_slot_that_is_killed_leaves_no_gap(tmp_path: Path, monkeypatch: Any) -> None:
+def test_slot_that_is_killed_leaves_no_gap(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("KILN_TEST_NOTE", str(tmp_path / "note"))
     numbers(tmp_path / "in.jsonl")
     with kiln.start(slots=2):
@@ -45,7 +45,7 @@ def wait_for(record: dict[str, Any]) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:calls of this session that are not over:RuntimeWarning")
-def test_what_was_indexed_is_what_is_mapped(tmp_path: Path, monkeypatch: Any) -> None:
+def test_mapped_content_is_the_indexed_content(tmp_path: Path, monkeypatch: Any) -> None:
     """A file that is overwritten meanwhile gives an error, never another file's results."""
     gate, path = tmp_path / "gate", tmp_path / "in.jsonl"
     monkeypatch.setenv("KILN_TEST_NOTE", str(gate))

@@ -159,7 +159,7 @@ def service(server: up.Up) -> Iterator[type[Handler]]:
             assert executor.wait(60) == 0
 
 
-async def test_http_is_sent_as_it_stands(server: up.Up, service: type[Handler]) -> None:
+async def test_http_request_is_sent_unchanged(server: up.Up, service: type[Handler]) -> None:
     apply(server, "request", proposed("http"))
     seen = await ends(server, "request")
     assert seen["state"] == "Success", seen

@@ -144,7 +144,7 @@ def says(server: up.Up, name: str, state: str, reason: str = "") -> dict[str, An
     return found
 
 
-def test_a_task_waits_for_an_executor_and_is_sent_with_its_secret(
+def test_task_waits_for_an_executor_and_is_sent_with_its_secret(
     server: up.Up, service: Service
 ) -> None:
     secret = {"name": "X-Token", "_secretRef": {"name": "service", "key": "token"}}
@@ -198,7 +198,7 @@ def test_python_submits_requests_with_results_of_functions(server: up.Up, servic
         assert {one["x-name"] for one in service.seen[-2:]} == {"a", "b"}
 
 
-def test_a_large_result_comes_back_whole(server: up.Up, service: Service, tmp_path: Path) -> None:
+def test_large_result_comes_back_whole(server: up.Up, service: Service, tmp_path: Path) -> None:
     with executor(server):
         create(server, "large", f"http://127.0.0.1:{service.port}/large")
         says(server, "large", "Success")
@@ -206,7 +206,7 @@ def test_a_large_result_comes_back_whole(server: up.Up, service: Service, tmp_pa
     assert (tmp_path / "out").read_bytes() == b"x" * 300_000
 
 
-def test_the_api_server_is_out_of_reach(server: up.Up) -> None:
+def test_api_server_is_out_of_reach(server: up.Up) -> None:
     with executor(server):
         create(server, "inside", f"{server.http}/v1/endpoints")
         seen = says(server, "inside", "Failed")
@@ -214,9 +214,7 @@ def test_the_api_server_is_out_of_reach(server: up.Up) -> None:
         assert "API server" in seen["message"]
 
 
-def test_an_executor_that_is_killed_loses_only_what_may_not_be_repeated(
-    server: up.Up, service: Service
-) -> None:
+def test_killed_executor_loses_only_unrepeatable_requests(server: up.Up, service: Service) -> None:
     service.gate.clear()
     with executor(server, "--name", "dies") as first:
         create(server, "again", f"http://127.0.0.1:{service.port}/held")
@@ -236,7 +234,7 @@ def test_an_executor_that_is_killed_loses_only_what_may_not_be_repeated(
         assert says(server, "once", "Failed")["reason"] == "ExecutorLost"
 
 
-def test_an_executor_that_was_away_for_too_long_reports_nothing(
+def test_executor_that_was_away_for_too_long_reports_nothing(
     server: up.Up, service: Service
 ) -> None:
     """It is stopped for longer than its lease: somebody else sends the request again, and what it
@@ -263,7 +261,7 @@ def test_an_executor_that_was_away_for_too_long_reports_nothing(
     assert (seen["losses"], seen["podName"]) == (1, "here")
 
 
-def test_a_callback_comes_to_the_server(server: up.Up, service: Service) -> None:
+def test_callback_reaches_the_server(server: up.Up, service: Service) -> None:
     with executor(server, "--slots", "1"):
         create(
             server,
@@ -282,7 +280,7 @@ def test_a_callback_comes_to_the_server(server: up.Up, service: Service) -> None
         assert post(url, b'{"answer": 43}') == 410
 
 
-def test_a_kill_reaches_the_service(server: up.Up, service: Service) -> None:
+def test_kill_reaches_the_service(server: up.Up, service: Service) -> None:
     service.gate.clear()
     with executor(server):
         create(server, "killed", f"http://127.0.0.1:{service.port}/held")
@@ -294,7 +292,7 @@ def test_a_kill_reaches_the_service(server: up.Up, service: Service) -> None:
         assert stopped["status"] == "True"
 
 
-def test_a_deleted_task_leaves_no_request(server: up.Up, service: Service) -> None:
+def test_deleted_task_leaves_no_request(server: up.Up, service: Service) -> None:
     service.gate.clear()
     with executor(server):
         create(server, "deleted", f"http://127.0.0.1:{service.port}/held")

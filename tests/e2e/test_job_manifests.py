@@ -59,7 +59,7 @@ def job_of(manifest: dict[str, Any]) -> dict[str, Any]:
     return {**manifest, "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-def test_all_are_run_or_named() -> None:
+def test_all_manifests_are_run_or_listed() -> None:
     assert {job_manifests.title(one) for one in job_manifests.every()} == {*PRINTED, *NOT_HERE}
 
 
@@ -68,7 +68,7 @@ def test_all_are_run_or_named() -> None:
     [one for one in job_manifests.every() if job_manifests.title(one) in PRINTED],
     ids=job_manifests.title,
 )
-def test_job_of_a_manifest_prints_what_it_should(
+def test_job_of_a_manifest_prints_the_expected_text(
     server: up_support.Up, manifest: dict[str, Any]
 ) -> None:
     job = job_of(manifest)

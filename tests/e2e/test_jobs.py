@@ -144,7 +144,7 @@ def test_first_success_ends_the_others(server: up_support.Up) -> None:
     assert wait_phase(server, "any", "Succeeded")["indexes"]["succeeded"] == 1
 
 
-def test_some_may_fail(server: up_support.Up) -> None:
+def test_job_tolerates_failed_indexes(server: up_support.Up) -> None:
     argv = ("sh", "-c", "[ ${task.index_num} -lt 8 ]")
     parallelism = {"withCount": 10, "completionStrategy": {"maxFailed": "20%"}}
     apply(server, job("some", *argv, template={"parallelism": parallelism}))
@@ -162,7 +162,7 @@ def test_retries_are_per_index(server: up_support.Up, tmp_path: Path) -> None:
     assert found["createdTasks"] == 6
 
 
-def test_what_is_tried_again_is_said(server: up_support.Up) -> None:
+def test_retried_indexes_are_reported(server: up_support.Up) -> None:
     argv = ("sh", "-c", "[ ${task.index_num} != 1 ]")
     retry = {"maxAttempts": 2, "delaySeconds": 600}
     apply(server, job("waiting", *argv, template={"retry": retry, "parallelism": {"withCount": 2}}))
@@ -184,7 +184,7 @@ def test_finalizer_gets_the_results_in_order(server: up_support.Up) -> None:
     assert wait_phase(server, "sum", "Succeeded")["result"]["value"] == [0, 10, 20, 30]
 
 
-def test_kill_ends_what_runs(server: up_support.Up, tmp_path: Path) -> None:
+def test_kill_ends_running_tasks(server: up_support.Up, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     argv = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 300")
     template = {"parallelism": {"withCount": 2}, "timeouts": {"killGraceSeconds": 1}}
@@ -197,7 +197,7 @@ def test_kill_ends_what_runs(server: up_support.Up, tmp_path: Path) -> None:
     assert {c["type"]: c["status"] for c in found["conditions"]}["Stopped"] == "True"
 
 
-def test_deleted_job_ends_what_runs(server: up_support.Up, tmp_path: Path) -> None:
+def test_deleting_a_job_ends_its_tasks(server: up_support.Up, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     template = {"timeouts": {"killGraceSeconds": 1}}
     apply(server, job("gone", "sh", "-c", f"echo $$ >> {pids}; exec sleep 300", template=template))
@@ -208,7 +208,7 @@ def test_deleted_job_ends_what_runs(server: up_support.Up, tmp_path: Path) -> No
     )
 
 
-def test_higher_run_does_again_what_failed(server: up_support.Up, tmp_path: Path) -> None:
+def test_higher_run_repeats_failed_indexes(server: up_support.Up, tmp_path: Path) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     argv = (
         "sh",
@@ -228,7 +228,7 @@ def test_higher_run_does_again_what_failed(server: up_support.Up, tmp_path: Path
     assert sorted(set(lines(log))) == ["0", "1", "2", "3"]
 
 
-def test_it_is_deleted_when_its_time_is_up(server: up_support.Up) -> None:
+def test_job_is_deleted_after_its_time_to_live(server: up_support.Up) -> None:
     apply(server, job("short-lived", "true", ttlSecondsAfterFinished=1))
     waiting.wait_until(
         lambda: "short-lived" not in server.kubectl("get", "kjob", "-o", "name").stdout,
@@ -245,7 +245,7 @@ def test_it_is_deleted_when_its_time_is_up(server: up_support.Up) -> None:
         ({"dependsOn": [{"name": "bad"}]}, "dependsOn"),
     ],
 )
-def test_what_cannot_be_is_refused(server: up_support.Up, spec: dict[str, Any], text: str) -> None:
+def test_invalid_jobs_are_rejected(server: up_support.Up, spec: dict[str, Any], text: str) -> None:
     made = job("bad", "true", **spec)
     done = server.kiln("apply", "-f", "-", stdin=json.dumps(made), check=False)
     assert done.returncode != 0
@@ -266,7 +266,7 @@ def test_dependency_is_waited_for(server: up_support.Up, tmp_path: Path) -> None
     assert lines(log) == ["before", "after"]
 
 
-def test_message_says_what_it_waits_for_now(server: up_support.Up) -> None:
+def test_message_names_the_current_wait(server: up_support.Up) -> None:
     apply(server, job("behind", "true", dependsOn=[{"name": "ahead"}]))
     wait_for(server, "behind", lambda s: "Job ahead does not exist" in s.get("message", ""))
     apply(server, job("ahead", "sleep", "300", template={"timeouts": {"killGraceSeconds": 1}}))
@@ -274,7 +274,7 @@ def test_message_says_what_it_waits_for_now(server: up_support.Up) -> None:
     server.kubectl("delete", "kjob", "ahead", "behind")
 
 
-def test_failed_dependency_fails_it(server: up_support.Up) -> None:
+def test_failed_dependency_fails_the_job(server: up_support.Up) -> None:
     apply(
         server,
         job("bad-base", "false"),
@@ -333,7 +333,7 @@ def test_indexes_of_a_list_that_a_job_returns(server: up_support.Up, tmp_path: P
     assert sorted(lines(log)) == ["0", "1", "2"]
 
 
-def test_list_of_a_job_without_a_result(server: up_support.Up) -> None:
+def test_list_of_a_job_without_a_result_fails(server: up_support.Up) -> None:
     listed = {"parallelism": {"withResultOf": {"job": "many"}}}
     apply(
         server,
@@ -359,7 +359,7 @@ def test_cluster_may_come_later(server: up_support.Up) -> None:
     server.kubectl("delete", "taskcluster", "late")
 
 
-def test_start_after(server: up_support.Up) -> None:
+def test_job_starts_after_its_start_time(server: up_support.Up) -> None:
     at, far = (
         datetime.fromtimestamp(time.time() + after_s, UTC).isoformat(timespec="seconds")
         for after_s in (6, 3600)
@@ -402,7 +402,7 @@ spec:
 @pytest.mark.parametrize(
     ("field", "tool"), [("on", "kiln"), ('"on"', "kiln"), ("phases", "kiln"), ("phases", "kubectl")]
 )
-def test_phases_of_a_hook_in_each_form(
+def test_hook_phases_in_each_form_run(
     server: up_support.Up, tmp_path: Path, field: str, tool: str
 ) -> None:
     log, name = tmp_path / "log", f"hook-{tool}-{len(field)}"
@@ -436,9 +436,7 @@ def test_field_without_effect_is_warned_of(server: up_support.Up) -> None:
         assert "nothing of a task is removed by force" in ignored[0]["message"]
 
 
-def test_deleted_job_with_the_finalizer_of_a_stranger(
-    server: up_support.Up, tmp_path: Path
-) -> None:
+def test_deleted_job_waits_for_a_foreign_finalizer(server: up_support.Up, tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = f"trap 'echo end >> {log}; exit 1' TERM; echo begin >> {log}; sleep 60 & wait"
     made = job("kept", "sh", "-c", script)
@@ -459,7 +457,7 @@ def test_deleted_job_with_the_finalizer_of_a_stranger(
     assert gone.returncode != 0
 
 
-def test_options_as_json_schema(server: up_support.Up) -> None:
+def test_options_are_printed_as_json_schema(server: up_support.Up) -> None:
     options = [{"type": "Select", "name": "city", "select": {"values": ["oslo", "lima"]}}]
     apply(server, config("form", "true", option={"options": options}))
     schema = json.loads(server.kiln("run-job", "form", "--options-schema").stdout)
@@ -551,7 +549,7 @@ def test_job_waits_for_the_first_job_of_a_config(server: up_support.Up) -> None:
     wait_phase(server, "at-once", "Succeeded")
 
 
-def test_jobconfigs_that_wait_for_each_other(server: up_support.Up) -> None:
+def test_jobconfigs_that_wait_for_each_other_fail(server: up_support.Up) -> None:
     def needs(name: str) -> dict[str, Any]:
         return {"dependsOn": [{"kind": "JobConfig", "name": name}]}
 
@@ -591,7 +589,7 @@ def test_job_of_a_config_has_its_template_and_options(
     assert "load" in wait_phase(server, "greet-typo", "AdmissionError")["message"]
 
 
-def test_job_that_could_not_be_used_is_looked_at_anew_in_a_higher_run(
+def test_invalid_job_is_checked_again_in_a_higher_run(
     server: up_support.Up,
 ) -> None:
     strict = {"type": "String", "name": "who", "required": True}
@@ -621,7 +619,7 @@ def test_enqueue_keeps_the_order(server: up_support.Up, tmp_path: Path) -> None:
     assert lines(log) == [f"turn-{number}" for number in range(5)]
 
 
-def test_forbid_refuses_a_second(server: up_support.Up) -> None:
+def test_forbid_refuses_a_second_job(server: up_support.Up) -> None:
     apply(server, config("alone", "sleep", "300", policy="Forbid"), run("alone-1", "alone"))
     wait_phase(server, "alone-1", "Running")
     apply(server, run("alone-2", "alone"))
@@ -638,7 +636,7 @@ def test_forbid_refuses_a_second(server: up_support.Up) -> None:
     )
 
 
-def test_replace_kills_the_older(server: up_support.Up) -> None:
+def test_replace_kills_the_older_job(server: up_support.Up) -> None:
     template = {"timeouts": {"killGraceSeconds": 1}}
     argv = ("sh", "-c", "[ ${job.name} = newer ] || exec sleep 300")
     apply(server, config("newest", *argv, policy="Replace", template=template))
@@ -724,7 +722,7 @@ def test_ticks_whose_names_are_taken_are_dropped(server: up_support.Up, tmp_path
     server.kubectl("delete", "kjc", name)
 
 
-def test_invalid_config_says_so_and_harms_no_other(server: up_support.Up) -> None:
+def test_invalid_config_is_reported_and_affects_no_other(server: up_support.Up) -> None:
     bad = config("not-cron", "true", schedule={"cron": {"expression": "61 * * * *"}})
     done = server.kiln("apply", "-f", "-", stdin=json.dumps(bad), check=False)
     assert done.returncode != 0

@@ -56,7 +56,7 @@ def _made(server: up.Up, query: str) -> str:
     return str(made.json["id"])
 
 
-def test_from_a_file_to_its_result(server: up.Up) -> None:
+def test_file_upload_gives_its_result(server: up.Up) -> None:
     job = _made(server, "itemsPerPart=100")
     done = _ask(server, "GET", f"/jobs/{job}?wait=30").json
     assert (done["status"], done["completions"], done["succeeded"]) == ("Complete", 31, 31)
@@ -84,7 +84,7 @@ def test_metrics_count_jobs_by_phase(server: up.Up) -> None:
         assert _ask(server, "DELETE", f"/jobs/{job}").status < 300
 
 
-def test_watching_a_job_that_was_paused(server: up.Up) -> None:
+def test_watch_of_a_paused_job_reports_changes(server: up.Up) -> None:
     job = _made(server, "itemsPerPart=100&suspend=true&name=watched")
     connection, shown = _connect(server)
     connection.request("GET", "/jobs/watched/watch", headers=shown)
@@ -103,7 +103,7 @@ def test_watching_a_job_that_was_paused(server: up.Up) -> None:
     assert json.loads(seen.rstrip().splitlines()[-1].removeprefix("data: "))["status"] == "Complete"
 
 
-def test_cancelled_and_redriven(server: up.Up) -> None:
+def test_cancelled_job_can_be_redriven(server: up.Up) -> None:
     job = _made(server, "itemsPerPart=100&suspend=true")
     assert _ask(server, "POST", f"/jobs/{job}/cancel").status == 202
     assert _ask(server, "GET", f"/jobs/{job}?wait=30").json["phase"] == "Cancelled"
@@ -117,7 +117,7 @@ def test_cancelled_and_redriven(server: up.Up) -> None:
     assert _ask(server, "GET", f"/jobs/{job}").status == 404
 
 
-def test_a_key_lasts_over_a_restart(server: up.Up) -> None:
+def test_idempotency_key_survives_a_restart(server: up.Up) -> None:
     first = _ask(server, "POST", "/jobs?suspend=true", LINES, Idempotency_Key="k").json["id"]
     server.kill()
     server.start()
@@ -127,7 +127,7 @@ def test_a_key_lasts_over_a_restart(server: up.Up) -> None:
     assert other.status == 422
 
 
-def test_an_upload_goes_on_after_a_kill(server: up.Up) -> None:
+def test_upload_continues_after_a_kill(server: up.Up) -> None:
     begun = _ask(server, "POST", "/files", LINES[:50_000], Upload_Complete="?0").json
     server.kill()
     server.start()

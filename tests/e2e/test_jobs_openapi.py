@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
 @pytest.mark.schemathesis
 @pytest.mark.timeout(SECONDS * 5)
 @pytest.mark.skipif(not PROGRAM, reason="KILN_SCHEMATHESIS names no program: make test-openapi")
-def test_the_page_holds(server: up.Up, tmp_path: Path) -> None:
+def test_server_matches_the_openapi_document(server: up.Up, tmp_path: Path) -> None:
     seed = os.environ.get("KILN_SEED") or str(secrets.randbelow(1 << 32))
     print(f"KILN_SEED={seed}")
     token = (server.data / "token").read_text().strip()

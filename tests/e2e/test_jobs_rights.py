@@ -47,7 +47,7 @@ def _status(server: up.Up, method: str, path: str, token: str, body: bytes | Non
         ("GET", "/jobs?namespace=kube-system", None, 403, 403),
     ],
 )
-def test_roles(
+def test_roles_limit_the_jobs_api(
     server: up.Up,
     method: str,
     path: str,
@@ -60,5 +60,5 @@ def test_roles(
     assert found == (viewer, editor)
 
 
-def test_nobody(server: up.Up) -> None:
+def test_anonymous_client_has_no_access(server: up.Up) -> None:
     assert _status(server, "GET", "/jobs", "nonsense") == 401

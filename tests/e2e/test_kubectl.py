@@ -78,7 +78,7 @@ def test_logs_of_a_worker_pod_show_what_its_tasks_print(
     )
 
 
-def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:
+def test_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -97,7 +97,7 @@ def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:
     assert "NotFound" in up.kubectl("get", "pod", "p", check=False).stderr
 
 
-def test_a_service_account_may_do_only_what_its_role_says(
+def test_service_account_may_do_only_what_its_role_says(
     up: up_support.Up, task: str, name: str
 ) -> None:
     up.kubectl("create", "serviceaccount", "reader")

@@ -53,7 +53,7 @@ def output(cell: dict[str, Any]) -> str:
 
 
 @pytest.mark.timeout(150)
-def test_every_cell_gives_what_the_page_says(tmp_path: Path) -> None:
+def test_every_cell_gives_the_documented_output(tmp_path: Path) -> None:
     written = list(cells())
     assert sum(stated is not None for _, stated in written) >= 7
     path = tmp_path / "page.ipynb"

@@ -172,9 +172,7 @@ ELSEWHERE = {
 @pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: page.path.stem if isinstance(page, page_reader.Page) else None
 )
-def test_files_and_commands_do_what_the_page_says(
-    up: up_support.Up, page: page_reader.Page
-) -> None:
+def test_files_and_commands_of_the_page_work(up: up_support.Up, page: page_reader.Page) -> None:
     mark = f"KILN_TEST_MARK={ids.new_uid()}"
     environment = {**up.environment, **dict([mark.split("=")])}
     reader = page_reader.Reader(page, up.workdir, environment)

@@ -15,7 +15,7 @@ from support import part_works
 map_part = kiln.task(part.run)
 
 
-def test_a_function_in_a_blob_maps_parts(tmp_path: Path) -> None:
+def test_function_in_a_blob_maps_parts(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def counted(record: dict[str, int]) -> Any:

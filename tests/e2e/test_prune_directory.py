@@ -44,7 +44,7 @@ def left(capfd: pytest.CaptureFixture[str], directory: Path) -> list[str]:
     return capfd.readouterr().out.split()
 
 
-def test_a_directory_that_no_process_serves_is_pruned(
+def test_directory_that_no_process_serves_is_pruned(
     directory: Path, mark: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with kiln.start(directory, slots=1):
@@ -62,7 +62,7 @@ def test_a_directory_that_no_process_serves_is_pruned(
     assert left(capfd, directory) == []
 
 
-def test_a_directory_is_pruned_while_a_program_has_it(
+def test_directory_is_pruned_while_a_program_has_it(
     directory: Path, mark: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with kiln.start(directory, slots=1):

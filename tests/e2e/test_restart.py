@@ -19,7 +19,7 @@ def running(server: up_support.Up, name: str) -> None:
     waiting.wait_until(lambda: status(server, name).get("state") == "Running", what=f"{name} runs")
 
 
-def test_a_crash_of_the_server_interrupts_no_task(up: up_support.Up) -> None:
+def test_crash_of_the_server_interrupts_no_task(up: up_support.Up) -> None:
     script = 'sleep 3; echo "\\"done\\"" > "$KILN_OUTPUT"; echo printed'
     up.kiln("run", "--name", "t", "--", "sh", "-c", script)
     running(up, "t")
@@ -44,7 +44,7 @@ def test_stopping_the_server_in_order_is_charged_to_no_task(up: up_support.Up) -
     assert (after["state"], after["attempts"], after.get("losses", 0)) == ("Success", 2, 1)
 
 
-def test_numbers_ports_and_objects_go_on_after_a_restart(up: up_support.Up) -> None:
+def test_numbers_ports_and_objects_survive_a_restart(up: up_support.Up) -> None:
     up.kiln("run", "--name", "t", "--watch", "--", "true")
     before = up.get("tasks", "t")
     endpoints = json.loads((up.data / "endpoints.json").read_text())
@@ -81,7 +81,7 @@ def test_closing_the_terminal_stops_the_server_in_order(up: up_support.Up) -> No
     assert up.leftovers() == {}
 
 
-def test_a_crash_of_the_server_starts_no_pod_twice(up: up_support.Up) -> None:
+def test_crash_of_the_server_starts_no_pod_twice(up: up_support.Up) -> None:
     """However far its attempt was: declared only, created, running, over."""
     starts = up.workdir / "starts"
     names = [f"p{number}" for number in range(4)]
@@ -113,7 +113,7 @@ def held_pods(server: up_support.Up) -> list[str]:
     return [p["metadata"]["name"] for p in listed["items"] if p["metadata"].get("finalizers")]
 
 
-def test_a_job_goes_on_waiting_for_that_of_a_jobconfig(up: up_support.Up, tmp_path: Path) -> None:
+def test_job_still_waits_for_a_jobconfig_after_a_restart(up: up_support.Up, tmp_path: Path) -> None:
     """What was chosen is in no memory: the one that takes over chooses the same."""
     gate, log = tmp_path / "gate", tmp_path / "log"
     waits = f"until [ -e {gate} ]; do sleep 0.1; done; echo load >> {log}"

@@ -72,7 +72,7 @@ def _waits(up: up_support.Up, task: str) -> None:
     )
 
 
-def test_busy_workers_finish_what_they_have(up: up_support.Up, name: str, gate: Path) -> None:
+def test_busy_workers_finish_their_tasks(up: up_support.Up, name: str, gate: Path) -> None:
     first, second, later = f"{name}-first", f"{name}-second", f"{name}-later"
     _run(up, name, first, gate)
     _run(up, name, second, gate.with_name("second"))
@@ -102,7 +102,7 @@ def _pods(up: up_support.Up, cluster: str) -> list[str]:
     return [metadata["name"] for metadata in found if "deletionTimestamp" not in metadata]
 
 
-def test_the_idle_worker_goes_first(up: up_support.Up, name: str, gate: Path) -> None:
+def test_idle_worker_goes_first(up: up_support.Up, name: str, gate: Path) -> None:
     task = f"{name}-task"
     _run(up, name, task, gate)
     _runs(up, task)
@@ -115,7 +115,7 @@ def test_the_idle_worker_goes_first(up: up_support.Up, name: str, gate: Path) ->
     assert _status(up, task)["attempts"] == 1
 
 
-def test_what_waits_says_why_and_who_asks_in_vain_what_there_is(
+def test_waiting_tasks_and_missing_clusters_are_explained(
     up: up_support.Up, name: str, gate: Path
 ) -> None:
     task = f"{name}-task"
@@ -151,7 +151,7 @@ def test_kubectl_and_autoscalers_see_a_scale(up: up_support.Up, name: str) -> No
     )
 
 
-def test_a_deleted_cluster_drains(up: up_support.Up, name: str, gate: Path) -> None:
+def test_deleted_cluster_drains(up: up_support.Up, name: str, gate: Path) -> None:
     running, waits = f"{name}-running", f"{name}-waits"
     for task in (f"{running}-0", f"{running}-1"):
         _run(up, name, task, gate)
@@ -170,9 +170,7 @@ def test_a_deleted_cluster_drains(up: up_support.Up, name: str, gate: Path) -> N
         assert (status["state"], status["attempts"]) == ("Success", 1)
 
 
-def test_the_end_of_the_time_to_drain_stops_what_runs(
-    up: up_support.Up, name: str, gate: Path
-) -> None:
+def test_drain_timeout_stops_running_tasks(up: up_support.Up, name: str, gate: Path) -> None:
     task = f"{name}-task"
     _run(up, name, task, gate)
     _runs(up, task)
@@ -186,7 +184,7 @@ def test_the_end_of_the_time_to_drain_stops_what_runs(
     )
 
 
-def test_a_namespace_that_is_deleted_waits_for_no_drain(up: up_support.Up) -> None:
+def test_namespace_that_is_deleted_waits_for_no_drain(up: up_support.Up) -> None:
     space = "goes-at-once"
     made = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {space}}}}}"
     up.kiln("apply", "-f", "-", stdin=made)

@@ -108,7 +108,7 @@ def port() -> Iterator[int]:
         yield made
 
 
-def test_a_worker_spawns_a_task_of_each_executor(server: up.Up, port: int) -> None:
+def test_worker_spawns_a_task_of_each_executor(server: up.Up, port: int) -> None:
     request = {"method": "GET", "url": f"http://127.0.0.1:{port}/"}
     book = {
         "apiVersion": "my.custom.domain/v1alpha1",

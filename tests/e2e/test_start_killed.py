@@ -109,14 +109,14 @@ def take_over(directory: Path, mark: str) -> None:
         for when in ("before", "after")
     ],
 )
-def test_the_next_driver_takes_over_after_a_kill(tmp_path: Path, mark: str, step: str) -> None:
+def test_next_driver_takes_over_after_a_kill(tmp_path: Path, mark: str, step: str) -> None:
     directory = tmp_path / "home"
     killed_driver(tmp_path, directory, *step.split())
     take_over(directory, mark)
 
 
 @pytest.mark.parametrize("step", ["spawn 1 after", "write 2 before", "write 2 after"])
-def test_the_next_driver_takes_over_once_those_left_have_started(
+def test_next_driver_takes_over_processes_that_are_starting(
     tmp_path: Path, mark: str, step: str
 ) -> None:
     """They are found by what they are, not by how far they have come."""
@@ -127,9 +127,7 @@ def test_the_next_driver_takes_over_once_those_left_have_started(
     take_over(directory, mark)
 
 
-def test_drivers_that_are_killed_one_after_the_other_leave_one_home(
-    tmp_path: Path, mark: str
-) -> None:
+def test_successively_killed_drivers_leave_one_home(tmp_path: Path, mark: str) -> None:
     directory = tmp_path / "home"
     for step in ("spawn 1 after", "spawn 1 after", "spawn 2 after", "write 1 after"):
         killed_driver(tmp_path, directory, *step.split())

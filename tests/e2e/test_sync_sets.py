@@ -116,7 +116,7 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_flow_runs_on_pinned_data_when_all_are_there(server: up.Up, backend: str) -> None:
+def test_flow_starts_once_all_workers_and_data_are_ready(server: up.Up, backend: str) -> None:
     """Statements 1 to 3: one object; no step before all workers and data; workers at the data."""
     apply(server, backend=backend)
     found = wait_phase(server, "Succeeded")
@@ -140,7 +140,7 @@ def test_flow_runs_on_pinned_data_when_all_are_there(server: up.Up, backend: str
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) -> None:
+def test_changed_source_does_not_change_a_generation(server: up.Up, backend: str) -> None:
     """Statement 4: all read the same, and so does a replay, whatever the source has by then."""
     flow = """
     do:
@@ -166,7 +166,7 @@ def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) 
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_other_number_of_workers_divides_the_same_data_anew(server: up.Up, backend: str) -> None:
+def test_other_number_of_workers_reshards_the_same_data(server: up.Up, backend: str) -> None:
     """Statement 5: as many shards as workers, of one digest; what the node has is not fetched."""
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
@@ -192,7 +192,7 @@ def counters(server: up.Up) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_set_owns_objects_that_are_no_pods(server: up.Up, backend: str) -> None:
+def test_set_owns_its_additional_objects(server: up.Up, backend: str) -> None:
     """Statement 6: made before the flow begins, and gone with the set."""
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
@@ -214,7 +214,7 @@ def test_set_owns_objects_that_are_no_pods(server: up.Up, backend: str) -> None:
     )
 
 
-def test_set_is_paused_resumed_and_cancelled(server: up.Up) -> None:
+def test_set_is_suspended_resumed_and_cancelled(server: up.Up) -> None:
     flow = """
     do:
       - first: {command: [sh, -c, 'until [ -e go ]; do sleep 0.05; done']}
@@ -276,7 +276,7 @@ ONE_FAILS = """
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_what_failed_of_a_set_runs_again(server: up.Up, backend: str) -> None:
+def test_failed_shards_of_a_set_run_again(server: up.Up, backend: str) -> None:
     """One shard of 64 fails; mended, it runs again, and what comes after, on the same data."""
     apply(server, backend=backend, flow=ONE_FAILS)
 
@@ -325,7 +325,7 @@ def test_deleted_set_leaves_no_worker_and_no_data(server: up.Up) -> None:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_server_that_is_killed_goes_on(server: up.Up, backend: str) -> None:
+def test_killed_server_continues_the_set(server: up.Up, backend: str) -> None:
     flow = """
     do:
       - first: {command: [sh, -c, 'echo x >> runs; echo 1 > $KILN_OUTPUT']}
@@ -385,7 +385,7 @@ def test_spec_is_frozen_within_a_generation(server: up.Up) -> None:
     assert "cannot be changed within a generation: raise spec.generation" in done.stderr
 
 
-def test_logs_of_steps(server: up.Up) -> None:
+def test_logs_of_steps_are_printed(server: up.Up) -> None:
     flow = """
     do:
       - price: {each: i, of: "[1, 2, 3]", command: [sh, -c, 'echo price of $KILN_TASK_ID']}
@@ -451,7 +451,7 @@ GROUP = (
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_what_a_set_writes_is_what_another_reads(server: up.Up, backend: str) -> None:
+def test_output_of_a_set_is_input_of_another(server: up.Up, backend: str) -> None:
     """Only of attempts that have succeeded, and only what is chosen; the reader may be first."""
     pond = SET.split("---")[0].format(lake=lake(server))
     sets = OUTPUTS.format(backend=backend, group=GROUP)
@@ -481,7 +481,7 @@ def drive() -> dict[str, list[str]]:
     return {"driver": [spawns_on(0)], "spawned": [one.result() for one in spawned]}
 
 
-def test_function_that_drives_has_a_worker_of_its_own(server: up.Up) -> None:
+def test_controller_function_has_its_own_worker(server: up.Up) -> None:
     """It waits there, and what it spawns runs on the workers of the set."""
     with kiln.SyncSet("driven") as ss:
         ss.group("worker", replicas=1)

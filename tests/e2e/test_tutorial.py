@@ -81,7 +81,7 @@ def break_it(server: up_support.Up) -> bool:
 
 @pytest.mark.timeout(150)
 @pytest.mark.curl
-def test_every_command_does_what_the_page_says(up: up_support.Up) -> None:
+def test_every_command_of_the_page_works(up: up_support.Up) -> None:
     commands = pages.console(TUTORIAL.read_text())
     assert [c for c in commands if c in BEFOREHAND] == list(BEFOREHAND)
     for start in PROMISED:
@@ -97,7 +97,7 @@ def test_every_command_does_what_the_page_says(up: up_support.Up) -> None:
     assert not unnoticed or up.get("tasks", "survivor")["status"]["attempts"] == 1
 
 
-def test_the_data_directory_holds_what_the_reference_says(up: up_support.Up) -> None:
+def test_data_directory_matches_the_reference(up: up_support.Up) -> None:
     up.kiln("run", "--watch", "--", "echo", "hello")
     up.kiln("upload", str(pages.DOCS.parent / "README.md"), "--watch", "--", "cat")
     page = (pages.DOCS / "reference" / "server.md").read_text()

@@ -68,7 +68,7 @@ def starts_soon(server: up_support.Up, name: str, created: float) -> None:
     assert started(server, name) - created <= SOON_S
 
 
-def test_a_missing_object_is_named_and_its_creation_starts_the_task(up: up_support.Up) -> None:
+def test_missing_object_is_named_and_its_creation_starts_the_task(up: up_support.Up) -> None:
     script = 'cp "$KILN_INPUT" "$KILN_OUTPUT"'
     apply(up, "Task", "copies", spec={"command": ["sh", "-c", script], "inputObject": "points"})
     waits_for(up, "copies", "WaitingForObject", "points")
@@ -78,7 +78,7 @@ def test_a_missing_object_is_named_and_its_creation_starts_the_task(up: up_suppo
     assert status(up, "copies")["result"]["value"] == {"input": {"points": [[1, 2]]}}
 
 
-def test_a_missing_cluster_is_named(up: up_support.Up) -> None:
+def test_missing_cluster_is_named(up: up_support.Up) -> None:
     apply(up, "Task", "homeless", spec={"command": ["true"], "clusterName": "later"})
     waits_for(up, "homeless", "WaitingForCluster", "later")
     apply(up, "TaskCluster", "later", spec={"replicas": 1})
@@ -86,7 +86,7 @@ def test_a_missing_cluster_is_named(up: up_support.Up) -> None:
     starts_soon(up, "homeless", created)
 
 
-def test_a_missing_account_is_named(up: up_support.Up) -> None:
+def test_missing_account_is_named(up: up_support.Up) -> None:
     apply(up, "TaskCluster", "c", spec={"replicas": 1, "serviceAccountName": "nobody-yet"})
     apply(up, "Task", "nameless", spec={"command": ["true"], "clusterName": "c"})
     waits_for(up, "nameless", "WaitingForServiceAccount", "nobody-yet")
@@ -96,7 +96,7 @@ def test_a_missing_account_is_named(up: up_support.Up) -> None:
     starts_soon(up, "nameless", created)
 
 
-def test_a_result_of_another_task_is_an_input(up: up_support.Up) -> None:
+def test_result_of_another_task_is_an_input(up: up_support.Up) -> None:
     inputs = [{"name": "a", "task": "first", "path": "$.value"}]
     command = ["sh", "-c", 'cp "$KILN_INPUT" "$KILN_OUTPUT"']
     apply(up, "Task", "second", spec={"command": command, "inputs": inputs})
@@ -116,7 +116,7 @@ def test_retries_follow_the_policy_and_are_counted(up: up_support.Up) -> None:
     assert status(up, "flaky")["attempts"] == 3
 
 
-def test_a_running_timeout_fails_the_task(up: up_support.Up) -> None:
+def test_running_timeout_fails_the_task(up: up_support.Up) -> None:
     apply(
         up,
         "Task",
@@ -136,7 +136,7 @@ def test_deleting_a_running_task_ends_its_process(up: up_support.Up) -> None:
     )
 
 
-def test_a_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
+def test_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
     up: up_support.Up,
 ) -> None:
     script = 'test "$KILN_ATTEMPT" -gt 1 || sleep 60'
@@ -153,7 +153,7 @@ def test_logs_outlive_the_worker(up: up_support.Up) -> None:
     assert up.kiln("logs", "logged").stdout == "one\ntwo\n"
 
 
-def test_a_deleted_cluster_fails_what_waits_for_it(up: up_support.Up) -> None:
+def test_deleted_cluster_fails_waiting_tasks(up: up_support.Up) -> None:
     apply(up, "TaskCluster", "going", spec={"replicas": 1, "drainSeconds": 1})
     apply(up, "Task", "orphan", spec={"command": ["sleep", "60"], "clusterName": "going"})
     waiting.wait_until(lambda: status(up, "orphan").get("state") == "Running", what="it runs")

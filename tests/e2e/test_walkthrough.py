@@ -63,7 +63,7 @@ def document(server: up_support.Up, job: str) -> Any:
 
 
 @pytest.mark.curl
-def test_the_readme_works_line_by_line(server: up_support.Up) -> None:
+def test_readme_commands_work_in_order(server: up_support.Up) -> None:
     [post] = commands("curl -X POST")
     job = shell(server, post)
     assert re.fullmatch(r"20\d\d-\d\d-\d+", job), "the id alone, as text"
@@ -91,7 +91,7 @@ def test_the_readme_works_line_by_line(server: up_support.Up) -> None:
 
 
 @pytest.mark.curl
-def test_nobody_without_a_token_runs_code(server: up_support.Up) -> None:
+def test_client_without_a_token_runs_no_code(server: up_support.Up) -> None:
     for what in ("mapper=identity", "command=id", "reducer=identity"):
         status = shell(
             server,
@@ -107,12 +107,12 @@ def test_nobody_without_a_token_runs_code(server: up_support.Up) -> None:
 
 
 @pytest.mark.curl
-def test_the_sample_is_byte_for_byte_that_of_the_source(server: up_support.Up) -> None:
+def test_sample_equals_that_of_the_source_project(server: up_support.Up) -> None:
     for script in ("curl.sh", "run.sh"):
         shell(server, f"{EXAMPLE / script} {server.http}")
 
 
-def test_a_page_that_a_browser_shows_posts_nothing(server: up_support.Up) -> None:
+def test_browser_page_cannot_post(server: up_support.Up) -> None:
     status = shell(
         server,
         "curl -sS -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' "
@@ -121,13 +121,13 @@ def test_a_page_that_a_browser_shows_posts_nothing(server: up_support.Up) -> Non
     assert status == "401"
 
 
-def test_over_tls_everybody_needs_a_token(server: up_support.Up) -> None:
+def test_tls_clients_need_a_token(server: up_support.Up) -> None:
     port = int(server.http.rpartition(":")[2]) - 1
     url = f"https://127.0.0.1:{port}/jobs"
     assert shell(server, f"curl -sSk -o /dev/null -w '%{{http_code}}' {url}") == "401"
 
 
-def test_every_command_of_the_page_was_typed() -> None:
+def test_every_command_of_the_page_was_run() -> None:
     known = (
         "curl -X POST", "curl http://127.0.0.1:7444/jobs/", "kiln", 'curl -H "Authorization',
         'curl "http://127.0.0.1:7444/jobs/',

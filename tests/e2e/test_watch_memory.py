@@ -49,7 +49,7 @@ async def watch_and_leave(http: aiohttp.ClientSession, pid: int) -> float:
 
 
 @pytest.mark.timeout(180)
-async def test_watches_that_are_over_leave_no_memory_behind(up: ups.Up) -> None:
+async def test_ended_watches_release_their_memory(up: ups.Up) -> None:
     settings = config.load(up.data / "kubeconfig")
     tls = ssl.create_default_context(cadata=settings.ca_data)
     session = aiohttp.ClientSession(

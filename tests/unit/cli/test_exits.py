@@ -15,7 +15,7 @@ CODES = {
 }
 
 
-def test_the_codes_do_not_change() -> None:
+def test_codes_do_not_change() -> None:
     assert {code.name: code.value for code in exits.Exit} == CODES
 
 

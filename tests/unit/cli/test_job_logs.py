@@ -61,7 +61,7 @@ async def test_index_of_ten_thousand_is_found_with_one_request(
 
 
 @pytest.mark.parametrize("index", ["a=v99,b=v100", "v1", "10000", "-1", ""])
-async def test_index_that_is_not_there_is_asked_for_in_vain(index: str) -> None:
+async def test_missing_index_is_not_found(index: str) -> None:
     session, parallelism = Session(10_000), {"withMatrix": {"a": HUNDRED, "b": HUNDRED}}
     with pytest.raises(errors.Missing, match="has no index"):
         await job_logs.find_task(cast(Any, session), _job(10_000, parallelism), index)

@@ -67,7 +67,7 @@ def call_of(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_file_goes_along_and_module_does_not() -> None:
+def test_file_is_uploaded_and_module_is_not() -> None:
     write("f2_jobs.py", JOBS.format(name="first") + JOBS.format(name="second_one"))
     by_name = job_modules.load_module("f2_jobs", labels={"team": "data"})
     body = by_name.bodies[1]
@@ -85,7 +85,7 @@ def test_file_goes_along_and_module_does_not() -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["f2_jobs.py"]
 
 
-def test_file_in_a_package_has_its_whole_name_and_takes_the_package_along() -> None:
+def test_file_in_a_package_has_its_full_name_and_uploads_the_package() -> None:
     write("f2_pack/__init__.py", "")
     write("f2_pack/helper.py", "x = 1\n")
     write("f2_pack/inner/__init__.py", "")
@@ -95,7 +95,7 @@ def test_file_in_a_package_has_its_whole_name_and_takes_the_package_along() -> N
     assert names_in(declared) >= {"modules/f2_pack/helper.py", "modules/f2_pack/inner/jobs.py"}
 
 
-def test_directory_goes_along() -> None:
+def test_working_directory_is_uploaded() -> None:
     write("directory/f2_inside.py", JOBS.format(name="inside"))
     write("directory/data.txt", "1")
     for text in ("f2_inside", "directory/f2_inside.py"):
@@ -110,7 +110,7 @@ def names_in(declared: job_modules.Declared) -> set[str]:
         return set(archive.namelist())
 
 
-def test_package_has_the_jobs_of_its_modules_and_no_others() -> None:
+def test_package_declares_only_the_jobs_of_its_modules() -> None:
     write("f2_other.py", JOBS.format(name="elsewhere"))
     write("f2_all/one.py", JOBS.format(name="one"))
     write("f2_all/__init__.py", "from f2_all.one import one\nfrom f2_other import elsewhere\n")
@@ -134,12 +134,12 @@ def test_package_has_the_jobs_of_its_modules_and_no_others() -> None:
         (LOCAL, "bad.py:5: outer.<locals>.a: workers cannot import"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_file_and_line(text: str, words: str) -> None:
+def test_errors_have_file_and_line(text: str, words: str) -> None:
     write("bad.py", text)
     assert words in refusal("bad.py")
 
 
-def test_what_is_not_there() -> None:
+def test_missing_module_or_file_is_rejected() -> None:
     assert "there is no such file" in refusal("f2_nothing.py")
     assert "there is no module 'f2_nothing'" in refusal("f2_nothing")
     assert "is not a module" in refusal("f2-nothing")

@@ -24,7 +24,7 @@ FORM = msgspec.convert(
 )
 
 
-def test_pairs_go_before_the_text() -> None:
+def test_pairs_override_the_text() -> None:
     pairs = ("who=Bo=b", "cities=Oslo,Lima")
     found = job_options.parse_values(FORM, '{"who": "Ada", "loud": true}', pairs)
     assert found == {"who": "Bo=b", "cities": ["Oslo", "Lima"], "loud": True}
@@ -38,7 +38,7 @@ def test_pairs_go_before_the_text() -> None:
         ("a: 1\na: 2", (), "option is neither JSON nor YAML"),
     ],
 )
-def test_what_is_wrong_is_said_by_its_path(
+def test_errors_have_the_path_of_the_value(
     text: str | None, pairs: tuple[str, ...], problem: str
 ) -> None:
     with pytest.raises(api_options.InvalidOptions) as caught:
@@ -60,7 +60,7 @@ def typing(answers: Iterator[str], asked: list[str]) -> Callable[..., Any]:
     return prompt
 
 
-def test_prompts_are_for_what_has_no_value() -> None:
+def test_prompts_ask_only_for_missing_values() -> None:
     asked: list[str] = []
     answers = iter(["", "Ada", "x", "", "Oslo"])
     prompt = typing(answers, asked)
@@ -75,7 +75,7 @@ def test_prompts_are_for_what_has_no_value() -> None:
     ]
 
 
-def test_only_what_is_needed_is_asked() -> None:
+def test_only_required_options_are_asked_for() -> None:
     asked: list[str] = []
     prompt = typing(iter(["Ada"]), asked)
     assert job_options.ask(FORM, {}, only_needed=True, prompt=prompt) == {"who": "Ada"}

@@ -33,7 +33,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("jobs -o w", "plain,wide\n"),
     ],
 )
-def test_words(
+def test_arguments_are_completed(
     line: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COMP_WORDS", f"kiln {line}")

@@ -45,16 +45,16 @@ def own(name: str) -> dict[frozenset[str], click.Option]:
     return {names: o for names, o in found.items() if o.expose_value or not names <= TARGET}
 
 
-def test_the_generated_blocks_are_current() -> None:
+def test_generated_blocks_are_current() -> None:
     assert command_page.page(PAGE) == PAGE, "run `make docs`"
 
 
-def test_a_page_without_a_block_is_refused() -> None:
+def test_page_without_a_block_is_refused() -> None:
     with pytest.raises(command_page.MissingBlock, match="begin commands"):
         command_page.page("# Commands\n")
 
 
-def test_the_list_of_commands_is_complete() -> None:
+def test_list_of_commands_is_complete() -> None:
     rows = [row.cells for row in pages.table(PAGE.partition("\n## ")[0])]
     assert rows == [
         (f"[`kiln {name}`](#kiln-{name})", entry.help) for name, entry in main.COMMANDS.items()

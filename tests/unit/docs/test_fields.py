@@ -10,7 +10,7 @@ from support import field_samples, pages
 PAGE = (pages.DOCS / "reference" / "fields.md").read_text()
 
 
-def test_the_page_is_current() -> None:
+def test_page_is_current() -> None:
     assert field_page.page() == PAGE, "run `make docs`"
 
 

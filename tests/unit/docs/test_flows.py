@@ -18,13 +18,13 @@ def example() -> flow.Flow:
     return msgspec.convert(declared["flow"], flow.Flow)
 
 
-def test_the_example_is_valid() -> None:
+def test_example_is_valid() -> None:
     snapshots = {"market": False, "trades": True}
     found = flow_validation.problems(example(), snapshots=snapshots, groups=["worker"])
     assert not found
 
 
-def test_the_example_has_each_kind_of_step() -> None:
+def test_example_has_each_kind_of_step() -> None:
     program, _ = flow_program.build(example())
     kinds = {node.kind for node in program.every()}
     assert kinds == set(flow_program.NodeKind) - {flow_program.NodeKind.GROUP}
@@ -37,7 +37,7 @@ def test_all_fields_and_names_are_on_the_page() -> None:
     assert all(f".{name}`" in PAGE for name in [*members, *flow_validation.ERROR_MEMBERS])
 
 
-def test_the_limits_are_those_of_the_code() -> None:
+def test_limits_are_those_of_the_code() -> None:
     for limit in (flow.MAX_STEPS, flow.MAX_BRANCHES, flow.MAX_ITERATIONS, expressions.MAX_CHARS):
         assert f"{limit:,}" in PAGE
     assert f"{results.MAX_BYTES >> 20} MiB of a step" in PAGE

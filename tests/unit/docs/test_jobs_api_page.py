@@ -33,12 +33,12 @@ def test_every_parameter_is_listed() -> None:
     assert told == {*parameters.KNOWN, "file"}
 
 
-def test_the_table_of_parameters_is_that_of_the_code() -> None:
+def test_table_of_parameters_is_that_of_the_code() -> None:
     page = PAGE.read_text()
     assert reference.written(page) == page, "write it anew: make docs"
 
 
-def test_every_header_that_is_warned_of_is_named() -> None:
+def test_every_header_with_a_warning_is_named() -> None:
     page = PAGE.read_text().lower()
     for name in ignored_fields.HEADERS:
         assert f"`{name}`" in page or (name.startswith("upload-") and "`upload-*`" in page), name

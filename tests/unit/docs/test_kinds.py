@@ -142,7 +142,7 @@ def test_every_spec_field_has_its_type_and_default(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobConfig"])
-def test_fields_that_are_elsewhere_say_where(kind: str) -> None:
+def test_fields_described_elsewhere_have_a_link(kind: str) -> None:
     meanings = {row.key: row.cells[3] for row in part(kind, "Spec")}
     found = {path: where for path, where in ELSEWHERE.items() if path in meanings}
     assert found
@@ -156,13 +156,13 @@ def test_every_status_field_has_its_type(kind: str) -> None:
     assert rows == {path: type_text(node) for path, node in fields(schema)}
 
 
-def test_a_task_object_has_only_data() -> None:
+def test_task_object_has_only_data() -> None:
     properties = version("TaskObject")["schema"]["openAPIV3Schema"]["properties"]
     assert properties.keys() - {"apiVersion", "kind", "metadata"} == {"data"}
 
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in kinds.OURS])
-def test_every_column_is_there_and_says_when_it_shows(kind: str) -> None:
+def test_every_column_is_listed_with_its_condition(kind: str) -> None:
     rows = [row.cells for row in part(kind, "Columns")]
     columns = version(kind)["additionalPrinterColumns"]
     shown = {0: "always", 1: "-o wide"}

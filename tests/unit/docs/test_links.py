@@ -16,7 +16,7 @@ LINKS = [
 
 
 @pytest.mark.parametrize(("page", "target"), LINKS)
-def test_a_relative_link_resolves(page: Path, target: str) -> None:
+def test_relative_link_resolves(page: Path, target: str) -> None:
     path, _, anchor = target.partition("#")
     found = (page.parent / path).resolve() if path else page
     assert found.exists()

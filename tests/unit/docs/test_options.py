@@ -24,7 +24,7 @@ def rows(text: str, heading: str) -> list[tuple[str, ...]]:
     return [tuple(re.split(r" ?\| ?", line)[1:-1]) for line in table.splitlines()]
 
 
-def test_the_form_and_its_values_become_what_the_table_says() -> None:
+def test_example_values_give_the_documented_variables() -> None:
     form = msgspec.convert(FORM["option"], job_config.Options)
     assert list(options.problems(form)) == []
     found = options.evaluate(form, VALUES["optionValues"])
@@ -33,7 +33,7 @@ def test_the_form_and_its_values_become_what_the_table_says() -> None:
     assert found == said
 
 
-def test_the_message_is_one_of_the_code() -> None:
+def test_message_is_one_of_the_code() -> None:
     form = msgspec.convert(FORM["option"], job_config.Options)
     with pytest.raises(options.InvalidOptions) as refused:
         options.evaluate(form, {"user-name": "Ada", "tone": "rude"})
@@ -53,7 +53,7 @@ FORMATS = rows(SECTIONS["Formats of dates"], "`format` of 2026-03-05T14:07:09+05
 
 
 @pytest.mark.parametrize(("pattern", "becomes"), FORMATS)
-def test_format(pattern: str, becomes: str) -> None:
+def test_date_format_gives_the_documented_text(pattern: str, becomes: str) -> None:
     moment = date_formats.parse_rfc3339("2026-03-05T14:07:09+05:30")
     assert date_formats.write(moment, pattern.strip("`")) == becomes
 

@@ -6,7 +6,7 @@ from support import pages
 PAGE = (pages.DOCS / "reference" / "reasons.md").read_text()
 
 
-def test_the_page_is_current() -> None:
+def test_page_is_current() -> None:
     assert reasons.page() == PAGE, "run `make docs`"
 
 

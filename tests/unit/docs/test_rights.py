@@ -4,6 +4,6 @@ from kilnwork.cli.installation import rights
 from support import pages
 
 
-def test_the_page_is_current() -> None:
+def test_page_is_current() -> None:
     page = (pages.DOCS / "reference" / "rights.md").read_text()
     assert rights.page() == page, "run `make docs`"

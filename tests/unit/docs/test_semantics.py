@@ -28,7 +28,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
-def test_what_is_named_as_proof_is_a_test(file: str, name: str) -> None:
+def test_every_named_proof_is_a_test(file: str, name: str) -> None:
     source = (pages.ROOT / file).read_text()
     assert re.search(rf"^(async )?def {name}\(", source, re.MULTILINE)
 

@@ -28,13 +28,13 @@ def heading(function: Callable[..., Any]) -> str:
 
 
 @pytest.mark.parametrize("function", [local.start, remote.connect])
-def test_signatures_and_arguments(function: Callable[..., Any]) -> None:
+def test_signatures_and_arguments_match_the_code(function: Callable[..., Any]) -> None:
     rows = pages.table(SECTIONS[heading(function)].partition("\n### ")[0])
     assert [row.key for row in rows] == [*inspect.signature(function).parameters][: len(rows)]
     assert len(rows) >= len(inspect.signature(function).parameters)
 
 
-def test_times_and_files() -> None:
+def test_times_and_files_match_the_code() -> None:
     assert f"the dispatcher leaves after {home.IDLE_S:g} s" in FLOWING
     files = pages.table(pages.sections(PAGE, 3)["The directory"])
     named = {name for row in files for name in row.key.replace("`", "").split(", ")}

@@ -9,7 +9,7 @@ from support import pages
 _ROOT_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 
-def test_the_menu_names_every_page_once() -> None:
+def test_menu_names_every_page_once() -> None:
     menu = yaml.safe_load((pages.ROOT / "mkdocs.yml").read_text())["nav"]
     named = list(_pages(menu))
     written = [*pages.DOCS.rglob("*.md"), *pages.ROOT.glob("examples/*/README.md")]

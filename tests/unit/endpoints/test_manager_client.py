@@ -67,7 +67,7 @@ def manager(status: int, retry_after: str) -> Iterator[Manager]:
 
 
 @pytest.mark.parametrize("status", BUSY)
-def test_a_busy_manager_is_left_alone_for_as_long_as_it_says(status: int) -> None:
+def test_busy_manager_is_retried_after_the_requested_time(status: int) -> None:
     with manager(status, "1") as busy:
         with contextlib.closing(manager_client.Client(busy)) as http:
             http.send(GET, (200,), manager_client.drop)
@@ -76,14 +76,14 @@ def test_a_busy_manager_is_left_alone_for_as_long_as_it_says(status: int) -> Non
 
 
 @pytest.mark.parametrize("said", ["soon", "-1", "Thu, 01 Jan 1970 00:00:00 GMT"])
-def test_what_is_no_time_or_over_delays_nothing(said: str) -> None:
+def test_invalid_or_past_retry_time_delays_nothing(said: str) -> None:
     with manager(503, said) as busy:
         with contextlib.closing(manager_client.Client(busy, patience_s=30)) as http:
             http.send(GET, (200,), manager_client.drop)
         assert len(busy.came) == 2
 
 
-def test_a_wait_beyond_the_patience_is_not_begun() -> None:
+def test_wait_longer_than_the_patience_fails_at_once() -> None:
     with manager(503, "3600") as busy:
         with (
             contextlib.closing(manager_client.Client(busy, what="/blobs", patience_s=30)) as http,

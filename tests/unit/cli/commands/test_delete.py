@@ -31,7 +31,7 @@ def directory(tmp_path: Path) -> Path:
         ("task a --timeout soon", "not a duration"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, directory: Path, line: str, words: str
 ) -> None:
     ended = kiln.run("delete", *shlex.split(line.format(tmp=directory)))
@@ -52,7 +52,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "-f {tmp}/map.yaml",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
+def test_valid_arguments_need_a_server(
     kiln: serverless_cli.ServerlessCli, directory: Path, line: str
 ) -> None:
     ended = kiln.run("delete", *shlex.split(line.format(tmp=directory)))

@@ -3,7 +3,7 @@
 from kilnwork.cli.wiring import steps
 
 
-async def test_a_part_says_what_it_does_while_it_is_started() -> None:
+async def test_starting_part_reports_its_progress() -> None:
     parts = steps.Steps()
     said: list[str] = []
     checks: list[dict[str, str | None]] = []
