@@ -1,4 +1,4 @@
-"""What a person gets wrong: a clear error with a remedy, an exit code, nothing half done."""
+"""Mistakes of users: a clear error with a remedy, an exit code, and no partial effect."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from support import waiting
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    """One for all: every test has names of its own."""
+    """Yield a server for all tests of the module: each test uses its own names."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""Results that are used again: across programs, inside tasks, no longer than they may, and seen."""
+"""Reused results: across programs, inside tasks, no longer than allowed, and visible."""
 
 import sqlite3
 import subprocess

@@ -1,4 +1,4 @@
-"""Cancelling a task with and without what it has spawned."""
+"""Cancelling a task with and without its children."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`kiln.connect()` to a `kiln up`: found in every way, refused in words, seen by the commands."""
+"""`kiln.connect()` to a `kiln up`: ways to find it, errors, and calls as the commands show them."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No server but the one that a test names."""
+    """Let the environment name no server."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
@@ -153,7 +153,7 @@ metadata: {name: driver}
 ---
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: nobody}
+metadata: {name: stranger}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -168,17 +168,17 @@ def test_driver_needs_the_rights_to_create_tasks(server: up_support.Up, tmp_path
     whole = (server.data / "kubeconfig").read_text()
     token = (server.data / "token").read_text().strip()
     made = {}
-    for name in ("driver", "nobody"):
+    for name in ("driver", "stranger"):
         made[name] = tmp_path / f"{name}.kubeconfig"
         minted = server.kiln("token", name).stdout.strip()
         made[name].write_text(whole.replace(token, minted))
     with kiln.connect(made["driver"]):
         assert double.submit(4).result(30) == 8
     with pytest.raises(errors.ConfigurationError, match="cannot create resource"):
-        kiln.connect(made["nobody"])
-    made["nobody"].write_text(whole.replace(token, "wrong"))
+        kiln.connect(made["stranger"])
+    made["stranger"].write_text(whole.replace(token, "wrong"))
     with pytest.raises(errors.ConfigurationError, match="does not accept the token"):
-        kiln.connect(made["nobody"])
+        kiln.connect(made["stranger"])
 
 
 def test_commands_accept_calls(server: up_support.Up, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_filters_reach_far_into_the_list(server: up_support.Up) -> None:
     with kiln.connect(server.data):
         wanted = double.submit(1000)
         kiln.gather(*(spawn.submit(0) for _ in range(30))).result(30)
-        by_function = server.kiln("tasks", "--function", "nobody:knows", check=False)
+        by_function = server.kiln("tasks", "--function", "unknown:function", check=False)
         assert "nothing found" in by_function.stderr
         function = f"{double.__module__}:double"
         found = server.kiln("tasks", "--function", function, "--all", "-o", "json").stdout
@@ -302,7 +302,7 @@ def test_ids_of_calls_are_completed(server: up_support.Up) -> None:
     asked = {"COMP_WORDS": f"kiln why {future.id[:-4]}", "COMP_CWORD": "2"}
 
     def offered() -> list[str]:
-        """After a second it would rather offer nothing: one may press Tab again."""
+        """Return the completions; none if reading them takes more than a second: call again."""
         return subprocess.run(
             [up_support.KILN],
             capture_output=True,

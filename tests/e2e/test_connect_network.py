@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On a machine that does not see the server's sockets and directories."""
+    """Hide the server's sockets and directories, as on another machine."""
     for name in ("KUBECONFIG", "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"):
         monkeypatch.delenv(name, raising=False)
     far.hide_the_server(monkeypatch, tmp_path)
@@ -30,7 +30,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(params=["tls", "plain"])
 def place(request: pytest.FixtureRequest, server: up_support.Up) -> Path:
-    """A kubeconfig means TLS, the data directory plain http."""
+    """Return a place to connect to: a kubeconfig means TLS, the data directory plain http."""
     return server.data / "kubeconfig" if request.param == "tls" else server.data
 
 

@@ -1,5 +1,6 @@
-"""A DataPond on `kiln up`: from the object to the files that a run sees, and to nothing fetched
-again."""
+"""A DataPond on `kiln up`: from the object to the files that a run reads, without fetching
+twice.
+"""
 
 import json
 import os
@@ -87,13 +88,13 @@ def _run(up: up_support.Up, lease: str) -> Path:
 
 
 def _node(up: up_support.Up) -> dict[str, Any]:
-    answer = json.loads(up.kiln("data", "lake", "-o", "json").stdout)
-    found: dict[str, Any] = answer["ponds"]["lake"][0]
+    response = json.loads(up.kiln("data", "lake", "-o", "json").stdout)
+    found: dict[str, Any] = response["ponds"]["lake"][0]
     return found
 
 
 def _agent(up: up_support.Up) -> int:
-    """Pid of the agent of this server."""
+    """Return the pid of the agent of this server."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -138,7 +139,7 @@ def test_http_source_is_read_with_its_secret(up: up_support.Up, lake: lakes.Lake
 
 
 def _file_job(up: up_support.Up, *, namespace: str = "default") -> str:
-    """One of three parts, on an input above what the journal keeps."""
+    """Create a file job with three parts and an input that is larger than the journal keeps."""
     work = up.workdir / "work.txt"
     work.write_text("".join(f"{n:07}\n" for n in range(30_000)))
     arguments = ["--mapper", "identity", "--format", "text", "--items-per-part", "10000"]
@@ -233,13 +234,13 @@ def test_why_explains_the_state_of_a_pond(up: up_support.Up) -> None:
     good = up.kiln("why", "datapond/lake").stdout
     assert good.startswith("DataPond lake is ready: 1 of 1 node has an agent that reports, with ")
 
-    nobody = _pond_of("nobody", nodeSelector={"zone": "none"})
-    up.kiln("apply", "-f", "-", stdin=json.dumps(nobody))
-    up.kiln("wait", "datapond/nobody", "--for=condition=Ready=False", "--timeout", "60s")
-    why = up.kiln("why", "datapond/nobody").stdout
-    assert why.startswith("DataPond nobody is not ready (NoNodes): spec.nodeSelector selects")
+    nowhere = _pond_of("nowhere", nodeSelector={"zone": "none"})
+    up.kiln("apply", "-f", "-", stdin=json.dumps(nowhere))
+    up.kiln("wait", "datapond/nowhere", "--for=condition=Ready=False", "--timeout", "60s")
+    why = up.kiln("why", "datapond/nowhere").stdout
+    assert why.startswith("DataPond nowhere is not ready (NoNodes): spec.nodeSelector selects")
 
-    late = up.kiln("wait", "datapond/nobody", "--timeout", "0s", check=False)
+    late = up.kiln("wait", "datapond/nowhere", "--timeout", "0s", check=False)
     assert late.returncode == exits.Exit.TIMED_OUT
 
 
@@ -311,7 +312,7 @@ def test_deleting_a_pond_deletes_its_data(up: up_support.Up, files: Path) -> Non
 
 
 def test_two_namespaces_have_no_directory_in_common(up: up_support.Up, files: Path) -> None:
-    """The second is refused by name, and gets nothing of what the first has."""
+    """The second pond is refused with the directory's name, and gets no data of the first."""
     path, source = str(up.data / "common"), {"name": "disk", "uri": files.as_uri()}
     first = _pond_of("first", path=path, sources=[source])
     second = _pond_of("second", path=path)
@@ -333,7 +334,7 @@ def test_two_namespaces_have_no_directory_in_common(up: up_support.Up, files: Pa
 
 
 def _set(name: str, pond: str, job: str, command: str) -> dict[str, Any]:
-    """A SyncSet with a step for each part of a file job."""
+    """Return a SyncSet with a step for each part of a file job."""
     source = {"files": job, "path": "parts"}
     snapshot = {"name": "rows", "from": source, "shard": {"by": "files"}}
     return {
@@ -366,7 +367,7 @@ def _set(name: str, pond: str, job: str, command: str) -> dict[str, Any]:
 
 
 def test_set_reads_parts_of_a_file_job_and_keeps_its_pond(up: up_support.Up) -> None:
-    """What runs on a pond that is deleted runs to its end; then the pond is gone."""
+    """A run on a deleted pond continues to its end; then the pond is removed."""
     gate = up.workdir / "gate"
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"
     command = f"{wait}; cat $KILN_DATA/rows/*.ndjson | wc -l > $KILN_OUTPUT"

@@ -1,4 +1,4 @@
-"""`kiln deploy` and the jobs that it makes, as Python submits and follows them, under `kiln up`."""
+"""`kiln deploy` under `kiln up`, and its jobs as Python submits and follows them."""
 
 import datetime
 import importlib
@@ -93,7 +93,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture
 def jobs(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The module in a program that is connected."""
+    """Yield the module in a connected program."""
     monkeypatch.syspath_prepend(str(server.workdir))
     with kiln.connect(server.data):
         yield importlib.import_module(MODULE)

@@ -67,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[up_support.Up]:
-    """A server that may be killed."""
+    """Yield a server that the test may kill."""
     yield from serve(tmp_path)
 
 
@@ -89,7 +89,7 @@ def appears(path: Path) -> None:
 
 
 def pods(server: up_support.Up) -> list[dict[str, Any]]:
-    """The worker Pods of the cluster."""
+    """Return the worker Pods of the cluster."""
     found: list[dict[str, Any]] = server.core("pods")["items"]
     return [p for p in found if p["metadata"]["annotations"].get("kilnwork.dev/cluster") == "eph"]
 
@@ -100,7 +100,7 @@ def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def processes(wanted: Callable[[bytes], bool]) -> list[int]:
-    """Processes whose initial environment is wanted."""
+    """Return the processes whose initial environment satisfies `wanted`."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -264,7 +264,7 @@ def test_killed_worker_ends_its_containers_which_run_again(
 
 
 def _is_agent(pid: int, command: str) -> bool:
-    """The agent of the cluster's worker, whose parent is the node's shim."""
+    """Return whether this is the agent of the cluster's worker, whose parent is the node's shim."""
     if "-m kilnwork.worker" not in command:
         return False
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -1,4 +1,4 @@
-"""File jobs on a full disk: refused or failed with the reason, and redone once there is room."""
+"""File jobs on a full disk: refused or failed with the reason, and repeated once there is room."""
 
 import contextlib
 import http.client
@@ -44,7 +44,7 @@ def ask(
     *,
     chunked: bool = False,
 ) -> tuple[int, Any]:
-    """Status and body, decoded if it is JSON; `body` may be an iterator, sent in chunks."""
+    """Return status and body, decoded if it is JSON; `body` may be an iterator, sent in chunks."""
     place = parse.urlsplit(json.loads((server.data / "endpoints.json").read_text())["http"])
     token = (server.data / "token").read_text().strip()
     connection = http.client.HTTPConnection(place.netloc, timeout=20)
@@ -52,16 +52,16 @@ def ask(
     try:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why
             connection.request(method, path, body, headers, encode_chunked=chunked)
-        answer = connection.getresponse()
-        raw = answer.read()
+        response = connection.getresponse()
+        raw = response.read()
     finally:
         connection.close()
-    decoded = answer.headers["Content-Type"] in ("application/json", "application/problem+json")
-    return answer.status, json.loads(raw) if decoded else raw
+    decoded = response.headers["Content-Type"] in ("application/json", "application/problem+json")
+    return response.status, json.loads(raw) if decoded else raw
 
 
 def lines(count: int) -> Iterator[bytes]:
-    """In pieces of about 1 MB."""
+    """Yield lines in pieces of about 1 MB."""
     while count > 0:
         yield LINE * min(count, 1000)
         count -= 1000

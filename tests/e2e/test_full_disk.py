@@ -1,4 +1,4 @@
-"""Tasks on a full disk: the journal keeps its room, and what is missing is named."""
+"""Tasks on a full disk: the journal keeps its space, and lost output is reported."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`kiln up` and `kiln executor http`, as a user starts them, against a service on uvicorn."""
+"""`kiln up` and `kiln executor http` as a user starts them, with a service on uvicorn."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ stringData: {token: mine-alone}
 
 
 class Service:
-    """What users request: says who called, holds requests, and calls back."""
+    """Service that reports the caller, holds requests, and calls back."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -237,8 +237,9 @@ def test_killed_executor_loses_only_unrepeatable_requests(server: up.Up, service
 def test_executor_that_was_away_for_too_long_reports_nothing(
     server: up.Up, service: Service
 ) -> None:
-    """It is stopped for longer than its lease: somebody else sends the request again, and what it
-    says when it goes on is refused."""
+    """It is stopped for longer than its lease: another executor sends the request again, and the
+    first one's report is refused.
+    """
     service.gate.clear()
     with executor(server, "--name", "away") as first:
         create(server, "fenced", f"http://127.0.0.1:{service.port}/held")

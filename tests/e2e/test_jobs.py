@@ -1,4 +1,4 @@
-"""Jobs and JobConfigs under `kiln up`, as objects that users make: what becomes of them."""
+"""Jobs and JobConfigs under `kiln up`, as objects that users create."""
 
 import json
 import time
@@ -29,7 +29,7 @@ def apply(server: up_support.Up, *objects: dict[str, Any]) -> None:
 
 
 def job(name: str, *argv: str, **spec: Any) -> dict[str, Any]:
-    """A Job; `template`: more of its template."""
+    """Return a Job; `template`: more of its template."""
     template = {"taskTemplate": {"command": list(argv)}, **spec.pop("template", {})}
     return {
         "apiVersion": "kilnwork.dev/v1alpha1",
@@ -40,14 +40,14 @@ def job(name: str, *argv: str, **spec: Any) -> dict[str, Any]:
 
 
 def run(name: str, config: str, **spec: Any) -> dict[str, Any]:
-    """A Job of a JobConfig."""
+    """Return a Job of a JobConfig."""
     made = job(name)
     made["spec"] = {"configName": config, **spec}
     return made
 
 
 def config(name: str, *argv: str, policy: str = "Allow", **spec: Any) -> dict[str, Any]:
-    """A JobConfig; `template`: more of its template, `concurrency`: more of that."""
+    """Return a JobConfig; `template`: more of its template, `concurrency`: more of that."""
     template = {"taskTemplate": {"command": list(argv)}, **spec.pop("template", {})}
     concurrency = {"policy": policy, **spec.pop("concurrency", {})}
     return {
@@ -59,14 +59,14 @@ def config(name: str, *argv: str, policy: str = "Allow", **spec: Any) -> dict[st
 
 
 def status(server: up_support.Up, name: str, kind: str = "jobs") -> dict[str, Any]:
-    """The status of an object, empty before it has one."""
+    """Return the status of an object, empty before it has one."""
     return dict(server.get(kind, name).get("status") or {})
 
 
 def wait_for(
     server: up_support.Up, name: str, what: Callable[[dict[str, Any]], bool], *, kind: str = "jobs"
 ) -> dict[str, Any]:
-    """Wait until that holds of a status; return it."""
+    """Wait until `what` is true of the status and return it."""
     waiting.wait_until(
         lambda: what(status(server, name, kind)),
         what=f"{kind} {name}: {status(server, name, kind)}",
@@ -76,7 +76,7 @@ def wait_for(
 
 
 def wait_phase(server: up_support.Up, name: str, *phases: str) -> dict[str, Any]:
-    """Wait for one of these phases; another end fails at once."""
+    """Wait for one of these phases and return the status; another final phase fails at once."""
 
     def reached(found: dict[str, Any]) -> bool:
         phase = found.get("phase")
@@ -325,8 +325,8 @@ def test_indexes_of_a_list_that_a_job_returns(server: up_support.Up, tmp_path: P
     log = tmp_path / "log"
     listed = {"parallelism": {"withResultOf": {"job": "numbers", "path": "$.results"}}}
     apply(server, job("of-numbers", *append(log, "${task.index_item}"), template=listed))
-    told = wait_for(server, "of-numbers", lambda s: s.get("reason") == "WaitingForDependency")
-    assert told["message"] == "Job numbers does not exist in namespace default"
+    status = wait_for(server, "of-numbers", lambda s: s.get("reason") == "WaitingForDependency")
+    assert status["message"] == "Job numbers does not exist in namespace default"
     prints = ("sh", "-c", "echo ${task.index_num} > $KILN_OUTPUT")
     apply(server, job("numbers", *prints, template={"parallelism": {"withCount": 3}, **LIST_JOB}))
     assert wait_phase(server, "of-numbers", "Succeeded")["indexes"]["total"] == 3
@@ -349,10 +349,10 @@ def test_cluster_may_come_later(server: up_support.Up) -> None:
     made = job("without-cluster", "true")
     made["spec"]["template"]["taskTemplate"]["clusterName"] = "late"
     apply(server, made)
-    told = wait_for(
+    status = wait_for(
         server, "without-cluster", lambda status: status.get("reason") == "WaitingForCluster"
     )
-    assert told["message"] == "TaskCluster late does not exist in namespace default"
+    assert status["message"] == "TaskCluster late does not exist in namespace default"
     cluster = {"kind": "TaskCluster", "metadata": {"name": "late"}, "spec": {"replicas": 1}}
     apply(server, {"apiVersion": "kilnwork.dev/v1alpha1", **cluster})
     wait_phase(server, "without-cluster", "Succeeded")
@@ -449,8 +449,8 @@ def test_deleted_job_waits_for_a_foreign_finalizer(server: up_support.Up, tmp_pa
     assert found["message"] == "its object was deleted"
     assert found.get("runningTasks", 0) == 0
     assert lines(log) == ["begin", "end"]
-    told = server.kiln("why", "job/kept").stdout
-    assert "It is being deleted, and stays until example.com/audit is removed." in told
+    sentence = server.kiln("why", "job/kept").stdout
+    assert "It is being deleted, and stays until example.com/audit is removed." in sentence
     patch = json.dumps({"metadata": {"finalizers": None}})
     server.kubectl("patch", "job.kilnwork.dev/kept", "--type=merge", "-p", patch)
     gone = server.kubectl("get", "job.kilnwork.dev/kept", check=False)
@@ -470,7 +470,7 @@ def test_options_are_printed_as_json_schema(server: up_support.Up) -> None:
 
 
 def steps(prefix: str, log: Path, *, load: str = "true", **spec: Any) -> list[dict[str, Any]]:
-    """Two JobConfigs of each second, the second of which depends on the first."""
+    """Return two JobConfigs that run each second, the second of which depends on the first."""
     schedule: dict[str, Any] = {"schedule": {"cron": {"expression": "* * * * * * *"}}}
     needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": f"{prefix}-load"}]}
     writes = ("sh", "-c", f"{load} && echo load=${{job.scheduled_time}} >> {log}")
@@ -538,10 +538,10 @@ def test_job_waits_for_the_first_job_of_a_config(server: up_support.Up) -> None:
     needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": "by-hand"}]}
     apply(server, config("after-hand", "true", **needs))
     apply(server, run("waits-for-hand", "after-hand"))
-    told = wait_for(server, "waits-for-hand", lambda s: s.get("reason") == "WaitingForDependency")
-    assert told["message"] == "JobConfig by-hand does not exist in namespace default"
+    status = wait_for(server, "waits-for-hand", lambda s: s.get("reason") == "WaitingForDependency")
+    assert status["message"] == "JobConfig by-hand does not exist in namespace default"
     apply(server, config("by-hand", "true"))
-    told = wait_for(server, "waits-for-hand", lambda s: "has no Job" in s.get("message", ""))
+    status = wait_for(server, "waits-for-hand", lambda s: "has no Job" in s.get("message", ""))
     assert "kiln run-job by-hand" in server.kiln("why", "job/waits-for-hand").stdout
     apply(server, run("by-hand-1", "by-hand"))
     wait_phase(server, "waits-for-hand", "Succeeded")
@@ -558,8 +558,8 @@ def test_jobconfigs_that_wait_for_each_other_fail(server: up_support.Up) -> None
     apply(server, config("round-2", "true", **needs("round-1")))
     for name in ("round-1", "round-2"):
         wait_for(server, name, lambda s: s.get("state") == "Invalid", kind="jobconfigs")
-    told = server.kiln("why", "jobconfig/round-1").stdout
-    assert "JobConfigs wait for each other: round-1 -> round-2 -> round-1" in told
+    sentence = server.kiln("why", "jobconfig/round-1").stdout
+    assert "JobConfigs wait for each other: round-1 -> round-2 -> round-1" in sentence
     apply(server, config("round-2", "true"))
     for name in ("round-1", "round-2"):
         wait_for(server, name, lambda s: s.get("state") == "Ready", kind="jobconfigs")
@@ -577,7 +577,7 @@ def test_job_of_a_config_has_its_template_and_options(
         server,
         config("greet", *append(log, "${option.who}-${option.loud}"), option={"options": options}),
         run("greet-ada", "greet", optionValues="who: Ada\nloud: true\n"),
-        run("greet-nobody", "greet"),
+        run("greet-unset", "greet"),
         run("greet-typo", "greet", optionValues={"who": "Ada", "load": True}),
     )
     wait_phase(server, "greet-ada", "Succeeded")
@@ -585,7 +585,7 @@ def test_job_of_a_config_has_its_template_and_options(
     made = server.get("jobs", "greet-ada")
     assert "configName" not in made["spec"]
     assert made["metadata"]["ownerReferences"][0]["name"] == "greet"
-    assert "who" in wait_phase(server, "greet-nobody", "AdmissionError")["message"]
+    assert "who" in wait_phase(server, "greet-unset", "AdmissionError")["message"]
     assert "load" in wait_phase(server, "greet-typo", "AdmissionError")["message"]
 
 
@@ -681,10 +681,10 @@ def test_schedule_makes_one_job_for_each_tick(server: up_support.Up, tmp_path: P
 
 
 def clash(server: up_support.Up, name: str, log: Path, *, lead_s: int) -> int:
-    """Enable a schedule the names of whose next two ticks are taken in so many seconds; return the
-    first of these ticks. 0: the machine was slower than that.
+    """Enable a schedule whose next two ticks, `lead_s` from now, already have Jobs of their names.
 
-    By a stranger that was there before, and by a backfill, which is no tick of the schedule.
+    Returns the first of these ticks, or 0 if the machine was too slow. One of the Jobs is foreign,
+    the other made by a backfill, which is no tick of the schedule.
     """
     schedule = {"cron": {"expression": "* * * * * * *"}, "disabled": True}
     apply(server, config(name, *append(log, "${job.name}"), schedule=schedule))

@@ -1,4 +1,4 @@
-"""File jobs by HTTP alone, as a program in any language would have them, from `kiln up`."""
+"""File jobs over plain HTTP, as a program in any language uses them, on `kiln up`."""
 
 import http.client
 import json
@@ -44,8 +44,8 @@ def _ask(server: up.Up, method: str, path: str, body: bytes | None = None, **hea
     connection, shown = _connect(server)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body, {**shown, **named})
-    answer = connection.getresponse()
-    reply = Reply(answer.status, answer.read())
+    response = connection.getresponse()
+    reply = Reply(response.status, response.read())
     connection.close()
     return reply
 

@@ -1,7 +1,7 @@
-"""What the page /jobs/openapi.json promises is kept: it is tried by schemathesis on a real server.
+"""The server behaves as /jobs/openapi.json says, checked by schemathesis.
 
-`make test-openapi` installs that (dependency group `openapi`) beside our own environment and names
-it in KILN_SCHEMATHESIS; where there is none the test is skipped.
+`make test-openapi` installs schemathesis (dependency group `openapi`) in an environment of its own
+and names it in KILN_SCHEMATHESIS; without it the test is skipped.
 """
 
 import os

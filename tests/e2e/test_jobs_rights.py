@@ -1,4 +1,4 @@
-"""Who may do what with file jobs, by the roles that every namespace has."""
+"""Rights on file jobs, by the roles that every namespace has."""
 
 import json
 import urllib.error
@@ -29,8 +29,8 @@ def _status(server: up.Up, method: str, path: str, token: str, body: bytes | Non
         server.http + path, body, {"Authorization": f"Bearer {token}"}, method=method
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return int(response.status)
     except urllib.error.HTTPError as error:
         return int(json.loads(error.read())["status"])
 

@@ -1,4 +1,4 @@
-"""Plain kubectl against `kiln up`: what a person types without knowing our command."""
+"""Plain kubectl against `kiln up`, for users who do not know the `kiln` command."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    """One for all: every test has names of its own."""
+    """Yield a server for all tests of the module: each test uses its own names."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""`kiln logs` of tasks that run elsewhere than in slots: while they run, and what is kept then."""
+"""`kiln logs` of tasks that do not run in slots: while they run, and afterwards."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ def in_pod(*commands: list[str], **pod: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def following(server: up_support.Up, name: str, out: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`kiln logs -f`, which writes to a file; ended at the latest when this is left."""
+    """Run `kiln logs -f` with its output in a file; end it at the latest on exit."""
     with out.open("wb") as file:
         process = subprocess.Popen(
             [up_support.KILN, "logs", "-f", name],

@@ -1,6 +1,6 @@
-"""Tasks that wait for many children on a single slot: none of the ways to wait keeps it.
+"""Tasks that wait for many children on a single slot: no way of waiting blocks it.
 
-And what a home with a single TaskCluster says of others.
+Also the errors of a home with a single TaskCluster about others.
 """
 
 from collections.abc import Callable, Iterator, Sequence

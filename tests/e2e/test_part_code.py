@@ -1,4 +1,4 @@
-"""A mapper whose code comes in a blob: slots find it, and what it keeps lasts from part to part."""
+"""A mapper whose code is in a blob: slots load it, and its module state lasts across parts."""
 
 from pathlib import Path
 from typing import Any

@@ -41,7 +41,7 @@ def in_a_pod(number: int) -> int:
 
 @kiln.task(pod={"metadata": {"labels": {"nested": "yes"}}, "spec": {}})
 def nested(number: int) -> list[Any]:
-    """Calls of both kinds, and of its own kind."""
+    """Return results of calls of both kinds, and of this function's own kind."""
     print("attempt", kiln.context().attempt)
     deeper = in_a_pod.submit(number)
     return [on_a_worker.submit(deeper).result(), deeper.result(), os.environ["TASK_NAME"]]
@@ -61,7 +61,7 @@ def fail(seen: str) -> None:
 
 @kiln.task(pod={})
 def stay(seen: str) -> None:
-    """Say that it runs, and how it is asked to stop."""
+    """Record that the function runs, and how it is asked to stop."""
     path = Path(seen, str(kiln.context().attempt))
     path.write_text("runs")
     try:
@@ -88,7 +88,7 @@ def die(code: int) -> None:
 
 
 def pods(server: up_support.Up, **labels: str) -> list[dict[str, Any]]:
-    """Pods of calls, and no workers."""
+    """Return the Pods of calls, without workers."""
     wanted = {"kilnwork.dev/executor": "pod", **labels}
     return [
         pod
@@ -98,7 +98,7 @@ def pods(server: up_support.Up, **labels: str) -> list[dict[str, Any]]:
 
 
 def listed(server: up_support.Up, future: kiln.Future[Any]) -> dict[str, Any]:
-    """What `kiln tasks` says of it."""
+    """Return the `kiln tasks` document of the future's task."""
     found = json.loads(server.kiln("tasks", "-o", "json").stdout)["items"]
     (task,) = [task for task in found if task["id"] == future.id]
     return dict(task)
@@ -149,7 +149,7 @@ def test_cancel_ends_its_pod(server: up_support.Up, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("session")
 def test_timeout_ends_an_attempt_and_another_follows(server: up_support.Up, tmp_path: Path) -> None:
-    """It counts from the start of the container, perhaps before the function has begun."""
+    """The timeout counts from the start of the container, perhaps before the function has begun."""
     future = stay.options(timeout=1, retries=1, retry_delay=0).submit(str(tmp_path))
     with pytest.raises(kiln.TaskTimedOut):
         future.result(PATIENCE_S)

@@ -80,12 +80,12 @@ def state(seen: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def running(server: up_support.Up, name: str, path: Path) -> None:
-    """Wait until the task has made that file."""
+    """Wait until the task has created that file."""
     waiting.wait_until(path.exists, what=f"{name} runs", timeout_s=60)
 
 
 def sidecar_of(server: up_support.Up, name: str) -> int:
-    """The process of the sidecar of a task, as this machine numbers it."""
+    """Return the pid of the sidecar of a task on this machine."""
     mark = f"KILN_TASK_ID={server.get('tasks', name)['metadata']['uid']}".encode()
 
     def find() -> int:
@@ -253,14 +253,14 @@ def test_result_that_is_lost_with_its_sidecar_is_a_loss(server: up_support.Up) -
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[up_support.Up]:
-    """A server that may be killed."""
+    """Yield a server that the test may kill."""
     with up_support.serving(tmp_path, slots=1) as made:
         (tmp_path / "call.py").write_text(CALL)
         yield made
 
 
 def test_pod_ends_while_the_server_is_away(own: up_support.Up, tmp_path: Path) -> None:
-    """All of it: sockets wait for the dispatcher, and the result waits in the status of the Pod."""
+    """Sockets wait for the dispatcher, and the result waits in the status of the Pod."""
     before, go, over = (tmp_path / name for name in ("before", "go", "over"))
     script = f"""
         set -e

@@ -1,4 +1,4 @@
-"""`progress=True` in a whole program: on a terminal, in a pipe, in a notebook."""
+"""`progress=True` in a whole program: in a terminal, in a pipe, in a notebook."""
 
 import json
 import os

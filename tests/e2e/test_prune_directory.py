@@ -1,4 +1,4 @@
-"""`kiln prune --data DIRECTORY`: what is over in the directory of a `kiln.start(DIRECTORY)`."""
+"""`kiln prune --data DIRECTORY`: finished tasks in the directory of a `kiln.start(DIRECTORY)`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
 
 
 def make_older(directory: Path) -> None:
-    """What is over ended an hour ago: nothing is pruned within its first minute."""
+    """Set the end of finished tasks an hour back: nothing is pruned within its first minute."""
     connection = apsw.Connection(str(directory / "journal.db"))
     connection.execute("UPDATE task SET created = created - 3600, finished = finished - 3600")
     connection.close()

@@ -1,4 +1,4 @@
-"""SyncSets that Python builds, on `kiln up`: code that goes along, and what a run can be told."""
+"""SyncSets built in Python, on `kiln up`: uploaded code, and operations on a run."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def lines(shard: dict[str, Any], start: int = 0) -> int:
 
 
 def wait_for(path: str) -> str:
-    """Return when a file is there."""
+    """Return when a file exists."""
     while not os.path.exists(path):  # noqa: PTH110 - it is pickled by value
         time.sleep(0.02)
     return path

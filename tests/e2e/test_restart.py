@@ -1,4 +1,4 @@
-"""A server that stops, crashes and comes back: tasks, results, numbers and ports stay."""
+"""A server that stops, crashes and restarts: tasks, results, numbers and ports are kept."""
 
 import json
 import signal
@@ -82,7 +82,7 @@ def test_closing_the_terminal_stops_the_server_in_order(up: up_support.Up) -> No
 
 
 def test_crash_of_the_server_starts_no_pod_twice(up: up_support.Up) -> None:
-    """However far its attempt was: declared only, created, running, over."""
+    """At every stage of its attempt: only declared, created, running, finished."""
     starts = up.workdir / "starts"
     names = [f"p{number}" for number in range(4)]
     for number, name in enumerate(names):
@@ -108,13 +108,13 @@ def test_crash_of_the_server_starts_no_pod_twice(up: up_support.Up) -> None:
 
 
 def held_pods(server: up_support.Up) -> list[str]:
-    """Names of Pods with finalizers."""
+    """Return the names of Pods with finalizers."""
     listed = json.loads(server.kiln("get", "pods", "-o", "json").stdout)
     return [p["metadata"]["name"] for p in listed["items"] if p["metadata"].get("finalizers")]
 
 
 def test_job_still_waits_for_a_jobconfig_after_a_restart(up: up_support.Up, tmp_path: Path) -> None:
-    """What was chosen is in no memory: the one that takes over chooses the same."""
+    """The choice is not in memory: the new server chooses the same Job."""
     gate, log = tmp_path / "gate", tmp_path / "log"
     waits = f"until [ -e {gate} ]; do sleep 0.1; done; echo load >> {log}"
     needs = {"dependsOn": [{"kind": "JobConfig", "name": "load"}]}
@@ -132,8 +132,8 @@ def test_job_still_waits_for_a_jobconfig_after_a_restart(up: up_support.Up, tmp_
     def message() -> str:
         return str((up.get("jobs", "use-1").get("status") or {}).get("message"))
 
-    told = "Job load-1 of JobConfig load is not over yet"
-    waiting.wait_until(lambda: message() == told, what="it waits", timeout_s=30)
+    expected = "Job load-1 of JobConfig load is not over yet"
+    waiting.wait_until(lambda: message() == expected, what="it waits", timeout_s=30)
     up.kill()
     up.start()
     up.kiln("run-job", "load", "--name", "load-2")

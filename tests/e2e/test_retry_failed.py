@@ -1,6 +1,6 @@
-"""What failed runs again with what depends on it, and what succeeded is reused: `retry --failed`.
+"""`retry --failed`: failed tasks run again with their dependents, and succeeded ones are reused.
 
-Attempts are counted in the journal, as it is on disk.
+Attempts are counted in the journal on disk.
 """
 
 import json
@@ -29,7 +29,7 @@ def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
 
 @kiln.task
 def leaf(number: int, gate: str) -> int:
-    """Fails as 7 until the gate is open."""
+    """Fail for number 7 until the gate is open."""
     if number == 7 and not Path(gate).exists():
         raise ValueError("bad leaf")
     return number
@@ -42,7 +42,7 @@ def add(first: int, second: int) -> int:
 
 @kiln.task
 def total(first: int, count: int, gate: str) -> int:
-    """A parent: each leaf is its child."""
+    """Return the sum of the leaves, each of which is a child."""
     return sum(kiln.gather(*leaf.map(range(first, first + count), [gate] * count)).result())
 
 
@@ -58,7 +58,9 @@ def delegated(gate: str) -> "kiln.Future[int]":
 
 
 def attempts(directory: Path) -> Counter[str]:
-    """How many runs of each function have started: each of these tasks has one attempt at most."""
+    """Return how many runs of each function have started; each of these tasks has at most one
+    attempt.
+    """
     connection = apsw.Connection(str(directory / "journal.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         rows = connection.execute(
@@ -202,7 +204,7 @@ def test_gather_runs_its_failed_calls_again(directory: Path, tmp_path: Path) -> 
 def test_command_line_reaches_a_directory(
     directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Also while somebody serves it."""
+    """Also while a process serves it."""
     gate = tmp_path / "gate"
 
     def run(*words: str) -> str:

@@ -1,4 +1,6 @@
-"""TaskClusters that grow and shrink while they work: nothing is lost, nothing runs twice for it."""
+"""TaskClusters that grow and shrink while they work: no task is lost or runs twice because of
+it.
+"""
 
 import functools
 import json
@@ -26,14 +28,14 @@ spec: {replicas: 2, slotsPerWorker: 1}
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    """One for all: every test has a TaskCluster of its own."""
+    """Yield a server for all tests of the module: each test has its own TaskCluster."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 
 
 @pytest.fixture
 def name(up: up_support.Up, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A TaskCluster of two workers with one slot each, which are connected."""
+    """Yield the name of a TaskCluster with two connected workers of one slot each."""
     found = str(request.node.name).removeprefix("test_").replace("_", "-")[:30].strip("-")
     up.kiln("apply", "-f", "-", stdin=CLUSTER.replace("THIS", found))
     up.kiln("wait", f"taskcluster/{found}", "--for=condition=Ready", "--timeout", "60s")
@@ -43,12 +45,12 @@ def name(up: up_support.Up, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """Tasks of `_run` end when this is there."""
+    """Return the file whose creation ends the tasks of `_run`."""
     return tmp_path / "gate"
 
 
 def _run(up: up_support.Up, cluster: str, task: str, gate: Path | None = None) -> None:
-    """A task that ends when the gate is there, or at once without one."""
+    """Create a task that ends when the gate exists, or at once without one."""
     script = "true" if gate is None else f"while [ ! -e {gate} ]; do sleep 0.1; done"
     up.kiln("run", "--cluster", cluster, "--name", task, "--", "sh", "-c", script)
 
@@ -66,7 +68,9 @@ def _runs(up: up_support.Up, *tasks: str) -> None:
 
 
 def _waits(up: up_support.Up, task: str) -> None:
-    """Its state is written half a second after it came, unless it has started by then."""
+    """Wait until the task's state is written: half a second after creation, unless it has
+    started.
+    """
     waiting.wait_until(
         lambda: _status(up, task).get("state") == "Pending", what=f"{task} is pending"
     )
@@ -96,7 +100,7 @@ def test_busy_workers_finish_their_tasks(up: up_support.Up, name: str, gate: Pat
 
 
 def _pods(up: up_support.Up, cluster: str) -> list[str]:
-    """Names of its worker Pods that are not being deleted."""
+    """Return the names of the cluster's worker Pods that are not being deleted."""
     items = json.loads(up.kiln("get", "pods", "-o", "json").stdout)["items"]
     found = [p["metadata"] for p in items if p["metadata"]["name"].startswith(f"{cluster}-")]
     return [metadata["name"] for metadata in found if "deletionTimestamp" not in metadata]
@@ -109,7 +113,7 @@ def test_idle_worker_goes_first(up: up_support.Up, name: str, gate: Path) -> Non
     holder = _status(up, task)["podName"]
     up.kiln("scale", name, "--replicas", "1", "--wait", "--timeout", "30s")
     assert _pods(up, name) == [holder]
-    assert _status(up, task)["state"] == "Running", "nobody waited for it"
+    assert _status(up, task)["state"] == "Running", "no worker waited for it"
     gate.touch()
     up.kiln("wait", task, "--timeout", "30s")
     assert _status(up, task)["attempts"] == 1
@@ -199,7 +203,7 @@ def test_namespace_that_is_deleted_waits_for_no_drain(up: up_support.Up) -> None
 def test_outdated_workers_are_replaced_while_the_queue_is_full(
     up: up_support.Up, name: str, tmp_path: Path
 ) -> None:
-    """Nothing ends but what the worker runs that drains, and others wait all the time."""
+    """Only the task on the draining worker ends, and others wait all the time."""
     script = f'cd {tmp_path}; echo "${{GREETING-old}}" > "$TASK_NAME"; '
     script += 'while [ ! -e "end-$TASK_NAME" ]; do sleep 0.1; done'
     task = "{{apiVersion: kilnwork.dev/v1alpha1, kind: Task, metadata: {{name: {}}}, spec: {}}}"

@@ -1,4 +1,4 @@
-"""Code that a `kiln up` does not have goes along with the session: directories, modules, files."""
+"""Code that a `kiln up` does not have is uploaded with the session: directories, modules, files."""
 
 import importlib
 import sys
@@ -40,8 +40,7 @@ def parent(name):
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory that is imported from here and that no worker sees: it is gone before they
-    run."""
+    """Yield a directory that is importable here and deleted before workers run."""
     directory = tmp_path / "project"
     (directory / "lib_of_ours").mkdir(parents=True)
     (directory / "program_of_ours.py").write_text(PROGRAM)
@@ -93,8 +92,8 @@ def test_modules_are_uploaded(server: up_support.Up, project: Path) -> None:
 
 def test_missing_module_error_has_a_remedy(server: up_support.Up, project: Path) -> None:
     ours = program()
-    with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as told:
+    with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as raised:
         ours.count.submit(["x"]).result(30)
-    assert "lib_of_ours" in str(told.value)
-    (note,) = told.value.__notes__
+    assert "lib_of_ours" in str(raised.value)
+    (note,) = raised.value.__notes__
     assert "kiln.connect(…, working_dir='.')" in note

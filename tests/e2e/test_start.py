@@ -1,4 +1,4 @@
-"""`kiln.start()`: dispatcher and slots on this machine, and what is left of them: nothing."""
+"""`kiln.start()`: dispatcher and slots on this machine, without leftovers."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from support import homes, waiting
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where volatile homes keep what they have; empty afterwards."""
+    """Yield the directory of volatile homes; it is empty afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="kt-"))  # short enough for sockets, unlike tmp_path
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
     monkeypatch.setenv("TMPDIR", str(directory))
@@ -51,7 +51,7 @@ def sleep(note: str) -> None:
 
 @kiln.task(max_losses=3)
 def outlive(directory: str) -> int:
-    """Kills its worker the first time."""
+    """Kill the worker the first time."""
     first = Path(directory) / "first"
     if not first.exists():
         first.touch()
@@ -317,7 +317,7 @@ CLOSED = """
 
     @kiln.task
     def one():
-        print("to nobody")
+        print("unread")
         return 1
 
     if __name__ == "__main__":

@@ -18,7 +18,9 @@ from support import homes, waiting
 
 @pytest.fixture
 def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
-    """For a journal; whatever is started for it has `mark`. Its sockets go when all have ended."""
+    """Yield a directory for a journal; its processes have `mark`, and its sockets are removed at
+    the end.
+    """
     path = tmp_path / "home"
     yield path
     waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
@@ -32,7 +34,7 @@ def double(number: int) -> int:
 
 @kiln.task
 def until(path: str) -> str:
-    """Runs until a file is there."""
+    """Run until a file exists."""
     Path(f"{path}.begun").touch()
     while not Path(path).exists():
         time.sleep(0.02)
@@ -155,7 +157,7 @@ def test_connect_needs_a_serving_process(directory: Path, mark: str) -> None:
 
 def test_home_has_one_namespace_and_one_cluster(directory: Path) -> None:
     with kiln.start(directory, slots=1):
-        assert double.submit(1).result(30) == 2  # its worker is connected, and told to leave
+        assert double.submit(1).result(30) == 2  # its worker is connected, and asked to leave
         with pytest.raises(errors.ConfigurationError, match="default with cluster default"):
             kiln.connect(directory, namespace="other")
 
@@ -173,7 +175,7 @@ def test_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 
 def test_directory_served_by_another_process_is_refused(directory: Path, tmp_path: Path) -> None:
-    """Also when the files are gone that say who minds it: its socket is not taken away."""
+    """Also if the files that name its process are gone: its socket is not removed."""
     with kiln.start(directory, slots=1):
         pid = dispatcher(directory)
         for name in ("owner.lock", "endpoints.json"):
@@ -241,7 +243,7 @@ def test_processes_of_a_killed_driver_are_adopted(
 def test_unrecorded_dispatcher_is_adopted(
     program: homes.Program, directory: Path, tmp_path: Path
 ) -> None:
-    """Its driver was killed just after it had started it in place of another that had ended."""
+    """Its driver was killed just after starting it in the place of an ended one."""
     gate = tmp_path / "gate"
     program.start(str(directory), str(gate))
     task = program.line()

@@ -67,7 +67,7 @@ def server(tmp_path: Path) -> Iterator[up.Up]:
 
 
 def lake(server: up.Up, *, lines: int = 10) -> Path:
-    """A directory with four files of `lines` lines each."""
+    """Return a directory with four files of `lines` lines each."""
     directory = server.workdir / "lake" / "trades"
     directory.mkdir(parents=True, exist_ok=True)
     for number in range(4):
@@ -102,7 +102,7 @@ def wait_phase(
 
 
 def of_journal(server: up.Up, path: str) -> dict[str, Any]:
-    """A document of `/v1`, about tasks as the journal has them."""
+    """Return a document of `/v1` about tasks of the journal."""
     token = config.load(server.data / "kubeconfig").token
     url = f"{server.http}/v1/namespaces/default/{path}"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
@@ -141,7 +141,9 @@ def test_flow_starts_once_all_workers_and_data_are_ready(server: up.Up, backend:
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
 def test_changed_source_does_not_change_a_generation(server: up.Up, backend: str) -> None:
-    """Statement 4: all read the same, and so does a replay, whatever the source has by then."""
+    """Statement 4: all steps and replays read the same data, whatever the source contains by
+    then.
+    """
     flow = """
     do:
       - first: {command: [sh, -c, 'cat $KILN_DATA/trades/*.csv | wc -l > $KILN_OUTPUT']}
@@ -167,7 +169,9 @@ def test_changed_source_does_not_change_a_generation(server: up.Up, backend: str
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
 def test_other_number_of_workers_reshards_the_same_data(server: up.Up, backend: str) -> None:
-    """Statement 5: as many shards as workers, of one digest; what the node has is not fetched."""
+    """Statement 5: as many shards as workers, of one digest; data on the node is not fetched
+    again.
+    """
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
     declared["spec"]["data"]["snapshots"][0]["shard"] = {"by": "files", "group": "worker"}
@@ -185,7 +189,7 @@ def test_other_number_of_workers_reshards_the_same_data(server: up.Up, backend: 
 
 
 def counters(server: up.Up) -> dict[str, int]:
-    """Bytes that the node has fetched, by where from."""
+    """Return the bytes that the node has fetched, by origin."""
     said = json.loads(server.kiln("data", "default", "-o", "json").stdout)
     [node] = said["ponds"]["default"]
     return {name: count for name, count in node["counters"].items() if name.startswith("fetched")}
@@ -193,7 +197,7 @@ def counters(server: up.Up) -> dict[str, int]:
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
 def test_set_owns_its_additional_objects(server: up.Up, backend: str) -> None:
-    """Statement 6: made before the flow begins, and gone with the set."""
+    """Statement 6: created before the flow starts, and deleted with the set."""
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
     config_map = {
@@ -277,7 +281,9 @@ ONE_FAILS = """
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
 def test_failed_shards_of_a_set_run_again(server: up.Up, backend: str) -> None:
-    """One shard of 64 fails; mended, it runs again, and what comes after, on the same data."""
+    """One of 64 shards fails; after the repair it and the later steps run again, on the same
+    data.
+    """
     apply(server, backend=backend, flow=ONE_FAILS)
 
     def others_are_over() -> bool:
@@ -452,7 +458,7 @@ GROUP = (
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
 def test_output_of_a_set_is_input_of_another(server: up.Up, backend: str) -> None:
-    """Only of attempts that have succeeded, and only what is chosen; the reader may be first."""
+    """Only chosen output of succeeded attempts; the reader may start first."""
     pond = SET.split("---")[0].format(lake=lake(server))
     sets = OUTPUTS.format(backend=backend, group=GROUP)
     server.kiln("apply", "-f", "-", stdin=f"{pond}---\n{sets}")
@@ -472,7 +478,7 @@ def test_output_of_a_set_is_input_of_another(server: up.Up, backend: str) -> Non
 
 
 def spawns_on(_: int) -> str:
-    """Only the controller has another cluster for what it spawns."""
+    """Return the cluster of a child: only the controller's children run on another one."""
     return os.environ.get("KILN_SPAWN_CLUSTER", "its own")
 
 
@@ -482,7 +488,7 @@ def drive() -> dict[str, list[str]]:
 
 
 def test_controller_function_has_its_own_worker(server: up.Up) -> None:
-    """It waits there, and what it spawns runs on the workers of the set."""
+    """It waits there, and its children run on the workers of the set."""
     with kiln.SyncSet("driven") as ss:
         ss.group("worker", replicas=1)
         ss.call(drive).options(group=ss.controller())

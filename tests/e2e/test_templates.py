@@ -65,13 +65,13 @@ def add(first: int, second: int) -> int:
 
 @kiln.task
 def titles() -> tuple[str, ...]:
-    """No JSON: a tuple travels as a pickle."""
+    """Return a tuple, which is stored as a pickle because JSON has none."""
     return ("a", "b")
 
 
 @kiln.task
 def twice() -> int:
-    """A task makes objects as its driver does."""
+    """Create objects from a task, as its driver does."""
     pages = print_book.submit(chapters=1, about="a child")
     more = print_book.submit(chapters=add.submit(pages, 1), about="a child of a child")
     return pages.result() + more.result()

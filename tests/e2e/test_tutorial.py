@@ -1,6 +1,6 @@
-"""The tutorial by hand: its own commands, in its order, with what it promises about them.
+"""The tutorial, followed step by step: its commands, in order, with their stated output.
 
-Also what docs/reference/server.md says of the data directory, since only a real server shows it.
+Also the contents of the data directory in docs/reference/server.md, which only a real server shows.
 """
 
 import subprocess
@@ -54,7 +54,7 @@ def shell(server: up_support.Up, command: str) -> str:
 
 
 def type_in(server: up_support.Up, command: str) -> None:
-    """Run it and hold its output against what is promised."""
+    """Run a command and compare its output with the page."""
     promised = [text for start, text in PROMISED.items() if command.startswith(start)]
     if command.split()[1] in LOOKS and promised:
         waiting.wait_until(
@@ -68,7 +68,9 @@ def type_in(server: up_support.Up, command: str) -> None:
 
 
 def break_it(server: up_support.Up) -> bool:
-    """Kill the server under the running task and start it; True if no lease can have ended."""
+    """Kill and restart the server under the running task; return True if no lease can have
+    expired.
+    """
     waiting.wait_until(
         lambda: server.get("tasks", "survivor").get("status", {}).get("state") == "Running",
         what="survivor runs",

@@ -32,7 +32,7 @@ def half(record):
     return {"id": record["id"], "half": record["value1"] / 2}
 
 def unending(record):
-    """Its last record waits until somebody opens the gate."""
+    """Its last record waits until the gate file exists."""
     while record["id"] == "21" and not pathlib.Path(GATE + "-of-unending").exists():
         time.sleep(0.02)
     return record
@@ -44,7 +44,7 @@ def stuck(record):
     time.sleep(60)
 
 def gated(record):
-    """Fails until somebody opens the gate."""
+    """Fails until the gate file exists."""
     if record["id"] == "2" and not pathlib.Path(GATE).exists():
         raise files.FailPart("shut")
     return record["id"]
@@ -165,7 +165,7 @@ def test_same_key_creates_one_job(server: up_support.Up, tmp_path: Path, size: i
 
 
 def test_pipe_outlives_the_server(server: up_support.Up) -> None:
-    """What was read from a pipe is kept until the server has it."""
+    """Data read from a pipe is kept until the server has it."""
     line = b"x" * 1023 + b"\n"
     with subprocess.Popen(
         [up_support.KILN, "upload", "-", "--format", "text", "--mapper", "identity", "-o", "-"],
@@ -183,7 +183,7 @@ def test_pipe_outlives_the_server(server: up_support.Up) -> None:
 
 
 def put(server: up_support.Up, path: str, data: bytes, **headers: str) -> Any:
-    """A raw request with the administrator's token: the headers of the answer."""
+    """Send a raw request with the administrator's token and return the headers of the response."""
     request = urllib.request.Request(
         server.http + path,
         data=data,
@@ -193,12 +193,12 @@ def put(server: up_support.Up, path: str, data: bytes, **headers: str) -> Any:
             **headers,
         },
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return answer.headers
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return response.headers
 
 
 def begun(server: up_support.Up, data: bytes, *, size: int) -> str:
-    """An upload that broke off after some bytes: its id."""
+    """Start an upload, break it off after some bytes, and return its id."""
     made = put(server, "/files", b"", **{"Upload-Complete": "?0", "Upload-Length": str(size)})
     path = made["Location"].removeprefix(server.http)
     name = {"Upload-Offset": "0", "Upload-Complete": "?0"}
@@ -309,7 +309,7 @@ def test_only_failed_parts_run_again(server: up_support.Up) -> None:
 
 
 def test_part_tasks_behave_like_other_tasks(server: up_support.Up) -> None:
-    """Listed, found by name and id, explained, with logs; but run again by their job alone."""
+    """Listed, found by name and id, explained, with logs; but only their job runs them again."""
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:half", "--items-per-part", "7",
               "--bad-records", "fail", "--retries", "1", "--watch")  # fmt: skip
     job = job_of(server.kiln(*upload, check=False))
@@ -343,8 +343,8 @@ def test_part_tasks_behave_like_other_tasks(server: up_support.Up) -> None:
     request = urllib.request.Request(
         f"{server.http}/metrics", headers={"Authorization": f"Bearer {token}"}
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        samples = answer.read().decode()
+    with urllib.request.urlopen(request, timeout=30) as response:
+        samples = response.read().decode()
     assert 'kilnwork_file_jobs{namespace="default",phase="Failed"}' in samples
 
 

@@ -1,5 +1,7 @@
-"""Variables of tasks, also from Secrets: under `start`, `connect`, for calls and commands; what is
-secret is nowhere on disk, in no manifest and in no process list."""
+"""Variables of tasks, also from Secrets: under `start` and `connect`, for calls and commands.
+
+Secret values are in no file, manifest or process list.
+"""
 
 import os
 import subprocess
@@ -58,7 +60,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @kiln.task(env={"PASSWORD": kiln.SecretKey("db", "password"), "MODE": "fast"})
 def with_secret() -> tuple[str | None, str | None, str]:
-    """Backwards: results are stored."""
+    """Return the values reversed, since results are stored."""
     child = subprocess.run(["printenv", "PASSWORD"], capture_output=True, text=True, check=False)
     own = os.environ.get("PASSWORD")
     return own and own[::-1], os.environ.get("MODE"), child.stdout.strip()[::-1]
@@ -71,7 +73,7 @@ def without() -> tuple[str | None, str | None]:
 
 @kiln.task(env={"MODE": "outer"})
 def outer() -> tuple[str | None, tuple[str | None, ...], str | None, str | None]:
-    """Its child runs in place, if it may."""
+    """Return the values of a child, which may run in place."""
     same = inner.submit().result()
     other = with_mode.submit().result()
     return os.environ.get("MODE"), other, same, os.environ.get("MODE")

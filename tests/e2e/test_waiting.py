@@ -1,4 +1,4 @@
-"""What waits says why, and starts as soon as what it waited for is there."""
+"""Waiting tasks give the reason, and start as soon as it no longer applies."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from support import waiting
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    """One for all: every test has names of its own."""
+    """Yield a server for all tests of the module: each test uses its own names."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 
@@ -31,7 +31,7 @@ def apply(server: up_support.Up, kind: str, name: str, **rest: Any) -> None:
 
 
 SOON_S = 5.0
-"""A second when nothing else runs; whoever looked only now and then would take longer."""
+"""A second when nothing else runs; a poller would take longer."""
 
 
 def status(server: up_support.Up, name: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def status(server: up_support.Up, name: str) -> dict[str, Any]:
 
 
 def waits_for(server: up_support.Up, name: str, reason: str, missing: str) -> None:
-    """The Task is Pending with this reason, and its message names what is missing."""
+    """Wait until the Task is Pending with this reason and its message names what is missing."""
     waiting.wait_until(
         lambda: status(server, name).get("reason") == reason,
         what=f"{name} says {reason}",
@@ -52,18 +52,18 @@ def waits_for(server: up_support.Up, name: str, reason: str, missing: str) -> No
 
 
 def started(server: up_support.Up, name: str) -> float:
-    """When its first attempt began, to the microsecond, as the journal has it."""
+    """Return the start of its first attempt in the journal, in seconds with microseconds."""
     http = json.loads((server.data / "endpoints.json").read_text())["http"]
     token = (server.data / "token").read_text().strip()
     request = urllib.request.Request(
         f"{http}/v1/namespaces/default/tasks/{name}", headers={"Authorization": f"Bearer {token}"}
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return clock.parse_rfc3339(json.load(answer)["startTime"])
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return clock.parse_rfc3339(json.load(response)["startTime"])
 
 
 def starts_soon(server: up_support.Up, name: str, created: float) -> None:
-    """It starts soon after `created`, taken when what it waited for was there."""
+    """Check that it starts soon after `created`, the time when the missing object was there."""
     waiting.wait_until(lambda: status(server, name).get("state") == "Success", what=f"{name} runs")
     assert started(server, name) - created <= SOON_S
 
@@ -87,10 +87,10 @@ def test_missing_cluster_is_named(up: up_support.Up) -> None:
 
 
 def test_missing_account_is_named(up: up_support.Up) -> None:
-    apply(up, "TaskCluster", "c", spec={"replicas": 1, "serviceAccountName": "nobody-yet"})
+    apply(up, "TaskCluster", "c", spec={"replicas": 1, "serviceAccountName": "missing-account"})
     apply(up, "Task", "nameless", spec={"command": ["true"], "clusterName": "c"})
-    waits_for(up, "nameless", "WaitingForServiceAccount", "nobody-yet")
-    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody-yet"}}
+    waits_for(up, "nameless", "WaitingForServiceAccount", "missing-account")
+    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "missing-account"}}
     up.kiln("apply", "-f", "-", stdin=json.dumps(body))
     created = time.time()
     starts_soon(up, "nameless", created)

@@ -1,6 +1,6 @@
-"""docs/how-to/from-aksjobscheduler.md by hand: the README of the source system, line by line.
+"""docs/how-to/from-aksjobscheduler.md, followed step by step: the README of the source system.
 
-Its curl commands are those of that README, but for address, file and id.
+The curl commands are those of that README, except for address, file and id.
 """
 
 import json
@@ -32,7 +32,9 @@ OLD_FIELDS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    """With parts small enough for a test, by the source system's own variable."""
+    """Yield a server whose parts are small enough for a test, set by the source system's
+    variable.
+    """
     directory = tmp_path_factory.mktemp("walk")
     generate = [sys.executable, str(EXAMPLE / "generate.py"), str(LINES)]
     (directory / "sample_large_work.json").write_bytes(subprocess.check_output(generate))
@@ -42,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 
 def shell(server: up_support.Up, command: str) -> str:
-    """What a command of the page prints, typed in the server's directory."""
+    """Return the output of a command of the page, run in the server's directory."""
     typed = command.replace("http://127.0.0.1:7444", server.http)
     done = subprocess.run(
         ["bash", "-c", typed], capture_output=True, text=True, env=server.environment,
@@ -53,12 +55,12 @@ def shell(server: up_support.Up, command: str) -> str:
 
 
 def commands(start: str) -> list[str]:
-    """Those of the page that begin so."""
+    """Return the commands of the page that begin with `start`."""
     return [command for command in COMMANDS if command.startswith(start)]
 
 
 def document(server: up_support.Up, job: str) -> Any:
-    """A job's own, as somebody without a token sees it."""
+    """Return a job's document, as a client without a token gets it."""
     return json.loads(shell(server, f"curl -sS {server.http}/jobs/{job}"))
 
 

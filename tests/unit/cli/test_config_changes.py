@@ -1,4 +1,4 @@
-"""Two versions of a JobConfig, compared field by field."""
+"""Comparison of two versions of a JobConfig, field by field."""
 
 import copy
 from typing import Any

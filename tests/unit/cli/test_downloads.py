@@ -1,4 +1,4 @@
-"""Where a result may be written, and that a file is there only when it is whole."""
+"""Targets of results; a file exists only once it is complete."""
 
 import os
 from pathlib import Path

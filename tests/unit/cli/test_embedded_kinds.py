@@ -1,4 +1,4 @@
-"""Kinds of the embedded API server, with the rights and rules that they have there."""
+"""Kinds of the embedded API server, with their rights and rules."""
 
 from typing import Any
 

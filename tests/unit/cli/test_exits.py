@@ -1,4 +1,4 @@
-"""Exit codes that scripts rely on."""
+"""Exit codes on which scripts rely."""
 
 from kilnwork.cli import exits
 

@@ -1,4 +1,4 @@
-"""Which Tasks and Jobs run again together."""
+"""Tasks and Jobs that run again together."""
 
 from typing import Any
 

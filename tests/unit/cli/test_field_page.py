@@ -1,4 +1,4 @@
-"""The page of fields: a table for each kind, each field in it once."""
+"""The page of fields: a table per kind, with each field once."""
 
 import pytest
 

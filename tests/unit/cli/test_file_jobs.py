@@ -1,4 +1,4 @@
-"""Documents of `/jobs` as people read them."""
+"""Documents of `/jobs` as text for people."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which file job a word means."""
+"""Lookup of the file job that a word names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tables of Jobs and indexes, what is told of one, and which are chosen."""
+"""Tables of Jobs and indexes, descriptions of one Job, and selection by options."""
 
 from typing import Any
 
@@ -111,5 +111,5 @@ def test_progress_line_has_phase_bar_and_counts() -> None:
 
 def test_failure_names_the_index_by_number_and_label() -> None:
     assert job_progress.failure({"number": 3, "label": "3"}).startswith("index 3 failed: ")
-    told = job_progress.failure({"number": 3, "label": "oslo", "message": "exit code 1"})
-    assert told == "index 3 (oslo) failed: exit code 1"
+    text = job_progress.failure({"number": 3, "label": "oslo", "message": "exit code 1"})
+    assert text == "index 3 (oslo) failed: exit code 1"

@@ -1,4 +1,4 @@
-"""Lines of several indexes on one output."""
+"""Output of several indexes, line by line."""
 
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ def test_pieces_become_whole_lines_with_a_prefix(capfdbinary: pytest.CaptureFixt
 
 
 class Session:
-    """A server with a Job of so many indexes, whose tasks are called after their numbers."""
+    """Session with a server that has a Job of `count` indexes, whose tasks are named by number."""
 
     def __init__(self, size: int) -> None:
         self.size, self.asked = size, 0

@@ -1,4 +1,4 @@
-"""Finding the jobs of a module, and saying with file and line why there are none."""
+"""Lookup of the jobs of a module, and errors with file and line."""
 
 import io
 import sys
@@ -35,7 +35,7 @@ outer()
 
 @pytest.fixture(autouse=True)
 def restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Modules and the import path as they were."""
+    """Restore imported modules and the import path."""
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

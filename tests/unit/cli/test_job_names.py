@@ -1,4 +1,4 @@
-"""Which Job or JobConfig a word names."""
+"""Lookup of the Job or JobConfig that a word names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is read of Job objects."""
+"""Reading of Job objects."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Values of options from the command line, and what is asked at prompts."""
+"""Values of options from the command line and from prompts."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,14 +46,14 @@ def test_errors_have_the_path_of_the_value(
     assert problem in str(caught.value)
 
 
-def typing(answers: Iterator[str], asked: list[str]) -> Callable[..., Any]:
-    """A prompt that is answered; as click's it asks again after a UsageError."""
+def typing(typed: Iterator[str], asked: list[str]) -> Callable[..., Any]:
+    """Return a prompt that reads `typed`; as click's it asks again after a UsageError."""
 
     def prompt(label: str, *, value_proc: Callable[[str], Any], **_: Any) -> Any:
         while True:
             asked.append(label)
             try:
-                return value_proc(next(answers))
+                return value_proc(next(typed))
             except click.UsageError:
                 continue
 
@@ -62,8 +62,8 @@ def typing(answers: Iterator[str], asked: list[str]) -> Callable[..., Any]:
 
 def test_prompts_ask_only_for_missing_values() -> None:
     asked: list[str] = []
-    answers = iter(["", "Ada", "x", "", "Oslo"])
-    prompt = typing(answers, asked)
+    typed = iter(["", "Ada", "x", "", "Oslo"])
+    prompt = typing(typed, asked)
     found = job_options.ask(FORM, {"loud": False}, only_needed=False, prompt=prompt)
     assert found == {"loud": False, "who": "Ada", "cities": ["Oslo"]}
     assert asked == [

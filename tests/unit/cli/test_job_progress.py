@@ -1,4 +1,4 @@
-"""Lines about a Job that is followed."""
+"""Progress lines of a Job."""
 
 from typing import Any
 

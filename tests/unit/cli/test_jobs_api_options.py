@@ -1,4 +1,4 @@
-"""Limits of the Jobs API as an operator writes them."""
+"""Limits of the Jobs API as options."""
 
 from typing import Any
 

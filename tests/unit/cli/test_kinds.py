@@ -1,4 +1,4 @@
-"""Which kind a word means."""
+"""Lookup of the kind that a word names."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from kilnwork.cli import errors, kinds
 
 
 class Discovery:
-    """A server that serves one more kind."""
+    """Server that serves one more kind."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

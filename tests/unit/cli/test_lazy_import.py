@@ -1,4 +1,4 @@
-"""Loading a command: what it costs, and that it leaves the environment as it was."""
+"""Imports of commands: their cost, and that they leave the environment unchanged."""
 
 import json
 import os

@@ -56,7 +56,7 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{code.value:>4}  " in text for code in exits.Exit)
 
 
-def test_commands_of_other_systems_are_answered_with_a_hint(
+def test_commands_of_other_systems_get_a_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for word, instead in (("describe", "kiln why"), ("job", "kiln jobs"), ("ps", "kiln tasks")):

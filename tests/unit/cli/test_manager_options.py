@@ -1,4 +1,4 @@
-"""Options that `kiln manager` and `kiln install` read alike."""
+"""Options that `kiln manager` and `kiln install` share."""
 
 import click
 import pytest

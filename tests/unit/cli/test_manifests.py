@@ -1,4 +1,4 @@
-"""Manifests: read as kubectl reads them, refused with file, line and column."""
+"""Manifests: read like kubectl does, rejected with file, line and column."""
 
 from pathlib import Path
 

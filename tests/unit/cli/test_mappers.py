@@ -1,4 +1,4 @@
-"""What `--mapper` means, and what is said of one that means nothing."""
+"""Forms of `--mapper`, and errors for invalid ones."""
 
 from pathlib import Path
 

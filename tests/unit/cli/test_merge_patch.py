@@ -1,4 +1,4 @@
-"""`kiln apply`: what a manifest changes on the live object."""
+"""`kiln apply`: changes of a manifest to the live object."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from kilnwork.cli import merge_patch
 
 
 def merged(live: Any, change: Any) -> Any:
-    """RFC 7386."""
+    """Apply a merge patch (RFC 7386)."""
     if not isinstance(change, dict):
         return change
     result = dict(live) if isinstance(live, dict) else {}

@@ -1,4 +1,4 @@
-"""Which objects are Tasks that make an object."""
+"""Recognition of Tasks that make an object."""
 
 from typing import Any
 

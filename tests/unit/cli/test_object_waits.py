@@ -1,4 +1,4 @@
-"""When a Task is over, as `kiln wait` sees it."""
+"""Final states of a Task for `kiln wait`."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from kilnwork.cli import object_waits
     ("state", "run", "asked", "over"),
     [
         ("Failed", 1, 1, True),
-        ("Failed", 1, 2, False),  # `kiln retry` has asked for it, nobody has begun it
+        ("Failed", 1, 2, False),  # requested by `kiln retry`, not started yet
         ("Killed", 2, 2, True),
         ("Killed", 2, 3, False),
         ("Running", 2, 2, False),

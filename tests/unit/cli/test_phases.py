@@ -1,4 +1,4 @@
-"""Phases that `kiln wait --for` takes."""
+"""Phases that `kiln wait --for` accepts."""
 
 from collections.abc import Mapping
 from typing import Any

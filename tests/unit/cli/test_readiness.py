@@ -1,4 +1,4 @@
-"""What a server waits for, of what /readyz says."""
+"""Open checks in the text of /readyz."""
 
 import pytest
 

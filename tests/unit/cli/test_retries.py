@@ -1,4 +1,4 @@
-"""What is printed of a retry, and what cannot be retried."""
+"""Texts about a retry, and refused retries."""
 
 import pytest
 

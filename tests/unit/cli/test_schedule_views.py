@@ -1,4 +1,4 @@
-"""Schedules as they are shown."""
+"""Schedules as text."""
 
 from typing import Any
 

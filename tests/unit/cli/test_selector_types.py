@@ -1,4 +1,4 @@
-"""Options that hold a selector."""
+"""Options with a selector."""
 
 import click
 import pytest

@@ -1,4 +1,4 @@
-"""What a manager remembers of the namespaces that it serves."""
+"""The manager's record of the namespaces that it serves."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Errors of a server in words with an exit code, and the small parts of requests."""
+"""Errors of a server with their exit codes, and parts of requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A step that a SyncSet does not have is said to be none."""
+"""Hints for steps that a SyncSet does not have."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is read of SyncSets."""
+"""Reading of SyncSets."""
 
 from typing import Any
 

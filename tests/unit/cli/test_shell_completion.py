@@ -1,4 +1,4 @@
-"""What Tab offers; without a server it is kinds and files, and never an error."""
+"""Completion of arguments; without a server kinds and files, and never an error."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""TaskClusters for people."""
+"""Sentence about a TaskCluster."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tasks of the journal as text: the table, short ids, parents, errors as Python prints them."""
+"""Tasks of the journal as text: the table, short ids, parents, Python errors."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""How far the children of a task are, in one line, and a line for each that failed."""
+"""Progress of the children of a task in one line, and a line for each failed one."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -10,7 +10,7 @@ from kilnwork.kit import clock
 
 
 class Server:
-    """A session whose lists are what the test says."""
+    """Session whose lists a test sets."""
 
     def __init__(self) -> None:
         self.clock = clock.ManualClock()

@@ -1,4 +1,4 @@
-"""`cli.task_totals`: what the calls of a function took together."""
+"""Totals of the calls of a function."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Times as people type them."""
+"""Times as typed on the command line."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo

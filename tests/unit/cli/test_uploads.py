@@ -1,4 +1,4 @@
-"""What a file to be uploaded seems to be."""
+"""Inspection of a file before its upload."""
 
 import contextlib
 import os

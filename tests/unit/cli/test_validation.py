@@ -1,4 +1,4 @@
-"""What `kiln apply` refuses without a server: new objects, and patches of stored ones."""
+"""Objects and patches that `kiln apply` refuses without a server."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def config(expression: str = NOON, **metadata: Any) -> dict[str, Any]:
 
 
 def live(expression: str = NOON) -> dict[str, Any]:
-    """As a server has it."""
+    """Return a JobConfig as a server stores it."""
     facts = {"uid": "u", "resourceVersion": "7", "generation": 1}
     return {**config(expression, **facts), "status": {"state": "Disabled"}}
 

@@ -1,4 +1,4 @@
-"""Progress: silent for a second, then said once."""
+"""Notices: silent for a second, then printed once."""
 
 import asyncio
 

@@ -35,12 +35,12 @@ def options(of: click.Command) -> dict[frozenset[str], click.Option]:
 
 
 def names(row: pages.Row) -> frozenset[str]:
-    """The option's names in the first cell of a row, without its metavar."""
+    """Return the option's names in the first cell of a row, without its metavar."""
     return frozenset(word.strip(",") for word in row.key.split() if word.startswith("-"))
 
 
 def own(name: str) -> dict[frozenset[str], click.Option]:
-    """The options of a command without the shared ones, which choose the server."""
+    """Return the options of a command without the shared ones, which choose the server."""
     found = options(command(name))
     return {names: o for names, o in found.items() if o.expose_value or not names <= TARGET}
 
@@ -122,7 +122,7 @@ def _consoles(name: str) -> list[str]:
 def test_examples_use_commands_and_options_that_exist(
     page: Path, line: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parsed as `kiln` would, values included, and not carried out."""
+    """Parses the lines like `kiln` does, values included, without running them."""
     monkeypatch.chdir(pages.ROOT)
     parse(line)
     assert page.is_file()

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files, modules and make targets that there are."""
+"""CONTRIBUTING.md names only files, modules and make targets that exist."""
 
 import re
 
@@ -22,7 +22,7 @@ ROOTS = (
 
 
 def _exists(path: str) -> bool:
-    """A file, a directory, or `room/module.attribute`."""
+    """Return whether this is a file, a directory, or `room/module.attribute`."""
     module, _, attribute = path.rpartition(".")
     for root in ROOTS:
         if (root / path).exists() or (root / f"{path}.py").is_file():

@@ -1,4 +1,4 @@
-"""The page on schedules: its examples say what the code does."""
+"""The page on schedules: its examples match the code."""
 
 import datetime as dt
 import re
@@ -21,7 +21,7 @@ POLICIES = (
 def ticks_of_day(
     text: str, day: dt.date, gap: job_config.GapPolicy, overlap: job_config.OverlapPolicy
 ) -> list[str]:
-    """Local times on a day in New York, with their offsets."""
+    """Return local times on a day in New York, with their offsets."""
     parsed = cron.parse(text, format=job_config.CronFormat.STANDARD, hash_id="")
     start = int(dt.datetime.combine(day, dt.time(), NEW_YORK).timestamp())
     found = []

@@ -1,4 +1,6 @@
-"""docs/reference/differences.md lists the very cases that the conformance suite expects to fail."""
+"""docs/reference/differences.md lists exactly the cases that the conformance suite expects to
+fail.
+"""
 
 import re
 
@@ -11,8 +13,8 @@ CASES = pages.ROOT / "tests" / "conformance"
 
 def test_page_lists_the_cases_that_fail() -> None:
     rows = [row.cells for row in pages.table(pages.sections(PAGE, 2)["Cases that fail"])]
-    told = {case.strip("`"): why for case, why in rows}
-    assert told == differences.DIFFERENCES
+    listed = {case.strip("`"): why for case, why in rows}
+    assert listed == differences.DIFFERENCES
 
 
 def test_every_listed_case_exists() -> None:

@@ -1,4 +1,4 @@
-"""docs/reference/fields.md is what the tables of fields say."""
+"""docs/reference/fields.md matches the tables of fields."""
 
 import re
 
@@ -24,7 +24,7 @@ def test_every_row_has_a_line_and_says_why_it_is_not_honoured() -> None:
 
 
 def test_every_field_has_a_row() -> None:
-    """What the rows state is checked by tests/integration/test_fields.py."""
+    """tests/integration/test_fields.py checks the statements of the rows."""
     missing = [
         path
         for path in field_samples.pod_fields()

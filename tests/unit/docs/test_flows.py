@@ -1,4 +1,4 @@
-"""The page on flows: its example is a flow, its tables name what there is."""
+"""The page on flows: its example is a valid flow, its tables list all names."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""docs/reference/kinds.md says of every field what the structs and CRDs say."""
+"""docs/reference/kinds.md describes every field as the structs and CRDs define it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +57,7 @@ MANIFESTS = [
 
 
 def part(kind: str, name: str) -> list[pages.Row]:
-    """The table below `## kind`, `### name`."""
+    """Return the table below `## kind`, `### name`."""
     return pages.table(pages.sections(pages.sections(PAGE, 2)[kind], 3)[name])
 
 
@@ -68,7 +68,7 @@ def version(kind: str) -> dict[str, Any]:
 
 
 def fields(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every field of a schema by its dotted path; of conditions only the list itself."""
+    """Yield every field of a schema by its dotted path; for conditions only the list itself."""
     for name, node in schema.get("properties", {}).items():
         path = f"{prefix}{name}"
         yield path, node
@@ -81,7 +81,7 @@ def fields(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict
 
 
 def type_text(node: dict[str, Any]) -> str:
-    """How the page writes the type of a schema node."""
+    """Return the type of a schema node as the page writes it."""
     kind = node.get("type", "any JSON")
     if kind == "array":
         of = type_text(node["items"])
@@ -105,7 +105,7 @@ def _bounds(node: dict[str, Any]) -> str:
 
 
 def defaults(struct: Any, prefix: str = "") -> dict[str, str]:
-    """Every field of a struct by its dotted path, with its default as the page writes it."""
+    """Return every field of a struct by its dotted path, with its default as the page writes it."""
     found: dict[str, str] = {}
     for field in msgspec.structs.fields(struct):
         path = f"{prefix}{field.encode_name}"

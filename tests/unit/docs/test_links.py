@@ -1,4 +1,4 @@
-"""Every page is reachable from the index, and no relative link leads nowhere."""
+"""Every page is reachable from the index, and no relative link is broken."""
 
 from pathlib import Path
 from urllib import parse

@@ -1,4 +1,4 @@
-"""docs/reference/mappers.md says what the code does: variables, limits, names; its script works."""
+"""docs/reference/mappers.md matches the code: variables, limits, names; its script works."""
 
 import re
 from pathlib import Path

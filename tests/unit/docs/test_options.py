@@ -1,4 +1,4 @@
-"""docs/reference/options.md says what options come to: each row is tried."""
+"""docs/reference/options.md: every row of its tables is evaluated."""
 
 import json
 import re
@@ -17,7 +17,7 @@ WORDS = " ".join(PAGE.split())
 
 
 def rows(text: str, heading: str) -> list[tuple[str, ...]]:
-    """The rows of the table whose first heading that is."""
+    """Return the rows of the table with this first heading."""
     table, *_ = re.findall(
         rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
     )

@@ -1,4 +1,6 @@
-"""docs/reference/python.md names all that `kilnwork` offers, with defaults, and nothing else."""
+"""docs/reference/python.md lists everything that `kilnwork` exports, with defaults, and nothing
+else.
+"""
 
 import inspect
 import re
@@ -62,7 +64,9 @@ CLASSES: dict[str, type] = {
 
 
 def public(error: type[BaseException]) -> list[str]:
-    """Its bases as the table has them: ours but the root, and those of Python that it also is."""
+    """Return the bases of an error as the table lists them: kilnwork's except the root, and
+    Python's.
+    """
     return [base.__name__ for base in error.__bases__ if base not in (kiln.KilnError, Exception)]
 
 
@@ -173,7 +177,7 @@ def test_no_member_is_left_out(name: str, hidden: set[str]) -> None:
     ],
 )
 def test_members_of_a_class_are_in_its_table(kind: type, hidden: set[str]) -> None:
-    """Attributes are set where it is made, so they are not asked for here."""
+    """Attributes are set by the constructor, so this does not check them."""
     found = {member for member in dir(kind) if not member.startswith("_")} - hidden
     keys = [row.key for row in pages.table(SECTIONS[kind.__name__]) if len(row.cells) == 2]
     assert found <= {member for key in keys for member in re.findall(r"\w+", key)}
@@ -186,15 +190,15 @@ def test_options_of_a_set_are_in_their_table() -> None:
 
 
 def test_options_of_steps_and_groups_are_listed() -> None:
-    told = set(re.findall(r"`(\w+)`", SECTIONS["SyncSet"]))
-    assert set(set_steps.StepOptions.__annotations__) <= told
-    assert set(set_options.GroupOptions.__annotations__) <= told
+    listed = set(re.findall(r"`(\w+)`", SECTIONS["SyncSet"]))
+    assert set(set_steps.StepOptions.__annotations__) <= listed
+    assert set(set_options.GroupOptions.__annotations__) <= listed
     given = set(inspect.signature(kiln.SyncSet.data).parameters) - {"self", "name", "by"}
-    assert given <= told
+    assert given <= listed
 
 
 def members(name: str) -> list[str]:
-    """The names in the first cells of the table of a class."""
+    """Return the names in the first cells of the table of a class."""
     cells = [re.sub(r"\(.*\)|`", "", row.key) for row in pages.table(SECTIONS[name])]
     return [member for cell in cells for member in cell.split(", ")]
 

@@ -1,4 +1,4 @@
-"""docs/reference/reasons.md is what the table of reasons says."""
+"""docs/reference/reasons.md matches the table of reasons."""
 
 from kilnwork.api import reasons
 from support import pages

@@ -1,4 +1,4 @@
-"""docs/reference/rights.md is what the table of rights says."""
+"""docs/reference/rights.md matches the table of rights."""
 
 from kilnwork.cli.installation import rights
 from support import pages

@@ -1,4 +1,4 @@
-"""docs/reference/rules-and-variables.md says what rules and substitution do: each row is tried."""
+"""docs/reference/rules-and-variables.md: every row of its tables is evaluated."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""docs/reference/server.md tells the numbers, kinds and files that the code has."""
+"""docs/reference/server.md has the numbers, kinds and files of the code."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""docs/reference/sessions.md shows the signatures, arguments and times that the code has."""
+"""docs/reference/sessions.md has the signatures, arguments and times of the code."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FLOWING = " ".join(PAGE.split())
 
 
 def heading(function: Callable[..., Any]) -> str:
-    """As the page writes a signature: names and defaults."""
+    """Return a signature as the page writes it: names and defaults."""
     words, starred = [], False
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:

@@ -1,4 +1,4 @@
-"""Finding a manager, as requests and responses: no network."""
+"""Discovery of a manager as requests and responses, without a network."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Script = Mapping[str, tuple[int, Any]]
 
 
 def play(steps: discovery.Steps[T], script: Script) -> tuple[T, list[http_types.ClientRequest]]:
-    """Answer the requests by path; gives what was found, and the requests."""
+    """Respond to the requests by path; return the result and the requests."""
     sent: list[http_types.ClientRequest] = []
     try:
         request = next(steps)

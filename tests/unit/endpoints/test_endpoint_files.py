@@ -1,4 +1,4 @@
-"""The file that says who serves a directory."""
+"""The file that says which process serves a directory."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is wrong between a user and a manager."""
+"""Errors of reaching a manager."""
 
 import pytest
 

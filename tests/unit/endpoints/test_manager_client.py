@@ -1,4 +1,6 @@
-"""The blocking client waits as long as a busy manager asks for, and not longer than it may."""
+"""The blocking client waits as long as a busy manager requests, but not longer than its
+patience.
+"""
 
 import contextlib
 import http.server
@@ -17,7 +19,7 @@ GET = http_types.ClientRequest(method="GET", path="/")
 
 
 class Manager:
-    """An HTTP server that is busy once; `came` says when requests came."""
+    """HTTP server that is busy once; `came` has the times of requests."""
 
     def __init__(self, status: int, retry_after: str) -> None:
         came = self.came = list[float]()

@@ -1,5 +1,7 @@
-"""Which manager a user means, without any server: files and words. `tests/e2e/test_connect.py` has
-the rest."""
+"""Resolution of the manager that a user names, from files and texts, without a server.
+
+`tests/e2e/test_connect.py` has the tests with a server.
+"""
 
 import json
 import os
@@ -16,7 +18,7 @@ from support import short
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The environment names no server."""
+    """Let the environment name no server."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
@@ -102,7 +104,7 @@ def test_empty_directory_is_rejected(tmp_path: Path) -> None:
 
 
 def test_socket_of_another_user_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster on loopback names a path of its own, where anybody may have put a socket here."""
+    """A cluster on loopback names its own path, where another user may have put a socket here."""
     server = "https://127.0.0.1:6443"
     directory = short.directory()
     path = directory / "channel.sock"

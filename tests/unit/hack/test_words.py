@@ -1,4 +1,6 @@
-"""`hack.words`: which words it finds, where they may stand, and what is over a limit."""
+"""`hack.words`: which words it finds, where they are allowed, and which paths exceed their
+limit.
+"""
 
 import pytest
 from hack import words

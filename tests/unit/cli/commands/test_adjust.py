@@ -1,4 +1,4 @@
-"""`kiln adjust`: what may be changed, and that something must."""
+"""`kiln adjust`: which settings it accepts, and that one is required."""
 
 import shlex
 

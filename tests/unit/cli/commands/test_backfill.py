@@ -1,4 +1,4 @@
-"""`kiln backfill`: the times and bounds that it takes."""
+"""`kiln backfill`: which times and limits it accepts."""
 
 import shlex
 

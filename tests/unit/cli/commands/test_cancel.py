@@ -1,4 +1,4 @@
-"""`kiln cancel`: which options go together."""
+"""`kiln cancel`: which options can be combined."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""`kiln completion`: scripts of three shells."""
+"""`kiln completion`: scripts for three shells."""
 
 import pytest
 

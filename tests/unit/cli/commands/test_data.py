@@ -1,4 +1,4 @@
-"""`kiln data`: one action at a time, of one pond."""
+"""`kiln data`: one action at a time, on one pond."""
 
 import shlex
 

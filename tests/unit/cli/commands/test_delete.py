@@ -1,4 +1,4 @@
-"""`kiln delete`: what is named, once and in one way."""
+"""`kiln delete`: which ways of naming objects it accepts."""
 
 import shlex
 from pathlib import Path
@@ -11,7 +11,7 @@ from support import serverless_cli
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A directory with a file of one object, and one of none."""
+    """Return a directory with a file that has one object, and one that has none."""
     (tmp_path / "map.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")
     (tmp_path / "empty.yaml").write_text("")
     return tmp_path

@@ -13,7 +13,9 @@ ONE = "import kilnwork as kiln\n\n\n@kiln.job\ndef report():\n    return 1\n"
 
 @pytest.fixture
 def module(tmp_path: Path) -> Path:
-    """A file that declares one job. Its name is used once in a process, as a module's."""
+    """Return a file that declares one job. Each test gets its own module name, since a process
+    imports a module once.
+    """
     file = tmp_path / f"{tmp_path.name.replace('-', '_')}.py"
     file.write_text(ONE)
     return file

@@ -1,4 +1,4 @@
-"""`kiln disable`: schedules are named."""
+"""`kiln disable`: schedules must be named."""
 
 import shlex
 

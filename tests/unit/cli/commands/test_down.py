@@ -1,4 +1,4 @@
-"""`kiln down`: only ever signals a server of ours; which one, `controlplane.lock` says."""
+"""`kiln down`: it signals only a server of kilnwork, which `controlplane.lock` identifies."""
 
 from pathlib import Path
 

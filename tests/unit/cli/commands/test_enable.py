@@ -1,4 +1,4 @@
-"""`kiln enable`: schedules are named."""
+"""`kiln enable`: schedules must be named."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""`kiln executor`: labels and addresses that may be requested."""
+"""`kiln executor`: labels, and addresses that may be requested."""
 
 import ipaddress
 

@@ -1,4 +1,4 @@
-"""`kiln files`: which options belong to jobs, to parts and to uploads."""
+"""`kiln files`: which options apply to jobs, to parts and to uploads."""
 
 import shlex
 

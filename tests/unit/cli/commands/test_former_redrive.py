@@ -1,4 +1,4 @@
-"""`kiln redrive`: where its result goes is checked before the job runs again."""
+"""`kiln redrive`: the target of the result is checked before the job runs again."""
 
 import shlex
 from pathlib import Path

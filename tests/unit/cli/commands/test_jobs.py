@@ -1,4 +1,4 @@
-"""`kiln jobs`: which options belong to the list and which to one Job."""
+"""`kiln jobs`: which options apply to the list and which to one Job."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""`kiln logs`: which part of the output is asked for."""
+"""`kiln logs`: selection of a part of the output."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""`kiln manager`: addresses, names and bounds that it takes."""
+"""`kiln manager`: which addresses, names and limits it accepts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`kiln node`: what is refused before anything is started, and the address that it finds itself."""
+"""`kiln node`: options that are rejected before anything starts, and the default address."""
 
 import signal
 import socket

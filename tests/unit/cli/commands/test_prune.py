@@ -1,4 +1,4 @@
-"""`kiln prune`: what may go must be said."""
+"""`kiln prune`: a limit must be given."""
 
 import shlex
 

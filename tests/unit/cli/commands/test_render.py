@@ -29,7 +29,7 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A SyncSet beside an object of another kind."""
+    """Return a file with a SyncSet and an object of another kind."""
     found = tmp_path / "set.yaml"
     found.write_text(yaml.safe_dump_all([CONFIG, SET]))
     return found

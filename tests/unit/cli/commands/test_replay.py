@@ -1,4 +1,4 @@
-"""`kiln replay`: which generation."""
+"""`kiln replay`: selection of the generation."""
 
 import shlex
 

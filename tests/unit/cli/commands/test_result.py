@@ -1,4 +1,4 @@
-"""`kiln result`: where the result comes from and goes to."""
+"""`kiln result`: source and target of the result."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`kiln results`: where the result goes, and which part."""
+"""`kiln results`: target of the result, and selection of a part."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`kiln resume`: what goes on is named."""
+"""`kiln resume`: what to resume must be named."""
 
 import shlex
 

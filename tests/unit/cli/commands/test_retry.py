@@ -1,4 +1,4 @@
-"""`kiln retry`: which options go together."""
+"""`kiln retry`: which options can be combined."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""`kiln run`: the Task that a command line becomes."""
+"""`kiln run`: the Task that it creates from a command line."""
 
 from pathlib import Path
 

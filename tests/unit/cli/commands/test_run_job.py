@@ -1,4 +1,4 @@
-"""`kiln run-job`: which options it takes."""
+"""`kiln run-job`: which options it accepts."""
 
 import shlex
 

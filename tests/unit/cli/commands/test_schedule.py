@@ -1,4 +1,4 @@
-"""`kiln schedule`: previews without a server, and which options belong to them."""
+"""`kiln schedule`: previews without a server, and their options."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`kiln status`: its options, and waiting for a server that is not there."""
+"""`kiln status`: its options, and waiting for a missing server."""
 
 import shlex
 

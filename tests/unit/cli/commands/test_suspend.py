@@ -1,4 +1,4 @@
-"""`kiln suspend`: what is held back is named."""
+"""`kiln suspend`: what to suspend must be named."""
 
 import shlex
 

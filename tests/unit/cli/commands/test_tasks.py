@@ -1,4 +1,4 @@
-"""`kiln tasks`: which options belong to tasks and which to totals."""
+"""`kiln tasks`: which options apply to tasks and which to totals."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""`kiln token`: which options are for a ServiceAccount."""
+"""`kiln token`: which options need a ServiceAccount."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `kiln upload` refuses before it asks any server."""
+"""`kiln upload`: arguments that are rejected before a server is asked."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`kiln version`: that of this program is always shown."""
+"""`kiln version`: the version of the client is always shown."""
 
 import json
 

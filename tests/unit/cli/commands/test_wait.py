@@ -1,4 +1,4 @@
-"""`kiln wait`: what --for means."""
+"""`kiln wait`: meaning of --for."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def test_state_is_reached(wanted: str) -> None:
 
 
 def asked_again(state: str, *, run: int) -> dict[str, Any]:
-    """A task whose second run `kiln retry` has asked for, and the status of its `run`."""
+    """Return a task whose second run `kiln retry` has requested, with the status of its `run`."""
     return {"spec": {"run": 2}, "status": {"state": state, "run": run}}
 
 

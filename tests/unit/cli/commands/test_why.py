@@ -1,4 +1,4 @@
-"""`kiln why` of what is no task: one sentence from its status."""
+"""`kiln why` for objects that are not tasks: one sentence from the status."""
 
 from typing import Any
 

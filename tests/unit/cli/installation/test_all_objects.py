@@ -1,4 +1,4 @@
-"""Which objects each part of an installation has, and their order."""
+"""Objects of each part of an installation, and their order."""
 
 import pytest
 

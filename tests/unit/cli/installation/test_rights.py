@@ -1,4 +1,4 @@
-"""Rights of the manager, of executors and of drivers: where they hold, and of what."""
+"""Rights of the manager, of executors and of drivers, and where they apply."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an installation is like unless its operator chooses."""
+"""Defaults of an installation."""
 
 from kilnwork import version
 from kilnwork.api import manager

@@ -1,4 +1,4 @@
-"""The manager's Pod, volume and Service, as the operator chose them."""
+"""Pod, volume and Service of the manager for various settings."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which journal a candidate may lead on, by what the Lease says."""
+"""Journals with which a candidate may lead, according to the Lease."""
 
 from typing import Any
 

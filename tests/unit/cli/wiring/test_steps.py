@@ -1,4 +1,4 @@
-"""The parts of a server say what they do while they are started."""
+"""Parts of a server report their progress while they start."""
 
 from kilnwork.cli.wiring import steps
 
