@@ -91,7 +91,7 @@ async def flaky() -> AsyncIterator[tuple[Flaky, session.Session]]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     _, port = runner.addresses[0]
     settings = config.Config(server=f"http://127.0.0.1:{port}", token="t")
-    async with session.connect(settings, options.Target(namespace="default")) as opened:
+    async with session.connect(settings, options.ServerTarget(namespace="default")) as opened:
         yield served, opened
     await runner.cleanup()
 
@@ -139,7 +139,7 @@ async def test_an_upload_goes_on_from_what_the_server_has(
     file = tmp_path / "in"
     data = CONTENT * 20  # two pieces
     file.write_bytes(data)
-    with contextlib.closing(uploads.Source(str(file))) as source:
+    with contextlib.closing(uploads.UploadSource(str(file))) as source:
         upload = uploads.Upload(opened, source)
         assert await upload.run() == "up-1"
     assert bytes(served.kept) == data
@@ -153,7 +153,7 @@ async def test_a_full_disk_is_told_at_once(
     served.refusals = [507]
     (tmp_path / "in").write_bytes(CONTENT)
     with (
-        contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source,
+        contextlib.closing(uploads.UploadSource(str(tmp_path / "in"))) as source,
         pytest.raises(kube_errors.Unavailable) as caught,
     ):
         await uploads.Upload(opened, source).run()
@@ -165,10 +165,10 @@ async def test_while_the_server_is_away_it_says_so(
 ) -> None:
     served, opened = flaky
     said: list[str] = []
-    monkeypatch.setattr(wait_notice.Waiting, "say", lambda _, text: said.append(text))
+    monkeypatch.setattr(wait_notice.WaitNotice, "say", lambda _, text: said.append(text))
     served.refusals = [503]
     (tmp_path / "in").write_bytes(CONTENT)
-    with contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source:
+    with contextlib.closing(uploads.UploadSource(str(tmp_path / "in"))) as source:
         await uploads.Upload(opened, source).run()
     assert bytes(served.kept) == CONTENT
     assert said[0] == "uploading: trying for 120 s: no room"
@@ -182,7 +182,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_told(
     monkeypatch.setattr(uploads, "PIECE_BYTES", 1024)
     file = tmp_path / "in"
     file.write_bytes(b"x" * 10_000)
-    with contextlib.closing(uploads.Source(str(file))) as source:
+    with contextlib.closing(uploads.UploadSource(str(file))) as source:
         assert source.read(10) == b"x" * 10
         with file.open("ab") as more:
             more.write(b"y")
@@ -197,6 +197,6 @@ async def test_an_upload_that_is_complete_needs_nothing(
     served.kept, served.complete = bytearray(b"abc"), True
     file = tmp_path / "in"
     file.write_bytes(b"abc")
-    with contextlib.closing(uploads.Source(str(file))) as source:
+    with contextlib.closing(uploads.UploadSource(str(file))) as source:
         assert await uploads.Upload(opened, source, known="up-1").run() == "up-1"
     assert bytes(served.kept) == b"abc"

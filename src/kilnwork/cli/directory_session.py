@@ -174,7 +174,7 @@ class DirectoryJournal:
         return all(view is None or view.state.final for view in views)
 
 
-class Exchange:
+class AppExchange:
     """One request to the app, with its response as a stream."""
 
     def __init__(self, app: api.Api, method: str, path: str, query: Mapping[str, str]) -> None:
@@ -224,7 +224,7 @@ class _NoClusters:
 class DirectorySession(session.Session):
     """`session.Session` without a server: it has tasks and no other objects."""
 
-    def __init__(self, directory: Path, target: options.Target) -> None:
+    def __init__(self, directory: Path, target: options.ServerTarget) -> None:
         settings = config.Config(server=str(directory), namespace=NAMESPACE)
         super().__init__(settings, cast(transport.Transport, None), target)
         self._journal = DirectoryJournal(directory)
@@ -302,7 +302,7 @@ class DirectorySession(session.Session):
             name = parse.unquote(path.rpartition("/")[2])  # name of an object, not of a kind
             text = f"there is no {name!r} in {self.server}: `kiln tasks --data {self.server}`"
             raise kube_errors.from_status(404, "NotFound", text, details={"name": name})
-        return Exchange(self._app, method, path, query or {}).messages()
+        return AppExchange(self._app, method, path, query or {}).messages()
 
 
 _REFUSED = 400
@@ -345,7 +345,7 @@ class _Outputs:
 
 @contextlib.asynccontextmanager
 async def open_directory(
-    directory: Path, target: options.Target
+    directory: Path, target: options.ServerTarget
 ) -> AsyncIterator[DirectorySession]:
     """Yield a session of a directory. Raises `errors.Missing` if it has no journal, or for another
     namespace.

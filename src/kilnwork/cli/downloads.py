@@ -23,7 +23,7 @@ _PAUSE_S = 0.5
 
 
 def check_target(target: str | None, *, source: str | None = None) -> None:
-    """Raise `errors.Unusable` if a file cannot be written there: before the job runs, not hours
+    """Raise `errors.InvalidInput` if a file cannot be written there: before the job runs, not hours
     later.
 
     `source`: an input file, which the result must not replace.
@@ -36,16 +36,16 @@ def check_target(target: str | None, *, source: str | None = None) -> None:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        raise errors.Unusable(f"-o {target}: {error.strerror}") from error
+        raise errors.InvalidInput(f"-o {target}: {error.strerror}") from error
     if source is not None and path.is_file() and _same(path, Path(source)):
-        raise errors.Unusable(f"-o {target}: this is the file to upload; name another one")
+        raise errors.InvalidInput(f"-o {target}: this is the file to upload; name another one")
     if target.endswith("/") and not path.is_dir():
-        raise errors.Unusable(f"-o {target}: there is no such directory; name a file")
+        raise errors.InvalidInput(f"-o {target}: there is no such directory; name a file")
     if path.exists() and not path.is_file() and not path.is_dir():
         return  # a device or a pipe
     directory = path.resolve().parent
     if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK):
-        raise errors.Unusable(f"-o {target}: {_find_problem(path, directory)}")
+        raise errors.InvalidInput(f"-o {target}: {_find_problem(path, directory)}")
 
 
 def _same(path: Path, other: Path) -> bool:
@@ -123,7 +123,7 @@ class _Download:
         async with wait_notice.waiting(text, every_s=5.0) as waiting:
             return await self._all(waiting, text)
 
-    async def _all(self, waiting: wait_notice.Waiting | None, text: str) -> int:
+    async def _all(self, waiting: wait_notice.WaitNotice | None, text: str) -> int:
         away_s = 0.0
         while True:
             before = self._got
@@ -137,7 +137,7 @@ class _Download:
             else:
                 return self._got
 
-    async def _rest(self, waiting: wait_notice.Waiting | None, text: str) -> None:
+    async def _rest(self, waiting: wait_notice.WaitNotice | None, text: str) -> None:
         headers = {}
         if self._got:
             headers = {"Range": f"bytes={self._got}-", "If-Range": self._etag}

@@ -46,7 +46,7 @@ async def resolve_id(s: session.Session, word: str) -> str:
     """Return the id of the job that a word names, with or without `file/`; an unknown name
     unchanged.
 
-    Raises `errors.Unusable` if several jobs have the name.
+    Raises `errors.InvalidInput` if several jobs have the name.
     """
     name = strip_prefix(word)
     path(name)
@@ -56,7 +56,7 @@ async def resolve_id(s: session.Session, word: str) -> str:
     found = [str(each["id"]) async for each in same]
     if len(found) > 1:
         more = ", …" if len(found) > _SHOWN else ""
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{len(found) if not more else 'many'} file jobs are called {name!r}: name one by its "
             f"id, the newest first: {', '.join(map(filejobs.short_id, found[:_SHOWN]))}{more}"
         )
@@ -71,19 +71,19 @@ def strip_prefix(word: str) -> str:
 
 def path(job: str | None = None, sub: str = "") -> str:
     """Return the URL path of all jobs, of one, or of a subresource of one. Raises
-    `errors.Unusable`.
+    `errors.InvalidInput`.
     """
     if job is None:
         return "/jobs"
     if not strip_prefix(job):
-        raise errors.Unusable("the ID of the file job is empty: `kiln files` lists them")
+        raise errors.InvalidInput("the ID of the file job is empty: `kiln files` lists them")
     return "/".join(["/jobs", *(session.quoted(part) for part in (strip_prefix(job), sub) if part)])
 
 
 def namespace_query(s: session.Session) -> dict[str, str]:
-    """Return the query parameters for the namespace. Raises `errors.Unusable` under `-A`."""
+    """Return the query parameters for the namespace. Raises `errors.InvalidInput` under `-A`."""
     if s.target.all_namespaces:
-        raise errors.Unusable("file jobs are of one namespace: say -n NAMESPACE instead of -A")
+        raise errors.InvalidInput("file jobs are of one namespace: say -n NAMESPACE instead of -A")
     return {"namespace": s.namespace}
 
 
@@ -355,7 +355,7 @@ def size_text(count: float) -> str:
 def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
     """Return how many bad records fail a job: a count, or a percentage; both None for no limit.
 
-    Raises `errors.Unusable`.
+    Raises `errors.InvalidInput`.
     """
     if text is None:
         return None, None
@@ -368,4 +368,4 @@ def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
             return int(text), None
     except ValueError:
         pass
-    raise errors.Unusable(f"--max-failed {text}: write a number such as 100, or 0.5%")
+    raise errors.InvalidInput(f"--max-failed {text}: write a number such as 100, or 0.5%")

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _PART = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 
 
-class Found(NamedTuple):
+class FoundFileJob(NamedTuple):
     """A file job; `part`: the number of the named part, or None for the job itself."""
 
     job: file_jobs.Job
@@ -40,7 +40,7 @@ def parse_file_jobs(words: Sequence[str]) -> list[str] | None:
     """Return the file jobs in `files`, `file NAME…` or `file/NAME…`; [] means all, None other
     objects.
 
-    Raises `errors.Unusable` if one command line names both.
+    Raises `errors.InvalidInput` if one command line names both.
     """
     if words[0].lower() in kinds.FILE_JOBS:
         return [file_jobs.strip_prefix(word) for word in words[1:]]
@@ -51,32 +51,32 @@ def parse_file_jobs(words: Sequence[str]) -> list[str] | None:
     if any(kind in kinds.FILE_JOBS for kind in categories) or any(
         name != word for name, word in zip(names, words, strict=True) if name is not None
     ):
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             "file jobs are no Kubernetes objects: name them in a command of their own, "
             "or list them with `kiln files`"
         )
     return None
 
 
-async def find(s: session.Session, name: str) -> Found:
+async def find(s: session.Session, name: str) -> FoundFileJob:
     """Return the job with this id or name, or a part of it. Raises `kube.errors.NotFound`."""
     try:
-        return Found(await file_jobs.get(s, name))
+        return FoundFileJob(await file_jobs.get(s, name))
     except kube_errors.NotFound as error:
         if (match := _PART.fullmatch(name)) is not None:
             job = await _find_job(s, match[1])
             if job is not None and int(match[2]) <= file_jobs.parts(job).get("total", 0):
-                return Found(job, int(match[2]))
+                return FoundFileJob(job, int(match[2]))
         raise error from None
 
 
-async def find_readable(s: session.Session, name: str) -> Found | None:
+async def find_readable(s: session.Session, name: str) -> FoundFileJob | None:
     """Return the job like `find`, or None if there is none that may be read. Raises
-    `errors.Unusable`.
+    `errors.InvalidInput`.
     """
     try:
         return await find(s, name)
-    except errors.Unusable:
+    except errors.InvalidInput:
         raise
     except errors.SERVER_ERRORS:
         return None

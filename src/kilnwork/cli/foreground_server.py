@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 """Reports progress, or the text of a failure, to the user."""
 
 
-class Server(Protocol):
+class ForegroundServer(Protocol):
     """A server to run. Both methods may be called at any time."""
 
     async def start(self, *, say: Say) -> None:
@@ -44,7 +44,7 @@ class Server(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Server)
+S = TypeVar("S", bound=ForegroundServer)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LEVELS = ("warning", "info", "debug")
@@ -165,7 +165,7 @@ class _Endings:
         (self.second if self.first.is_set() else self.first).set()
 
 
-async def _stop(server: Server, endings: _Endings) -> None:
+async def _stop(server: ForegroundServer, endings: _Endings) -> None:
     """Stop the server in order; kill its processes after `_STOP_S` or at the second signal."""
     background = coroutines.BackgroundWork("stop")
     async with wait_notice.waiting("stopping") as waiting:

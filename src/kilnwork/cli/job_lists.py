@@ -28,7 +28,7 @@ _COLUMNS = ("NAME", "CONFIG", "PHASE", "INDEXES", "AGE", "TOOK")
 _INDEX_COLUMNS = ("INDEX", "LABEL", "STATE", "RUN", "ATTEMPT", "WORKER", "TOOK", "MESSAGE")
 
 
-class Choice:
+class JobSelection:
     """Selection of Jobs to list; `asked`: the options of `kiln jobs`, by name."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
@@ -62,25 +62,26 @@ def group(found: Mapping[str, Any]) -> str:
 async def print_jobs(
     s: session.Session, name: str | None, form: str | None, asked: Mapping[str, Any]
 ) -> None:
-    """Print the indexes of a Job or, without a name, a list of Jobs. Raises `errors.Unusable` for
-    an unknown state.
+    """Print the indexes of a Job or, without a name, a list of Jobs.
+
+    Raises `errors.InvalidInput` for an unknown state.
     """
     text = asked.get("state")
     if name is not None:
         state = None if text is None else _INDEX_STATES.get(text.lower())
         if text is not None and state is None:
             known = ", ".join(_INDEX_STATES.values())
-            raise errors.Unusable(f"--state {text}: states of indexes are {known}")
+            raise errors.InvalidInput(f"--state {text}: states of indexes are {known}")
         await print_indexes(s, name, form, {**asked, "state": state})
         return
     if text is not None and job_objects.phase_of(text) is None:
-        raise errors.Unusable(f"--state {text}: phases of Jobs are {', '.join(_P)}")
+        raise errors.InvalidInput(f"--state {text}: phases of Jobs are {', '.join(_P)}")
     await print_list(s, form, asked)
 
 
 async def print_list(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
     """Print a list, newest first. `asked`: the options of `Choice`, limit and no_headers."""
-    choice, limit = Choice(asked), asked.get("limit") or LIMIT
+    choice, limit = JobSelection(asked), asked.get("limit") or LIMIT
     objects = [item for item in await s.items(s.scope(api_kinds.JOBS)) if choice.has(item)]
     objects.sort(key=_made, reverse=True)
     items = objects[:limit]

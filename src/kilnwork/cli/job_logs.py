@@ -80,7 +80,7 @@ async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, s
     """Print the output of a Job with one index; to follow, wait until it has started."""
     name = found["metadata"]["name"]
     if "follow" in query:
-        subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
+        subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
         text = f"waiting for Job {name} to start"
         found = await object_waits.until(s, subject, _begun, text=text) or found
     item = await find_index(s, name, 0)

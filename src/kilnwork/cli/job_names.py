@@ -28,13 +28,15 @@ def explicit_name(word: str, served: resource.Resource = api_kinds.JOBS) -> str 
 
 
 def plain_name(word: str, served: resource.Resource = api_kinds.JOBS) -> str:
-    """Return the name in `NAME` or `KIND/NAME`. Raises `errors.Unusable` for another kind."""
+    """Return the name in `NAME` or `KIND/NAME`. Raises `errors.InvalidInput` for another kind."""
     name = explicit_name(word, served)
     if name is None and "/" in word:
-        raise errors.Unusable(f"{word!r}: write NAME or {served.singular}/NAME")
+        raise errors.InvalidInput(f"{word!r}: write NAME or {served.singular}/NAME")
     found = word if name is None else name
     if not found:
-        raise errors.Unusable(f"the name of the {served.kind} is empty: `kiln get {served.plural}`")
+        raise errors.InvalidInput(
+            f"the name of the {served.kind} is empty: `kiln get {served.plural}`"
+        )
     return found
 
 
@@ -97,7 +99,7 @@ async def call_for_named(
     """Call the function for what the word names, and return its result.
 
     Calls `job` for `job/NAME`, and for a NAME that neither a task nor a file job has. Raises what
-    the functions raise, `errors.Unusable` if a file job and a Job have the name, and
+    the functions raise, `errors.InvalidInput` if a file job and a Job have the name, and
     `errors.Missing` for `KIND/NAME` with an unknown kind.
     """
     name = explicit_name(word)
@@ -106,7 +108,7 @@ async def call_for_named(
 
     async def unambiguous(found: file_jobs.Job) -> T:
         if file_names.explicit_name(word) is None and await find_readable_job(s, word) is not None:
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 f"{word} is a file job and a Job: write file/{word} or job/{word}"
             )
         return await file_job(found)

@@ -26,14 +26,14 @@ def parse_values(
 ) -> dict[str, Any]:
     """Return the values of `-O` and `--option` by name; those of `--option` win.
 
-    Raises `api.options.InvalidOptions` and `errors.Unusable`.
+    Raises `api.options.InvalidOptions` and `errors.InvalidInput`.
     """
     values = api_options.parse_values(_text(text), FIELD) if text is not None else {}
     known = {one.name: one for one in (options.options if options is not None else ())}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise errors.Unusable(f"--option {pair}: write NAME=VALUE")
+            raise errors.InvalidInput(f"--option {pair}: write NAME=VALUE")
         option = known.get(name)
         values[name] = value if option is None else option_forms.from_text(option, value, FIELD)
     unknown = {name: value for name, value in values.items() if name not in known}

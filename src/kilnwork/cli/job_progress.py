@@ -55,7 +55,7 @@ async def follow(s: session.Session, name: str) -> None:
 
 async def _until_over(s: session.Session, name: str, failures: "_Failures") -> job_names.Item:
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
-    subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
     seen, last_state, shown = "", "", _bar(f"Job {name} is accepted")
     async with shown as bar, contextlib.aclosing(object_waits.versions(s, subject)) as versions:
         async for found in versions:
@@ -75,7 +75,7 @@ async def _until_over(s: session.Session, name: str, failures: "_Failures") -> j
 
 
 @contextlib.asynccontextmanager
-async def _bar(text: str) -> AsyncIterator[wait_notice.Waiting | None]:
+async def _bar(text: str) -> AsyncIterator[wait_notice.WaitNotice | None]:
     """Yield the notice that shows the bar in a terminal, or None without a terminal."""
     if not sys.stderr.isatty():
         yield None

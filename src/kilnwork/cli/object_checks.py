@@ -35,7 +35,7 @@ async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> No
         return  # the server reports it with a better text
     except object_manifests.InvalidManifest:
         return
-    except errors.Unusable as error:
+    except errors.InvalidInput as error:
         s.warn(f"{body['metadata']['name']}: its object is not checked: {error}")
         return
     try:

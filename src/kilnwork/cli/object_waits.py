@@ -22,7 +22,7 @@ waiting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class WaitSubject:
     """The object to wait for, by kind, name and namespace."""
 
     resource: resource.Resource
@@ -31,7 +31,7 @@ class Subject:
 
 
 async def versions(
-    s: session.Session, subject: Subject
+    s: session.Session, subject: WaitSubject
 ) -> AsyncGenerator[meta.JsonObject | None, None]:
     """Yield the object now and after every change; None while it does not exist. Never ends.
 
@@ -57,7 +57,7 @@ async def versions(
 
 async def until(
     s: session.Session,
-    subject: Subject,
+    subject: WaitSubject,
     test: Test,
     *,
     text: str,
@@ -143,7 +143,7 @@ async def wait_until_final(
 
     `run`: wait until this or a later run has finished.
     """
-    subject = Subject(kinds.TASKS, name, s.one_namespace())
+    subject = WaitSubject(kinds.TASKS, name, s.one_namespace())
     path = s.path(kinds.TASKS, name, namespace=subject.namespace)
     text = f"waiting for task {name} to stop"
 

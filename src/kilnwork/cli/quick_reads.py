@@ -31,10 +31,10 @@ _NAMES_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,
 """Accept header for a list with only the metadata of its objects."""
 
 
-class Reader:
+class QuickReader:
     """Reads from the server that the options name. Raises what `kube.config.load` raises."""
 
-    def __init__(self, target: options.Target) -> None:
+    def __init__(self, target: options.ServerTarget) -> None:
         path = Path(target.kubeconfig) if target.kubeconfig else None
         load = functools.partial(config.load, path, context=target.context)
         self._server = connector.ServerConnector(load, clock.SystemClock())

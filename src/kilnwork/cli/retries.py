@@ -26,7 +26,7 @@ from kilnwork.kube import errors as kube_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedRun:
     """A started run. `sentence`: the text to print; `end`: waits for the end and returns the final
     state; `name`: the name for `kiln why`.
     """
@@ -36,7 +36,7 @@ class Started:
     end: Callable[[float | None], Awaitable[str]]
 
 
-async def task(s: session.Session, name: str, *, force: bool) -> Started:
+async def task(s: session.Session, name: str, *, force: bool) -> StartedRun:
     """Start a new run of one task, from its beginning."""
     path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
     try:
@@ -66,7 +66,7 @@ async def task(s: session.Session, name: str, *, force: bool) -> Started:
     return _started(s, name, run + 1)
 
 
-async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started:
+async def failed_task(s: session.Session, name: str, begun: set[str]) -> StartedRun:
     """Start a run of a failed task that reuses the results of what succeeded, and of all tasks that
     failed with it.
 
@@ -93,7 +93,7 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
     return _started(s, name, runs.get(subject, asked), others=len(runs) - 1)
 
 
-async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> Started:
+async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> StartedRun:
     try:
         response = await s.ask("POST", s.tasks_path(name, "retry"), query={"failed": "true"})
     except kube_errors.Conflict:
@@ -115,7 +115,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
         )
     # the object above it submits it again
     above = ", ".join(one for _, one in objects)
-    return Started(
+    return StartedRun(
         name,
         f"{above} starts again and will run {name} again",
         lambda timeout_s: object_waits.wait_until_final(
@@ -132,7 +132,7 @@ def _started(
     others: int = 0,
     children: int = 0,
     already: bool = False,
-) -> Started:
+) -> StartedRun:
     """Return the started run of a task.
 
     `others`: number of tasks that start again with it. `children`: number of failed children of all
@@ -144,7 +144,7 @@ def _started(
         number = "1 failed child" if children == 1 else f"{children} failed children"
         more += f" and {number}" if more else f", with {number}"
     verb = "is running again already," if already else "starts again"
-    return Started(
+    return StartedRun(
         name,
         f"{name} {verb} as run {run}{more}",
         lambda timeout_s: object_waits.wait_until_final(s, name, timeout_s=timeout_s, run=run),
@@ -167,7 +167,7 @@ def _check(name: str, spec: dict[str, Any], state: str) -> None:
 
 async def _wait_until_finished(
     s: session.Session,
-    subject: object_waits.Subject,
+    subject: object_waits.WaitSubject,
     is_over: Callable[[dict[str, Any]], bool],
     *,
     timeout_s: float | None,
@@ -182,21 +182,23 @@ async def _wait_until_finished(
     )
 
 
-async def sync_set(s: session.Session, name: str) -> Started:
+async def sync_set(s: session.Session, name: str) -> StartedRun:
     """Start a run of the failed steps of the newest generation of a SyncSet, and of the steps after
     them.
     """
     run = await set_objects.retry(s, name)
 
     async def end(timeout_s: float | None) -> str:
-        subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+        subject = object_waits.WaitSubject(api_kinds.SYNC_SETS, name, s.one_namespace())
         over = await _wait_until_finished(s, subject, set_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else set_objects.phase(over)
 
-    return Started(f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end)
+    return StartedRun(
+        f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end
+    )
 
 
-async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Started:
+async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> StartedRun:
     """Start a run of the indexes of a Job that have not succeeded; `failed`: also of Jobs that
     failed with it.
     """
@@ -225,16 +227,16 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
     return _of_job(s, name, f"job/{name} starts again as run {run}{more}")
 
 
-def _of_job(s: session.Session, name: str, sentence: str) -> Started:
+def _of_job(s: session.Session, name: str, sentence: str) -> StartedRun:
     async def end(timeout_s: float | None) -> str:
-        subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
+        subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
         over = await _wait_until_finished(s, subject, job_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else job_objects.phase(over)
 
-    return Started(f"job/{name}", sentence, end)
+    return StartedRun(f"job/{name}", sentence, end)
 
 
-async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
+async def file_job(s: session.Session, found: file_jobs.Job) -> StartedRun:
     """Start a run of the failed or cancelled parts of a file job."""
     job_id = found["id"]
     document = await file_jobs.post_action(s, job_id, "retry")
@@ -243,7 +245,7 @@ async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
         last = await file_job_progress.wait_until_finished(s, job_id, timeout_s=timeout_s)
         return str(file_jobs.phase(last))
 
-    return Started(job_id, file_jobs.sentence(document), end)
+    return StartedRun(job_id, file_jobs.sentence(document), end)
 
 
 async def _failed_objects(

@@ -54,7 +54,7 @@ _ACCOUNTS = (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT)
 
 _ENDPOINT_ERRORS: Mapping[type[endpoint_errors.EndpointError], type[errors.CommandError]] = {
     endpoint_errors.EndpointError: errors.CommandError,
-    endpoint_errors.AccessDenied: errors.Refused,
+    endpoint_errors.AccessDenied: errors.AccessRefused,
     endpoint_errors.ManagerNotReady: errors.Unreachable,
 }
 
@@ -84,7 +84,7 @@ class Session:
     """Requests to one server, with the namespace of a command that names none."""
 
     def __init__(
-        self, settings: config.Config, http: "transport.Transport", target: options.Target
+        self, settings: config.Config, http: "transport.Transport", target: options.ServerTarget
     ) -> None:
         self.server = settings.server
         self.settings = settings
@@ -210,9 +210,9 @@ class Session:
         click.echo(f"{what}{where}{hint}", err=True)
 
     def one_namespace(self) -> str:
-        """Return the namespace of a single object. Raises `errors.Unusable` under `-A`."""
+        """Return the namespace of a single object. Raises `errors.InvalidInput` under `-A`."""
         if self.target.all_namespaces:
-            raise errors.Unusable("an object has one namespace: say -n NAMESPACE instead of -A")
+            raise errors.InvalidInput("an object has one namespace: say -n NAMESPACE instead of -A")
         return self.namespace
 
     async def pages(
@@ -268,8 +268,8 @@ class Session:
     async def find_manager(self) -> None:
         """Find the manager now.
 
-        Raises `errors.Refused` if access to it is denied; a manager that is not ready yet is asked
-        again by later requests.
+        Raises `errors.AccessRefused` if access to it is denied; a manager that is not ready yet is
+        asked again by later requests.
         """
         with contextlib.suppress(errors.Unreachable):
             await self._route_of(_MANAGERS[0])
@@ -379,7 +379,7 @@ def run(work: Callable[[Session], Awaitable[T]]) -> T:
 
 
 def _in_directory(
-    work: Callable[[Session], Awaitable[T]], directory: Path, target: options.Target
+    work: Callable[[Session], Awaitable[T]], directory: Path, target: options.ServerTarget
 ) -> T:
     """Do the work with the tasks of a directory. Imports modules that only this case needs."""
     opened = lazy_import.load("kilnwork.cli.directory_session", "opened")
@@ -394,7 +394,7 @@ def _in_directory(
         raise explain_error(error, str(directory)) from error
 
 
-def load_settings(target: options.Target) -> config.Config:
+def load_settings(target: options.ServerTarget) -> config.Config:
     """Return server and credentials from the options, $KUBECONFIG or the default data directory."""
     path = Path(target.kubeconfig) if target.kubeconfig else None
     try:
@@ -413,7 +413,7 @@ async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.C
 
 
 @contextlib.asynccontextmanager
-async def connect(settings: config.Config, target: options.Target) -> AsyncIterator[Session]:
+async def connect(settings: config.Config, target: options.ServerTarget) -> AsyncIterator[Session]:
     warnings = Warnings()
     http: transport.Transport = _transport("Transport")(
         settings,
@@ -440,10 +440,10 @@ def explain_error(error: kube_errors.KubeError, server: str) -> errors.CommandEr
     if isinstance(error, kube_errors.NotFound):
         return errors.Missing(str(error))
     if isinstance(error, kube_errors.Unauthorized):
-        return errors.Refused(
+        return errors.AccessRefused(
             f"{server} does not accept the token of the kubeconfig ({error}): take the kubeconfig "
             "that `kiln up` prints; for another cluster log in again."
         )
     if isinstance(error, kube_errors.Forbidden):
-        return errors.Refused(str(error))
+        return errors.AccessRefused(str(error))
     return errors.CommandError(str(error))

@@ -57,7 +57,9 @@ async def show(
     `step`: a step's path (`price`), or an instance (`price[17]`). Raises `errors.Missing`.
     """
     if "follow" in query:
-        raise errors.Unusable("logs of a SyncSet cannot be followed: leave out -f, or name a task")
+        raise errors.InvalidInput(
+            "logs of a SyncSet cannot be followed: leave out -f, or name a task"
+        )
     query = dict(query)
     generation = query.pop("run", "")  # for a SyncSet, --run is the generation
     plain = "" if step is None else step.partition("[")[0] if "." not in step else ""

@@ -21,7 +21,7 @@ from kilnwork.kit import errors
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _NEWEST = str(quick_reads.NEWEST)
-Reader = quick_reads.Reader
+Reader = quick_reads.QuickReader
 
 
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -133,7 +133,7 @@ def _named(reader: Reader, kind: str) -> list[str]:
 
 def _asked(ctx: click.Context, ask: Callable[[Reader], list[str]]) -> list[str]:
     """Read from the server of the command line so far; return nothing if that fails."""
-    target = ctx.obj if isinstance(ctx.obj, options.Target) else options.Target()
+    target = ctx.obj if isinstance(ctx.obj, options.ServerTarget) else options.ServerTarget()
     with (
         contextlib.suppress(errors.KilnError, OSError, manager_client.TryAgain),
         quick_reads.limit_time(),

@@ -47,7 +47,7 @@ _PLAIN_REASONS = ("", "Started", "Succeeded")
 """Reasons that add nothing to the state."""
 
 
-class Some(NamedTuple):
+class TaskPage(NamedTuple):
     """The first tasks of a list. `more`: the number of further tasks, None if unknown but not
     zero.
     """
@@ -67,18 +67,18 @@ async def list_tasks(
             yield item
 
 
-async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Some:
+async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> TaskPage:
     """Return the newest tasks and the number of the others."""
     found = [item async for item in list_tasks(s, wanted=wanted, limit=limit + 1)]
     if len(found) <= limit:  # a further task would mean that there are more
-        return Some(found)
+        return TaskPage(found)
     total = await _total(s, wanted)
-    return Some(found[:limit], None if total is None else max(1, total - limit))
+    return TaskPage(found[:limit], None if total is None else max(1, total - limit))
 
 
 async def sort_by_measure(
     items: AsyncIterator[Item], *, by: Measure, limit: int, now: float
-) -> Some:
+) -> TaskPage:
     """Return the tasks with the highest values of a measure, then those without a value.
 
     Equal ones are sorted newest first. `limit` 0: all.
@@ -96,7 +96,7 @@ async def sort_by_measure(
         if limit and len(kept) > limit + session.PAGE:
             kept = sorted(kept, key=rank)[:limit]
     kept.sort(key=rank)
-    return Some(kept[: limit or None], max(0, number - limit) if limit else 0)
+    return TaskPage(kept[: limit or None], max(0, number - limit) if limit else 0)
 
 
 _MEASURES = {"cpu": _WIDE["CPU"], "peak": _WIDE["PEAK"]}
@@ -160,7 +160,7 @@ async def show(
         await _print_ids(s, wanted)
         return
     else:
-        found = Some([item async for item in list_tasks(s, wanted=wanted)])
+        found = TaskPage([item async for item in list_tasks(s, wanted=wanted)])
     if form in (None, "wide"):
         await _show_table(s, found.items, wide=form == "wide", headers=headers)
     else:

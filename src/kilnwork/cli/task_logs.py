@@ -71,7 +71,7 @@ async def _report_wait(s: session.Session, name: str, last_text: str) -> str:
 
 async def _wait_for_start(s: session.Session, name: str, *, follow: bool) -> bool:
     """Return True once a Task object that the journal does not know yet has started."""
-    subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.TASKS, name, s.one_namespace())
     try:
         found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
     except kube_errors.NotFound:

@@ -31,7 +31,7 @@ _NO_ROOM = 507
 _TYPE = "application/partial-upload"
 
 
-class Source:
+class UploadSource:
     """Source of an upload: a file, or standard input. `size` is None where it is unknown."""
 
     def __init__(self, name: str) -> None:
@@ -98,12 +98,12 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except IsADirectoryError as error:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{path}: it is a directory: name a file in it, or send several as one: "
             f"cat {path}/* | kiln upload - …"
         ) from error
     except OSError as error:
-        raise errors.Unusable(f"{path}: {error.strerror or error}") from error
+        raise errors.InvalidInput(f"{path}: {error.strerror or error}") from error
 
 
 class _Piece(NamedTuple):
@@ -125,7 +125,9 @@ class _Seen(NamedTuple):
 class Upload:
     """One upload; `id` identifies it to the server and for `--resume`."""
 
-    def __init__(self, s: session.Session, source: Source, *, known: str | None = None) -> None:
+    def __init__(
+        self, s: session.Session, source: UploadSource, *, known: str | None = None
+    ) -> None:
         self._session = s
         self._source = source
         self._clock = s.clock
@@ -204,7 +206,7 @@ class Upload:
         size, end = self._source.size, self.sent + len(data)
         return _Piece(self.sent, data, len(data) < PIECE_BYTES if size is None else end >= size)
 
-    async def _append(self, piece: _Piece, waiting: wait_notice.Waiting) -> None:
+    async def _append(self, piece: _Piece, waiting: wait_notice.WaitNotice) -> None:
         """Send a piece until the server has it. Raises errors for which a retry is useless."""
         away_s = 0.0
         while True:

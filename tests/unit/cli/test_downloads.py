@@ -31,7 +31,7 @@ def test_unwritable_target_is_rejected_before_the_job_runs(
     tmp_path: Path, target: str, words: str
 ) -> None:
     (tmp_path / "old").touch()
-    with pytest.raises(errors.Unusable, match=words):
+    with pytest.raises(errors.InvalidInput, match=words):
         downloads.check_target(target.format(tmp=tmp_path))
 
 
@@ -40,7 +40,7 @@ def test_result_does_not_replace_its_input(tmp_path: Path) -> None:
     source.touch()
     link.symlink_to(source)
     for target in (source, link):
-        with pytest.raises(errors.Unusable, match="that is the file to upload"):
+        with pytest.raises(errors.InvalidInput, match="this is the file to upload"):
             downloads.check_target(str(target), source=str(source))
     downloads.check_target(str(tmp_path / "other"), source=str(source))
 

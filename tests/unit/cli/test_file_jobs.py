@@ -44,7 +44,7 @@ def test_empty_id_names_no_job() -> None:
     assert file_jobs.path(ID, "results") == f"/jobs/{ID}/results"
     for empty in ("", "file/"):
         for sub in ("", "results"):
-            with pytest.raises(errors.Unusable, match="is empty"):
+            with pytest.raises(errors.InvalidInput, match="is empty"):
                 file_jobs.path(empty, sub)
 
 

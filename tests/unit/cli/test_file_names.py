@@ -31,7 +31,7 @@ def test_arguments_name_file_jobs_or_other_objects(
 
 @pytest.mark.parametrize("words", [["files,tasks"], ["file/a", "task/b"]])
 def test_file_jobs_and_objects_together_are_rejected(words: list[str]) -> None:
-    with pytest.raises(errors.Unusable, match="in a command of their own"):
+    with pytest.raises(errors.InvalidInput, match="in a command of their own"):
         file_names.parse_file_jobs(words)
 
 

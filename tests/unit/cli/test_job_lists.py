@@ -78,7 +78,7 @@ def test_messages_of_indexes_are_cut_to_the_width() -> None:
     ],
 )
 def test_options_select_jobs(asked: dict[str, Any], chosen: bool) -> None:  # noqa: FBT001
-    assert job_lists.Choice(asked).has(job()) is chosen
+    assert job_lists.JobSelection(asked).has(job()) is chosen
 
 
 def test_description_names_the_next_step() -> None:

@@ -57,7 +57,7 @@ def found(text: str) -> list[str]:
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(errors.Unusable) as caught:
+    with pytest.raises(errors.InvalidInput) as caught:
         job_modules.load_module(text, labels={})
     return str(caught.value)
 
@@ -104,7 +104,7 @@ def test_working_directory_is_uploaded() -> None:
         assert names_in(declared) == {"paths", "work/data.txt", "work/f2_inside.py"}
 
 
-def names_in(declared: job_modules.Declared) -> set[str]:
+def names_in(declared: job_modules.DeclaredJobs) -> set[str]:
     assert declared.code is not None
     with zipfile.ZipFile(io.BytesIO(declared.code.body)) as archive:
         return set(archive.namelist())

@@ -21,7 +21,7 @@ def test_plain_name_or_name_with_kind_is_accepted() -> None:
 
 @pytest.mark.parametrize("word", ["task/a", "foo/a", "job/", ""])
 def test_another_kind_and_an_empty_name_are_refused(word: str) -> None:
-    with pytest.raises(errors.Unusable):
+    with pytest.raises(errors.InvalidInput):
         job_names.plain_name(word)
 
 

@@ -49,7 +49,7 @@ async def test_unknown_words_are_discovered_once() -> None:
     found = kinds.Kinds(discovery)
     assert (await found.find("cronjobs"))[0].api_version == "batch/v1"
     assert (await found.of("batch/v1", "CronJob")).plural == "cronjobs"
-    with pytest.raises(errors.Unusable, match="knows no kind 'nonsense'"):
+    with pytest.raises(errors.InvalidInput, match="knows no kind 'nonsense'"):
         await found.find("nonsense")
     assert discovery.asked == ["/apis", "/api/v1", "/apis/batch/v1"]
 
@@ -65,25 +65,25 @@ def test_known_kind_is_not_refused(word: str) -> None:
 
 
 async def test_wrong_version_error_names_the_right_one() -> None:
-    with pytest.raises(errors.Unusable, match=r"serves Task as kilnwork\.dev/v1alpha1"):
+    with pytest.raises(errors.InvalidInput, match=r"serves Task as kilnwork\.dev/v1alpha1"):
         await kinds.Kinds(Discovery()).of("kilnwork.dev/v1", "Task")
 
 
 async def test_words_become_references() -> None:
     found = kinds.Kinds(Discovery())
     assert await found.refs(["task", "a", "b"]) == [
-        kinds.Ref(api_kinds.TASKS, "a"),
-        kinds.Ref(api_kinds.TASKS, "b"),
+        kinds.ObjectRef(api_kinds.TASKS, "a"),
+        kinds.ObjectRef(api_kinds.TASKS, "b"),
     ]
     assert await found.refs(["tasks,ktc"]) == [
-        kinds.Ref(api_kinds.TASKS, None),
-        kinds.Ref(api_kinds.TASK_CLUSTERS, None),
+        kinds.ObjectRef(api_kinds.TASKS, None),
+        kinds.ObjectRef(api_kinds.TASK_CLUSTERS, None),
     ]
     assert await found.refs(["task/a", "pod/b"]) == [
-        kinds.Ref(api_kinds.TASKS, "a"),
-        kinds.Ref(resource.PODS, "b"),
+        kinds.ObjectRef(api_kinds.TASKS, "a"),
+        kinds.ObjectRef(resource.PODS, "b"),
     ]
-    with pytest.raises(errors.Unusable, match="KIND/NAME"):
+    with pytest.raises(errors.InvalidInput, match="KIND/NAME"):
         await found.refs(["task/a", "b"])
 
 
@@ -96,7 +96,7 @@ def test_task_name_accepts_every_kind_name(word: str) -> None:
 
 def test_unknown_prefix_is_part_of_a_spawned_tasks_name() -> None:
     assert kinds.task_name("left/right") == "left/right"
-    with pytest.raises(errors.Unusable, match="`kubectl logs` shows what a Pod printed"):
+    with pytest.raises(errors.InvalidInput, match="`kubectl logs` shows what a Pod printed"):
         kinds.task_name("pod/a")
 
 
@@ -110,5 +110,5 @@ def test_unknown_prefix_is_part_of_a_spawned_tasks_name() -> None:
     ],
 )
 def test_other_kind_is_rejected_with_the_right_command(word: str, instead: str) -> None:
-    with pytest.raises(errors.Unusable, match=f"^{word} is not a task: .*`{instead}"):
+    with pytest.raises(errors.InvalidInput, match=f"^{word} is not a task: .*`{instead}"):
         kinds.task_name(word)

@@ -59,7 +59,7 @@ def test_lists_and_arrays_are_split_into_items() -> None:
     ],
 )
 def test_errors_name_the_place(text: str, message: str) -> None:
-    with pytest.raises(errors.Unusable) as caught:
+    with pytest.raises(errors.InvalidInput) as caught:
         read(text)
     assert message in str(caught.value)
 
@@ -67,7 +67,7 @@ def test_errors_name_the_place(text: str, message: str) -> None:
 def test_valid_documents_are_yielded_before_the_error() -> None:
     found = manifests.parse(f"{TASK}---\na: b: c\n", source="x.yaml")
     assert next(found).body["kind"] == "Task"
-    with pytest.raises(errors.Unusable):
+    with pytest.raises(errors.InvalidInput):
         next(found)
 
 
@@ -82,9 +82,9 @@ def test_directory_is_read_in_order(tmp_path: Path) -> None:
 
 
 def test_missing_and_empty_sources_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(errors.Unusable, match=r"gone\.yaml: No such file"):
+    with pytest.raises(errors.InvalidInput, match=r"gone\.yaml: No such file"):
         list(manifests.read((str(tmp_path / "gone.yaml"),)))
-    with pytest.raises(errors.Unusable, match=r"holds no \.yaml"):
+    with pytest.raises(errors.InvalidInput, match=r"holds no \.yaml"):
         list(manifests.read((str(tmp_path),)))
-    with pytest.raises(errors.Unusable, match="URLs are not read"):
+    with pytest.raises(errors.InvalidInput, match="URLs are not read"):
         list(manifests.read(("https://example.invalid/x.yaml",)))

@@ -24,7 +24,7 @@ def parsed(text: str | None = None, command: str | tuple[str, ...] = ()) -> file
 def refusal(
     text: str | None = None, command: str | tuple[str, ...] = (), of: str = "mapper"
 ) -> str:
-    with pytest.raises(errors.Unusable) as caught:
+    with pytest.raises(errors.InvalidInput) as caught:
         mappers.parse(text, command, batch=None, of=of)
     return str(caught.value)
 
@@ -81,9 +81,9 @@ def test_calculator_reduces_nothing() -> None:
 
 
 def test_batch_of_a_program_is_refused() -> None:
-    with pytest.raises(errors.Unusable, match="--batch is for Python functions"):
+    with pytest.raises(errors.InvalidInput, match="--batch is for Python functions"):
         mappers.parse(None, ("cat",), batch=5, of="mapper")
-    with pytest.raises(errors.Unusable, match="identity is built in"):
+    with pytest.raises(errors.InvalidInput, match="identity is built in"):
         mappers.parse("identity", (), batch=5, of="mapper")
 
 

@@ -18,7 +18,7 @@ def test_digest_depends_only_on_the_code(tmp_path: Path) -> None:
 
 
 def test_directory_without_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(errors.Unusable, match="it has no files"):
+    with pytest.raises(errors.InvalidInput, match="it has no files"):
         packed_code.pack(tmp_path)
 
 

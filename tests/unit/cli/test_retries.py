@@ -19,7 +19,7 @@ def test_retry_of_another_caller_is_followed(
 
 @pytest.mark.parametrize(
     ("state", "words"),
-    [("Running", "task a is Running, not over"), ("", "task a is new, not over")],
+    [("Running", "task a is Running, not finished"), ("", "task a is new, not finished")],
 )
 def test_unfinished_task_is_refused_with_a_hint_to_cancel(state: str, words: str) -> None:
     with pytest.raises(errors.CommandError, match=words):

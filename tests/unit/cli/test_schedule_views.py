@@ -28,7 +28,7 @@ def config(status: dict[str, Any] | None = None, **schedule: Any) -> job_config.
     return msgspec.convert(made, job_config.JobConfig)
 
 
-def view(found: job_config.JobConfig, count: int = 2) -> schedule_views.View:
+def view(found: job_config.JobConfig, count: int = 2) -> schedule_views.ScheduleView:
     made = schedule_views.view_config(found, now=NOW, count=count)
     assert made is not None
     return made

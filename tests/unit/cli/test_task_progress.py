@@ -15,7 +15,7 @@ class Server:
     def __init__(self) -> None:
         self.clock = clock.ManualClock()
         self.namespace = "default"
-        self.target = options.Target()
+        self.target = options.ServerTarget()
         self.items: list[dict[str, Any]] = []
         self.asked: list[Mapping[str, str]] = []
 

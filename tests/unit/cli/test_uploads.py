@@ -27,7 +27,7 @@ def test_json_array_is_distinguished_from_lines(
     array: bool,  # noqa: FBT001
 ) -> None:
     (tmp_path / "file").write_bytes(content)
-    source = uploads.Source(str(tmp_path / "file"))
+    source = uploads.UploadSource(str(tmp_path / "file"))
     assert source.is_array() is array
     assert source.read(1 << 20) == content
     source.close()
@@ -37,7 +37,7 @@ def test_pipe_is_not_inspected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     held = os.open(tmp_path / "pipe", os.O_RDWR)
     os.write(held, b"[")
-    source = uploads.Source(str(tmp_path / "pipe"))
+    source = uploads.UploadSource(str(tmp_path / "pipe"))
     assert not source.is_array()
     source.close()
     os.close(held)
@@ -45,11 +45,11 @@ def test_pipe_is_not_inspected(tmp_path: Path) -> None:
 
 def test_interrupted_upload_prints_how_to_resume(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1\n")
-    with contextlib.closing(uploads.Source(str(tmp_path / "file"))) as source:
+    with contextlib.closing(uploads.UploadSource(str(tmp_path / "file"))) as source:
         assert source.going_on("u-1") == "the same command with --resume u-1 continues it"
     os.mkfifo(tmp_path / "pipe")
     held = os.open(tmp_path / "pipe", os.O_RDWR)
-    with contextlib.closing(uploads.Source(str(tmp_path / "pipe"))) as source:
+    with contextlib.closing(uploads.UploadSource(str(tmp_path / "pipe"))) as source:
         said = source.going_on("u-1")
     os.close(held)
     assert said.startswith(f"{tmp_path}/pipe cannot be read again, so start again. ")

@@ -143,7 +143,7 @@ async def _cancel(s: session.Session, name: str) -> str:
 
 def _check_at(name: str, at: str | None) -> None:
     if at is not None:
-        raise errors.Unusable(f"--at is only for Jobs, and {name} is not a Job: leave it out")
+        raise errors.InvalidInput(f"--at is only for Jobs, and {name} is not a Job: leave it out")
 
 
 async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None) -> str:
@@ -155,7 +155,7 @@ async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None)
 
 
 async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
     text = f"waiting for Job {name} to stop"
     await object_waits.until(
         s,
@@ -167,7 +167,7 @@ async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) ->
 
 
 async def _set_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.SYNC_SETS, name, s.one_namespace())
     await object_waits.until(
         s,
         subject,

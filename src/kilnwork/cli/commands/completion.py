@@ -24,7 +24,7 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     made = shell_completion.get_completion_class(shell)
     if made is None:
-        raise errors.Unusable(f"no completion for {shell}")
+        raise errors.InvalidInput(f"no completion for {shell}")
     root = ctx.find_root().command
     # Assumes bash 4.4 or newer: checking the version would start a process.
     script = made(root, {}, "kiln", "_KILN_COMPLETE")

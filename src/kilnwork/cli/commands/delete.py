@@ -30,7 +30,7 @@ _UPLOAD = "upload/"
 
 
 @dataclass(frozen=True, slots=True)
-class _Victim:
+class _ObjectToDelete:
     resource: resource.Resource
     name: str
     namespace: str
@@ -102,19 +102,19 @@ def command(
     uploads = [word.removeprefix(_UPLOAD) for word in words if word.startswith(_UPLOAD)]
     if uploads and len(uploads) == len(words):
         if "" in uploads:
-            raise errors.Unusable("upload/: name one; `kiln files --uploads` lists them")
+            raise errors.InvalidInput("upload/: name one; `kiln files --uploads` lists them")
         return session.run(lambda s: _delete_uploads(s, uploads, flags, form=form))
     jobs = file_names.parse_file_jobs(words) if words else None
     if jobs is not None:
         if selector or bool(jobs) == flags["everything"]:
-            raise errors.Unusable("name the file jobs: file/NAME, their ids, or files --all")
+            raise errors.InvalidInput("name the file jobs: file/NAME, their ids, or files --all")
         return session.run(lambda s: _delete_jobs(s, jobs, flags, form=form))
     if selector and flags["everything"]:
         raise click.UsageError("--all and -l exclude each other")
     listed = tuple(manifests.read(files))  # before the event loop, see `apply`
     if files and not listed:
-        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
-    choice = _Choice(words, listed, selector, everything=flags["everything"])
+        raise errors.InvalidInput(f"{', '.join(files)}: no objects in there")
+    choice = _Selection(words, listed, selector, everything=flags["everything"])
     lenient = flags["ignore_not_found"]
 
     async def work(s: session.Session) -> None:
@@ -166,14 +166,16 @@ async def _delete_uploads(
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _Selection:
     words: tuple[str, ...]
     listed: tuple[manifests.Manifest, ...]
     selector: str | None
     everything: bool
 
 
-async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> list[_Victim]:
+async def _victims(
+    s: session.Session, choice: _Selection, *, lenient: bool
+) -> list[_ObjectToDelete]:
     named: list[tuple[resource.Resource, str, str]] = []
     if choice.listed:
         _check_plain(choice, "-f")
@@ -181,7 +183,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
             body = manifest.body
             try:
                 served = await s.kinds.of(body["apiVersion"], body["kind"])
-            except errors.Unusable:
+            except errors.InvalidInput:
                 if lenient:
                     continue
                 raise
@@ -252,18 +254,18 @@ async def _check_kind(s: session.Session, word: str) -> None:
         raise errors.Missing(f"{word} is a name, not a kind: write {alternatives}")
 
 
-def _check_plain(choice: _Choice, what: str) -> None:
+def _check_plain(choice: _Selection, what: str) -> None:
     if choice.everything or choice.selector:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{what} says what to delete: leave out --all and -l, or leave it out"
         )
 
 
 async def _chosen(
-    s: session.Session, served: resource.Resource, choice: _Choice
+    s: session.Session, served: resource.Resource, choice: _Selection
 ) -> list[tuple[resource.Resource, str, str]]:
     if not choice.everything and not choice.selector:
-        raise errors.Unusable(f"name the {served.plural}: names, --all, or a selector with -l")
+        raise errors.InvalidInput(f"name the {served.plural}: names, --all, or a selector with -l")
     query = {"labelSelector": choice.selector} if choice.selector else {}
     items = await s.items(s.scope(served), query=query)
     if not items:
@@ -273,7 +275,7 @@ async def _chosen(
 
 async def _identified(
     s: session.Session, named: Sequence[tuple[resource.Resource, str, str]], *, lenient: bool
-) -> list[_Victim]:
+) -> list[_ObjectToDelete]:
     """Return the objects with their uids, so that an object created again under the same name is
     kept.
     """
@@ -289,7 +291,9 @@ async def _identified(
                     click.echo(f"error: {missing}", err=True)
                 missing = error
             continue
-        found.append(_Victim(served, name, namespace, path, live["metadata"].get("uid", "")))
+        found.append(
+            _ObjectToDelete(served, name, namespace, path, live["metadata"].get("uid", ""))
+        )
     if missing is not None:
         await _delete(s, found, lenient=lenient, form=None)
         raise missing
@@ -297,8 +301,8 @@ async def _identified(
 
 
 async def _delete(
-    s: session.Session, victims: Sequence[_Victim], *, lenient: bool, form: str | None
-) -> list[_Victim]:
+    s: session.Session, victims: Sequence[_ObjectToDelete], *, lenient: bool, form: str | None
+) -> list[_ObjectToDelete]:
     done = []
     for victim in victims:
         body = {
@@ -319,11 +323,11 @@ async def _delete(
 
 
 async def _until_gone(
-    s: session.Session, victims: Sequence[_Victim], *, timeout_s: float | None
+    s: session.Session, victims: Sequence[_ObjectToDelete], *, timeout_s: float | None
 ) -> None:
     deadline = None if timeout_s is None else s.clock.monotonic() + timeout_s
     for victim in victims:
-        subject = object_waits.Subject(victim.resource, victim.name, victim.namespace)
+        subject = object_waits.WaitSubject(victim.resource, victim.name, victim.namespace)
         left = None if deadline is None else max(0.0, deadline - s.clock.monotonic())
         text = f"waiting for {victim.text} to be gone"
         with contextlib.suppress(kube_errors.NotFound):  # its kind no longer exists

@@ -90,7 +90,9 @@ def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     problem = names.qualified_problem(key) or names.label_value_problem(value)
     if not equals or problem:
-        raise errors.Unusable(f"--label {text}: write KEY=VALUE{f'; {problem}' if problem else ''}")
+        raise errors.InvalidInput(
+            f"--label {text}: write KEY=VALUE{f'; {problem}' if problem else ''}"
+        )
     return key, value
 
 
@@ -104,7 +106,7 @@ class _Deployment:
     def __init__(
         self,
         s: session.Session,
-        found: job_modules.Declared,
+        found: job_modules.DeclaredJobs,
         flags: dict[str, bool],
         *,
         form: str | None,

@@ -83,15 +83,15 @@ async def _logs(
 ) -> None:
     if (name := set_objects.explicit_name(word)) is not None:
         if index is not None:
-            raise errors.Unusable(f"--index is only for Jobs: write --step 'STEP[{index}]'")
+            raise errors.InvalidInput(f"--index is only for Jobs: write --step 'STEP[{index}]'")
         await set_logs.show(s, name, query, step=step)
         return
     if step is not None:
-        raise errors.Unusable(f"--step is only for SyncSets: write syncset/{word}")
+        raise errors.InvalidInput(f"--step is only for SyncSets: write syncset/{word}")
 
     async def of_task(name: str) -> None:
         if index is not None:
-            raise errors.Unusable(f"--index is only for Jobs: write job/{name}")
+            raise errors.InvalidInput(f"--index is only for Jobs: write job/{name}")
         await task_logs.of_task(s, kinds.task_name(name), query)
 
     await job_names.call_for_named(

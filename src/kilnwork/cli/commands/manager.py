@@ -118,7 +118,7 @@ def command(**given: Any) -> int:
 
 
 def _settings(**given: Any) -> in_cluster.InClusterSettings:
-    target = options.Target(kubeconfig=given["kubeconfig"], context=given["context"])
+    target = options.ServerTarget(kubeconfig=given["kubeconfig"], context=given["context"])
     service = f"{manager.SERVICE}.{given['namespace']}.svc:{manager.PORT}"
     host, port = given["listen"]
     return in_cluster.InClusterSettings(

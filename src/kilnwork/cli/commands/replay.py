@@ -53,7 +53,7 @@ async def _replay(
     click.echo(f"SyncSet {name} starts again as generation {number}")
     if not wait:
         return
-    subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.SYNC_SETS, name, s.one_namespace())
     found = await object_waits.until(
         s,
         subject,

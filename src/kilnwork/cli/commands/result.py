@@ -311,7 +311,9 @@ def _check_terminal(name: str, media_type: str, output: str) -> None:
     if media_type == attempts.JSON or output != downloads.STDOUT or not sys.stdout.isatty():
         return
     what = "a Python pickle" if media_type == attempts.PICKLE else f"of type {media_type}"
-    raise errors.Unusable(f"the result of task {name} is {what}: name a file with -o, or pipe it")
+    raise errors.InvalidInput(
+        f"the result of task {name} is {what}: name a file with -o, or pipe it"
+    )
 
 
 @contextlib.contextmanager

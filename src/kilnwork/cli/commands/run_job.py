@@ -141,15 +141,21 @@ def _check(asked: dict[str, Any]) -> None:
 
 
 def _schema(config: job_config.JobConfig) -> dict[str, Any]:
-    """Return the JSON Schema of the option values. Raises `errors.Unusable` for invalid options."""
+    """Return the JSON Schema of the option values.
+
+    Raises `errors.InvalidInput` for invalid options.
+    """
     problems = list(api_options.problems(config.spec.option))
     if problems:
-        raise errors.Unusable("; ".join(f"{field} {problem}" for field, problem in problems))
+        raise errors.InvalidInput("; ".join(f"{field} {problem}" for field, problem in problems))
     return option_forms.json_schema(config.spec.option)
 
 
 def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the Job. Raises `errors.Unusable` for option values that the options do not allow."""
+    """Return the Job.
+
+    Raises `errors.InvalidInput` for option values that the options do not allow.
+    """
     policy = api_job.ConcurrencyPolicy.ENQUEUE if asked["enqueue"] else asked["policy"]
     try:
         values = job_options.parse_values(config.spec.option, asked["text"], asked["pairs"])
@@ -168,7 +174,7 @@ def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]
             ),
         )
     except api_options.InvalidOptions as error:
-        raise errors.Unusable(str(error)) from error
+        raise errors.InvalidInput(str(error)) from error
 
 
 def _start(asked: dict[str, Any]) -> str | None:

@@ -46,7 +46,7 @@ def _plain(word: str) -> str:
     if not slash:
         return word
     if _CLUSTERS not in kinds.find_resources(kind, (_CLUSTERS,)) or not name:
-        raise errors.Unusable(f"{word}: only a TaskCluster has workers; write its name")
+        raise errors.InvalidInput(f"{word}: only a TaskCluster has workers; write its name")
     return name
 
 
@@ -64,7 +64,7 @@ async def _scale(
     click.echo(f"taskcluster/{name}: {_workers(replicas)} {asked}")
     if not wait:
         return
-    subject = object_waits.Subject(_CLUSTERS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(_CLUSTERS, name, s.one_namespace())
     text = f"waiting for {_workers(replicas)} of taskcluster/{name}"
     test = _has(replicas, name)
     await object_waits.until(s, subject, test, text=text, timeout_s=timeout_s, where=_where)

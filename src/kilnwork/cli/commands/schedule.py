@@ -137,7 +137,7 @@ async def _list(s: session.Session, count: int, form: str | None, *, headers: bo
             click.echo(line)
 
 
-def _print(views: list[schedule_views.View], form: str | None, *, now: float) -> None:
+def _print(views: list[schedule_views.ScheduleView], form: str | None, *, now: float) -> None:
     if form is not None:
         items = [schedule_views.document(view) for view in views]
         click.echo(render.document({"items": items}, form), nl=False)

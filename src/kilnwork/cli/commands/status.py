@@ -136,7 +136,7 @@ async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | 
         return await found
     except errors.SERVER_ERRORS as error:
         if kind not in _OF_THE_MANAGER and not isinstance(
-            error, kube_errors.Forbidden | errors.Refused
+            error, kube_errors.Forbidden | errors.AccessRefused
         ):
             raise
         missing[kind] = str(error)

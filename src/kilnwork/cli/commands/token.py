@@ -41,7 +41,7 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
     """
     if account is None:
         if duration is not None or audiences:
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 "--duration and --audience are for a ServiceAccount's token: name the account"
             )
         click.echo(_own())

@@ -232,7 +232,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     spec = _spec(file, given)
     if file == "-" and sys.stdin.isatty():
         click.echo("reading standard input, to its end: Ctrl-D", err=True)
-    source = uploads.Source(file)
+    source = uploads.UploadSource(file)
     if (
         given["form"] is None
         and spec["input"].format is filejobs.Format.JSONL
@@ -247,7 +247,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
 
 
 def _spec(file: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the job's spec without its mapper. Raises `errors.Unusable` for contradictory
+    """Return the job's spec without its mapper. Raises `errors.InvalidInput` for contradictory
     options.
     """
     records, percent = file_jobs.parse_tolerance(given["max_failed"])
@@ -256,9 +256,9 @@ def _spec(file: str, given: dict[str, Any]) -> dict[str, Any]:
     delimiter = given["delimiter"] or ("\t" if name.endswith(".tsv") else ",")
     delimiter = {"\\t": "\t"}.get(delimiter, delimiter)
     if len(delimiter) != 1:
-        raise errors.Unusable(f"--delimiter {delimiter!r}: one character, or \\t for a tab")
+        raise errors.InvalidInput(f"--delimiter {delimiter!r}: one character, or \\t for a tab")
     if "/" in given["name"] or not given["name"].isprintable():
-        raise errors.Unusable(f"--name {given['name']!r}: no slash and no control characters")
+        raise errors.InvalidInput(f"--name {given['name']!r}: no slash and no control characters")
     return {
         "name": given["name"],
         "cluster_name": given["cluster"],
@@ -287,8 +287,8 @@ _BY_NAME = {".csv": "csv", ".tsv": "csv", ".txt": "text", ".log": "text"}
 
 async def _upload(
     s: session.Session,
-    source: uploads.Source,
-    wanted: tuple[mappers.Wanted, mappers.Wanted | None],
+    source: uploads.UploadSource,
+    wanted: tuple[mappers.RequestedMapper, mappers.RequestedMapper | None],
     rest: dict[str, Any],
     given: dict[str, Any],
 ) -> int:
@@ -327,7 +327,7 @@ def _only_set(values: dict[str, Any]) -> dict[str, Any]:
 
 async def _make(
     s: session.Session,
-    source: uploads.Source,
+    source: uploads.UploadSource,
     spec: filejobs.FileJobSpec,
     given: dict[str, Any],
 ) -> file_jobs.Job:
@@ -349,11 +349,14 @@ async def _make(
 
 
 def _encoded(spec: filejobs.FileJobSpec) -> str:
-    """Return the spec as JSON. Raises `errors.Unusable` for words that are not valid Unicode."""
+    """Return the spec as JSON.
+
+    Raises `errors.InvalidInput` for words that are not valid Unicode.
+    """
     try:
         return msgspec.json.encode(spec).decode()
     except UnicodeEncodeError as error:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{error.object!r} is not UTF-8, as what is in a job must be"
         ) from error
 

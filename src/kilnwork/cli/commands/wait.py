@@ -132,7 +132,7 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
     """
     name = file_names.explicit_name(word)
     if name is not None:
-        found: file_names.Found | None = await file_names.find(s, name)
+        found: file_names.FoundFileJob | None = await file_names.find(s, name)
     elif "/" in word:
         return None, None
     else:
@@ -154,7 +154,7 @@ async def _file_job(
     s: session.Session, job: str, wanted: str | None, *, timeout_s: float | None
 ) -> None:
     if wanted not in (None, _FINAL):
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{job} is a file job: it can only be waited for until it finishes, without --for"
         )
     found = await file_job_progress.wait_until_finished(s, job, timeout_s=timeout_s)
@@ -169,9 +169,11 @@ async def _until_over(
 ) -> None:
     state = task.State.SUCCESS if wanted is None else _state_of(wanted)
     if state is None and wanted != _FINAL:
-        raise errors.Unusable(f"{name} is not a Task object: use --for=final or --for=state=NAME")
+        raise errors.InvalidInput(
+            f"{name} is not a Task object: use --for=final or --for=state=NAME"
+        )
     if state is not None and not task.State(state).final:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{name} is not a Task object: it can only be waited for until it finishes"
         )
     ended = await object_waits.wait_until_final(s, name, timeout_s=timeout_s)
@@ -194,12 +196,12 @@ async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
     return api_kinds.TASKS
 
 
-async def _subject(s: session.Session, word: str) -> object_waits.Subject:
+async def _subject(s: session.Session, word: str) -> object_waits.WaitSubject:
     if "/" not in word:
         served = await _bare_kind(s, word)
-        return object_waits.Subject(served, word, s.one_namespace())
+        return object_waits.WaitSubject(served, word, s.one_namespace())
     ref = (await s.kinds.refs([word]))[0]
-    return object_waits.Subject(ref.resource, ref.name or "", s.one_namespace())
+    return object_waits.WaitSubject(ref.resource, ref.name or "", s.one_namespace())
 
 
 def check_end(found: meta.JsonObject | None, name: str) -> None:
@@ -210,7 +212,7 @@ def check_end(found: meta.JsonObject | None, name: str) -> None:
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
-    """Raise `errors.Unusable` if the kind never reaches what is waited for.
+    """Raise `errors.InvalidInput` if the kind never reaches what is waited for.
 
     Only tasks, Jobs and SyncSets have states and a final state; for other kinds the command would
     wait for ever.
@@ -221,18 +223,18 @@ def check_kind(wanted: str, served: resource.Resource) -> None:
     if of_phases is not None:
         if wanted != _FINAL and of_phases.phase_of(wanted) is None:
             phases = ", ".join(of_phases.phases)
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 f"--for={wanted}: write phase=NAME ({phases}), condition=TYPE, delete or final"
             )
     else:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"only tasks, Jobs and SyncSets have states and an end: for a {served.kind} write "
             "--for=condition=TYPE or --for=delete"
         )
 
 
 def test_of(wanted: str, name: str) -> object_waits.Test:
-    """Return the test for `--for` on the object called `name`. Raises `errors.Unusable`."""
+    """Return the test for `--for` on the object called `name`. Raises `errors.InvalidInput`."""
     if wanted == "delete":
         return lambda found: found is None
     if wanted == _FINAL:
@@ -243,7 +245,7 @@ def test_of(wanted: str, name: str) -> object_waits.Test:
     state = _state_of(wanted)
     if state is None:
         states = ", ".join(task.State)
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"--for={wanted}: write state=NAME ({states}), condition=TYPE, delete or final"
         )
     return _existing(_state(state, name), name)

@@ -166,7 +166,7 @@ async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> di
     """Return a new Task once the manager has set its status, or the unchanged object after a
     moment.
     """
-    subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.TASKS, name, s.one_namespace())
     with contextlib.suppress(errors.TimedOut):
         seen = await object_waits.until(
             s,

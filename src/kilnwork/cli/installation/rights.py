@@ -449,7 +449,7 @@ REVEAL: tuple[Right, ...] = (
 )
 
 
-def of_objects(chosen: settings.Objects) -> Iterator[Right]:
+def of_objects(chosen: settings.AllowedObjects) -> Iterator[Right]:
     """Yield the manager's rights on the objects of tasks with `customResource` or `workflow`."""
     for name in chosen.kinds:
         plural, _, group = name.partition(".")
@@ -667,7 +667,10 @@ who they are (`claims`). This is not verified, but the API server's audit log ha
 
 def page() -> str:
     """Return the text of docs/reference/rights.md."""
-    served = (*WHERE_SERVED, *of_objects(settings.Objects(kinds=(WORKFLOWS,), impersonate=True)))
+    served = (
+        *WHERE_SERVED,
+        *of_objects(settings.AllowedObjects(kinds=(WORKFLOWS,), impersonate=True)),
+    )
     lines = [_INTRODUCTION, _MANAGER, *_table(served), "", _QUESTIONS]
     lines += [*_table((*FIND, *ASK, *SEE_NODES)), "", _NOTE, *_table(AT_HOME), ""]
     lines += [_EXECUTORS, *_table((*SEND, *REVEAL)), "", _USERS]

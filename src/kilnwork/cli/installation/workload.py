@@ -135,7 +135,7 @@ def _user(user: int | None) -> meta.JsonObject:
     return {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
 
 
-def _place(place: settings.Place) -> meta.JsonObject:
+def _place(place: settings.Placement) -> meta.JsonObject:
     found: dict[str, Any] = {}
     if place.node_selector:
         found["nodeSelector"] = place.node_selector

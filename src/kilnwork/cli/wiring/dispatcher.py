@@ -62,7 +62,7 @@ FAR_FILES = "kiln:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class FileJobSettings:
     """Settings of file jobs.
 
     `shared`: workers see the data directory; otherwise they get files over HTTP. `worker_dir`: the
@@ -111,7 +111,7 @@ class Dispatcher:
         checks: health.Checks,
         known: Callable[[], caches.Caches],
         fail: Callable[[str, BaseException], None],
-        files: Files,
+        files: FileJobSettings,
         keep: retention.RetentionLimits,
     ) -> None:
         self.socket = paths.runtime_dir(data_dir) / "channel.sock"

@@ -63,7 +63,7 @@ class Manager:
             checks=self.steps.checks,
             known=lambda: self._controllers.caches,
             fail=self.fail,
-            files=dispatcher.Files(
+            files=dispatcher.FileJobSettings(
                 settings=settings.files,
                 shared=settings.advertise is None,
                 worker_dir=settings.worker_dir,

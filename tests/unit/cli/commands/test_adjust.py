@@ -11,7 +11,7 @@ from support import serverless_cli
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("job", "say what to change"),
+        ("job", "name what to change"),
         ("job --parallelism 0", "--parallelism"),
         ("job --parallelism 100001", "--parallelism"),
         ("job --priority 1000001", "--priority"),

@@ -12,7 +12,7 @@ from support import serverless_cli
     ("line", "words"),
     [
         ("", "Missing argument"),
-        ("a --at 2026-01-02 --wait", "leave out --at"),
+        ("a --at 2026-01-02 --wait", "--wait cannot be combined with --at"),
         ("a --at soon", "--at"),
         ("a --timeout soon", "not a duration"),
     ],

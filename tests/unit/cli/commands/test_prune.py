@@ -11,8 +11,8 @@ from support import serverless_cli
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "say what may go"),
-        ("--dry-run --keyed", "say what may go"),
+        ("", "name what to delete"),
+        ("--dry-run --keyed", "name what to delete"),
         ("--older-than soon", "not a duration"),
         ("--keep -1", "--keep"),
         ("--free much", "--free"),

@@ -48,7 +48,7 @@ def test_cluster_may_be_named_with_its_kind(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["task/a", "taskcluster/", "job/a"])
 def test_only_clusters_have_workers(word: str) -> None:
-    with pytest.raises(errors.Unusable, match="only a TaskCluster has workers"):
+    with pytest.raises(errors.InvalidInput, match="only a TaskCluster has workers"):
         scale._plain(word)
 
 

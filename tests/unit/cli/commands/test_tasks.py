@@ -11,10 +11,10 @@ from support import serverless_cli
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--by function --limit 1", "--limit is of tasks"),
-        ("--by function --limit 0", "--limit is of tasks"),
-        ("--by function -o wide", "-o wide is of tasks"),
-        ("--by function -o name", "-o name is of tasks"),
+        ("--by function --limit 1", "--limit cannot be combined"),
+        ("--by function --limit 0", "--limit cannot be combined"),
+        ("--by function -o wide", "-o wide cannot be combined"),
+        ("--by function -o name", "-o name cannot be combined"),
         ("--by worker", "--by"),
         ("--state running", "--state"),
         ("--sort name", "--sort"),

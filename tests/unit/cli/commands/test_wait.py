@@ -74,14 +74,14 @@ def test_wait_for_deletion_ends_when_the_object_is_absent() -> None:
 
 @pytest.mark.parametrize("wanted", ["nonsense", "state=", "condition=", "state=Nope", ""])
 def test_unknown_state_is_rejected(wanted: str) -> None:
-    with pytest.raises(errors.Unusable, match="write state=NAME"):
+    with pytest.raises(errors.InvalidInput, match="write state=NAME"):
         wait.test_of(wanted, "task/a")
 
 
 @pytest.mark.parametrize("wanted", ["final", "state=Running", "Success"])
 def test_state_of_a_kind_without_states_is_rejected(wanted: str) -> None:
     wait.check_kind(wanted, kinds.TASKS)
-    with pytest.raises(errors.Unusable, match="for a TaskCluster write --for=condition=TYPE"):
+    with pytest.raises(errors.InvalidInput, match="for a TaskCluster write --for=condition=TYPE"):
         wait.check_kind(wanted, kinds.TASK_CLUSTERS)
 
 

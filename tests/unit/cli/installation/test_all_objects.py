@@ -7,7 +7,7 @@ from kilnwork.cli.installation import all_objects, settings
 
 def kinds(*parts: settings.Part, executors: int = 0) -> list[str]:
     chosen = settings.InstallSettings(
-        parts=parts, http_executors=executors, drivers_in=("a",), objects=settings.Objects()
+        parts=parts, http_executors=executors, drivers_in=("a",), objects=settings.AllowedObjects()
     )
     return [one["kind"] for one in all_objects.objects(chosen)]
 
@@ -53,7 +53,7 @@ def test_namespace_enforces_the_standard_that_its_pods_meet(
     chosen = settings.InstallSettings(
         parts=("namespace",),
         volume=settings.Volume(storage=storage),
-        place=settings.Place(user=user),
+        place=settings.Placement(user=user),
     )
     (found,) = all_objects.objects(chosen)
     assert found["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") == level

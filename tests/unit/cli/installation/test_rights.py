@@ -20,14 +20,14 @@ def by_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     ],
 )
 def test_kind_of_objects_becomes_a_right_on_it(name: str, group: str, plural: str) -> None:
-    (found,) = rights.of_objects(settings.Objects(kinds=(name,)))
+    (found,) = rights.of_objects(settings.AllowedObjects(kinds=(name,)))
     assert (found.group, found.resources) == (group, (plural,))
     assert {"create", "delete", "watch"} <= set(found.verbs)
 
 
 def test_impersonation_is_a_right_only_if_it_was_chosen() -> None:
-    assert list(rights.of_objects(settings.Objects())) == []
-    (found,) = rights.of_objects(settings.Objects(impersonate=True))
+    assert list(rights.of_objects(settings.AllowedObjects())) == []
+    (found,) = rights.of_objects(settings.AllowedObjects(impersonate=True))
     assert (found.resources, found.verbs) == (("serviceaccounts",), ("impersonate",))
 
 

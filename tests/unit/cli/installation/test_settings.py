@@ -23,11 +23,11 @@ def test_journal_is_on_a_claim_of_ten_gibibytes() -> None:
 
 
 def test_process_is_not_run_as_root() -> None:
-    assert settings.Place().user == 65532
+    assert settings.Placement().user == 65532
 
 
 def test_default_allows_no_objects_and_serves_all_namespaces() -> None:
-    assert CHOSEN.objects == settings.Objects(kinds=(), impersonate=False)
+    assert CHOSEN.objects == settings.AllowedObjects(kinds=(), impersonate=False)
     assert (CHOSEN.only_in, CHOSEN.drivers_in) == ((), ())
     assert (CHOSEN.http_executors, CHOSEN.ponds) == (0, False)
 

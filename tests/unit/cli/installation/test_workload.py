@@ -52,7 +52,7 @@ def test_storage_class_is_set_only_if_chosen(name: str | None) -> None:
     ("fields", "given"),
     [
         ({"only_in": ("a", "b")}, ["--only-in=a", "--only-in=b"]),
-        ({"objects": settings.Objects(kinds=("*",))}, ["--allow-kind=*"]),
+        ({"objects": settings.AllowedObjects(kinds=("*",))}, ["--allow-kind=*"]),
         ({"advertise": "h:1"}, ["--advertise=h:1"]),
         ({"image": "i:1"}, ["--worker-image=i:1"]),
         ({"image": "i:1", "worker_image": "w:1"}, ["--worker-image=w:1"]),
@@ -84,13 +84,13 @@ def test_text_logs_omit_the_json_option() -> None:
 def test_toleration_without_a_value_tolerates_any(
     toleration: settings.Toleration, expected: dict[str, str]
 ) -> None:
-    assert pod(place=settings.Place(tolerations=(toleration,)))["tolerations"] == [expected]
+    assert pod(place=settings.Placement(tolerations=(toleration,)))["tolerations"] == [expected]
 
 
 def test_pod_is_restricted_and_sets_no_user_if_the_node_decides() -> None:
     user = pod()["securityContext"]
     assert (user["runAsNonRoot"], user["runAsUser"]) == (True, settings.USER)
-    assert list(pod(place=settings.Place(user=None))["securityContext"]) == ["seccompProfile"]
+    assert list(pod(place=settings.Placement(user=None))["securityContext"]) == ["seccompProfile"]
     context = pod()["containers"][0]["securityContext"]
     assert context["allowPrivilegeEscalation"] is False
     assert context["readOnlyRootFilesystem"] is True
