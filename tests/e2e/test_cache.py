@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from support import up as up_support
+from support import up_server as up_support
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -132,12 +132,12 @@ def test_changed_body_is_another_function_in_any_place(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
         yield made
 
 
-def test_reused_result_is_marked(server: up_support.Up, tmp_path: Path) -> None:
+def test_reused_result_is_marked(server: up_support.UpServer, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     with kiln.connect(server.data):
         first = double.submit(1, log)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 pytestmark = pytest.mark.timeout(300)  # a dozen programs start one after the other
@@ -24,7 +24,7 @@ EPHEMERAL = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("logs"), slots=1) as made:
         yield made
 
@@ -33,7 +33,7 @@ def script(gate: Path, *, before: str, after: str) -> list[str]:
     return ["sh", "-c", f"echo {before}; until [ -e {gate} ]; do sleep 0.05; done; echo {after}"]
 
 
-def apply(server: up_support.Up, name: str, spec: dict[str, Any]) -> None:
+def apply(server: up_support.UpServer, name: str, spec: dict[str, Any]) -> None:
     task = {"apiVersion": KILNWORK, "kind": "Task", "metadata": {"name": name}, "spec": spec}
     server.kiln("apply", "-f", "-", stdin=json.dumps(task))
 
@@ -47,7 +47,9 @@ def in_pod(*commands: list[str], **pod: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def following(server: up_support.Up, name: str, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+def following(
+    server: up_support.UpServer, name: str, out: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run `kiln logs -f` with its output in a file; end it at the latest on exit."""
     with out.open("wb") as file:
         process = subprocess.Popen(
@@ -67,7 +69,7 @@ def comes(out: Path, text: str) -> None:
 
 @pytest.mark.parametrize("runs_in", ["pod", "ephemeral container"])
 def test_live_output_equals_the_stored_output(
-    server: up_support.Up, tmp_path: Path, runs_in: str
+    server: up_support.UpServer, tmp_path: Path, runs_in: str
 ) -> None:
     gate, out = tmp_path / "gate", tmp_path / "out"
     name = runs_in.split()[0]
@@ -89,7 +91,7 @@ def test_live_output_equals_the_stored_output(
 
 
 def test_lines_of_several_containers_begin_with_their_names(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     gate, out = tmp_path / "gate", tmp_path / "out"
     commands = [script(gate, before=f"{n}a", after=f"{n}b") for n in (1, 2)]
@@ -108,7 +110,7 @@ def test_lines_of_several_containers_begin_with_their_names(
 
 
 def test_waiting_pod_reports_its_reason_instead_of_output(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     apply(server, "waits", in_pod(["true"], nodeSelector={"is-not": "there"}))
     waiting.wait_until(

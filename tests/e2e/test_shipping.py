@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from support import up as up_support
+from support import up_server as up_support
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
         yield made
 
@@ -57,7 +57,7 @@ def program() -> Any:
     return importlib.import_module("program_of_ours")
 
 
-def test_directory_is_uploaded(server: up_support.Up, project: Path) -> None:
+def test_directory_is_uploaded(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
         project.rename(project.with_name("gone"))
@@ -65,7 +65,7 @@ def test_directory_is_uploaded(server: up_support.Up, project: Path) -> None:
         assert ours.parent.submit("in.txt").result(30) == ("a b\nc\n\nd e f\n", 6)
 
 
-def test_data_directory_inside_is_not_uploaded(server: up_support.Up) -> None:
+def test_data_directory_inside_is_not_uploaded(server: up_support.UpServer) -> None:
     with (
         pytest.warns(UserWarning, match=f"{server.data} is a data directory of kiln"),
         kiln.connect(server.data, working_dir=server.data.parent) as opened,
@@ -73,7 +73,7 @@ def test_data_directory_inside_is_not_uploaded(server: up_support.Up) -> None:
         assert opened.environment is not None
 
 
-def test_changed_code_is_another_environment(server: up_support.Up, project: Path) -> None:
+def test_changed_code_is_another_environment(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
         assert ours.parent.submit("in.txt").result(30)[1] == 6
@@ -82,7 +82,7 @@ def test_changed_code_is_another_environment(server: up_support.Up, project: Pat
         assert ours.parent.submit("in.txt").result(30)[1] == 206
 
 
-def test_modules_are_uploaded(server: up_support.Up, project: Path) -> None:
+def test_modules_are_uploaded(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, modules=["lib_of_ours", "program_of_ours"]):
         parts = kiln.split(project / "in.txt", 3)
@@ -90,7 +90,7 @@ def test_modules_are_uploaded(server: up_support.Up, project: Path) -> None:
         assert sum(kiln.get(ours.count.map(parts), timeout=20)) == 6
 
 
-def test_missing_module_error_has_a_remedy(server: up_support.Up, project: Path) -> None:
+def test_missing_module_error_has_a_remedy(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as raised:
         ours.count.submit(["x"]).result(30)

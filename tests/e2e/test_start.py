@@ -14,7 +14,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.kit import errors, processes
-from support import homes, waiting
+from support import driver_program, waiting
 
 
 @pytest.fixture(autouse=True)
@@ -205,14 +205,14 @@ KILLED = """
 
 
 @pytest.fixture
-def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[homes.Program]:
-    made = homes.Program(tmp_path, request.param)
+def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[driver_program.Program]:
+    made = driver_program.Program(tmp_path, request.param)
     yield made
     made.destroy()
 
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
-def test_killed_driver_ends_everything(program: homes.Program) -> None:
+def test_killed_driver_ends_everything(program: driver_program.Program) -> None:
     program.start()
     assert program.line() == "ready"
     assert program.alive("kilnwork.worker")
@@ -222,7 +222,7 @@ def test_killed_driver_ends_everything(program: homes.Program) -> None:
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
 def test_next_session_removes_leftovers_of_killed_processes(
-    program: homes.Program, scratch: Path
+    program: driver_program.Program, scratch: Path
 ) -> None:
     program.start()
     assert program.line() == "ready"
@@ -267,7 +267,7 @@ FORKED = """
 
 @pytest.mark.parametrize("program", [FORKED], indirect=True)
 def test_forked_driver_cannot_use_the_session_or_keep_it_alive(
-    program: homes.Program,
+    program: driver_program.Program,
 ) -> None:
     program.start()
     assert program.line().startswith("NoSession: this process was forked")
@@ -293,13 +293,15 @@ LEFT_OPEN = """
 
 
 @pytest.mark.parametrize("program", [LEFT_OPEN], indirect=True)
-def test_unclosed_session_ends_with_the_program(program: homes.Program) -> None:
+def test_unclosed_session_ends_with_the_program(
+    program: driver_program.Program,
+) -> None:
     assert program.run() == "1\n"
     program.wait_gone()
 
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
-def test_ctrl_c_ends_the_driver_and_its_processes(program: homes.Program) -> None:
+def test_ctrl_c_ends_the_driver_and_its_processes(program: driver_program.Program) -> None:
     program.start()
     assert program.line() == "ready"
     assert program.process is not None
@@ -329,7 +331,9 @@ CLOSED = """
 
 
 @pytest.mark.parametrize("program", [CLOSED], indirect=True)
-def test_driver_without_standard_streams_works(program: homes.Program, tmp_path: Path) -> None:
+def test_driver_without_standard_streams_works(
+    program: driver_program.Program, tmp_path: Path
+) -> None:
     program.run(str(tmp_path / "found"))
     assert (tmp_path / "found").read_text() == "1"
     program.wait_gone()
@@ -357,7 +361,7 @@ NESTED = """
 
 
 @pytest.mark.parametrize("program", [NESTED], indirect=True)
-def test_session_inside_a_task_is_refused(program: homes.Program) -> None:
+def test_session_inside_a_task_is_refused(program: driver_program.Program) -> None:
     assert "below `if __name__" in program.run()
     program.wait_gone()
 
@@ -379,7 +383,7 @@ FIRST = """
 
 
 @pytest.mark.parametrize("program", [FIRST], indirect=True)
-def test_first_result_comes_soon(program: homes.Program) -> None:
+def test_first_result_comes_soon(program: driver_program.Program) -> None:
     """The aim is 0.35 s on an idle machine (`make bench` measures that); here it may be busy."""
     assert min(float(program.run()) for _ in range(3)) < 10
 
@@ -399,6 +403,6 @@ OPENSSL = """
 
 
 @pytest.mark.parametrize("program", [OPENSSL], indirect=True)
-def test_driver_and_slot_do_not_load_openssl(program: homes.Program) -> None:
+def test_driver_and_slot_do_not_load_openssl(program: driver_program.Program) -> None:
     """Neither a function's blob nor a secret needs it; it is 0.6 MiB in each process."""
     assert program.run().strip() == "False"

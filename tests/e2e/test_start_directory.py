@@ -13,7 +13,7 @@ import kilnwork as kiln
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import errors, paths, processes
 from kilnwork.sdk import durable, home
-from support import homes, waiting
+from support import driver_program, waiting
 
 
 @pytest.fixture
@@ -218,14 +218,14 @@ DRIVER = """
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[homes.Program]:
-    made = homes.Program(tmp_path, DRIVER)
+def program(tmp_path: Path) -> Iterator[driver_program.Program]:
+    made = driver_program.Program(tmp_path, DRIVER)
     yield made
     made.destroy()
 
 
 def test_processes_of_a_killed_driver_are_adopted(
-    program: homes.Program, directory: Path, tmp_path: Path
+    program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     program.start(str(directory), str(gate))
@@ -241,7 +241,7 @@ def test_processes_of_a_killed_driver_are_adopted(
 
 
 def test_unrecorded_dispatcher_is_adopted(
-    program: homes.Program, directory: Path, tmp_path: Path
+    program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
     """Its driver was killed just after starting it in the place of an ended one."""
     gate = tmp_path / "gate"
@@ -261,7 +261,7 @@ def test_unrecorded_dispatcher_is_adopted(
 
 
 def test_dispatcher_without_driver_and_work_ends(
-    program: homes.Program, directory: Path, tmp_path: Path
+    program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
     program.path.write_text(
         program.path.read_text().replace(

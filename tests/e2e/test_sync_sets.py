@@ -17,7 +17,7 @@ import yaml
 
 import kilnwork as kiln
 from kilnwork.kube import config
-from support import kube_sets, up, waiting
+from support import kube_sets, up_server, waiting
 
 FLOW = """
     do:
@@ -61,12 +61,12 @@ spec:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up.Up]:
-    with up.serving(tmp_path, slots=2) as made:
+def server(tmp_path: Path) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path, slots=2) as made:
         yield made
 
 
-def lake(server: up.Up, *, lines: int = 10) -> Path:
+def lake(server: up_server.UpServer, *, lines: int = 10) -> Path:
     """Return a directory with four files of `lines` lines each."""
     directory = server.workdir / "lake" / "trades"
     directory.mkdir(parents=True, exist_ok=True)
@@ -75,18 +75,18 @@ def lake(server: up.Up, *, lines: int = 10) -> Path:
     return directory.parent
 
 
-def apply(server: up.Up, *, backend: str = "auto", flow: str = FLOW) -> None:
+def apply(server: up_server.UpServer, *, backend: str = "auto", flow: str = FLOW) -> None:
     manifest = SET.format(lake=lake(server), backend=backend, flow=flow)
     server.kiln("apply", "-f", "-", stdin=manifest)
 
 
-def status(server: up.Up, name: str = "risk") -> dict[str, Any]:
+def status(server: up_server.UpServer, name: str = "risk") -> dict[str, Any]:
     found: dict[str, Any] = server.get("syncsets", name).get("status") or {}
     return found
 
 
 def wait_phase(
-    server: up.Up, phase: str, *, generation: int = 1, name: str = "risk"
+    server: up_server.UpServer, phase: str, *, generation: int = 1, name: str = "risk"
 ) -> dict[str, Any]:
     def reached() -> dict[str, Any] | None:
         found = status(server, name)
@@ -101,7 +101,7 @@ def wait_phase(
     return found
 
 
-def of_journal(server: up.Up, path: str) -> dict[str, Any]:
+def of_journal(server: up_server.UpServer, path: str) -> dict[str, Any]:
     """Return a document of `/v1` about tasks of the journal."""
     token = config.load(server.data / "kubeconfig").token
     url = f"{server.http}/v1/namespaces/default/{path}"
@@ -116,7 +116,9 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_flow_starts_once_all_workers_and_data_are_ready(server: up.Up, backend: str) -> None:
+def test_flow_starts_once_all_workers_and_data_are_ready(
+    server: up_server.UpServer, backend: str
+) -> None:
     """Statements 1 to 3: one object; no step before all workers and data; workers at the data."""
     apply(server, backend=backend)
     found = wait_phase(server, "Succeeded")
@@ -140,7 +142,9 @@ def test_flow_starts_once_all_workers_and_data_are_ready(server: up.Up, backend:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_changed_source_does_not_change_a_generation(server: up.Up, backend: str) -> None:
+def test_changed_source_does_not_change_a_generation(
+    server: up_server.UpServer, backend: str
+) -> None:
     """Statement 4: all steps and replays read the same data, whatever the source contains by
     then.
     """
@@ -168,7 +172,9 @@ def test_changed_source_does_not_change_a_generation(server: up.Up, backend: str
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_other_number_of_workers_reshards_the_same_data(server: up.Up, backend: str) -> None:
+def test_other_number_of_workers_reshards_the_same_data(
+    server: up_server.UpServer, backend: str
+) -> None:
     """Statement 5: as many shards as workers, of one digest; data on the node is not fetched
     again.
     """
@@ -188,7 +194,7 @@ def test_other_number_of_workers_reshards_the_same_data(server: up.Up, backend: 
     assert counters(server) == fetched
 
 
-def counters(server: up.Up) -> dict[str, int]:
+def counters(server: up_server.UpServer) -> dict[str, int]:
     """Return the bytes that the node has fetched, by origin."""
     said = json.loads(server.kiln("data", "default", "-o", "json").stdout)
     [node] = said["ponds"]["default"]
@@ -196,7 +202,7 @@ def counters(server: up.Up) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_set_owns_its_additional_objects(server: up.Up, backend: str) -> None:
+def test_set_owns_its_additional_objects(server: up_server.UpServer, backend: str) -> None:
     """Statement 6: created before the flow starts, and deleted with the set."""
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
@@ -218,7 +224,7 @@ def test_set_owns_its_additional_objects(server: up.Up, backend: str) -> None:
     )
 
 
-def test_set_is_suspended_resumed_and_cancelled(server: up.Up) -> None:
+def test_set_is_suspended_resumed_and_cancelled(server: up_server.UpServer) -> None:
     flow = """
     do:
       - first: {command: [sh, -c, 'until [ -e go ]; do sleep 0.05; done']}
@@ -280,7 +286,7 @@ ONE_FAILS = """
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_failed_shards_of_a_set_run_again(server: up.Up, backend: str) -> None:
+def test_failed_shards_of_a_set_run_again(server: up_server.UpServer, backend: str) -> None:
     """One of 64 shards fails; after the repair it and the later steps run again, on the same
     data.
     """
@@ -318,7 +324,7 @@ def test_failed_shards_of_a_set_run_again(server: up.Up, backend: str) -> None:
     assert "SyncSet risk is Succeeded, nothing of it failed" in again.stderr
 
 
-def test_deleted_set_leaves_no_worker_and_no_data(server: up.Up) -> None:
+def test_deleted_set_leaves_no_worker_and_no_data(server: up_server.UpServer) -> None:
     apply(server, flow='\n    do: [{long: {command: [sleep, "600"]}}]\n')
     wait_phase(server, "Running")
     runs = next(server.data.glob("**/runs/default"))
@@ -331,7 +337,7 @@ def test_deleted_set_leaves_no_worker_and_no_data(server: up.Up) -> None:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_killed_server_continues_the_set(server: up.Up, backend: str) -> None:
+def test_killed_server_continues_the_set(server: up_server.UpServer, backend: str) -> None:
     flow = """
     do:
       - first: {command: [sh, -c, 'echo x >> runs; echo 1 > $KILN_OUTPUT']}
@@ -355,7 +361,7 @@ def test_killed_server_continues_the_set(server: up.Up, backend: str) -> None:
     assert (server.workdir / "runs").read_text() == "x\n"
 
 
-def test_bad_input_is_refused_with_its_field(server: up.Up) -> None:
+def test_bad_input_is_refused_with_its_field(server: up_server.UpServer) -> None:
     text = SET.format(lake=lake(server), backend="pods", flow=FLOW)
     for old, new, wanted in (
         ("replicas: 2", "replicas: 2\n        min: 3", "groups[0].min: Invalid value"),
@@ -381,7 +387,7 @@ def test_bad_input_is_refused_with_its_field(server: up.Up) -> None:
     assert server.get("syncsets")["items"] == []
 
 
-def test_spec_is_frozen_within_a_generation(server: up.Up) -> None:
+def test_spec_is_frozen_within_a_generation(server: up_server.UpServer) -> None:
     apply(server, flow='\n    do: [{long: {command: [sleep, "600"]}}]\n')
     wait_phase(server, "Running")
     patch = {"spec": {"flow": {"do": [{"other": {"command": ["true"]}}]}}}
@@ -391,7 +397,7 @@ def test_spec_is_frozen_within_a_generation(server: up.Up) -> None:
     assert "cannot be changed within a generation: raise spec.generation" in done.stderr
 
 
-def test_logs_of_steps_are_printed(server: up.Up) -> None:
+def test_logs_of_steps_are_printed(server: up_server.UpServer) -> None:
     flow = """
     do:
       - price: {each: i, of: "[1, 2, 3]", command: [sh, -c, 'echo price of $KILN_TASK_ID']}
@@ -457,7 +463,7 @@ GROUP = (
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_output_of_a_set_is_input_of_another(server: up.Up, backend: str) -> None:
+def test_output_of_a_set_is_input_of_another(server: up_server.UpServer, backend: str) -> None:
     """Only chosen output of succeeded attempts; the reader may start first."""
     pond = SET.split("---")[0].format(lake=lake(server))
     sets = OUTPUTS.format(backend=backend, group=GROUP)
@@ -487,7 +493,7 @@ def drive() -> dict[str, list[str]]:
     return {"driver": [spawns_on(0)], "spawned": [one.result() for one in spawned]}
 
 
-def test_controller_function_has_its_own_worker(server: up.Up) -> None:
+def test_controller_function_has_its_own_worker(server: up_server.UpServer) -> None:
     """It waits there, and its children run on the workers of the set."""
     with kiln.SyncSet("driven") as ss:
         ss.group("worker", replicas=1)

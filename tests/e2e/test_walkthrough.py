@@ -1,4 +1,4 @@
-"""docs/how-to/from-aksjobscheduler.md, followed step by step: the README of the source system.
+"""docs/how-to/migrate-from-aksjobscheduler.md, followed step by step: the README of its system.
 
 The curl commands are those of that README, except for address, file and id.
 """
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from support import pages, waiting
-from support import up as up_support
+from support import up_server as up_support
 
-PAGE = (pages.DOCS / "how-to" / "from-aksjobscheduler.md").read_text()
+PAGE = (pages.DOCS / "how-to" / "migrate-from-aksjobscheduler.md").read_text()
 COMMANDS = [command for command in pages.console(PAGE) if command != "kiln up --source-compat"]
 EXAMPLE = pages.ROOT / "examples" / "30-upload"
 
@@ -31,7 +31,7 @@ OLD_FIELDS = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     """Yield a server whose parts are small enough for a test, set by the source system's
     variable.
     """
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
         yield made
 
 
-def shell(server: up_support.Up, command: str) -> str:
+def shell(server: up_support.UpServer, command: str) -> str:
     """Return the output of a command of the page, run in the server's directory."""
     typed = command.replace("http://127.0.0.1:7444", server.http)
     done = subprocess.run(
@@ -59,13 +59,13 @@ def commands(start: str) -> list[str]:
     return [command for command in COMMANDS if command.startswith(start)]
 
 
-def document(server: up_support.Up, job: str) -> Any:
+def document(server: up_support.UpServer, job: str) -> Any:
     """Return a job's document, as a client without a token gets it."""
     return json.loads(shell(server, f"curl -sS {server.http}/jobs/{job}"))
 
 
 @pytest.mark.curl
-def test_readme_commands_work_in_order(server: up_support.Up) -> None:
+def test_readme_commands_work_in_order(server: up_support.UpServer) -> None:
     [post] = commands("curl -X POST")
     job = shell(server, post)
     assert re.fullmatch(r"20\d\d-\d\d-\d+", job), "the id alone, as text"
@@ -93,7 +93,7 @@ def test_readme_commands_work_in_order(server: up_support.Up) -> None:
 
 
 @pytest.mark.curl
-def test_client_without_a_token_runs_no_code(server: up_support.Up) -> None:
+def test_client_without_a_token_runs_no_code(server: up_support.UpServer) -> None:
     for what in ("mapper=identity", "command=id", "reducer=identity"):
         status = shell(
             server,
@@ -109,12 +109,12 @@ def test_client_without_a_token_runs_no_code(server: up_support.Up) -> None:
 
 
 @pytest.mark.curl
-def test_sample_equals_that_of_the_source_project(server: up_support.Up) -> None:
+def test_sample_equals_that_of_the_source_project(server: up_support.UpServer) -> None:
     for script in ("curl.sh", "run.sh"):
         shell(server, f"{EXAMPLE / script} {server.http}")
 
 
-def test_browser_page_cannot_post(server: up_support.Up) -> None:
+def test_browser_page_cannot_post(server: up_support.UpServer) -> None:
     status = shell(
         server,
         "curl -sS -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' "
@@ -123,7 +123,7 @@ def test_browser_page_cannot_post(server: up_support.Up) -> None:
     assert status == "401"
 
 
-def test_tls_clients_need_a_token(server: up_support.Up) -> None:
+def test_tls_clients_need_a_token(server: up_support.UpServer) -> None:
     port = int(server.http.rpartition(":")[2]) - 1
     url = f"https://127.0.0.1:{port}/jobs"
     assert shell(server, f"curl -sSk -o /dev/null -w '%{{http_code}}' {url}") == "401"

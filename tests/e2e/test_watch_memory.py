@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from kilnwork.kube import config
-from support import up as ups
+from support import up_server as ups
 from support import waiting
 
 WATCHES = 1000
@@ -51,7 +51,7 @@ async def watch_and_leave(http: aiohttp.ClientSession, pid: int) -> float:
 
 
 @pytest.mark.timeout(180)
-async def test_ended_watches_release_their_memory(up: ups.Up) -> None:
+async def test_ended_watches_release_their_memory(up: ups.UpServer) -> None:
     settings = config.load(up.data / "kubeconfig")
     tls = ssl.create_default_context(cadata=settings.ca_data)
     session = aiohttp.ClientSession(

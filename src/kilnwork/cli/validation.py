@@ -37,7 +37,7 @@ def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:
     obj = None if served is None else _read(served, new)
     if served is None or obj is None:
         return None
-    named = metadata.cleaned(metadata.of(obj))
+    named = metadata.cleaned(metadata.metadata_of(obj))
     if not named.get("name") and (prefix := named.get("generateName")):
         named["name"] = f"{prefix[: metadata.MAX_GENERATED_BASE]}{_SUFFIX}"
     obj["metadata"] = named
@@ -58,7 +58,7 @@ def find_refusal_of_patch(
     old, obj = _read(served, live), _read(served, patches.merge(live, patch))
     if old is None or obj is None:
         return None
-    obj["metadata"] = metadata.for_update(metadata.of(obj), old["metadata"])
+    obj["metadata"] = metadata.for_update(metadata.metadata_of(obj), old["metadata"])
     found = [*rules_meta.validate_update(old, obj), *rules_custom.validate(served, obj, old=old)]
     return _in_words(kind, obj, found)
 

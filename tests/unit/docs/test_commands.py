@@ -16,7 +16,7 @@ TARGET = {"-n", "--namespace", "-A", "--all-namespaces", "--kubeconfig", "--cont
 
 EXAMPLES = [
     pytest.param(path, line, id=f"{path.relative_to(pages.ROOT)}: kiln {' '.join(line)[:50]}")
-    for path in (*pages.every(), *sorted(pages.ROOT.glob("examples/*/README.md")))
+    for path in (*pages.all_pages(), *sorted(pages.ROOT.glob("examples/*/README.md")))
     for command in pages.console(path.read_text())
     for line in pages.kiln_lines(command)
 ]

@@ -13,7 +13,7 @@ import pytest
 
 from kilnwork.endpoints import endpoint_files, resolve
 from kilnwork.kit import errors
-from support import short
+from support import short_paths
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_empty_directory_is_rejected(tmp_path: Path) -> None:
 def test_socket_of_another_user_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster on loopback names its own path, where another user may have put a socket here."""
     server = "https://127.0.0.1:6443"
-    directory = short.directory()
+    directory = short_paths.directory()
     path = directory / "channel.sock"
     said = {"channel": {"unix": str(path)}}
     assert resolve.local_socket(server, said) is None

@@ -23,14 +23,14 @@ from kilnwork.kube import config
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def _taint(text: str) -> registration.Taint:
+def _taint(text: str) -> registration.NodeTaint:
     """Parse KEY=VALUE:EFFECT or KEY:EFFECT, as kubectl does."""
     left, _, effect = text.rpartition(":")
     key, _, content = left.partition("=")
     if not key or effect not in _EFFECTS:
         known = ", ".join(_EFFECTS)
         raise ValueError(f"{text!r} is not a taint: write KEY=VALUE:EFFECT with one of {known}")
-    return registration.Taint(key, content, effect)
+    return registration.NodeTaint(key, content, effect)
 
 
 TAINT = options.Parsed("taint", _taint)
@@ -104,7 +104,7 @@ def command(  # noqa: PLR0913 - one for each option
     port: int,
     data: Path | None,
     workdir: Path | None,
-    taints: tuple[registration.Taint, ...],
+    taints: tuple[registration.NodeTaint, ...],
     no_taint: bool,
     labels: tuple[str, ...],
     client_ca_file: Path | None,

@@ -80,7 +80,7 @@ class EmbeddedAccess:
         )
         if self._plane.authorizer.allowed(user, attributes).allowed:
             return None
-        return authz.refusal(user, attributes)
+        return authz.denial_message(user, attributes)
 
 
 class ChannelVerifier:

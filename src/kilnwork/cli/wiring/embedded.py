@@ -82,7 +82,7 @@ class EmbeddedServer:
                 ("TaskCluster default", self._make_default),
             )
         )
-        self._steps.explain("API server", lambda: self._plane.trouble)
+        self._steps.explain("API server", lambda: self._plane.installed_problem)
         self._steps.explain("controllers", lambda: self._controllers_wait)
         self._controllers_wait: str | None = None
         self._client: client.Client
@@ -106,7 +106,7 @@ class EmbeddedServer:
     @property
     def trouble(self) -> str | None:
         """Return why some of kilnwork's kinds are not served, and what to do; None if all are."""
-        return self._plane.trouble
+        return self._plane.installed_problem
 
     async def start(self, *, say: steps.Say) -> None:
         """Start; the server is ready when this returns. Call `stop` afterwards, even if this fails.
