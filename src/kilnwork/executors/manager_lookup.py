@@ -18,7 +18,7 @@ from kilnwork.kube import config
 
 
 class _BlobConnector:
-    """An `endpoints.client.Connector` to the manager, in the role of the executor of a queue."""
+    """`manager_client.Connector` to the manager, in the role of the executor of a queue."""
 
     def __init__(self, to: connector.ManagerConnector, queue: str) -> None:
         self.connect = to.connect

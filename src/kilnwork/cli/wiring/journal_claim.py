@@ -2,8 +2,8 @@
 
 Used by `in_cluster`. The Lease makes sure that one manager leads at a time, but tasks are in a
 journal: a second manager with a volume of its own would lead with an empty journal and report every
-task as missing. The leader records its journal; a candidate with another one waits until it is told
-to adopt the Lease. A backup of a journal has the same UUID.
+task as missing. The leader records its journal; a candidate with another one waits unless it is
+started with `--adopt`. A backup of a journal has the same UUID.
 """
 
 import re

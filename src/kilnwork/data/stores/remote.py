@@ -1,11 +1,11 @@
 """Remote store: that of a manager that shares no directory with us, `kiln:NAMESPACE` or
 `kiln:NAMESPACE/JOB`.
 
-Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other end
-and authorizes requests. Requests are repeated while the manager is unreachable
-(`endpoints.client`); a repeated create succeeded if the existing object is what we sent. Objects
-written in pieces are collected in a temporary file until they are complete, so that sending them
-can be repeated too.
+Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other
+end and authorizes requests. Requests are repeated while the manager is unreachable
+(`endpoints.manager_client`); a repeated create succeeded if the existing object is what we sent.
+Objects written in pieces are collected in a temporary file until they are complete, so that
+sending them can be repeated too.
 """
 
 import contextlib
