@@ -70,7 +70,7 @@ def test_retry_runs_a_parent_and_its_failed_child(
     children = json.loads(kiln("get", "task", "parent", "-o", "json").out)["status"]["children"]
     assert (children["total"], children["succeeded"]) == (2, 2)
     refused = kiln("retry", "parent", "--failed")
-    assert (refused.code, "nothing of it failed" in refused.err) == (exits.Exit.FAILED, True)
+    assert (refused.code, "nothing in it has failed" in refused.err) == (exits.Exit.FAILED, True)
 
 
 def test_retry_runs_dependent_task_objects_in_order(
@@ -166,7 +166,7 @@ def test_suspended_job_that_has_ended_is_resumed_and_runs_again(
     resumed = kiln("resume", "job/held")
     assert resumed.code == OK
     assert resumed.out == (
-        "Job held is already Failed, and is not suspended any more: "
+        "Job held is already Failed, and is no longer suspended: "
         "`kiln retry job/held --failed` runs again what failed\n"
     )
     assert kiln("retry", "job/held", "--failed", "--wait").code == FAILED

@@ -186,8 +186,8 @@ STATUS = {"kind": "Status", "message": "said so"}
         ("/api/v1/namespaces/ns/s", 403, STATUS, "you may not ask for one .*: said so"),
         ("/v1/endpoints", 401, STATUS, "does not accept the token"),
         ("/v1/endpoints", 500, STATUS, "is not ready: said so"),
-        ("/version", 404, {}, "no kiln server: it has no /v1"),
-        ("/v1/endpoints", 200, {"other": 1}, "no kiln server"),
+        ("/version", 404, {}, "not a kilnwork server: it has no /v1"),
+        ("/v1/endpoints", 200, {"other": 1}, "not a kilnwork server"),
     ],
 )
 async def test_connection_error_names_its_cause(

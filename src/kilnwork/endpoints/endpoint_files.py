@@ -45,18 +45,18 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     version: str
     pid: int
-    """Of the server, or the dispatcher."""
+    """Pid of the server, or of the dispatcher."""
     epoch: int | None = None
-    """Of the dispatcher of a `kiln up`."""
+    """Epoch of the dispatcher of a `kiln up`."""
     kubernetes: str = ""
-    """URL of everything, over TLS."""
+    """URL with TLS; serves everything."""
     http: str = ""
-    """URL of all but Kubernetes, over plain http."""
+    """Plain HTTP URL; serves everything but Kubernetes."""
     channel: Channel = Channel()
     dispatcher: Process | None = None
     worker: Process | None = None
     home: str = ""
-    """KILN_HOME_ID in the environment of everything that a home has started."""
+    """KILN_HOME_ID in the environment of all processes that a home has started."""
 
     @property
     def is_server(self) -> bool:

@@ -1,6 +1,6 @@
 """One HTTP exchange as values: what clients send and receive.
 
-Used by both HTTP clients, the blocking one (`endpoints.client`) and the one for event loops
+Used by both HTTP clients, the blocking one (`endpoints.manager_client`) and the one for event loops
 (`kube.transport`), and by code that chooses requests without sending them (`endpoints.discovery`).
 """
 

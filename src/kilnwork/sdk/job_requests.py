@@ -13,7 +13,7 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import attempts, resource
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import http_types
 from kilnwork.sdk import envelope, errors, pickling, session
@@ -26,7 +26,7 @@ NO_CONTENT, NOT_FOUND, CONFLICT = 204, 404, 409
 PATIENCE_S = 60.0
 """How long the API server may be away."""
 
-_FAILURES = client.Failures(errors.KilnError, errors.KilnError, errors.KilnError)
+_FAILURES = manager_client.Failures(errors.KilnError, errors.KilnError, errors.KilnError)
 
 
 class Refused(kit_errors.KilnError):
@@ -37,7 +37,7 @@ class Refused(kit_errors.KilnError):
         self.status = status
 
 
-class Connector(client.Connector, Protocol):
+class Connector(manager_client.Connector, Protocol):
     """A connector to an API server or to a manager (`endpoints.connector`)."""
 
     def path(self, path: str) -> str:
@@ -71,7 +71,7 @@ class ApiServer:
         """
         repeated = False
 
-        def read(response: client.OpenResponse) -> http_types.ClientResponse:
+        def read(response: manager_client.OpenResponse) -> http_types.ClientResponse:
             nonlocal repeated
             repeated = response.repeated
             return _whole(response)
@@ -205,11 +205,11 @@ def of_session(of: str) -> ApiServer:
     )
 
 
-def _client(to: Connector) -> client.Client:
-    return client.Client(to, _FAILURES, what="API", patience_s=PATIENCE_S)
+def _client(to: Connector) -> manager_client.Client:
+    return manager_client.Client(to, _FAILURES, what="API", patience_s=PATIENCE_S)
 
 
-def _whole(response: client.OpenResponse) -> http_types.ClientResponse:
+def _whole(response: manager_client.OpenResponse) -> http_types.ClientResponse:
     head = response.head
     return http_types.ClientResponse(
         head.status, head.reason, response.connection.read(), head.headers

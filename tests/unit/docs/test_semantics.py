@@ -1,4 +1,4 @@
-"""docs/explanation/semantics.md names tests that exist, and the numbers that the code has."""
+"""docs/explanation/semantics.md names only tests that exist, and the numbers of the code."""
 
 import re
 
@@ -28,7 +28,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
-def test_what_is_named_as_proof_is_a_test(file: str, name: str) -> None:
+def test_every_named_proof_is_a_test(file: str, name: str) -> None:
     source = (pages.ROOT / file).read_text()
     assert re.search(rf"^(async )?def {name}\(", source, re.MULTILINE)
 
@@ -40,7 +40,7 @@ def test_every_invariant_has_a_proof() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "phrase",
     [
         f"leaves {settings.IDLE_S:g} s after the last",
         f"limited to {retries.MAX_EXCUSED};",
@@ -57,8 +57,8 @@ def test_every_invariant_has_a_proof() -> None:
         f"Up to {attempts.MAX_INLINE_BYTES >> 10} KiB a value is in the journal",
     ],
 )
-def test_numbers_are_those_of_the_code(told: str) -> None:
-    assert told in FLOWING
+def test_numbers_are_those_of_the_code(phrase: str) -> None:
+    assert phrase in FLOWING
 
 
 def test_other_numbers_are_those_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""docs/reference/server.md tells the numbers, kinds and files that the code has."""
+"""docs/reference/server.md has the numbers, kinds and files of the code."""
 
 import inspect
 import re
@@ -100,7 +100,7 @@ def test_kinds_and_subresources_are_those_that_are_served() -> None:
     assert all(verb in SECTIONS["Kinds and verbs"] for verb in builtin.VERBS)
 
 
-def test_the_first_namespaces_are_named() -> None:
+def test_first_namespaces_are_named() -> None:
     assert all(f"`{name}`" in SECTIONS["The first start"] for name in namespaces.BASIC)
 
 

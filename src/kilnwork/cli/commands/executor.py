@@ -114,7 +114,7 @@ def command(
 
 
 class _Server:
-    """Executor with its connections; implements `foreground_server.Server`."""
+    """Executor with its connections; implements `foreground_server.ForegroundServer`."""
 
     def __init__(
         self,

@@ -19,12 +19,12 @@ from kilnwork.kit import clock as clocks
 
 RETRY = backoff.Backoff(base_s=0.05, max_s=2.0, jitter=0.2)
 MAX_IDLE = 4
-"""Connections that are kept open for the next requests."""
+"""Maximum number of idle connections that are kept open."""
 
 _PIECE_BYTES = 256 << 10
 _UNAUTHORIZED, _NO_ROOM = 401, 507
 _LATER = frozenset({429, 502, 503, 504})
-"""The manager, or what is in between, is starting, stopping or overloaded."""
+"""Statuses to retry: the manager, or a proxy, is starting, stopping or overloaded."""
 
 R = TypeVar("R")
 
@@ -141,7 +141,7 @@ class Client:
                 failures += 1
                 if self._clock.monotonic() + error.wait_s > until:
                     raise self._failures.unreachable(self._no_patience(error)) from error
-                # Spread, so that those who were refused together do not come together.
+                # Random, so that clients that were refused together do not retry together.
                 asked_s = error.wait_s * (1 + 0.2 * self._entropy.random())
                 self._pause.wait(max(asked_s, RETRY.delay_s(failures, entropy=self._entropy)))
 
@@ -221,7 +221,7 @@ class Client:
         """Return a connection, and whether it was used before: the server may have closed such a
         connection.
         """
-        if self._owner != os.getpid():  # a fork shares connections with its parent, and must not
+        if self._owner != os.getpid():  # after a fork, connections belong to the parent
             self._owner = os.getpid()
             _close(self._idle)
         with contextlib.suppress(IndexError):
@@ -269,7 +269,7 @@ def _exchange(
             length = None if method == "GET" else len(content or b"")
             connection.send(method, request.target(), headers, body=body, length=length)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # the peer reads no more: its response may say why
+        pass  # the peer has stopped reading: its response may give the reason
     return connection.read_head(to=method)
 
 

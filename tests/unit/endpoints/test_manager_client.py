@@ -1,4 +1,6 @@
-"""The blocking client waits as long as a busy manager asks for, and not longer than it may."""
+"""The blocking client waits as long as a busy manager requests, but not longer than its
+patience.
+"""
 
 import contextlib
 import http.server
@@ -9,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import errors, http_types
 
 BUSY = [429, 502, 503, 504]
@@ -17,7 +19,7 @@ GET = http_types.ClientRequest(method="GET", path="/")
 
 
 class Manager:
-    """An HTTP server that is busy once; `came` says when requests came."""
+    """HTTP server that is busy once; `came` has the times of requests."""
 
     def __init__(self, status: int, retry_after: str) -> None:
         came = self.came = list[float]()
@@ -67,27 +69,27 @@ def manager(status: int, retry_after: str) -> Iterator[Manager]:
 
 
 @pytest.mark.parametrize("status", BUSY)
-def test_a_busy_manager_is_left_alone_for_as_long_as_it_says(status: int) -> None:
+def test_busy_manager_is_retried_after_the_requested_time(status: int) -> None:
     with manager(status, "1") as busy:
-        with contextlib.closing(client.Client(busy)) as http:
-            http.send(GET, (200,), client.drop)
+        with contextlib.closing(manager_client.Client(busy)) as http:
+            http.send(GET, (200,), manager_client.drop)
         first, second = busy.came
     assert second - first >= 1.0
 
 
 @pytest.mark.parametrize("said", ["soon", "-1", "Thu, 01 Jan 1970 00:00:00 GMT"])
-def test_what_is_no_time_or_over_delays_nothing(said: str) -> None:
+def test_invalid_or_past_retry_time_delays_nothing(said: str) -> None:
     with manager(503, said) as busy:
-        with contextlib.closing(client.Client(busy, patience_s=30)) as http:
-            http.send(GET, (200,), client.drop)
+        with contextlib.closing(manager_client.Client(busy, patience_s=30)) as http:
+            http.send(GET, (200,), manager_client.drop)
         assert len(busy.came) == 2
 
 
-def test_a_wait_beyond_the_patience_is_not_begun() -> None:
+def test_wait_longer_than_the_patience_fails_at_once() -> None:
     with manager(503, "3600") as busy:
         with (
-            contextlib.closing(client.Client(busy, what="/blobs", patience_s=30)) as http,
+            contextlib.closing(manager_client.Client(busy, what="/blobs", patience_s=30)) as http,
             pytest.raises(errors.KilnError, match=r"/blobs .*asks to wait 3,600 s"),
         ):
-            http.send(GET, (200,), client.drop)
+            http.send(GET, (200,), manager_client.drop)
         assert len(busy.came) == 1

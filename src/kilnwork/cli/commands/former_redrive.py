@@ -27,7 +27,7 @@ def command(job: str, watch: bool, output: str | None) -> None:  # noqa: FBT001
     downloads.check_target(output)
 
     async def work(s: session.Session) -> None:
-        found = await file_jobs.tell(s, job, "retry")
+        found = await file_jobs.post_action(s, job, "retry")
         click.echo(file_jobs.sentence(found), err=True)
         if watch or output:
             await file_job_progress.follow(s, found["id"], output=output)

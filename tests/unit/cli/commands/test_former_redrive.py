@@ -1,4 +1,4 @@
-"""`kiln redrive`: where its result goes is checked before the job runs again."""
+"""`kiln redrive`: the target of the result is checked before the job runs again."""
 
 import shlex
 from pathlib import Path
@@ -17,7 +17,7 @@ from support import serverless_cli
         ("a b", "unexpected extra argument"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path, line: str, words: str
 ) -> None:
     ended = kiln.run("redrive", *shlex.split(line.format(tmp=tmp_path)))
@@ -34,7 +34,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "a -o -",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
+def test_valid_arguments_need_a_server(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path, line: str
 ) -> None:
     ended = kiln.run("redrive", *shlex.split(line.format(tmp=tmp_path)))
