@@ -15,7 +15,7 @@ import msgspec
 from kilnwork.api import attempts, flow
 from kilnwork.api import task as api_task
 from kilnwork.jobs.flows import model
-from kilnwork.sdk import plain
+from kilnwork.sdk import exact_json
 from support import job_world, played_indexes
 
 _S = api_task.State
@@ -53,7 +53,7 @@ class FlowDispatcher(played_indexes.IndexDispatcher):
                 entry.state, entry.reason = _S.FAILED, "Raised"
                 entry.message = f"{type(error).__name__}: {error}"
         else:
-            data = plain.encode(value)
+            data = exact_json.encode(value)
             assert data is not None
             entry.result, entry.state = attempts.Payload(attempts.JSON, data), _S.SUCCESS
         self.tell(entry)

@@ -1,8 +1,8 @@
 """DIR/endpoints.json: who serves a directory, and where to reach it.
 
-`controlplane.cluster` writes one into the data directory of `kiln up`, `sdk.durable` into that of
-`kiln.start(DIR)`; both read it at the next start, and `resolve` to find them. It holds no secret:
-the token is a file of its own.
+`controlplane.cluster` writes one into the data directory of `kiln up`, `sdk.durable_home` into that
+of `kiln.start(DIR)`; both read it at the next start, and `resolve` to find them. It holds no
+secret: the token is a file of its own.
 """
 
 from pathlib import Path

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which Lease, as whom, and how patiently; the defaults are client-go's.
 
     `identity` must be of this process alone: see `identity()`. `lease_s`: how long others leave a
@@ -161,7 +161,7 @@ class Elector:
     """
 
     def __init__(
-        self, kube: client.Client, settings: Settings, *, time: clock.Clock | None = None
+        self, kube: client.Client, settings: ElectionSettings, *, time: clock.Clock | None = None
     ) -> None:
         self.problem = ""
         self.objection = ""

@@ -18,7 +18,7 @@ MAX_UNREAD_BYTES = 1 << 18
 """Of a stream; with more the server waits, as for a connection whose client does not read."""
 
 
-class Server:
+class InProcessServer:
     """The ASGI app of an API server; close it when no more requests are sent."""
 
     def __init__(self, app: asgi.App) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from kilnwork.kit import container_mounts, errors
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`manager`: URL; `token_file`: what proves that we are of this pond; `ca_file`: of the
     manager, None over plain http on this machine. `root`: directory of the pond. `certificates`:
     directory with `tls.crt` and `tls.key` of the pond, by which its agents know each other; `host`:
@@ -41,14 +41,14 @@ _NEEDED = (
 )
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def from_environment(environment: Mapping[str, str]) -> AgentSettings:
     """Return the settings of an environment. Raises ConfigurationError for missing variables."""
     missing = [name for name in _NEEDED if not environment.get(name)]
     if missing:
         raise errors.ConfigurationError(
             f"{', '.join(missing)} must be set: agents are started by the Pods of a DataPond"
         )
-    return Settings(
+    return AgentSettings(
         manager=environment["KILN_MANAGER"].rstrip("/"),
         namespace=environment["KILN_NAMESPACE"],
         pond=environment["KILN_POND"],

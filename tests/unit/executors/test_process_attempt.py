@@ -72,7 +72,7 @@ async def test_its_outcome_is_reported() -> None:
     made = Sample(link, lambda: made.succeed("done"))
     await made.live()
     assert (link.outcome().ending, link.outcome().message) == (E.SUCCEEDED, "done")
-    assert made.over.is_set()
+    assert made.finished.is_set()
 
 
 async def test_a_defect_ends_it_and_is_named_but_not_what_was_raised() -> None:
@@ -120,7 +120,7 @@ async def test_one_that_the_dispatcher_does_not_know_is_silent() -> None:
     made.abandon()
     await living
     assert link.reports == []
-    assert made.over.is_set()
+    assert made.finished.is_set()
 
 
 async def test_when_the_process_leaves_nothing_is_reported() -> None:
@@ -132,7 +132,7 @@ async def test_when_the_process_leaves_nothing_is_reported() -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await living
     assert link.reports == []
-    assert made.over.is_set()
+    assert made.finished.is_set()
 
 
 async def test_what_is_seen_of_it_is_sent_and_kept_for_a_new_link() -> None:

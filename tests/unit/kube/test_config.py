@@ -94,7 +94,7 @@ def test_a_program_that_logs_in(tmp_path: Path) -> None:
     )
     found = config.load(file)
     assert (found.proxy_url, found.compression) == ("http://p:3128", False)
-    assert found.exec == config.Exec(
+    assert found.exec == config.ExecPlugin(
         command=str(tmp_path / "bin/log-in"),
         api_version="client.authentication.k8s.io/v1",
         args=("-v",),

@@ -39,9 +39,9 @@ class Plugin:
         self.program.write_text(_PLUGIN.format(python=sys.executable))
         self.program.chmod(0o700)
 
-    def config(self, **more: Any) -> config.Exec:
+    def config(self, **more: Any) -> config.ExecPlugin:
         facts: dict[str, Any] = {"command": str(self.program), "api_version": V1, **more}
-        return config.Exec(**facts)
+        return config.ExecPlugin(**facts)
 
     def prints(self, *, version: str = V1, kind: str = "ExecCredential", **status: Any) -> None:
         """What comes next; COUNT in a text becomes the number of the run."""

@@ -61,7 +61,7 @@ async def test_a_term_ends_by_the_clock_alone() -> None:
 @pytest.mark.parametrize(("retry_s", "renew_s", "lease_s"), [(2, 15, 15), (10, 10, 15), (0, 1, 2)])
 def test_times_that_cannot_work_are_refused(retry_s: float, renew_s: float, lease_s: int) -> None:
     with pytest.raises(ValueError, match="retry_s < renew_s < lease_s"):
-        election.Settings(
+        election.ElectionSettings(
             namespace="n", name="l", identity=ME, lease_s=lease_s, renew_s=renew_s, retry_s=retry_s
         )
 
@@ -141,7 +141,9 @@ async def _candidate(
     kube: client.Client, identity: str = ME, **more: Any
 ) -> AsyncIterator[election.Elector]:
     times = {"lease_s": 15, "renew_s": 10.0, "retry_s": 0.05}
-    settings = election.Settings(namespace="n", name="l", identity=identity, **{**times, **more})
+    settings = election.ElectionSettings(
+        namespace="n", name="l", identity=identity, **{**times, **more}
+    )
     elector = election.Elector(kube, settings)
     try:
         yield elector

@@ -56,7 +56,7 @@ def test_absent_and_empty_files_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_context_without_a_user_shows_nothing(tmp_path: Path) -> None:
     chosen = kubeconfig.read([write(tmp_path / "c", content("s", user=""))])
-    assert chosen.user == kubeconfig.User()
+    assert chosen.user == kubeconfig.AuthInfo()
 
 
 @pytest.mark.parametrize(

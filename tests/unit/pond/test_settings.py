@@ -19,7 +19,7 @@ NEEDED = {
 
 def test_what_is_needed_is_enough() -> None:
     found = settings.from_environment(NEEDED)
-    assert found == settings.Settings(
+    assert found == settings.AgentSettings(
         manager="https://m",
         namespace="x",
         pond="p",

@@ -13,7 +13,7 @@ import pytest
 from kilnwork.api import calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.sdk import driver, errors, futures, mapping, pickling
+from kilnwork.sdk import call_map, driver, errors, futures, pickling
 from kilnwork.sdk import waiting as kiln
 from support import scripted_dispatcher, waiting
 from support.scripted_session import ended, failed, opened, submit
@@ -334,29 +334,29 @@ async def _awaited(future: futures.Future[Any]) -> Any:
 
 
 def grown(
-    session: driver.Driver, rows: Iterable[int], *, by_itself: bool = True, **limits: Any
+    session: driver.Driver, rows: Iterable[int], *, in_background: bool = True, **limits: Any
 ) -> futures.Futures[Any]:
     """A map with limits whose calls answer with their row."""
     limits = {"max_in_flight": None, "max_failed": None} | limits
-    return mapping.run(
+    return call_map.run(
         (((row,), {}) for row in rows),
         lambda row: submit(session, str(row[0][0])),
-        mapping.Limits(of="tests:nothing", **limits),
-        by_itself=by_itself,
+        call_map.Limits(of="tests:nothing", **limits),
+        in_background=in_background,
     )
 
 
-@pytest.mark.parametrize("by_itself", [True, False])
-def test_as_completed_of_a_map_without_end(session: driver.Driver, *, by_itself: bool) -> None:
-    many = grown(session, itertools.count(), by_itself=by_itself, max_in_flight=3)
+@pytest.mark.parametrize("in_background", [True, False])
+def test_as_completed_of_a_map_without_end(session: driver.Driver, *, in_background: bool) -> None:
+    many = grown(session, itertools.count(), in_background=in_background, max_in_flight=3)
     seen = [each.result() for each in itertools.islice(kiln.as_completed(many, timeout=30), 200)]
     assert len(set(seen)) == 200
     assert max(seen) < 210
 
 
-@pytest.mark.parametrize("by_itself", [True, False])
-def test_as_completed_of_a_map_with_limits(session: driver.Driver, *, by_itself: bool) -> None:
-    many = grown(session, range(100), by_itself=by_itself, max_in_flight=7)
+@pytest.mark.parametrize("in_background", [True, False])
+def test_as_completed_of_a_map_with_limits(session: driver.Driver, *, in_background: bool) -> None:
+    many = grown(session, range(100), in_background=in_background, max_in_flight=7)
     assert sorted(each.result() for each in kiln.as_completed(many, 30)) == list(range(100))
     assert sorted(each.result() for each in kiln.as_completed(many, 30)) == list(range(100))
 

@@ -157,7 +157,7 @@ class ClaimAttempt(external.ExternalAttempt):
 
     def abandon(self) -> None:
         super().abandon()
-        if self.over.is_set():
+        if self.finished.is_set():
             self._executor.settle()
 
     def _report(self, outcome: attempts.Outcome) -> None:

@@ -1,7 +1,8 @@
 """Mappers that are Python functions: called with a record, or with a list of records.
 
 Used by `mappers`. What a function may take and return is docs/reference/mappers.md. User code is
-called by `sdk.running`, so that a task that is asked to stop is interrupted in it, and only there.
+called by `sdk.function_calls`, so that a task that is asked to stop is interrupted in it, and only
+there.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 from kilnwork.data import errors as data_errors
 from kilnwork.jobs.work import encoding, errors, mapping, outputs, record_errors
 from kilnwork.sdk import errors as sdk_errors
-from kilnwork.sdk import running
+from kilnwork.sdk import function_calls
 
 Function = Callable[..., Any]
 
@@ -56,7 +57,7 @@ class PerRecord:
         for number, raw in self._setting.numbered(first, batch, out):
             passed(number)
             try:
-                value = running.call(function, (decode(raw),), {})
+                value = function_calls.call(function, (decode(raw),), {})
                 count = _write(value, made, self._encode)
             except _PASSED:
                 raise
@@ -198,7 +199,7 @@ class PerBatch:
 
     def _called(self, values: list[Any]) -> list[Any]:
         count = len(values)
-        returned = running.call(self._function, (values,), {})
+        returned = function_calls.call(self._function, (values,), {})
         if returned is None:
             return [None] * count
         if isinstance(returned, _NO_SEQUENCE) or not hasattr(returned, "__iter__"):
@@ -229,7 +230,7 @@ def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
 
 def lines_of(function: Function, given: Any, encode: encoding.Encode) -> Iterator[bytes]:
     """The lines of what a function makes of its only argument, without their ends."""
-    value = running.call(function, (given,), {})
+    value = function_calls.call(function, (given,), {})
     if value is None:
         return
     several = type(value) not in _PLAIN and _is_iterator(value)
@@ -245,6 +246,6 @@ def _is_iterator(value: Any) -> bool:
 
 def _each(values: Any) -> Iterator[Any]:
     """What it yields; the user's code in it may be interrupted."""
-    source = running.iterate(lambda: values, (), {})
-    while (value := running.call(next, (source, _OVER), {})) is not _OVER:
+    source = function_calls.iterate(lambda: values, (), {})
+    while (value := function_calls.call(next, (source, _OVER), {})) is not _OVER:
         yield value

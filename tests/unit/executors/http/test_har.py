@@ -29,7 +29,9 @@ def received(content: bytes = b"got", **more: Any) -> exchange.Received:
         "headers": [("Content-Type", "text/plain")],
         "body": body,
         "address": "192.0.2.1",
-        "timings": exchange.Timings(10.0, named=10.5, connected=11.0, responded=13.0, over=13.25),
+        "timings": exchange.Timings(
+            10.0, named=10.5, connected=11.0, responded=13.0, finished=13.25
+        ),
         **more,
     }
     return exchange.Received(**given)
@@ -74,7 +76,7 @@ def test_phases_take_milliseconds() -> None:
 
 
 def test_a_reused_connection_has_no_dns_and_connect() -> None:
-    timings = exchange.Timings(10.0, responded=11.0, over=11.5)
+    timings = exchange.Timings(10.0, responded=11.0, finished=11.5)
     (entry,) = entries(received(timings=timings))
     assert (entry["timings"]["dns"], entry["timings"]["connect"]) == (-1, -1)
     assert entry["timings"]["wait"] == 1000.0

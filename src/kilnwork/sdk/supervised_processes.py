@@ -9,7 +9,7 @@ import os
 import sys
 
 from kilnwork.kit import backoff
-from kilnwork.sdk import children
+from kilnwork.sdk import child_processes
 
 _SHORT_LIFE_S = 10.0
 _TRIES = 5
@@ -29,15 +29,17 @@ def pipe() -> tuple[int, int]:
     streams.
     """
     start, end = os.pipe()
-    return children.above_streams(start), children.above_streams(end)
+    return child_processes.above_streams(start), child_processes.above_streams(end)
 
 
-class Kept:
+class SupervisedProcess:
     """A supervised process, with the number of its predecessors that ended soon after their
     start.
     """
 
-    def __init__(self, child: children.Child, now: float, before: "Kept | None") -> None:
+    def __init__(
+        self, child: child_processes.Child, now: float, before: "SupervisedProcess | None"
+    ) -> None:
         self.child = child
         self._since = now
         self._short_lives = 0 if before is None else before.short_lives

@@ -9,7 +9,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.data import blobs as blob_store
-from kilnwork.sdk import caching, options, pickling
+from kilnwork.sdk import cache_keys, options, pickling
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def _made(source: str, name: str = "work", **known: Any) -> Callable[..., Any]:
 
 
 def _digest(blobs: blob_store.Blobs, source: str, *, of: str = "m:work") -> bytes:
-    return caching.function_digest(_made(source), of=of, blobs=blobs)
+    return cache_keys.function_digest(_made(source), of=of, blobs=blobs)
 
 
 BODY = "def work(x, y=1, *, z=2):\n    return [x + y for _ in {1, 2}] if x in {'a', 'b'} else z\n"
@@ -53,7 +53,7 @@ def test_what_a_closure_holds_counts(blobs: blob_store.Blobs) -> None:
         return inner
 
     def digest(held: object) -> bytes:
-        return caching.function_digest(outer(held), of="f", blobs=blobs)
+        return cache_keys.function_digest(outer(held), of="f", blobs=blobs)
 
     assert digest([1]) == digest([1]) != digest([2])
     with pytest.raises(kiln.BadOption, match="pass such values as arguments"):
@@ -62,14 +62,14 @@ def test_what_a_closure_holds_counts(blobs: blob_store.Blobs) -> None:
 
 def test_what_is_no_function_in_python_is_refused(blobs: blob_store.Blobs) -> None:
     with pytest.raises(kiln.BadOption, match="needs a Python function"):
-        caching.function_digest(len, of="builtins:len", blobs=blobs)
+        cache_keys.function_digest(len, of="builtins:len", blobs=blobs)
 
 
 def test_arguments_files_and_options_count(blobs: blob_store.Blobs) -> None:
     def key(*args: Any, environment: str | None = None, **changes: Any) -> bytes:
         given = options.changed(options.Options(), {"cache": 60, **changes}, of="f")
         arguments, _ = pickling.pack_arguments(args, {}, blobs)
-        made = caching.terms(b"f", given, environment=environment, arguments=arguments)
+        made = cache_keys.terms(b"f", given, environment=environment, arguments=arguments)
         assert made is not None
         return made.key
 
@@ -86,7 +86,7 @@ def test_arguments_files_and_options_count(blobs: blob_store.Blobs) -> None:
         key(1, "a", returns=2),
     ]
     assert len({first, *others}) == len(others) + 1
-    assert caching.terms(b"f", options.Options(), environment=None, arguments=None) is None  # type: ignore[arg-type]
+    assert cache_keys.terms(b"f", options.Options(), environment=None, arguments=None) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Packs code that workers do not have, a directory and modules, into one blob.
 
-Used by `remote` for `working_dir=` and `modules=`; unpacked by `unpacking`. The blob is an
+Used by `remote` for `working_dir=` and `modules=`; unpacked by `code_unpacking`. The blob is an
 uncompressed zip file with the same bytes for the same files: `work/…` is the directory, `modules/…`
 the modules that are imported by name, `paths` the directories in `work` that are on our `sys.path`,
 one per line. Not for data: a file that tasks read is `put` or split.
@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from kilnwork.data import blobs, errors
 from kilnwork.kit import paths
-from kilnwork.sdk import unpacking
+from kilnwork.sdk import code_unpacking
 
-MAX_BYTES = unpacking.MAX_BYTES
+MAX_BYTES = code_unpacking.MAX_BYTES
 """More than this is data, or a virtual environment by mistake."""
 
 IGNORE_FILE = ".kilnignore"
@@ -79,7 +79,7 @@ def pack(
     if working_dir is not None:
         root = Path(working_dir).expanduser().absolute()
         found += _directory(root, left_out)
-        imported_from = [unpacking.WORK, *_paths_in(root)]
+        imported_from = [code_unpacking.WORK, *_paths_in(root)]
     for module in modules:
         found += _module(module if isinstance(module, str) else module.__name__, left_out)
     found += [_module_file(path) for path in files]
@@ -89,12 +89,14 @@ def pack(
     _check_size(packed)
     with kept.writer() as new:
         with zipfile.ZipFile(_Stream(new), "w") as archive:  # type: ignore[call-overload]
-            archive.writestr(zipfile.ZipInfo(unpacking.PATHS, _EPOCH), "\n".join(imported_from))
+            archive.writestr(
+                zipfile.ZipInfo(code_unpacking.PATHS, _EPOCH), "\n".join(imported_from)
+            )
             for file in packed:
                 _add(archive, file)
         digest, _ = new.commit()
     tops = frozenset(
-        _importable((file.name for file in packed), [*imported_from, unpacking.MODULES])
+        _importable((file.name for file in packed), [*imported_from, code_unpacking.MODULES])
     )
     return Shipped(blobs.text(digest), tops, tuple(left_out))
 
@@ -106,7 +108,7 @@ def _paths_in(root: Path) -> Iterator[str]:
     for place in sys.path:
         path = Path(place).absolute()
         if path != root and path.is_relative_to(root):
-            yield f"{unpacking.WORK}/{path.relative_to(root).as_posix()}"
+            yield f"{code_unpacking.WORK}/{path.relative_to(root).as_posix()}"
 
 
 def _directory(root: Path, left_out: list[Path]) -> list[_File]:
@@ -122,7 +124,7 @@ def _directory(root: Path, left_out: list[Path]) -> list[_File]:
     if ignored.is_file():
         lines = (line.strip().rstrip("/") for line in ignored.read_text().splitlines())
         patterns += [line.removeprefix("/") for line in lines if line and line[0] != "#"]
-    return list(_below(root, unpacking.WORK, patterns, left_out=left_out))
+    return list(_below(root, code_unpacking.WORK, patterns, left_out=left_out))
 
 
 def _module(name: str, left_out: list[Path]) -> list[_File]:
@@ -137,7 +139,7 @@ def _module(name: str, left_out: list[Path]) -> list[_File]:
             f"there is no module {top!r} to ship; what __main__ defines goes along by itself"
         )
     if spec.submodule_search_locations:
-        where = f"{unpacking.MODULES}/{top}"
+        where = f"{code_unpacking.MODULES}/{top}"
         roots = [Path(root) for root in spec.submodule_search_locations]
         return [f for root in roots for f in _below(root, where, EXCLUDED, left_out=left_out)]
     origin = Path(spec.origin or "")
@@ -150,7 +152,7 @@ def _module(name: str, left_out: list[Path]) -> list[_File]:
 
 def _module_file(path: Path) -> _File:
     found = path.stat()
-    return _File(f"{unpacking.MODULES}/{path.name}", path, found.st_size, found.st_mode)
+    return _File(f"{code_unpacking.MODULES}/{path.name}", path, found.st_size, found.st_mode)
 
 
 def _below(

@@ -1,8 +1,8 @@
 """Shipped environments in a worker: unpacked once, and active while a call runs.
 
 Used by the worker's slots around each call (`enter`), and by `task` (`installed`). A blob that
-`packing` has packed is unpacked into a directory that all slots of a worker share, named by its
-digest. A slot stays in the environment of its last call; a call of another environment first
+`code_packing` has packed is unpacked into a directory that all slots of a worker share, named by
+its digest. A slot stays in the environment of its last call; a call of another environment first
 removes the modules of the previous one from `sys.modules`. Tasks may read their working directory;
 what a task writes there is visible to other tasks and is not kept.
 """
@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Self
 
 from kilnwork.data import blobs, errors
-from kilnwork.sdk import unpacking
+from kilnwork.sdk import code_unpacking
 
 CACHE = "environments"
 """In the directory of the blobs, by default: for all workers that see it."""
@@ -68,7 +68,7 @@ class Entered:
 _NOWHERE = Entered(None)
 
 
-def enter(environment: str | None, kept: blobs.Blobs, cache: Path | None = None) -> Entered:
+def enter(environment: str | None, store: blobs.Blobs, cache: Path | None = None) -> Entered:
     """Enter an environment: import its modules, and use its directory as the working directory.
 
     `environment`: digest as in specs, None: no environment. `cache`: where to unpack it; default:
@@ -78,9 +78,9 @@ def enter(environment: str | None, kept: blobs.Blobs, cache: Path | None = None)
     if environment == slot.environment is None:
         return _NOWHERE
     before = _working_directory()
-    slot.switch(environment, kept, cache or kept.directory / CACHE)
-    if slot.directory is not None and (slot.directory / unpacking.WORK).is_dir():
-        os.chdir(slot.directory / unpacking.WORK)
+    slot.switch(environment, store, cache or store.directory / CACHE)
+    if slot.directory is not None and (slot.directory / code_unpacking.WORK).is_dir():
+        os.chdir(slot.directory / code_unpacking.WORK)
     return Entered(before)
 
 
@@ -101,16 +101,19 @@ class _Slot:
         self._paths: list[str] = []
         self._aside: dict[Path | None, dict[str, ModuleType]] = {}
 
-    def switch(self, environment: str | None, kept: blobs.Blobs, cache: Path) -> None:
+    def switch(self, environment: str | None, store: blobs.Blobs, cache: Path) -> None:
         """Switch to an environment; do nothing if it is the current one."""
         if environment == self.environment:
             return
         self._leave()
         if environment is None:
             return
-        directory, self._lock = _unpacked(blobs.parse(environment), kept, cache)
+        directory, self._lock = _unpacked(blobs.parse(environment), store, cache)
         self.environment, self.directory = environment, directory
-        names = [*(directory / unpacking.PATHS).read_text().split("\n"), unpacking.MODULES]
+        names = [
+            *(directory / code_unpacking.PATHS).read_text().split("\n"),
+            code_unpacking.MODULES,
+        ]
         self._paths = [
             str(directory / name) for name in names if name and (directory / name).is_dir()
         ]
@@ -151,7 +154,7 @@ def _taken(tops: set[str]) -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in found}
 
 
-def _unpacked(digest: bytes, kept: blobs.Blobs, cache: Path) -> tuple[Path, int]:
+def _unpacked(digest: bytes, store: blobs.Blobs, cache: Path) -> tuple[Path, int]:
     """Return the directory of an environment, unpacked if necessary, and a lock that protects
     it.
     """
@@ -160,7 +163,7 @@ def _unpacked(digest: bytes, kept: blobs.Blobs, cache: Path) -> tuple[Path, int]
         try:
             return directory, _locked(directory)
         except FileNotFoundError:
-            _unpack(digest, kept, directory)
+            _unpack(digest, store, directory)
             _make_room(cache)
 
 
@@ -178,19 +181,19 @@ def _locked(directory: Path) -> int:
     return descriptor
 
 
-def _unpack(digest: bytes, kept: blobs.Blobs, directory: Path) -> None:
+def _unpack(digest: bytes, store: blobs.Blobs, directory: Path) -> None:
     """Unpack under a temporary name, then rename: of several slots that do so at once, one wins."""
     made = directory.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
     made.mkdir(mode=0o700, parents=True)
     try:
-        with open(kept.open(digest), "rb") as file:  # noqa: PTH123
-            unpacking.unpack(file, made)
+        with open(store.open(digest), "rb") as file:  # noqa: PTH123
+            code_unpacking.unpack(file, made)
         try:
             made.rename(directory)
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
                 raise
-    except unpacking.Refused as error:
+    except code_unpacking.ArchiveRefused as error:
         raise errors.BlobDamaged(
             f"blob {blobs.text(digest)} is not what kiln.connect(working_dir=…) has packed: {error}"
         ) from error

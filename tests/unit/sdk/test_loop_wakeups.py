@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from kilnwork.sdk import loops
+from kilnwork.sdk import loop_wakeups
 
 
 async def test_what_comes_together_takes_one_wake_up() -> None:
-    bell = loops.bell()
-    assert loops.bell() is bell
+    batcher = loop_wakeups.batcher()
+    assert loop_wakeups.batcher() is batcher
     woken: list[int] = []
     loop = asyncio.get_running_loop()
     calls: list[object] = []
@@ -24,11 +24,11 @@ async def test_what_comes_together_takes_one_wake_up() -> None:
 
     loop.call_soon_threadsafe = count  # type: ignore[method-assign, assignment]
 
-    def ring() -> None:
+    def schedule() -> None:
         for number in range(100):
-            bell.ring(functools.partial(woken.append, number))
+            batcher.schedule(functools.partial(woken.append, number))
 
-    thread = threading.Thread(target=ring)
+    thread = threading.Thread(target=schedule)
     thread.start()
     thread.join()
     assert woken == []
@@ -38,17 +38,17 @@ async def test_what_comes_together_takes_one_wake_up() -> None:
 
 
 def test_a_closed_loop_hears_nothing() -> None:
-    bells: list[loops.Bell] = []
+    batchers: list[loop_wakeups.WakeupBatcher] = []
 
     async def take() -> None:
-        bells.append(loops.bell())
+        batchers.append(loop_wakeups.batcher())
 
     asyncio.run(take())
-    bells[0].ring(lambda: pytest.fail("in a closed loop"))
+    batchers[0].schedule(lambda: pytest.fail("in a closed loop"))
     gc.collect()
-    bells[0].ring(lambda: pytest.fail("in a loop that is gone"))
+    batchers[0].schedule(lambda: pytest.fail("in a loop that is gone"))
 
 
 def test_without_a_loop_it_says_so() -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
-        loops.Waiter()
+        loop_wakeups.Waiter()

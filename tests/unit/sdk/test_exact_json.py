@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.sdk import plain
+from kilnwork.sdk import exact_json
 
 SCALARS = (
     st.none()
@@ -56,7 +56,7 @@ def alike(one: Any, other: Any) -> bool:
 
 @given(VALUES)
 def test_what_is_written_as_json_comes_back_the_same(value: Any) -> None:
-    data = plain.encode(value)
+    data = exact_json.encode(value)
     if data is not None:
         assert alike(msgspec.json.decode(data), value)
 
@@ -65,14 +65,14 @@ def test_what_is_written_as_json_comes_back_the_same(value: Any) -> None:
 def test_arguments_that_are_json_come_back_the_same(
     args: list[Any], kwargs: dict[str, Any]
 ) -> None:
-    data = plain.encode_call(tuple(args), kwargs)
+    data = exact_json.encode_call(tuple(args), kwargs)
     if data is not None:
         assert alike(msgspec.json.decode(data), [args, kwargs])
 
 
 @given(JSON_VALUES)
 def test_json_values_are_json(value: Any) -> None:
-    alone = plain.encode(value) is not None
+    alone = exact_json.encode(value) is not None
     # hypothesis draws the same empty list twice now and then: that is for pickle
     assert alone or "[]" in repr(value) or "{}" in repr(value)
 
@@ -106,16 +106,16 @@ class Text(str):
     ids=repr,
 )
 def test_what_json_would_change_is_not_json(value: Any) -> None:
-    assert plain.encode(value) is None
-    assert plain.encode_call((value,), {}) is None
-    assert plain.encode_call((), {"x": value}) is None
+    assert exact_json.encode(value) is None
+    assert exact_json.encode_call((value,), {}) is None
+    assert exact_json.encode_call((), {"x": value}) is None
 
 
 def test_a_list_that_appears_twice_is_left_to_pickle() -> None:
     shared = [1]
-    assert plain.encode([shared, shared]) is None
-    assert plain.encode_call((shared, shared), {}) is None
-    assert plain.encode([[1], [1]]) == b"[[1],[1]]"
+    assert exact_json.encode([shared, shared]) is None
+    assert exact_json.encode_call((shared, shared), {}) is None
+    assert exact_json.encode([[1], [1]]) == b"[[1],[1]]"
 
 
 def test_values_that_multiply_or_never_end_take_no_time() -> None:
@@ -124,12 +124,12 @@ def test_values_that_multiply_or_never_end_take_no_time() -> None:
         doubling = [doubling, doubling]
     endless: list[Any] = []
     endless.append(endless)
-    assert plain.encode(doubling) is None
-    assert plain.encode(endless) is None
+    assert exact_json.encode(doubling) is None
+    assert exact_json.encode(endless) is None
 
 
 def test_deep_values_are_left_to_pickle() -> None:
     deep: list[Any] = []
-    for _ in range(plain.MAX_DEPTH + 1):
+    for _ in range(exact_json.MAX_DEPTH + 1):
         deep = [deep]
-    assert plain.encode(deep) is None
+    assert exact_json.encode(deep) is None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kilnwork.sdk import children, keeping
+from kilnwork.sdk import child_processes, supervised_processes
 
 
 @dataclass
@@ -20,9 +20,11 @@ class Ended:
     lives: list[float] = field(default_factory=list)
 
 
-def kept(now: float, before: keeping.Kept | None, code: int | None = None) -> keeping.Kept:
-    child: children.Child = Ended(code)  # type: ignore[assignment]
-    return keeping.Kept(child, now, before)
+def kept(
+    now: float, before: supervised_processes.SupervisedProcess | None, code: int | None = None
+) -> supervised_processes.SupervisedProcess:
+    child: child_processes.Child = Ended(code)  # type: ignore[assignment]
+    return supervised_processes.SupervisedProcess(child, now, before)
 
 
 def test_the_first_time_it_is_started_again_at_once() -> None:
@@ -49,11 +51,11 @@ def test_a_long_life_makes_up_for_short_ones() -> None:
 
 
 def test_a_locked_journal_is_not_tried_again() -> None:
-    assert kept(0.0, None, keeping.LOCKED).wait_s(0.0) is None
+    assert kept(0.0, None, supervised_processes.LOCKED).wait_s(0.0) is None
 
 
 def test_output_is_decoded_across_reads_and_goes_wherever_stdout_is() -> None:
-    output, shown = keeping.Output(), io.StringIO()
+    output, shown = supervised_processes.Output(), io.StringIO()
     try:
         with contextlib.redirect_stdout(shown):
             os.write(output.end, "grü".encode()[:-1])
@@ -73,7 +75,7 @@ def test_output_is_decoded_across_reads_and_goes_wherever_stdout_is() -> None:
 @pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])
 def test_a_pipe_never_is_a_standard_stream(closed: tuple[int, ...]) -> None:
     source = (
-        "import os, sys; from kilnwork.sdk import keeping;"
-        "[os.close(int(n)) for n in sys.argv[1:]]; os._exit(min(keeping.pipe()) < 3)"
+        "import os, sys; from kilnwork.sdk import supervised_processes;"
+        "[os.close(int(n)) for n in sys.argv[1:]]; os._exit(min(supervised_processes.pipe()) < 3)"
     )
     subprocess.run([sys.executable, "-c", source, *map(str, closed)], check=True)

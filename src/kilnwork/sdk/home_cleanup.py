@@ -1,7 +1,7 @@
 """Removal of files of earlier homes whose processes were all killed, or that a reboot interrupted.
 
-Used by `volatile` and `durable`, in the thread of a home, so that no start waits for it. Files that
-are young, belong to another user, are in use or have an unknown name are left alone.
+Used by `volatile_home` and `durable_home`, in the thread of a home, so that no start waits for it.
+Files that are young, belong to another user, are in use or have an unknown name are left alone.
 """
 
 import contextlib

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kilnwork.sdk import active, errors
+from kilnwork.sdk import errors, session_stack
 
 
 class Session:
@@ -21,23 +21,23 @@ class Session:
 def pair() -> Iterator[tuple[Session, Session]]:
     outer, inner = Session(), Session()
     yield outer, inner
-    active.remove(outer)
-    active.remove(inner)
+    session_stack.remove(outer)
+    session_stack.remove(inner)
 
 
 def test_without_a_session_the_error_says_how_to_open_one() -> None:
     with pytest.raises(errors.NoSession, match=r"kiln\.start\(\)"):
-        active.innermost()
+        session_stack.innermost()
 
 
 def test_the_last_one_added_is_used_until_it_is_removed(pair: tuple[Session, Session]) -> None:
     outer, inner = pair
-    active.add(outer)
-    active.add(inner)
-    assert active.innermost() is inner
-    active.remove(inner)
-    active.remove(inner)
-    assert active.innermost() is outer
+    session_stack.add(outer)
+    session_stack.add(inner)
+    assert session_stack.innermost() is inner
+    session_stack.remove(inner)
+    session_stack.remove(inner)
+    assert session_stack.innermost() is outer
 
 
 def test_a_session_that_is_added_again_becomes_the_innermost(
@@ -45,7 +45,7 @@ def test_a_session_that_is_added_again_becomes_the_innermost(
 ) -> None:
     outer, inner = pair
     for one in (outer, inner, outer):
-        active.add(one)
-    assert active.innermost() is outer
-    active.remove(outer)
-    assert active.innermost() is inner
+        session_stack.add(one)
+    assert session_stack.innermost() is outer
+    session_stack.remove(outer)
+    assert session_stack.innermost() is inner

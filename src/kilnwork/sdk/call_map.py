@@ -2,7 +2,7 @@
 
 Used by `sdk.task`. Without limits all calls are submitted before `map` returns. With
 `max_in_flight` the next call is submitted when an earlier one has finished, and its item is taken
-from the iterable only then: an endless generator works, and `Fed` is the sequence that grows
+from the iterable only then: an endless generator works, and `LimitedMap` is the sequence that grows
 meanwhile. Not a pool: no call runs here.
 """
 
@@ -40,26 +40,26 @@ class Limits:
 
 
 def run(
-    rows: Iterator[Row], submit: Submit[T], limits: Limits, *, by_itself: bool
+    rows: Iterator[Row], submit: Submit[T], limits: Limits, *, in_background: bool
 ) -> futures.Futures[T]:
     """Submit a call for each row and return their futures.
 
-    `by_itself`: submit further calls even while the caller does nothing. False in a slot: there a
-    call belongs to the running task, so only the task's own thread submits.
+    `in_background`: submit further calls even while the caller does nothing. False in a slot: there
+    a call belongs to the running task, so only the task's own thread submits.
     """
     if limits.max_in_flight is None and limits.max_failed is None:
         return futures.Futures(submit(row) for row in rows)
-    fed = Fed(rows, submit, limits, by_itself=by_itself)
-    fed.feed()
-    if fed.broken is not None and not isinstance(fed.broken, errors.TooManyFailed):
-        raise fed.broken  # the rows' own; failures of calls are raised at the end
-    return fed
+    limited = LimitedMap(rows, submit, limits, in_background=in_background)
+    limited.feed()
+    if limited.broken is not None and not isinstance(limited.broken, errors.TooManyFailed):
+        raise limited.broken  # the rows' own; failures of calls are raised at the end
+    return limited
 
 
 _Follower = tuple[Callable[[futures.Future[T]], object], Callable[[BaseException | None], object]]
 
 
-class Fed(futures.Futures[T]):
+class LimitedMap(futures.Futures[T]):
     """The futures of a map with limits, in order; the sequence may still grow.
 
     Iterating waits for the next call to be submitted, `len()` and pickling wait for all. If
@@ -67,14 +67,14 @@ class Fed(futures.Futures[T]):
     """
 
     def __init__(
-        self, rows: Iterator[Row], submit: Submit[T], limits: Limits, *, by_itself: bool
+        self, rows: Iterator[Row], submit: Submit[T], limits: Limits, *, in_background: bool
     ) -> None:
         super().__init__(())
         self.broken: BaseException | None = None
         self._rows = rows
         self._submit = submit
         self._limits = limits
-        self._by_itself = by_itself
+        self._by_itself = in_background
         self._changed = threading.Condition()
         self._open: dict[int, futures.CallFuture[T]] = {}
         self._failed = 0

@@ -10,7 +10,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.kit import ids
-from kilnwork.sdk import futures, mapping
+from kilnwork.sdk import call_map, futures
 
 TASK = ids.TaskId(b"t" * 16)
 
@@ -214,8 +214,8 @@ def test_a_driver_goes_on_feeding_while_nobody_looks() -> None:
                 over.set()
 
         over = threading.Event()
-        limits = mapping.Limits(of="f", max_in_flight=3, max_failed=None)
-        mapped = mapping.run(((n,) for n in range(1000)), submit, limits, by_itself=True)
+        limits = call_map.Limits(of="f", max_in_flight=3, max_failed=None)
+        mapped = call_map.run(((n,) for n in range(1000)), submit, limits, in_background=True)
         assert over.wait(30)
     assert [future.result() for future in mapped] == list(range(1000))
     assert 1 < most <= 3
@@ -229,8 +229,8 @@ def test_failures_while_it_is_still_fed_are_told_where_the_map_is_read() -> None
         future.settle(futures.ERROR, ValueError("over at once"))
         return future
 
-    limits = mapping.Limits(of="f", max_in_flight=2, max_failed=1)
-    mapped = mapping.run(((n,) for n in itertools.count()), submit, limits, by_itself=True)
+    limits = call_map.Limits(of="f", max_in_flight=2, max_failed=1)
+    mapped = call_map.run(((n,) for n in itertools.count()), submit, limits, in_background=True)
     seen: list[BaseException | None] = []
     with pytest.raises(kiln.TooManyFailed, match=r"after 2 failed calls \(max_failed=1\)"):
         seen.extend(future.exception() for future in mapped)

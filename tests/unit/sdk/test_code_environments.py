@@ -12,7 +12,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.data import blobs, errors
-from kilnwork.sdk import packing, shipping
+from kilnwork.sdk import code_environments, code_packing
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def as_before(kept: blobs.Blobs, cache: Path) -> Iterator[None]:
     """No environment is left over, nor a path or module of it."""
     before = list(sys.path), set(sys.modules), Path.cwd()
     yield
-    with shipping.enter(None, kept, cache):
+    with code_environments.enter(None, kept, cache):
         pass
     assert (list(sys.path), Path.cwd()) == (before[0], before[2])
     assert not {name for name in set(sys.modules) - before[1] if name.startswith("shipped_")}
@@ -45,7 +45,7 @@ def directory(root: Path, files: dict[str, str]) -> Path:
 
 def unpacked(kept: blobs.Blobs, cache: Path, digest: str | None) -> dict[str, str]:
     """Files of an environment by name, as a call sees its working directory."""
-    with shipping.enter(digest, kept, cache):
+    with code_environments.enter(digest, kept, cache):
         here = Path.cwd()
         return {
             path.relative_to(here).as_posix(): path.read_text()
@@ -56,10 +56,10 @@ def unpacked(kept: blobs.Blobs, cache: Path, digest: str | None) -> dict[str, st
 
 def test_a_directory_is_where_the_call_runs(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
     files = {"shipped_a.py": "X = 1", "data/in.txt": "hello", "Ümlaut x.txt": ""}
-    shipped = packing.pack(directory(tmp_path / "project", files), kept)
+    shipped = code_packing.pack(directory(tmp_path / "project", files), kept)
     assert unpacked(kept, cache, shipped.digest) == files
     before = Path.cwd()
-    with shipping.enter(shipped.digest, kept, cache):
+    with code_environments.enter(shipped.digest, kept, cache):
         assert Path("data/in.txt").read_text() == "hello"
         assert importlib.import_module("shipped_a").X == 1
         assert importlib.import_module("shipped_a").__file__ == os.path.abspath("shipped_a.py")  # noqa: PTH100
@@ -68,8 +68,8 @@ def test_a_directory_is_where_the_call_runs(tmp_path: Path, kept: blobs.Blobs, c
 
 
 def test_nothing_is_shipped_as_nothing(kept: blobs.Blobs, cache: Path) -> None:
-    assert packing.pack(None, kept) == (None, frozenset(), ())
-    with shipping.enter(None, kept, cache):
+    assert code_packing.pack(None, kept) == (None, frozenset(), ())
+    with code_environments.enter(None, kept, cache):
         pass
     assert not cache.exists()
     assert not kept.directory.exists()
@@ -80,7 +80,7 @@ def test_what_is_not_of_the_program_stays(tmp_path: Path, kept: blobs.Blobs, cac
     ignored = ["results/big.bin", "b/notes.txt", "x.log", "b/y.log", "env/pyvenv.cfg", "env/z.py"]
     files = dict.fromkeys([*kinds, *ignored, "b/keep.py", "keep.txt"], "")
     files[".kilnignore"] = "# a remark\n\n/results/\nb/notes.txt\n*.log\n"
-    shipped = packing.pack(directory(tmp_path / "project", files), kept)
+    shipped = code_packing.pack(directory(tmp_path / "project", files), kept)
     found = unpacked(kept, cache, shipped.digest)
     assert set(found) == {"b/keep.py", "keep.txt", ".kilnignore"}
 
@@ -91,16 +91,16 @@ def test_tokens_and_keys_of_a_data_directory_stay(
 ) -> None:
     secrets = {f"lib/data/{mark}": "", "lib/data/token": "secret", "lib/data/pki/ca.key": "secret"}
     root = directory(tmp_path / "project", {"keep.py": "", "lib/keep.py": "", **secrets})
-    shipped = packing.pack(root, kept)
+    shipped = code_packing.pack(root, kept)
     assert set(unpacked(kept, cache, shipped.digest)) == {"keep.py", "lib/keep.py"}
     assert shipped.left_out == (root / "lib" / "data",)
     with pytest.raises(errors.NotShippable, match=r"lib/data is a data directory .* tokens"):
-        packing.pack(root / "lib" / "data", kept)
+        code_packing.pack(root / "lib" / "data", kept)
 
 
 def test_the_data_directory_of_a_session_is_known(tmp_path: Path, kept: blobs.Blobs) -> None:
     with kiln.start(tmp_path / "project" / "data", slots=1):
-        shipped = packing.pack(directory(tmp_path / "project", {"keep.py": ""}), kept)
+        shipped = code_packing.pack(directory(tmp_path / "project", {"keep.py": ""}), kept)
     assert shipped.left_out == (tmp_path / "project" / "data",)
 
 
@@ -108,10 +108,10 @@ def test_equal_directories_are_one_blob(tmp_path: Path, kept: blobs.Blobs) -> No
     one = directory(tmp_path / "one", {"b.py": "", "a.py": "1"})
     two = directory(tmp_path / "two", {"a.py": "1", "b.py": ""})
     os.utime(two / "a.py", (1, 1))
-    first = packing.pack(one, kept)
-    assert first == packing.pack(two, kept)
+    first = code_packing.pack(one, kept)
+    assert first == code_packing.pack(two, kept)
     (two / "a.py").write_text("2")
-    assert first != packing.pack(two, kept)
+    assert first != code_packing.pack(two, kept)
 
 
 def test_programs_stay_programs_and_files_private(
@@ -119,8 +119,8 @@ def test_programs_stay_programs_and_files_private(
 ) -> None:
     root = directory(tmp_path / "project", {"run.sh": "#!/bin/sh\necho ran", "data": "x"})
     (root / "run.sh").chmod(0o755)
-    shipped = packing.pack(root, kept)
-    with shipping.enter(shipped.digest, kept, cache):
+    shipped = code_packing.pack(root, kept)
+    with code_environments.enter(shipped.digest, kept, cache):
         assert subprocess.check_output(["./run.sh"], text=True) == "ran\n"
         assert [oct(Path(name).stat().st_mode & 0o777) for name in (".", "data")] == [
             "0o700",
@@ -132,8 +132,8 @@ def test_links_within_stay_links(tmp_path: Path, kept: blobs.Blobs, cache: Path)
     root = directory(tmp_path / "project", {"data/v2/x": "2"})
     (root / "data" / "newest").symlink_to("v2")
     (root / "x").symlink_to("data/newest/x")
-    shipped = packing.pack(root, kept)
-    with shipping.enter(shipped.digest, kept, cache):
+    shipped = code_packing.pack(root, kept)
+    with code_environments.enter(shipped.digest, kept, cache):
         assert Path("x").is_symlink()
         assert Path("x").read_text() == Path("data/newest/x").read_text() == "2"
 
@@ -144,18 +144,18 @@ def test_links_that_leave_are_refused(tmp_path: Path, kept: blobs.Blobs, target:
     (tmp_path / "outside").write_text("x")
     (root / "link").symlink_to(target)
     with pytest.raises(errors.NotShippable, match=rf"link is a link to {target}.*kilnignore"):
-        packing.pack(root, kept)
+        code_packing.pack(root, kept)
     (root / ".kilnignore").write_text("link\n")
-    packing.pack(root, kept)
+    code_packing.pack(root, kept)
 
 
 def test_what_is_too_large_is_listed(tmp_path: Path, kept: blobs.Blobs) -> None:
     root = directory(tmp_path / "project", {"a.py": ""})
-    for name, size in (("big.bin", packing.MAX_BYTES), ("small.bin", 2 << 20)):
+    for name, size in (("big.bin", code_packing.MAX_BYTES), ("small.bin", 2 << 20)):
         with (root / name).open("wb") as file:
             file.truncate(size)
     with pytest.raises(errors.NotShippable) as told:
-        packing.pack(root, kept)
+        code_packing.pack(root, kept)
     text = str(told.value)
     assert "102 MiB are more than can be shipped (100 MiB)" in text
     assert text.index("100.0 MiB  " + str(root / "big.bin")) < text.index("small.bin")
@@ -166,12 +166,12 @@ def test_what_is_too_large_is_listed(tmp_path: Path, kept: blobs.Blobs) -> None:
 def test_strange_files_are_left_out(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
     root = directory(tmp_path / "project", {"a": "1"})
     os.mkfifo(root / "pipe")
-    assert unpacked(kept, cache, packing.pack(root, kept).digest) == {"a": "1"}
+    assert unpacked(kept, cache, code_packing.pack(root, kept).digest) == {"a": "1"}
 
 
 def test_no_directory_is_told(tmp_path: Path, kept: blobs.Blobs) -> None:
     with pytest.raises(errors.NotShippable, match="nothing' is no directory"):
-        packing.pack(tmp_path / "nothing", kept)
+        code_packing.pack(tmp_path / "nothing", kept)
 
 
 def test_directories_that_are_imported_from_are_so_there(
@@ -179,10 +179,10 @@ def test_directories_that_are_imported_from_are_so_there(
 ) -> None:
     root = directory(tmp_path / "project", {"src/shipped_p/__init__.py": "X = 3", "lib/y.txt": ""})
     monkeypatch.syspath_prepend(root / "src")
-    shipped = packing.pack(root, kept)
+    shipped = code_packing.pack(root, kept)
     assert shipped.modules == {"src", "shipped_p"}
     monkeypatch.undo()
-    with shipping.enter(shipped.digest, kept, cache):
+    with code_environments.enter(shipped.digest, kept, cache):
         assert importlib.import_module("shipped_p").X == 3
 
 
@@ -201,13 +201,13 @@ def test_modules_are_imported_from_anywhere(
     root = directory(tmp_path / "lib", files)
     monkeypatch.syspath_prepend(root)
     module = importlib.import_module("shipped_b.deep")
-    shipped = packing.pack(None, kept, modules=[module, "shipped_c"])
+    shipped = code_packing.pack(None, kept, modules=[module, "shipped_c"])
     assert shipped.modules == {"shipped_b", "shipped_c"}
     monkeypatch.undo()
     for name in ("shipped_b", "shipped_b.deep"):
         del sys.modules[name]
     before = Path.cwd()
-    with shipping.enter(shipped.digest, kept, cache):
+    with code_environments.enter(shipped.digest, kept, cache):
         assert Path.cwd() == before
         found = importlib.import_module("shipped_b")
         assert (found.X, importlib.import_module("shipped_c").Y) == (1, 2)
@@ -219,14 +219,14 @@ def test_a_module_travels_by_its_file_wherever_that_is(
     tmp_path: Path, kept: blobs.Blobs, cache: Path
 ) -> None:
     root = directory(tmp_path / "somewhere", {"shipped_one.py": "X = 1", "shipped_not.py": "X = 2"})
-    shipped = packing.pack(None, kept, files=[root / "shipped_one.py"])
+    shipped = code_packing.pack(None, kept, files=[root / "shipped_one.py"])
     assert shipped.modules == {"shipped_one"}
-    with shipping.enter(shipped.digest, kept, cache):
+    with code_environments.enter(shipped.digest, kept, cache):
         assert importlib.import_module("shipped_one").X == 1
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module("shipped_not")
     with pytest.raises(FileNotFoundError):
-        packing.pack(None, kept, files=[root / "nowhere.py"])
+        code_packing.pack(None, kept, files=[root / "nowhere.py"])
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_module_travels_by_its_file_wherever_that_is(
 )
 def test_modules_that_are_no_files(kept: blobs.Blobs, module: str, message: str) -> None:
     with pytest.raises(errors.NotShippable, match=message):
-        packing.pack(None, kept, modules=[module])
+        code_packing.pack(None, kept, modules=[module])
 
 
 def test_a_program_that_is_run_by_its_modules_name_is_main_too(
@@ -244,7 +244,7 @@ def test_a_program_that_is_run_by_its_modules_name_is_main_too(
     """`python -m` leaves a spec in `__main__`, which names a file."""
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", importlib.util.find_spec("json.tool"))
     with pytest.raises(errors.NotShippable, match="itself"):
-        packing.pack(None, kept, modules=["__main__"])
+        code_packing.pack(None, kept, modules=["__main__"])
 
 
 # slots
@@ -255,12 +255,14 @@ def versions(tmp_path: Path, kept: blobs.Blobs, count: int) -> list[str]:
     found = []
     for number in range(count):
         files = {"shipped_v.py": f"import shipped_w\nX = {number}", "shipped_w/__init__.py": ""}
-        found.append(packing.pack(directory(tmp_path / f"v{number}", files), kept).digest or "")
+        found.append(
+            code_packing.pack(directory(tmp_path / f"v{number}", files), kept).digest or ""
+        )
     return found
 
 
 def seen(kept: blobs.Blobs, cache: Path, digest: str | None) -> int:
-    with shipping.enter(digest, kept, cache):
+    with code_environments.enter(digest, kept, cache):
         return int(importlib.import_module("shipped_v").X)
 
 
@@ -268,12 +270,12 @@ def test_another_environment_has_other_modules(
     tmp_path: Path, kept: blobs.Blobs, cache: Path
 ) -> None:
     one, two = versions(tmp_path, kept, 2)
-    with shipping.enter(one, kept, cache):
+    with code_environments.enter(one, kept, cache):
         first = importlib.import_module("shipped_v")
-    with shipping.enter(one, kept, cache):
+    with code_environments.enter(one, kept, cache):
         assert importlib.import_module("shipped_v") is first
     assert [seen(kept, cache, each) for each in (two, one, two)] == [1, 0, 1]
-    with shipping.enter(one, kept, cache):
+    with code_environments.enter(one, kept, cache):
         assert importlib.import_module("shipped_v") is first
     with pytest.raises(ModuleNotFoundError):
         seen(kept, cache, None)
@@ -292,13 +294,13 @@ def test_a_module_that_was_there_before_is_not_taken_for_it(
 
 def test_by_itself_it_is_unpacked_beside_the_blobs(tmp_path: Path, kept: blobs.Blobs) -> None:
     (digest,) = versions(tmp_path, kept, 1)
-    with shipping.enter(digest, kept):
+    with code_environments.enter(digest, kept):
         assert Path.cwd().is_relative_to(kept.directory)
     assert [blobs.text(entry.digest) for entry in kept.entries()] == [digest]
 
 
 def test_a_cache_may_be_named_from_another_directory(tmp_path: Path, kept: blobs.Blobs) -> None:
-    shipped = packing.pack(directory(tmp_path / "project", {"a": "1"}), kept)
+    shipped = code_packing.pack(directory(tmp_path / "project", {"a": "1"}), kept)
     (tmp_path / "here").mkdir()
     assert unpacked(kept, tmp_path / "here" / ".." / "cache", shipped.digest) == {"a": "1"}
 
@@ -308,7 +310,7 @@ def test_many_slots_unpack_it_once(tmp_path: Path, kept: blobs.Blobs, cache: Pat
     locks: list[int] = []
 
     def unpack() -> None:
-        locks.append(shipping._unpacked(blobs.parse(digest), kept, cache)[1])
+        locks.append(code_environments._unpacked(blobs.parse(digest), kept, cache)[1])
 
     threads = [threading.Thread(target=unpack) for _ in range(8)]
     for thread in threads:
@@ -324,15 +326,15 @@ def test_many_slots_unpack_it_once(tmp_path: Path, kept: blobs.Blobs, cache: Pat
 def test_old_environments_go_unless_somebody_is_in_them(
     tmp_path: Path, kept: blobs.Blobs, cache: Path
 ) -> None:
-    found = versions(tmp_path, kept, shipping.KEPT + 3)
-    _, lock = shipping._unpacked(blobs.parse(found[0]), kept, cache)
+    found = versions(tmp_path, kept, code_environments.KEPT + 3)
+    _, lock = code_environments._unpacked(blobs.parse(found[0]), kept, cache)
     for number, digest in enumerate(found[1:], start=1):
         seen(kept, cache, digest)
         os.utime(cache / digest.removeprefix("sha256:"), (number, number))
     os.utime(cache / found[0].removeprefix("sha256:"), (0, 0))
     there = {path.name for path in cache.iterdir()}
     assert found[0].removeprefix("sha256:") in there
-    assert len(there) <= shipping.KEPT + 1
+    assert len(there) <= code_environments.KEPT + 1
     os.close(lock)
     assert [seen(kept, cache, digest) for digest in found] == list(range(len(found)))
 
@@ -340,10 +342,10 @@ def test_old_environments_go_unless_somebody_is_in_them(
 def test_a_blob_that_is_gone_or_no_archive_is_named(kept: blobs.Blobs, cache: Path) -> None:
     digest, _ = kept.put([b"no archive"])
     with pytest.raises(errors.BlobDamaged, match=digest.hex()):
-        shipping.enter(blobs.text(digest), kept, cache)
+        code_environments.enter(blobs.text(digest), kept, cache)
     kept.path(digest).unlink()
     with pytest.raises(errors.BlobMissing, match=digest.hex()):
-        shipping.enter(blobs.text(digest), kept, cache)
+        code_environments.enter(blobs.text(digest), kept, cache)
     assert list(cache.iterdir()) == []
 
 
@@ -363,4 +365,4 @@ def test_a_working_directory_that_is_gone(
     [("json", True), ("pytest", True), ("kilnwork_nothing", False), ("support", False)],
 )
 def test_what_workers_have_anyway(module: str, *, there: bool) -> None:
-    assert shipping.installed(module) is there
+    assert code_environments.installed(module) is there

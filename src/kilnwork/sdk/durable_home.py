@@ -18,7 +18,7 @@ from pathlib import Path
 from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import locks, paths, processes
-from kilnwork.sdk import children, errors, home, keeping, sweeping
+from kilnwork.sdk import child_processes, errors, home, home_cleanup, supervised_processes
 from kilnwork.version import __version__
 
 TAKE_OVER_S = 1.0
@@ -37,7 +37,7 @@ _SERVER_FILE = "control.db"
 class Durable(home.Home):
     """One driver's handle of a home directory, as owner or guest."""
 
-    def __init__(self, directory: Path, wanted: home.Wanted) -> None:
+    def __init__(self, directory: Path, wanted: home.HomeOptions) -> None:
         self._directory = directory.expanduser().absolute()
         self._lock = locks.OwnerLock(_opened(self._directory) / "owner.lock")
         super().__init__(
@@ -107,7 +107,7 @@ class Durable(home.Home):
                 "directory"
             )
 
-    def _orphan(self) -> keeping.Kept | None:
+    def _orphan(self) -> supervised_processes.SupervisedProcess | None:
         """Return a dispatcher of this home whose driver was killed before it could record its pid,
         or None.
 
@@ -123,11 +123,17 @@ class Durable(home.Home):
                     return adopted
         return None
 
-    def _adopted(self, known: endpoint_files.Process | None, name: str) -> keeping.Kept | None:
+    def _adopted(
+        self, known: endpoint_files.Process | None, name: str
+    ) -> supervised_processes.SupervisedProcess | None:
         if known is None:
             return None
-        child = children.Child(known.identity, log=self._logs / f"{name}.log")
-        return None if child.ended() else keeping.Kept(child, self._clock.monotonic(), None)
+        child = child_processes.Child(known.identity, log=self._logs / f"{name}.log")
+        return (
+            None
+            if child.ended()
+            else supervised_processes.SupervisedProcess(child, self._clock.monotonic(), None)
+        )
 
     def _started(self) -> None:
         if self._dispatcher is None or self._worker is None:
@@ -142,11 +148,11 @@ class Durable(home.Home):
         )
         endpoint_files.write(self._directory, found)
 
-    def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
+    def _dispatcher_launch(self, listener: socket.socket) -> child_processes.Launch:
         arguments = ["--listen-fd", str(listener.fileno()), "--directory", str(self._directory)]
         arguments += ["--token-file", str(self._token_file)]
         arguments += ["--idle-seconds", str(home.IDLE_S), "--scratch", str(self._run_dir)]
-        return children.Launch(
+        return child_processes.Launch(
             module="kilnwork.dispatch",
             arguments=[
                 *arguments,
@@ -160,10 +166,10 @@ class Durable(home.Home):
         )
 
     def _run(self) -> None:
-        sweeping.socket_directories(sweeping.SOCKETS_IN, now=self._clock.wall())
+        home_cleanup.socket_directories(home_cleanup.SOCKETS_IN, now=self._clock.wall())
         super()._run()
 
-    def _dispatcher_ended(self, _: keeping.Kept) -> None:
+    def _dispatcher_ended(self, _: supervised_processes.SupervisedProcess) -> None:
         self._start_dispatcher()
         self._started()
 
@@ -187,12 +193,12 @@ class Durable(home.Home):
             self._dispatcher.child.kill(signal.SIGUSR1)
             if self._dispatcher.child.ended(LEAVE_WITHIN_S):
                 self._end_worker(self._worker.child)
-                sweeping.sockets(self._run_dir)
+                home_cleanup.sockets(self._run_dir)
             self._dispatcher.child.forget()
             self._worker.child.forget()
         self._lock.release()
 
-    def _end_worker(self, worker: children.Child) -> None:
+    def _end_worker(self, worker: child_processes.Child) -> None:
         """Wait for the worker, which was asked to end; kill it and its processes after
         LEAVE_WITHIN_S.
         """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.data import blobs, errors
-from kilnwork.sdk import packing, shipping, unpacking
+from kilnwork.sdk import code_environments, code_packing, code_unpacking
 
 FILE, LINK, DIRECTORY = stat.S_IFREG | 0o644, stat.S_IFLNK | 0o777, stat.S_IFDIR | 0o755
 
@@ -43,9 +43,9 @@ def entered(world: Path, data: bytes) -> Path:
     """The cache after a call that wanted to be in this environment."""
     kept = blobs.Blobs(world / "blobs", durable=False)
     digest, _ = kept.put([data])
-    with shipping.enter(blobs.text(digest), kept, world / "cache"):
+    with code_environments.enter(blobs.text(digest), kept, world / "cache"):
         pass
-    with shipping.enter(None, kept, world / "cache"):
+    with code_environments.enter(None, kept, world / "cache"):
         pass
     return world / "cache" / digest.hex()
 
@@ -179,8 +179,8 @@ def test_two_names_of_one_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "elsewhere").write_text("as it was")
     (tmp_path / "work" / "a").symlink_to("../elsewhere")
-    with pytest.raises(unpacking.Refused, match="two entries are one file"):
-        unpacking.unpack(io.BytesIO(archive(("work/a", FILE, b"1"))), tmp_path)
+    with pytest.raises(code_unpacking.ArchiveRefused, match="two entries are one file"):
+        code_unpacking.unpack(io.BytesIO(archive(("work/a", FILE, b"1"))), tmp_path)
     assert (tmp_path / "elsewhere").read_text() == "as it was"
 
 
@@ -190,7 +190,7 @@ def test_names_that_are_no_text_are_not_packed(tmp_path: Path) -> None:
     with open(os.fsencode(root) + b"/a\xff", "wb"):  # noqa: PTH123 - bytes
         pass
     with pytest.raises(errors.NotShippable, match="no text in UTF-8"):
-        packing.pack(root, blobs.Blobs(tmp_path / "blobs", durable=False))
+        code_packing.pack(root, blobs.Blobs(tmp_path / "blobs", durable=False))
 
 
 def test_what_a_killed_worker_left_is_removed(world: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from kilnwork.sdk import running
+from kilnwork.sdk import function_calls
 
 
 async def later(x: int) -> int:
@@ -18,8 +18,8 @@ def up_to(n: int) -> Iterator[int]:
 
 
 def test_plain_and_async_functions_return_values() -> None:
-    assert running.call(int, ("7",), {"base": 8}) == 7
-    assert running.call(later, (1,), {}) == 2
+    assert function_calls.call(int, ("7",), {"base": 8}) == 7
+    assert function_calls.call(later, (1,), {}) == 2
 
 
 def test_generators_of_both_kinds_yield_and_are_closed() -> None:
@@ -34,9 +34,9 @@ def test_generators_of_both_kinds_yield_and_are_closed() -> None:
             await asyncio.sleep(0)
             closed.append(n)
 
-    assert list(running.iterate(up_to, (3,), {})) == [0, 1, 2]
-    assert list(running.iterate(slowly, (3,), {})) == [0, 1, 2]
-    early = running.iterate(slowly, (5,), {})
+    assert list(function_calls.iterate(up_to, (3,), {})) == [0, 1, 2]
+    assert list(function_calls.iterate(slowly, (3,), {})) == [0, 1, 2]
+    early = function_calls.iterate(slowly, (5,), {})
     assert next(early) == 0
     early.close()  # type: ignore[attr-defined]
     assert closed == [3, 5]
@@ -47,7 +47,7 @@ def test_what_a_generator_raises_comes_through() -> None:
         yield 1
         raise ValueError("here")
 
-    values = running.iterate(fails, (), {})
+    values = function_calls.iterate(fails, (), {})
     assert next(values) == 1
     with pytest.raises(ValueError, match="here"):
         next(values)
@@ -55,10 +55,10 @@ def test_what_a_generator_raises_comes_through() -> None:
 
 @pytest.mark.parametrize(("value", "count"), [((1, 2), 2), ([1, 2, 3], 3), ("ab", 1), (None, 1)])
 def test_as_many_results_as_were_promised(value: object, count: int) -> None:
-    running.check_returns(value, count)
+    function_calls.check_returns(value, count)
 
 
 @pytest.mark.parametrize("value", [(1,), "ab", None, {1: 1, 2: 2}])
 def test_another_number_of_results_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"returns=2, but .*: return a tuple of 2"):
-        running.check_returns(value, 2)
+        function_calls.check_returns(value, 2)

@@ -15,33 +15,35 @@ if TYPE_CHECKING:
     import asyncio
 
 
-class Bell:
+class WakeupBatcher:
     """Schedules functions in an event loop's thread; several in a row share one wake-up."""
 
     def __init__(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._loop = weakref.ref(loop)
         self._due: deque[Callable[[], object]] = deque()
-        self._rung = False
+        self._is_scheduled = False
 
-    def ring(self, call: Callable[[], object]) -> None:
+    def schedule(self, call: Callable[[], object]) -> None:
         """Schedule a call; may be called from any thread. Calls to a closed loop are dropped."""
         self._due.append(call)
         loop = self._loop()
-        if self._rung or loop is None:
+        if self._is_scheduled or loop is None:
             return
-        self._rung = True
+        self._is_scheduled = True
         try:
             loop.call_soon_threadsafe(self._notify)
         except RuntimeError:
             self._due.clear()
 
     def _notify(self) -> None:
-        self._rung = False
+        self._is_scheduled = False
         while self._due:
             self._due.popleft()()
 
 
-_bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Bell]" = weakref.WeakKeyDictionary()
+_batchers: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, WakeupBatcher]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def running() -> "asyncio.AbstractEventLoop":
@@ -53,11 +55,11 @@ def running() -> "asyncio.AbstractEventLoop":
     return loop
 
 
-def bell() -> Bell:
+def batcher() -> WakeupBatcher:
     loop = running()
-    found = _bells.get(loop)
+    found = _batchers.get(loop)
     if found is None:
-        found = _bells[loop] = Bell(loop)
+        found = _batchers[loop] = WakeupBatcher(loop)
     return found
 
 
@@ -66,15 +68,15 @@ class Waiter:
     beforehand.
     """
 
-    __slots__ = ("_bell", "_future")
+    __slots__ = ("_batcher", "_future")
 
     def __init__(self) -> None:
-        self._bell = bell()
+        self._batcher = batcher()
         self._future = running().create_future()
 
     def wake(self, _: Any = None) -> None:
         """Resume the coroutine that awaits this."""
-        self._bell.ring(self._set)
+        self._batcher.schedule(self._set)
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from self._future

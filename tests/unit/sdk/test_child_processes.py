@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.kit import processes
-from kilnwork.sdk import children
+from kilnwork.sdk import child_processes
 from support import waiting
 
 REPORT = """
@@ -41,8 +41,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def launch(directory: Path, module: str, *arguments: str, **more: object) -> children.Launch:
-    return children.Launch(
+def launch(directory: Path, module: str, *arguments: str, **more: object) -> child_processes.Launch:
+    return child_processes.Launch(
         module=module,
         arguments=arguments,
         environment=dict(os.environ),
@@ -57,7 +57,9 @@ def test_a_child_gets_what_it_is_to_keep_and_no_more(modules: Path) -> None:
     output = os.open(modules / "output", os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         numbers = (str(kept), str(secret))
-        child = children.start(launch(modules, "reports", *numbers, keep=(kept,), output=output))
+        child = child_processes.start(
+            launch(modules, "reports", *numbers, keep=(kept,), output=output)
+        )
         assert child.ended(20)
         kept_name = str(Path(f"/proc/self/fd/{kept}").readlink())
     finally:
@@ -73,7 +75,7 @@ def test_a_child_gets_what_it_is_to_keep_and_no_more(modules: Path) -> None:
 
 
 def test_the_end_of_a_child_is_seen_with_its_code_and_last_words(modules: Path) -> None:
-    child = children.start(launch(modules, "fails"))
+    child = child_processes.start(launch(modules, "fails"))
     poll = select.poll()
     poll.register(child.fileno(), select.POLLIN)
     assert poll.poll(20_000)
@@ -84,7 +86,7 @@ def test_the_end_of_a_child_is_seen_with_its_code_and_last_words(modules: Path) 
 
 
 def test_a_killed_child_has_the_signal_as_its_code(modules: Path) -> None:
-    child = children.start(launch(modules, "sleeps"))
+    child = child_processes.start(launch(modules, "sleeps"))
     assert not child.ended()
     child.kill(signal.SIGKILL)
     assert child.ended(20)
@@ -101,7 +103,7 @@ def test_a_process_of_somebody_else_can_be_adopted(modules: Path) -> None:
     pid = int(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
     identity = processes.identify(pid)
     assert identity is not None
-    child = children.Child(identity, log=modules / "child.log")
+    child = child_processes.Child(identity, log=modules / "child.log")
     assert not child.ended()
     child.kill(signal.SIGKILL)
     assert child.ended(20)
@@ -112,6 +114,6 @@ def test_a_process_of_somebody_else_can_be_adopted(modules: Path) -> None:
 def test_a_reused_pid_is_not_adopted() -> None:
     own = processes.identify(os.getpid())
     assert own is not None
-    other = children.Child(processes.ProcessId(own.pid, own.started + 1), log=Path("/none"))
+    other = child_processes.Child(processes.ProcessId(own.pid, own.started + 1), log=Path("/none"))
     assert other.ended()
     assert other.last_words() == ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.sdk import culprits
+from kilnwork.sdk import unpicklable_parts
 
 
 class Holder:
@@ -69,14 +69,14 @@ LOCK = threading.Lock()
 )
 def test_the_path_leads_to_the_smallest_part(value: Any, path: str) -> None:
     whole = TypeError("the whole fails")
-    found, error = culprits.find([("v", value)], whole, attempt=refuse_locks)
+    found, error = unpicklable_parts.find([("v", value)], whole, attempt=refuse_locks)
     assert found == path
     assert "lock" in str(error)
 
 
 def test_a_value_whose_parts_all_work_is_itself_the_culprit() -> None:
     whole = TypeError("the whole fails")
-    assert culprits.find([("v", [1])], whole, attempt=attempt) == ("value", whole)
+    assert unpicklable_parts.find([("v", [1])], whole, attempt=attempt) == ("value", whole)
 
 
 def test_a_part_that_is_met_twice_is_tried_once() -> None:
@@ -87,7 +87,7 @@ def test_a_part_that_is_met_twice_is_tried_once() -> None:
         tried.append(value)
         return None
 
-    culprits.find([("a", part), ("b", part), ("c", 1)], TypeError(), attempt=counted)
+    unpicklable_parts.find([("a", part), ("b", part), ("c", 1)], TypeError(), attempt=counted)
     assert tried == [part]
 
 
@@ -99,18 +99,18 @@ def test_the_number_of_tries_is_bounded() -> None:
         tried += 1
         return None
 
-    parts = [(f"[{n}]", [n]) for n in range(culprits.MAX_TRIES + 5)]
-    culprits.find(parts, TypeError(), attempt=counted)
-    assert tried == culprits.MAX_TRIES == 2000
+    parts = [(f"[{n}]", [n]) for n in range(unpicklable_parts.MAX_TRIES + 5)]
+    unpicklable_parts.find(parts, TypeError(), attempt=counted)
+    assert tried == unpicklable_parts.MAX_TRIES == 2000
 
 
 def test_the_path_is_at_most_32_steps_long() -> None:
     value: Any = LOCK
     for _ in range(40):
         value = [value]
-    path, _ = culprits.find([("v", value)], TypeError(), attempt=attempt)
-    assert path == "v" + "[0]" * (culprits.MAX_DEPTH - 1)
-    assert culprits.MAX_DEPTH == 32
+    path, _ = unpicklable_parts.find([("v", value)], TypeError(), attempt=attempt)
+    assert path == "v" + "[0]" * (unpicklable_parts.MAX_DEPTH - 1)
+    assert unpicklable_parts.MAX_DEPTH == 32
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_path_is_at_most_32_steps_long() -> None:
     ],
 )
 def test_a_description_names_the_kind_and_the_remedy(error: Exception, remedy: str) -> None:
-    text = culprits.describe(error)
+    text = unpicklable_parts.describe(error)
     assert text.startswith(f"{type(error).__name__}: ")
     assert remedy in text
-    assert culprits.is_depth(error) is ("flatter" in remedy)
+    assert unpicklable_parts.is_depth(error) is ("flatter" in remedy)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.sdk import sweeping
+from kilnwork.sdk import home_cleanup
 from support import short
 
 PREFIX = f"kiln-{os.getuid()}-"
@@ -41,12 +41,12 @@ def test_old_temporary_directories_that_nobody_holds_are_removed(tmp_path: Path)
     held = os.open(tmp_path / f"{PREFIX}held", os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
-        sweeping.temporary_directories(tmp_path, now=now)
+        home_cleanup.temporary_directories(tmp_path, now=now)
     finally:
         os.close(held)
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {*names, f"{PREFIX}link"} - {f"{PREFIX}old"}
-    sweeping.temporary_directories(tmp_path / "gone", now=now)
+    home_cleanup.temporary_directories(tmp_path / "gone", now=now)
 
 
 def test_old_directories_of_sockets_without_a_listener_are_removed(directory: Path) -> None:
@@ -64,7 +64,7 @@ def test_old_directories_of_sockets_without_a_listener_are_removed(directory: Pa
             made.close()
     (odd / "file").touch()
     now = [age(path) for path in (dead, live, odd, empty)][-1]
-    sweeping.socket_directories(directory, now=now)
+    home_cleanup.socket_directories(directory, now=now)
     assert {path.name for path in directory.iterdir()} == {live.name, young.name, odd.name}
     assert (odd / "channel.sock").is_socket(), "nothing of it is touched"
     for made in kept:
@@ -79,8 +79,8 @@ def test_a_socket_of_somebody_else_is_not_even_connected_to(directory: Path) -> 
         listener.bind(str(theirs / "shim.sock"))
         listener.listen()
         listener.setblocking(False)
-        sweeping.socket_directories(directory, now=age(theirs))
+        home_cleanup.socket_directories(directory, now=age(theirs))
         with pytest.raises(BlockingIOError):
             listener.accept()
-    sweeping.socket_directories(directory, now=age(theirs))
+    home_cleanup.socket_directories(directory, now=age(theirs))
     assert (theirs / "shim.sock").is_socket()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import paths
-from kilnwork.sdk import children, errors, home, keeping, sweeping
+from kilnwork.sdk import child_processes, errors, home, home_cleanup, supervised_processes
 
 END_WITHIN_S = 2.0
 """How long dispatcher and worker may take to end before they are killed. They take 0.1 s; on a busy
@@ -26,14 +26,14 @@ class Volatile(home.Home):
     reason.
     """
 
-    def __init__(self, wanted: home.Wanted) -> None:
+    def __init__(self, wanted: home.HomeOptions) -> None:
         directory = _temporary()
         super().__init__(
             wanted, run_dir=directory, logs=directory, token_file=directory / endpoint_files.TOKEN
         )
         self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # says to `sweeping` that it is in use
-        self._owner_read, self._owner_write = keeping.pipe()
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # says to `home_cleanup` that it is in use
+        self._owner_read, self._owner_write = supervised_processes.pipe()
 
     def start(self) -> None:
         """Start dispatcher and worker side by side; return before either is ready."""
@@ -44,11 +44,11 @@ class Volatile(home.Home):
         self._drop_listener()  # so that connections end when the dispatcher does
         self._thread.start()
 
-    def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
+    def _dispatcher_launch(self, listener: socket.socket) -> child_processes.Launch:
         keep = (listener.fileno(), self._owner_read)
         arguments = ["--listen-fd", str(keep[0]), "--owner-fd", str(keep[1]), "--volatile"]
         arguments += ["--token-file", str(self._token_file), "--scratch", str(self._run_dir)]
-        return children.Launch(
+        return child_processes.Launch(
             module="kilnwork.dispatch",
             arguments=[
                 *arguments,
@@ -68,10 +68,10 @@ class Volatile(home.Home):
         return (self._owner_read,)
 
     def _run(self) -> None:
-        sweeping.temporary_directories(self._run_dir.parent, now=self._clock.wall())
+        home_cleanup.temporary_directories(self._run_dir.parent, now=self._clock.wall())
         super()._run()
 
-    def _dispatcher_ended(self, kept: keeping.Kept) -> None:
+    def _dispatcher_ended(self, kept: supervised_processes.SupervisedProcess) -> None:
         self._fail(
             errors.DispatcherLost(
                 f"the dispatcher of this session has ended ({home.ending(kept.child)}). What it "
@@ -116,6 +116,6 @@ def _temporary() -> Path:
     base = tempfile.gettempdir()
     if len(os.fsencode(base)) > paths.MAX_SOCKET_DIRECTORY - 30:
         base = "/tmp"  # noqa: S108  0700, made by us
-    directory = Path(base) / f"{sweeping.prefix()}{os.urandom(6).hex()}"
+    directory = Path(base) / f"{home_cleanup.prefix()}{os.urandom(6).hex()}"
     directory.mkdir(mode=0o700)
     return directory
