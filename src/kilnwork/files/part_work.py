@@ -83,9 +83,11 @@ def _place(lines: parts.Part, work: Work) -> mappers.MapperContext:
             pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
             yield from part_reader.batches(pieces, work.part, work.spec)
 
-    passed = watch.Watch(here, first=first, count=count, clock=clock)
+    on_progress = watch.Watch(here, first=first, count=count, clock=clock)
     return mappers.MapperContext(
-        setting=mapping.MapperSettings(work.spec, first_line=first, passed=passed, tracebacks=0),
+        setting=mapping.MapperSettings(
+            work.spec, first_line=first, on_progress=on_progress, tracebacks=0
+        ),
         header=work.header,
         reread=read,
         variables=commands.environment(

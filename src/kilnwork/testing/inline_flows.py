@@ -106,7 +106,7 @@ def run(
     made = records.Run(new, records.RunState(started=0.0), row=1)
     process = _Process(made, functions or {})
     process.finish()
-    return Done(views.of_run(made), process.attempts)
+    return Done(views.run_view(made), process.attempts)
 
 
 def _converted(declared: flow.Flow | Mapping[str, Any]) -> flow.Flow:
@@ -183,7 +183,7 @@ class _Process:
         for number in range(work.size):
             self._spent_s = 0.0
             try:
-                found.append(self._call(key, work, inputs.of(number)))
+                found.append(self._call(key, work, inputs.encode_inputs(number)))
             except _NotJson as error:
                 trouble = trouble or str(error)
                 found.append(b"null")
@@ -219,7 +219,7 @@ class _Process:
         if template.call is None:
             raise InvalidFlow(f"step {work.name} is no call: only those run in this process")
         function = self._function(template.call.function)
-        args, kwargs = msgspec.json.decode(step_inputs.arguments_of(template, given))
+        args, kwargs = msgspec.json.decode(step_inputs.encode_arguments(template, given))
         retry = work.retry or api_task.Retry()
         self._called += 1
         task = ids.TaskId(self._called.to_bytes(16))
@@ -288,7 +288,7 @@ def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
     wanted = job_settings.Completion(max_failed=work.max_failed)
     ended = job_records.Counts()
     ended.failed = failed
-    why = completion.message(wanted, ended, work.size, nouns=step_items.StepItems.nouns)
+    why = completion.failure_message(wanted, ended, work.size, nouns=step_items.StepItems.nouns)
     return f"{why}: {first}"
 
 

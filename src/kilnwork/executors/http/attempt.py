@@ -485,7 +485,7 @@ class HttpAttempt(base.ProcessAttempt):
             raise errors.AttemptFailed(_R.RESPONSE_TOO_LARGE, message)
         headers, output_type = [("Content-Type", given.media_type)], self._run.spec.output_type
         kind = response_rules.body_format(self._template.response, output_type, given.media_type)
-        verdict = await results.judge_body(
+        verdict = await results.check_body(
             self._template, 200, headers, given.body, kind=kind, waits=False
         )
         if isinstance(verdict, response_rules.StillRunning):

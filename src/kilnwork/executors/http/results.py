@@ -36,7 +36,7 @@ async def judge_response(
         raw = b"" if as_it_is else body.read()
         waits = template.polling is not None or template.callback is not None
         given = template, received.status, received.headers, raw
-        verdict = await judge_body(*given, kind=kind, waits=waits)
+        verdict = await check_body(*given, kind=kind, waits=waits)
     except BaseException:
         body.close()
         raise
@@ -45,7 +45,7 @@ async def judge_response(
     return verdict
 
 
-async def judge_body(
+async def check_body(
     template: http_task.HttpTemplate,
     status: int,
     headers: list[tuple[str, str]],
