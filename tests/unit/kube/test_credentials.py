@@ -66,7 +66,7 @@ def _held(plugin: Plugin, time: clock.Clock | None = None, **more: Any) -> crede
     return credentials.Credentials(settings, time=time)
 
 
-def test_a_plugin_is_told_what_it_needs(plugin: Plugin) -> None:
+def test_plugin_gets_its_input_in_the_environment(plugin: Plugin) -> None:
     plugin.prints(token="t")
     held = _held(plugin, args=("a", "b"), env=(("LOGIN", "me"),), cluster=b'{"server":"https://h"}')
     before = held.at_hand
@@ -80,7 +80,7 @@ def test_a_plugin_is_told_what_it_needs(plugin: Plugin) -> None:
     }
 
 
-def test_a_plugin_runs_again_when_its_answer_expires(plugin: Plugin) -> None:
+def test_plugin_runs_again_when_its_credential_expires(plugin: Plugin) -> None:
     time = clock.ManualClock()
     plugin.prints(token="t-COUNT", expirationTimestamp=clock.rfc3339(time.wall() + 60))
     held = _held(plugin, time)
@@ -92,7 +92,7 @@ def test_a_plugin_runs_again_when_its_answer_expires(plugin: Plugin) -> None:
     assert held.get().token == "t-2"
 
 
-def test_an_answer_without_an_end_is_kept_until_it_is_refused(plugin: Plugin) -> None:
+def test_credential_without_expiry_is_kept_until_refused(plugin: Plugin) -> None:
     time = clock.ManualClock()
     plugin.prints(token="t-COUNT")
     held = _held(plugin, time)
@@ -131,7 +131,9 @@ def test_other_credentials_come_before_a_plugin(plugin: Plugin) -> None:
         ({"token": "t", "expirationTimestamp": "soon"}, "no RFC 3339 time"),
     ],
 )
-def test_a_wrong_answer_is_named(plugin: Plugin, answer: dict[str, Any], text: str) -> None:
+def test_invalid_plugin_output_is_named_in_the_error(
+    plugin: Plugin, answer: dict[str, Any], text: str
+) -> None:
     plugin.prints(**answer)
     with pytest.raises(kit_errors.ConfigurationError, match=text):
         _held(plugin).get()
@@ -149,7 +151,7 @@ def test_a_plugin_that_fails_is_named(plugin: Plugin) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_missing_plugin_says_how_to_get_it(plugin: Plugin) -> None:
+def test_missing_plugin_error_has_the_install_hint(plugin: Plugin) -> None:
     absent = plugin.config(command="surely-not-there", install_hint="get it\x1b[31m from X")
     with pytest.raises(kit_errors.ConfigurationError, match=r"(?s)not found.*get it\[31m from X"):
         execplugin.run(absent)
@@ -215,7 +217,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         credentials.Credentials(settings).get()
 
 
-def test_headers_of_one_who_acts_as_another() -> None:
+def test_headers_of_impersonation() -> None:
     who = config.Impersonation(
         user="jane", uid="7", groups=("a", "b"), extra=(("example.org/ß%", ("x", "y")),)
     )
@@ -232,7 +234,7 @@ def test_headers_of_one_who_acts_as_another() -> None:
 
 
 @pytest.mark.parametrize("token", ["a b", "a\nX-Other: 1", "tök"])
-def test_what_is_no_token_never_reaches_a_header(token: str) -> None:
+def test_invalid_token_never_reaches_a_header(token: str) -> None:
     settings = config.Config(server="https://h")
     with pytest.raises(kit_errors.ConfigurationError, match="one text on one line"):
         credentials.headers(settings, credentials.Credential(token=token))

@@ -27,7 +27,7 @@ def test_a_free_lease_may_be_taken_at_once() -> None:
     assert (view.wait_s(5), view.next_epoch()) == (0, 10)
 
 
-def test_a_silent_holder_keeps_it_for_one_lease_after_it_was_seen() -> None:
+def test_silent_holder_keeps_the_lease_for_its_duration() -> None:
     view = election.View(ME)
     view.see(_record(OTHER), now_s=100)
     assert view.wait_s(100) == 15
@@ -168,9 +168,7 @@ async def test_a_missing_lease_is_made_and_kept(kube: client.Client, leases: Lea
     assert await term.lost() == "it was released"
 
 
-async def test_the_next_candidate_takes_what_was_given_up(
-    kube: client.Client, leases: Leases
-) -> None:
+async def test_next_candidate_takes_a_released_lease(kube: client.Client, leases: Leases) -> None:
     async with _candidate(kube, OTHER) as second:
         async with _candidate(kube) as first:
             one = await first.acquire()
@@ -181,9 +179,7 @@ async def test_the_next_candidate_takes_what_was_given_up(
         assert (two.epoch, one.holds(), two.holds()) == (one.epoch + 1, False, True)
 
 
-async def test_a_lease_is_given_up_although_a_renewal_was_under_way(
-    kube: client.Client, leases: Leases
-) -> None:
+async def test_lease_is_released_during_a_renewal(kube: client.Client, leases: Leases) -> None:
     """The server has it, and nobody has heard: what was last seen is not what is there."""
     async with _candidate(kube) as elector:
         await elector.acquire()
@@ -213,7 +209,9 @@ async def test_a_holder_that_is_overtaken_says_so(kube: client.Client, leases: L
     assert leases.spec()["holderIdentity"] == OTHER  # not given up in its name
 
 
-async def test_others_may_write_on_the_lease(kube: client.Client, leases: Leases) -> None:
+async def test_fields_of_other_writers_on_the_lease_are_kept(
+    kube: client.Client, leases: Leases
+) -> None:
     async with _candidate(kube) as elector:
         term = await elector.acquire()
         leases.write(strategy="OldestEmulationVersion")
@@ -226,7 +224,7 @@ async def test_others_may_write_on_the_lease(kube: client.Client, leases: Leases
 
 
 @pytest.mark.parametrize("fault", ["refuse", "hang"])
-async def test_a_holder_gives_up_before_its_lease_ends(
+async def test_term_ends_before_the_lease_expires(
     kube: client.Client, leases: Leases, fault: str
 ) -> None:
     async with _candidate(kube, lease_s=5, renew_s=0.5) as elector:

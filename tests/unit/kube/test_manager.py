@@ -95,7 +95,7 @@ async def test_caches_that_do_not_fill_are_named(
     assert diary == ["start hub", "stop hub"]
 
 
-async def test_a_part_that_fails_takes_down_what_has_started(
+async def test_failing_part_stops_the_started_parts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     diary: list[str] = []

@@ -79,7 +79,7 @@ async def test_lists_in_pages_then_watches(
     assert (server.lists, server.watches_opened) == (1, 1)
 
 
-async def test_a_list_is_told_oldest_first_where_that_matters(
+async def test_list_is_reported_oldest_first_if_requested(
     kube: client.Client, server: scripted_objects.Objects
 ) -> None:
     for name, second in (("a", 3), ("b", 1), ("c", 2), ("d", 1)):
@@ -129,7 +129,7 @@ async def test_changes_while_cut_off_are_not_missed(
     assert follower.reflector.problem == ""
 
 
-async def test_too_old_a_watch_lists_anew_and_tells_only_what_differs(
+async def test_expired_watch_lists_again_and_reports_differences(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.refuse = aiohttp.web.Response(status=503)
@@ -144,7 +144,7 @@ async def test_too_old_a_watch_lists_anew_and_tells_only_what_differs(
     assert server.lists == 2
 
 
-async def test_too_old_a_watch_lists_anew_at_once_however_long_the_server_was_away(
+async def test_expired_watch_lists_again_at_once_after_a_long_outage(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.refuse = aiohttp.web.Response(status=503)
@@ -165,7 +165,7 @@ async def test_too_old_a_watch_lists_anew_at_once_however_long_the_server_was_aw
     assert server.lists == 2
 
 
-async def test_error_item_410_lists_anew(
+async def test_error_item_410_lists_again(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.send_error(410, "Expired")
@@ -174,7 +174,7 @@ async def test_error_item_410_lists_anew(
     assert len(follower.told) == 3
 
 
-async def test_a_watch_that_the_server_cannot_continue_lists_anew(
+async def test_watch_that_the_server_cannot_continue_lists_again(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     """A real server says 500 when etcd was compacted right before the next change."""
@@ -214,7 +214,7 @@ async def test_bookmarks_move_the_place_to_resume(
     assert server.lists == 1
 
 
-async def test_an_object_made_anew_is_told_as_two(
+async def test_re_created_object_is_reported_as_delete_and_create(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.refuse = aiohttp.web.Response(status=503)
@@ -272,7 +272,7 @@ async def test_retry_after_is_obeyed(
     assert not follower.reflector.synced.is_set()
 
 
-async def test_a_failing_subscriber_harms_nobody(
+async def test_failing_subscriber_does_not_disturb_other_subscribers(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     def fail(*_: object) -> None:
@@ -286,7 +286,7 @@ async def test_a_failing_subscriber_harms_nobody(
     assert heard == [("x", "a")]
 
 
-async def test_an_unreadable_change_keeps_what_was_known(
+async def test_unreadable_change_keeps_the_cached_object(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     server = scripted_objects.Objects(stand)

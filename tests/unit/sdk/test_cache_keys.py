@@ -45,7 +45,7 @@ def test_code_counts_and_not_its_place(blobs: blob_store.Blobs) -> None:
     assert _digest(blobs, BODY, of="m:other") != first
 
 
-def test_what_a_closure_holds_counts(blobs: blob_store.Blobs) -> None:
+def test_values_in_a_closure_change_the_key(blobs: blob_store.Blobs) -> None:
     def outer(held: object) -> Callable[[], object]:
         def inner() -> object:
             return held
@@ -60,7 +60,7 @@ def test_what_a_closure_holds_counts(blobs: blob_store.Blobs) -> None:
         digest(threading.Lock())
 
 
-def test_what_is_no_function_in_python_is_refused(blobs: blob_store.Blobs) -> None:
+def test_function_not_written_in_python_is_refused(blobs: blob_store.Blobs) -> None:
     with pytest.raises(kiln.BadOption, match="needs a Python function"):
         cache_keys.function_digest(len, of="builtins:len", blobs=blobs)
 

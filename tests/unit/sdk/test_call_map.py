@@ -138,7 +138,7 @@ def test_a_map_that_stops_early_ends_with_why(session: kiln.testing.InlineSessio
         total.submit(mapped)
 
 
-def test_an_iterable_that_raises_is_told_where_the_map_is_read(
+def test_error_of_the_iterable_is_raised_while_the_map_is_read(
     session: kiln.testing.InlineSession,
 ) -> None:
     def rows() -> Iterator[int]:
@@ -193,7 +193,7 @@ class Owner:
         callback(future)
 
 
-def test_a_driver_goes_on_feeding_while_nobody_looks() -> None:
+def test_driver_submits_further_calls_while_no_caller_waits() -> None:
     owner: Any = Owner()
     open_now: set[int] = set()
     most = 0
@@ -221,7 +221,7 @@ def test_a_driver_goes_on_feeding_while_nobody_looks() -> None:
     assert 1 < most <= 3
 
 
-def test_failures_while_it_is_still_fed_are_told_where_the_map_is_read() -> None:
+def test_too_many_failures_are_raised_while_the_map_is_read() -> None:
     owner: Any = Owner()
 
     def submit(row: tuple[Any, ...]) -> futures.CallFuture[int]:

@@ -51,7 +51,7 @@ def launch(directory: Path, module: str, *arguments: str, **more: object) -> chi
     )
 
 
-def test_a_child_gets_what_it_is_to_keep_and_no_more(modules: Path) -> None:
+def test_child_inherits_only_the_listed_descriptors(modules: Path) -> None:
     kept, kept_end = os.pipe()
     secret, secret_end = os.pipe()
     output = os.open(modules / "output", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -94,7 +94,7 @@ def test_a_killed_child_has_the_signal_as_its_code(modules: Path) -> None:
     child.kill(signal.SIGKILL)  # whatever has the pid now is not touched
 
 
-def test_a_process_of_somebody_else_can_be_adopted(modules: Path) -> None:
+def test_process_started_by_another_process_can_be_adopted(modules: Path) -> None:
     source = (
         "import subprocess, sys; nowhere = subprocess.DEVNULL;"
         "print(subprocess.Popen(sys.argv[1:], stdout=nowhere, stderr=nowhere).pid)"

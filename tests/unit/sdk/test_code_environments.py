@@ -75,7 +75,9 @@ def test_nothing_is_shipped_as_nothing(kept: blobs.Blobs, cache: Path) -> None:
     assert not kept.directory.exists()
 
 
-def test_what_is_not_of_the_program_stays(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
+def test_modules_outside_the_environment_stay_imported(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path
+) -> None:
     kinds = [".git/config", ".venv/x.py", "__pycache__/a.pyc", "b/__pycache__/c.py", "b/d.pyc"]
     ignored = ["results/big.bin", "b/notes.txt", "x.log", "b/y.log", "env/pyvenv.cfg", "env/z.py"]
     files = dict.fromkeys([*kinds, *ignored, "b/keep.py", "keep.txt"], "")
@@ -104,7 +106,7 @@ def test_the_data_directory_of_a_session_is_known(tmp_path: Path, kept: blobs.Bl
     assert shipped.left_out == (tmp_path / "project" / "data",)
 
 
-def test_equal_directories_are_one_blob(tmp_path: Path, kept: blobs.Blobs) -> None:
+def test_equal_directories_make_the_same_blob(tmp_path: Path, kept: blobs.Blobs) -> None:
     one = directory(tmp_path / "one", {"b.py": "", "a.py": "1"})
     two = directory(tmp_path / "two", {"a.py": "1", "b.py": ""})
     os.utime(two / "a.py", (1, 1))
@@ -149,7 +151,7 @@ def test_links_that_leave_are_refused(tmp_path: Path, kept: blobs.Blobs, target:
     code_packing.pack(root, kept)
 
 
-def test_what_is_too_large_is_listed(tmp_path: Path, kept: blobs.Blobs) -> None:
+def test_error_lists_files_that_are_too_large(tmp_path: Path, kept: blobs.Blobs) -> None:
     root = directory(tmp_path / "project", {"a.py": ""})
     for name, size in (("big.bin", code_packing.MAX_BYTES), ("small.bin", 2 << 20)):
         with (root / name).open("wb") as file:
@@ -169,7 +171,7 @@ def test_strange_files_are_left_out(tmp_path: Path, kept: blobs.Blobs, cache: Pa
     assert unpacked(kept, cache, code_packing.pack(root, kept).digest) == {"a": "1"}
 
 
-def test_no_directory_is_told(tmp_path: Path, kept: blobs.Blobs) -> None:
+def test_missing_directory_is_named_in_the_error(tmp_path: Path, kept: blobs.Blobs) -> None:
     with pytest.raises(errors.NotShippable, match="nothing' is no directory"):
         code_packing.pack(tmp_path / "nothing", kept)
 
@@ -281,7 +283,7 @@ def test_another_environment_has_other_modules(
         seen(kept, cache, None)
 
 
-def test_a_module_that_was_there_before_is_not_taken_for_it(
+def test_module_imported_before_is_not_used_in_the_environment(
     tmp_path: Path, kept: blobs.Blobs, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (digest,) = versions(tmp_path, kept, 1)
@@ -292,7 +294,7 @@ def test_a_module_that_was_there_before_is_not_taken_for_it(
     del sys.modules["shipped_v"]
 
 
-def test_by_itself_it_is_unpacked_beside_the_blobs(tmp_path: Path, kept: blobs.Blobs) -> None:
+def test_default_cache_is_beside_the_blobs(tmp_path: Path, kept: blobs.Blobs) -> None:
     (digest,) = versions(tmp_path, kept, 1)
     with code_environments.enter(digest, kept):
         assert Path.cwd().is_relative_to(kept.directory)
@@ -305,7 +307,9 @@ def test_a_cache_may_be_named_from_another_directory(tmp_path: Path, kept: blobs
     assert unpacked(kept, tmp_path / "here" / ".." / "cache", shipped.digest) == {"a": "1"}
 
 
-def test_many_slots_unpack_it_once(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
+def test_many_slots_unpack_an_environment_once(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path
+) -> None:
     (digest,) = versions(tmp_path, kept, 1)
     locks: list[int] = []
 
@@ -323,7 +327,7 @@ def test_many_slots_unpack_it_once(tmp_path: Path, kept: blobs.Blobs, cache: Pat
     assert [path.name for path in cache.iterdir()] == [digest.removeprefix("sha256:")]
 
 
-def test_old_environments_go_unless_somebody_is_in_them(
+def test_old_environments_are_removed_unless_in_use(
     tmp_path: Path, kept: blobs.Blobs, cache: Path
 ) -> None:
     found = versions(tmp_path, kept, code_environments.KEPT + 3)
@@ -339,7 +343,7 @@ def test_old_environments_go_unless_somebody_is_in_them(
     assert [seen(kept, cache, digest) for digest in found] == list(range(len(found)))
 
 
-def test_a_blob_that_is_gone_or_no_archive_is_named(kept: blobs.Blobs, cache: Path) -> None:
+def test_missing_or_damaged_blob_is_named_in_the_error(kept: blobs.Blobs, cache: Path) -> None:
     digest, _ = kept.put([b"no archive"])
     with pytest.raises(errors.BlobDamaged, match=digest.hex()):
         code_environments.enter(blobs.text(digest), kept, cache)
@@ -349,7 +353,7 @@ def test_a_blob_that_is_gone_or_no_archive_is_named(kept: blobs.Blobs, cache: Pa
     assert list(cache.iterdir()) == []
 
 
-def test_a_working_directory_that_is_gone(
+def test_environment_can_be_entered_from_a_removed_directory(
     tmp_path: Path, kept: blobs.Blobs, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (digest,) = versions(tmp_path, kept, 1)
@@ -364,5 +368,5 @@ def test_a_working_directory_that_is_gone(
     ("module", "there"),
     [("json", True), ("pytest", True), ("kilnwork_nothing", False), ("support", False)],
 )
-def test_what_workers_have_anyway(module: str, *, there: bool) -> None:
+def test_installed_knows_the_modules_that_workers_have(module: str, *, there: bool) -> None:
     assert code_environments.installed(module) is there

@@ -97,7 +97,9 @@ def entered(world: Path, data: bytes) -> Path:
         ([("work/d/", DIRECTORY, b"content")], "has content"),
     ],
 )
-def test_what_is_never_packed_is_refused(world: Path, entries: list[Entry], text: str) -> None:
+def test_entries_that_packing_never_makes_are_refused(
+    world: Path, entries: list[Entry], text: str
+) -> None:
     with pytest.raises(errors.BlobDamaged, match=text) as caught:
         entered(world, archive(*entries))
     assert "is not what kiln.connect(working_dir=…) has packed" in str(caught.value)
@@ -139,7 +141,7 @@ def test_a_name_with_a_nul_is_refused(world: Path) -> None:
     ],
     ids=["compressed", "damaged", "cut off", "no paths"],
 )
-def test_what_is_no_archive_of_ours_leaves_nothing(world: Path, data: bytes, text: str) -> None:
+def test_refused_archive_leaves_no_files(world: Path, data: bytes, text: str) -> None:
     with pytest.raises(errors.BlobDamaged, match=text):
         entered(world, data)
     assert list((world / "cache").iterdir()) == []
@@ -174,7 +176,7 @@ def test_directories_and_links_within_are_made(world: Path) -> None:
     assert (work / "nothing").is_symlink()
 
 
-def test_two_names_of_one_file_are_refused(tmp_path: Path) -> None:
+def test_two_entries_for_the_same_file_are_refused(tmp_path: Path) -> None:
     """As on a disk on which A and a are one: nothing is written over, nor through."""
     (tmp_path / "work").mkdir()
     (tmp_path / "elsewhere").write_text("as it was")
@@ -193,7 +195,7 @@ def test_names_that_are_no_text_are_not_packed(tmp_path: Path) -> None:
         code_packing.pack(root, blobs.Blobs(tmp_path / "blobs", durable=False))
 
 
-def test_what_a_killed_worker_left_is_removed(world: Path) -> None:
+def test_partly_unpacked_directory_of_a_killed_worker_is_removed(world: Path) -> None:
     left = world / "cache" / ".new-0123456789abcdef"
     (left / "work").mkdir(parents=True)
     os.utime(left, (1.0, 1.0))

@@ -55,7 +55,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 @given(VALUES)
-def test_what_is_written_as_json_comes_back_the_same(value: Any) -> None:
+def test_encoded_value_decodes_to_the_same_value(value: Any) -> None:
     data = exact_json.encode(value)
     if data is not None:
         assert alike(msgspec.json.decode(data), value)
@@ -105,7 +105,7 @@ class Text(str):
     ],
     ids=repr,
 )
-def test_what_json_would_change_is_not_json(value: Any) -> None:
+def test_values_that_json_would_change_are_not_encoded(value: Any) -> None:
     assert exact_json.encode(value) is None
     assert exact_json.encode_call((value,), {}) is None
     assert exact_json.encode_call((), {"x": value}) is None

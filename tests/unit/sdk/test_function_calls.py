@@ -42,7 +42,7 @@ def test_generators_of_both_kinds_yield_and_are_closed() -> None:
     assert closed == [3, 5]
 
 
-def test_what_a_generator_raises_comes_through() -> None:
+def test_error_of_a_generator_is_raised_by_its_iterator() -> None:
     async def fails() -> AsyncIterator[int]:
         yield 1
         raise ValueError("here")

@@ -30,7 +30,7 @@ def age(path: Path) -> float:
     return now
 
 
-def test_old_temporary_directories_that_nobody_holds_are_removed(tmp_path: Path) -> None:
+def test_old_unlocked_temporary_directories_are_removed(tmp_path: Path) -> None:
     names = (f"{PREFIX}old", f"{PREFIX}held", f"{PREFIX}young", "kiln-w-x", FOREIGN)
     for name in names:
         (tmp_path / name / "blobs").mkdir(parents=True)
@@ -71,7 +71,7 @@ def test_old_directories_of_sockets_without_a_listener_are_removed(directory: Pa
         made.close()
 
 
-def test_a_socket_of_somebody_else_is_not_even_connected_to(directory: Path) -> None:
+def test_socket_of_another_program_is_not_connected_to(directory: Path) -> None:
     """The shim of a `kiln up` takes whoever connects for the node of a new server."""
     theirs = directory / f"kiln-{7:016x}"
     theirs.mkdir()

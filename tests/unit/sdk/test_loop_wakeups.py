@@ -10,7 +10,7 @@ import pytest
 from kilnwork.sdk import loop_wakeups
 
 
-async def test_what_comes_together_takes_one_wake_up() -> None:
+async def test_calls_in_a_row_share_one_wake_up() -> None:
     batcher = loop_wakeups.batcher()
     assert loop_wakeups.batcher() is batcher
     woken: list[int] = []
@@ -37,7 +37,7 @@ async def test_what_comes_together_takes_one_wake_up() -> None:
     assert len(calls) == 1
 
 
-def test_a_closed_loop_hears_nothing() -> None:
+def test_calls_to_a_closed_loop_are_dropped() -> None:
     batchers: list[loop_wakeups.WakeupBatcher] = []
 
     async def take() -> None:
@@ -49,6 +49,6 @@ def test_a_closed_loop_hears_nothing() -> None:
     batchers[0].schedule(lambda: pytest.fail("in a loop that is gone"))
 
 
-def test_without_a_loop_it_says_so() -> None:
+def test_running_without_a_loop_raises() -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         loop_wakeups.Waiter()

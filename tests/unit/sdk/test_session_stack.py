@@ -25,12 +25,12 @@ def pair() -> Iterator[tuple[Session, Session]]:
     session_stack.remove(inner)
 
 
-def test_without_a_session_the_error_says_how_to_open_one() -> None:
+def test_no_session_error_contains_a_remedy() -> None:
     with pytest.raises(errors.NoSession, match=r"kiln\.start\(\)"):
         session_stack.innermost()
 
 
-def test_the_last_one_added_is_used_until_it_is_removed(pair: tuple[Session, Session]) -> None:
+def test_last_added_session_is_innermost_until_removed(pair: tuple[Session, Session]) -> None:
     outer, inner = pair
     session_stack.add(outer)
     session_stack.add(inner)

@@ -27,11 +27,11 @@ def kept(
     return supervised_processes.SupervisedProcess(child, now, before)
 
 
-def test_the_first_time_it_is_started_again_at_once() -> None:
+def test_first_restart_is_immediate() -> None:
     assert kept(0.0, None).wait_s(1.0) == 0
 
 
-def test_one_that_never_lives_long_waits_longer_and_longer_and_is_given_up() -> None:
+def test_short_lived_process_backs_off_and_is_abandoned() -> None:
     one, now, waits = kept(0.0, None), 0.0, []
     while (wait_s := one.wait_s(now)) is not None:
         waits.append(wait_s)
@@ -73,7 +73,7 @@ def test_output_is_decoded_across_reads_and_goes_wherever_stdout_is() -> None:
 
 
 @pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])
-def test_a_pipe_never_is_a_standard_stream(closed: tuple[int, ...]) -> None:
+def test_pipe_ends_are_never_standard_streams(closed: tuple[int, ...]) -> None:
     source = (
         "import os, sys; from kilnwork.sdk import supervised_processes;"
         "[os.close(int(n)) for n in sys.argv[1:]]; os._exit(min(supervised_processes.pipe()) < 3)"

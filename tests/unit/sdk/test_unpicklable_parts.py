@@ -74,7 +74,7 @@ def test_the_path_leads_to_the_smallest_part(value: Any, path: str) -> None:
     assert "lock" in str(error)
 
 
-def test_a_value_whose_parts_all_work_is_itself_the_culprit() -> None:
+def test_value_is_reported_itself_if_all_its_parts_pickle() -> None:
     whole = TypeError("the whole fails")
     assert unpicklable_parts.find([("v", [1])], whole, attempt=attempt) == ("value", whole)
 

@@ -71,14 +71,14 @@ def test_gather_is_a_future_of_all_results_in_order(
     assert kiln.gather(first, kiln.gather(second, third)).result() == [1, [2, 3]]
 
 
-def test_gather_of_nothing_or_of_what_is_done_is_done(session: driver.Driver) -> None:
+def test_gather_of_no_or_done_futures_is_done(session: driver.Driver) -> None:
     assert kiln.gather().result() == []
     done = submit(session, "7")
     done.result(30)
     assert kiln.gather(done, done).result(0) == [7, 7]
 
 
-def test_gather_fails_as_soon_as_one_does(silent: Dispatcher, session: driver.Driver) -> None:
+def test_gather_fails_with_the_first_failure(silent: Dispatcher, session: driver.Driver) -> None:
     whole = kiln.gather(*three(silent, session))
     later(silent, session, failed_result(2, ERROR))
     with pytest.raises(ValueError, match="no"):
@@ -286,7 +286,7 @@ def test_each_completion_costs_the_same_however_many_wait(session: driver.Driver
 # the slots' side of it: what `block` is told
 
 
-def test_slots_are_told_what_is_waited_for(
+def test_slots_report_the_tasks_that_are_waited_for(
     silent: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[tuple[ids.TaskId, ...], bool]] = []
@@ -379,7 +379,7 @@ async def test_a_wake_up_that_comes_late_ends_no_wait(
     assert first.result() == 2
 
 
-def test_one_slow_call_does_not_hide_the_others(
+def test_slow_call_does_not_hold_up_other_results(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     dispatcher.respond = lambda item: (

@@ -100,7 +100,7 @@ def test_without_a_response_the_error_says_why() -> None:
         SECRET.encode().decode("latin-1"),
     ],
 )
-def test_a_secret_is_hidden_in_every_form_in_which_servers_repeat_it(form: str) -> None:
+def test_secret_is_hidden_in_every_form(form: str) -> None:
     header = ("X-Echo", f"<{form}>")
     (entry,) = entries(received(f"({form})".encode(), headers=[header], redirect=f"/?{form}"))
     got = entry["response"]

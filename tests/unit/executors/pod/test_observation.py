@@ -347,7 +347,7 @@ JUDGED = [
 
 
 @pytest.mark.parametrize("row", JUDGED)
-def test_what_an_end_counts_against(row: state_tables.Row) -> None:
+def test_end_counts_against_the_budget_of_its_cause(row: state_tables.Row) -> None:
     endings = {
         seen.outcome.ending: seen.outcome.may_retry
         for case in CASES.values()
@@ -387,7 +387,7 @@ def test_a_running_pod_without_times_runs_since_it_was_created() -> None:
     assert seen.started == clock.parse_rfc3339(pods.CREATED)
 
 
-def test_a_failed_container_decides_before_one_that_was_ended_with_it() -> None:
+def test_failed_container_takes_precedence_over_ended_ones() -> None:
     both = pods.made("Failed", pods.ended(0), pods.ended(4, "other"))
     seen = observation.observe(both, None, spec=SPEC)
     assert seen.outcome is not None
