@@ -29,26 +29,27 @@ T = TypeVar("T")
 
 
 class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which Lease, as whom, and how patiently; the defaults are client-go's.
-
-    `identity` must be of this process alone: see `identity()`. `lease_s`: how long others leave a
-    silent holder alone. `renew_s`: how long after a renewal the holder trusts itself; the rest of
-    the lease is the margin for clocks that run unevenly. `retry_s`: between two looks or renewals.
-    `floor`: epochs begin above it, for a Lease that was deleted counts from nothing again; give the
-    highest epoch that was ever written down. `annotations`: of the Lease, from the first term on.
-    `objection`: why this candidate must leave a Lease alone (None: there is none), though no
-    candidate else has it; "": nothing stands in the way.
-    """
+    """The Lease, the identity and the timing of a candidate; the defaults are client-go's."""
 
     namespace: str
     name: str
     identity: str
+    """Unique to this process; see `identity()`."""
     lease_s: int = 15
+    """How long other candidates wait after the last renewal that they saw."""
     renew_s: float = 10.0
+    """How long after a renewal the holder acts; the rest of the lease is a margin for clocks that
+    run unevenly."""
     retry_s: float = 2.0
+    """Seconds between two reads or renewals."""
     floor: int = 0
+    """Epochs begin above it: the highest epoch that was ever stored. A Lease that was deleted would
+    count from 0 again."""
     annotations: Mapping[str, str] = {}
+    """Annotations of the Lease, from the first term on."""
     objection: Callable[[meta.JsonObject | None], str] = lambda _: ""
+    """Returns why this candidate must not take the Lease (None: it does not exist), even if no
+    other candidate holds it; "": it may."""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_s < self.lease_s:

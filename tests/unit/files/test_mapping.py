@@ -23,7 +23,7 @@ RECORDS = [{"id": number, "value": number * 1.5} for number in range(1, 101)]
 
 @pytest.fixture(autouse=True)
 def inline() -> Iterator[kiln.testing.InlineSession]:
-    """A session whose tasks run when somebody waits for them."""
+    """A session whose tasks run when a caller waits for them."""
     with kiln.testing.inline() as session:
         yield session
 

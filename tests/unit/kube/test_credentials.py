@@ -25,13 +25,13 @@ runs.write_text(str(count))
 (directory / "info").write_text(os.environ["KUBERNETES_EXEC_INFO"])
 said = [sys.argv[1:], os.environ.get("LOGIN"), sys.stdin.read()]
 (directory / "said").write_text(json.dumps(said))
-print((directory / "answer").read_text().replace("COUNT", str(count)))
+print((directory / "output").read_text().replace("COUNT", str(count)))
 sys.exit(int((directory / "code").read_text()) if (directory / "code").exists() else 0)
 """
 
 
 class Plugin:
-    """A program that prints what a test told it to, and counts its runs."""
+    """A program that prints what a test wants, and counts its runs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -48,7 +48,7 @@ class Plugin:
         document: dict[str, Any] = {"apiVersion": version, "kind": kind}
         if status:
             document["status"] = status
-        (self.directory / "answer").write_text(json.dumps(document))
+        (self.directory / "output").write_text(json.dumps(document))
 
     @property
     def runs(self) -> int:
@@ -101,7 +101,7 @@ def test_credential_without_expiry_is_kept_until_refused(plugin: Plugin) -> None
     assert held.get() == first
     second = held.renew(first)
     assert second.token == "t-2"
-    assert held.renew(first) == second  # somebody else was refused with the old one too
+    assert held.renew(first) == second  # another caller was refused with the old one too
     assert plugin.runs == 2
 
 
@@ -121,7 +121,7 @@ def test_other_credentials_come_before_a_plugin(plugin: Plugin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("document", "text"),
     [
         ({"kind": "Credential", "token": "t"}, "printed Credential of client"),
         ({"version": V1BETA1, "token": "t"}, f"is to speak {V1} and printed .*{V1BETA1}"),
@@ -132,9 +132,9 @@ def test_other_credentials_come_before_a_plugin(plugin: Plugin) -> None:
     ],
 )
 def test_invalid_plugin_output_is_named_in_the_error(
-    plugin: Plugin, answer: dict[str, Any], text: str
+    plugin: Plugin, document: dict[str, Any], text: str
 ) -> None:
-    plugin.prints(**answer)
+    plugin.prints(**document)
     with pytest.raises(kit_errors.ConfigurationError, match=text):
         _held(plugin).get()
 
@@ -145,7 +145,7 @@ def test_a_plugin_that_fails_is_named(plugin: Plugin) -> None:
     with pytest.raises(kit_errors.ConfigurationError, match=r"log-in, which .* exit code 3"):
         _held(plugin).get()
     (plugin.directory / "code").unlink()
-    (plugin.directory / "answer").write_text("hello s3cret")
+    (plugin.directory / "output").write_text("hello s3cret")
     with pytest.raises(kit_errors.ConfigurationError, match="did not print") as caught:
         _held(plugin).get()
     assert "s3cret" not in str(caught.value)

@@ -75,7 +75,7 @@ class Leases:
         self.hang = False
         self.reads = 0
         self.mute = asyncio.Event()
-        """Once it is set, a write is kept and its answer never comes; `unanswered`: one was."""
+        """Once it is set, a write is stored and gets no response; `unanswered`: one was."""
         self.unanswered = asyncio.Event()
         self._version = 0
         stand.handler = self._serve
@@ -180,7 +180,7 @@ async def test_next_candidate_takes_a_released_lease(kube: client.Client, leases
 
 
 async def test_lease_is_released_during_a_renewal(kube: client.Client, leases: Leases) -> None:
-    """The server has it, and nobody has heard: what was last seen is not what is there."""
+    """The server has it, and its sender has not heard: the last seen Lease is outdated."""
     async with _candidate(kube) as elector:
         await elector.acquire()
         leases.mute.set()
@@ -189,7 +189,7 @@ async def test_lease_is_released_during_a_renewal(kube: client.Client, leases: L
         assert leases.spec()["holderIdentity"] == ""
 
 
-async def test_a_lease_that_another_has_is_not_given_up(
+async def test_a_lease_that_another_holds_is_not_released(
     kube: client.Client, leases: Leases
 ) -> None:
     async with _candidate(kube, retry_s=5.0) as elector:
@@ -206,7 +206,7 @@ async def test_a_holder_that_is_overtaken_says_so(kube: client.Client, leases: L
         why = await asyncio.wait_for(term.lost(), 30)
         assert why == f"{OTHER} holds the Lease now"
         assert not term.holds()
-    assert leases.spec()["holderIdentity"] == OTHER  # not given up in its name
+    assert leases.spec()["holderIdentity"] == OTHER  # not released in its name
 
 
 async def test_fields_of_other_writers_on_the_lease_are_kept(
@@ -276,14 +276,14 @@ async def test_a_candidate_that_objects_leaves_a_free_lease_alone(
         found = (lease or {}).get("metadata", {}).get("annotations", {})
         return "" if found.get("about") == "this" else f"it is about {found.get('about')}"
 
-    told: list[str] = []
+    events: list[str] = []
     async with _candidate(kube, annotations={"about": "this"}, objection=objection) as elector:
-        elector.on_objection = told.append
+        elector.on_objection = events.append
         waits = asyncio.create_task(elector.acquire())
         await waiting.wait_until_async(lambda: elector.objection, what="it objects")
         reads = leases.reads
         await waiting.wait_until_async(lambda: leases.reads > reads + 2, what="it looks again")
-        assert (told, waits.done()) == (["it is about that"], False)
+        assert (events, waits.done()) == (["it is about that"], False)
         leases.annotate(about="this")
         term = await asyncio.wait_for(waits, 30)
         assert (term.holds(), elector.objection) == (True, "")

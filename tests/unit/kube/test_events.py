@@ -136,10 +136,10 @@ async def test_event_that_cannot_be_written_is_dropped(
 async def test_a_kube_event_made_unheard_is_not_made_twice(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    answers = iter([504, 409, 200])
+    statuses = iter([504, 409, 200])
 
     async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
-        status = next(answers)
+        status = next(statuses)
         reason = {"reason": "AlreadyExists"} if status == 409 else {}
         return aiohttp.web.json_response(reason, status=status)
 

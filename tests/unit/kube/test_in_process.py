@@ -12,11 +12,11 @@ from kilnwork.api import meta, resource
 from kilnwork.kit import asgi
 from kilnwork.kube import client, config, errors, in_process, watch_stream
 
-SETTINGS = config.Config(server="https://127.0.0.1:1", token="t")  # nobody listens there
+SETTINGS = config.Config(server="https://127.0.0.1:1", token="t")  # no process listens there
 
 
 class App:
-    """Answers what the test wants, and keeps what it was sent."""
+    """Responds as the test wants, and keeps the requests."""
 
     def __init__(self, status: int = 200, body: Any = None, headers: asgi.Headers = ()) -> None:
         self.status = status
@@ -103,7 +103,7 @@ async def test_logs_take_a_connection() -> None:
 
 
 class Watched:
-    """Streams what it is told to, until the client hangs up or it is told the end."""
+    """Streams queued pieces, until the client disconnects or the end is queued."""
 
     def __init__(self, status: int = 200) -> None:
         self.status = status

@@ -91,7 +91,7 @@ async def test_caches_that_do_not_fill_are_named(
     all_parts.add_reflector(reflector.Reflector(kube, kinds.TASKS, dict, known))
     all_parts.add_controller(Loop("one", diary, known))
     with pytest.raises(errors.NotSynced, match=r"tasks\.kilnwork\.dev: no such kind"):
-        await all_parts.start(sync_timeout_s=1.0)  # the server has to have answered
+        await all_parts.start(sync_timeout_s=1.0)  # the server must have responded
     assert diary == ["start hub", "stop hub"]
 
 

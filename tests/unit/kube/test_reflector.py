@@ -17,12 +17,12 @@ Seen = list[tuple[str, bool, bool]]
 
 
 class Follower:
-    """A running reflector of dicts, and what it told."""
+    """A running reflector of dicts, and what it reported."""
 
     def __init__(self, kube: client.Client, server: scripted_objects.Objects) -> None:
         self.server = server
         self.cache: cache.Cache[dict[str, Any]] = cache.Cache()
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.last: dict[str, Any] = {}
         self.reflector = reflector.Reflector(kube, resource.PODS, dict, self.cache, self.on_change)
         self.reflector.backoff = backoff.Backoff(base_s=0.001, max_s=0.01)
@@ -31,7 +31,7 @@ class Follower:
         self, key: objects.Key, old: dict[str, Any] | None, new: dict[str, Any] | None
     ) -> None:
         verb = "added" if old is None else "deleted" if new is None else "changed"
-        self.told.append((verb, key[1]))
+        self.reported.append((verb, key[1]))
         self.last[key[1]] = old if new is None else new
 
     async def like_server(self) -> None:
@@ -69,12 +69,12 @@ async def follower(
 async def test_lists_in_pages_then_watches(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
-    assert follower.told == [("added", "a"), ("added", "b"), ("added", "c")]
+    assert follower.reported == [("added", "a"), ("added", "b"), ("added", "c")]
     server.put("a", f=1)
     server.put("d")
     server.delete("b")
     await follower.like_server()
-    assert follower.told[3:] == [("changed", "a"), ("added", "d"), ("deleted", "b")]
+    assert follower.reported[3:] == [("changed", "a"), ("added", "d"), ("deleted", "b")]
     assert follower.last["b"]["last"]
     assert (server.lists, server.watches_opened) == (1, 1)
 
@@ -85,19 +85,19 @@ async def test_list_is_reported_oldest_first_if_requested(
     for name, second in (("a", 3), ("b", 1), ("c", 2), ("d", 1)):
         server.put(name)
         server.stored[name]["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{second}Z"
-    told: list[str] = []
+    reported: list[str] = []
     followed = reflector.Reflector(
         kube,
         resource.PODS,
         dict,
         cache.Cache[dict[str, Any]](),
-        lambda key, _, __: told.append(key[1]),
+        lambda key, _, __: reported.append(key[1]),
         scope=reflector.Scope(oldest_first=True),
     )
     running = asyncio.create_task(followed.run())
     try:
         await asyncio.wait_for(followed.synced.wait(), 30)
-        assert told == ["b", "d", "c", "a"]
+        assert reported == ["b", "d", "c", "a"]
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -124,7 +124,7 @@ async def test_changes_while_cut_off_are_not_missed(
     await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
     server.refuse = None
     await follower.like_server()
-    assert follower.told[3:] == [("changed", "a"), ("deleted", "c")]
+    assert follower.reported[3:] == [("changed", "a"), ("deleted", "c")]
     assert server.lists == 1
     assert follower.reflector.problem == ""
 
@@ -140,7 +140,7 @@ async def test_expired_watch_lists_again_and_reports_differences(
     server.compact()
     server.refuse = None
     await follower.like_server()
-    assert sorted(follower.told[3:]) == [("added", "d"), ("changed", "b"), ("deleted", "a")]
+    assert sorted(follower.reported[3:]) == [("added", "d"), ("changed", "b"), ("deleted", "a")]
     assert server.lists == 2
 
 
@@ -171,7 +171,7 @@ async def test_error_item_410_lists_again(
     server.send_error(410, "Expired")
     await waiting.wait_until_async(lambda: server.lists == 2, what="second list")
     await follower.like_server()
-    assert len(follower.told) == 3
+    assert len(follower.reported) == 3
 
 
 async def test_watch_that_the_server_cannot_continue_lists_again(
@@ -224,7 +224,7 @@ async def test_re_created_object_is_reported_as_delete_and_create(
     server.compact()
     server.refuse = None
     await follower.like_server()
-    assert follower.told[3:] == [("deleted", "a"), ("added", "a")]
+    assert follower.reported[3:] == [("deleted", "a"), ("added", "a")]
 
 
 async def test_a_torn_list_is_taken_whole(
@@ -238,7 +238,7 @@ async def test_a_torn_list_is_taken_whole(
     running = asyncio.create_task(follower.reflector.run())
     await follower.like_server()
     running.cancel()
-    assert sorted(follower.told) == [("added", name) for name in "abcde"]
+    assert sorted(follower.reported) == [("added", name) for name in "abcde"]
     limits = [query.get("limit") for _, _, query, _ in stand.asked]
     assert limits[:3] == ["500", "500", "0"]
 

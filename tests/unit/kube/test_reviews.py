@@ -1,4 +1,4 @@
-"""Answers of the API server about people are kept for their time, and not too many of them."""
+"""Results of reviews are cached until they expire, and at most a fixed number of them."""
 
 import asyncio
 

@@ -23,7 +23,7 @@ def authority() -> certificates.Authority:
 
 @pytest.fixture
 async def tls_url(authority: certificates.Authority, tmp_path: Path) -> AsyncIterator[str]:
-    """A TLS server that asks for a client certificate and answers with its name."""
+    """A TLS server that asks for a client certificate and responds with its name."""
 
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
         assert request.transport is not None

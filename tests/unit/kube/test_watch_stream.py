@@ -25,7 +25,7 @@ def test_lines_are_the_same_however_they_arrive(
     assert got == [line for line in lines if line]
 
 
-def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_above_the_limit_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_stream, "MAX_LINE", 100)
     cutter = watch_stream.Cutter()
     assert cutter.feed(b"x" * 90) == []

@@ -1,4 +1,4 @@
-"""HTTP sources: versions, ranges, credentials that go to nobody else, addresses that are
+"""HTTP sources: versions, ranges, credentials sent to no other server, addresses that are
 guarded."""
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Peers: blobs for those who show the pond's certificate, and for nobody else."""
+"""Peers: blobs only for clients with the pond's certificate."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ def made(pair: Path) -> peers.Peers:
 
 
 class World:
-    """A pond that is served, and whoever fetches from it."""
+    """A served pond and a client that fetches from it."""
 
     def __init__(self, directory: Path) -> None:
         self.kept = ponds.opened(directory / "pond")

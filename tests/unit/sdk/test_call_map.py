@@ -127,9 +127,11 @@ def test_so_many_may_fail(session: kiln.testing.InlineSession) -> None:
 def test_a_map_that_stops_early_ends_with_why(session: kiln.testing.InlineSession) -> None:
     mapped = half.map(itertools.count(1), max_in_flight=2, max_failed=1)
     seen: list[type] = []
-    with pytest.raises(kiln.TooManyFailed, match=r"after 2 failed calls \(max_failed=1\)") as told:
+    with pytest.raises(
+        kiln.TooManyFailed, match=r"after 2 failed calls \(max_failed=1\)"
+    ) as caught:
         seen.extend(type(future.exception()) for future in mapped)
-    assert isinstance(told.value.__cause__, ValueError)
+    assert isinstance(caught.value.__cause__, ValueError)
     assert seen.count(ValueError) == 2
     assert len(session.tasks) == len(seen)
     with pytest.raises(kiln.TooManyFailed):

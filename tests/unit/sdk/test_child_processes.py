@@ -1,4 +1,4 @@
-"""Processes of a home: what they inherit, how their end is seen, whoever started them."""
+"""Processes of a home: what they inherit, and how their end is seen, even if not started by us."""
 
 import json
 import os

@@ -156,9 +156,9 @@ def test_error_lists_files_that_are_too_large(tmp_path: Path, kept: blobs.Blobs)
     for name, size in (("big.bin", code_packing.MAX_BYTES), ("small.bin", 2 << 20)):
         with (root / name).open("wb") as file:
             file.truncate(size)
-    with pytest.raises(errors.NotShippable) as told:
+    with pytest.raises(errors.NotShippable) as caught:
         code_packing.pack(root, kept)
-    text = str(told.value)
+    text = str(caught.value)
     assert "102 MiB are more than can be shipped (100 MiB)" in text
     assert text.index("100.0 MiB  " + str(root / "big.bin")) < text.index("small.bin")
     assert ".kilnignore" in text

@@ -1,4 +1,4 @@
-"""Archives that nobody packs: refused as a whole, and nothing is written anywhere."""
+"""Malicious archives: refused as a whole, without writing a file."""
 
 import io
 import os
@@ -30,7 +30,7 @@ def archive(*entries: Entry, compression: int = zipfile.ZIP_STORED) -> bytes:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Path]:
-    """A directory with a secret beside the cache; at the end it is as it was."""
+    """A directory with a secret beside the cache; unchanged at the end."""
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "secret").write_text("secret")
@@ -179,11 +179,11 @@ def test_directories_and_links_within_are_made(world: Path) -> None:
 def test_two_entries_for_the_same_file_are_refused(tmp_path: Path) -> None:
     """As on a disk on which A and a are one: nothing is written over, nor through."""
     (tmp_path / "work").mkdir()
-    (tmp_path / "elsewhere").write_text("as it was")
+    (tmp_path / "elsewhere").write_text("unchanged")
     (tmp_path / "work" / "a").symlink_to("../elsewhere")
     with pytest.raises(code_unpacking.ArchiveRefused, match="two entries are one file"):
         code_unpacking.unpack(io.BytesIO(archive(("work/a", FILE, b"1"))), tmp_path)
-    assert (tmp_path / "elsewhere").read_text() == "as it was"
+    assert (tmp_path / "elsewhere").read_text() == "unchanged"
 
 
 def test_names_that_are_no_text_are_not_packed(tmp_path: Path) -> None:

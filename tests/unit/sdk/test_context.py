@@ -14,8 +14,8 @@ TASK = ids.TaskId(bytes(range(16)))
 
 @pytest.fixture
 def inner() -> Iterator[context.Context]:
-    told: list[tuple[float | None, str]] = []
-    made = context.Context(TASK, run=2, attempt=3, name="n", report=lambda *it: told.append(it))
+    reports: list[tuple[float | None, str]] = []
+    made = context.Context(TASK, run=2, attempt=3, name="n", report=lambda *it: reports.append(it))
     context.begin(made)
     yield made
     context.end()
@@ -42,13 +42,13 @@ def test_context_names_the_attempt(inner: context.Context) -> None:
 
 
 def test_progress_is_reported_and_checked() -> None:
-    told: list[tuple[float | None, str]] = []
-    made = context.Context(TASK, run=1, attempt=1, report=lambda *it: told.append(it))
+    reports: list[tuple[float | None, str]] = []
+    made = context.Context(TASK, run=1, attempt=1, report=lambda *it: reports.append(it))
     made.progress(0.5, "half")
     made.progress(message="who knows")
     with pytest.raises(ValueError, match=r"progress\(50\): the fraction must be from 0 to 1"):
         made.progress(50)
-    assert told == [(0.5, "half"), (None, "who knows")]
+    assert reports == [(0.5, "half"), (None, "who knows")]
     context.Context(TASK, run=1, attempt=1).progress(1)
 
 

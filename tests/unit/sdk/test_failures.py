@@ -36,7 +36,7 @@ class Odd(Exception):
     """Takes other arguments than it passes on."""
 
     def __init__(self, host: str, *, port: int) -> None:
-        super().__init__(f"{host}:{port} does not answer")
+        super().__init__(f"{host}:{port} does not respond")
         self.port = port
 
 
@@ -98,7 +98,7 @@ def test_remote_traceback_is_printed_in_the_driver() -> None:
         "in inner",
         "ValueError: at the bottom",
         "The above exception was the direct cause",
-        "Odd: host:80 does not answer",
+        "Odd: host:80 does not respond",
     ):
         assert text in printed
     assert got.__notes__ == ["try another host"]

@@ -186,26 +186,26 @@ def test_callback_of_a_done_future_is_called_at_once(session: driver.Driver) -> 
 
 
 def test_callbacks_are_called_although_no_thread_waits(session: driver.Driver) -> None:
-    told = threading.Event()
-    submit(session).add_done_callback(lambda _: told.set())
-    assert told.wait(10)
+    called = threading.Event()
+    submit(session).add_done_callback(lambda _: called.set())
+    assert called.wait(10)
 
 
 def test_error_of_a_callback_is_logged_and_the_next_is_called(
     silent: Dispatcher, session: driver.Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
     future = submit(session)
-    told = threading.Event()
+    called = threading.Event()
 
     def fail(_: Any) -> None:
         raise KeyError("in a callback")
 
     future.add_done_callback(fail)
-    future.add_done_callback(lambda _: told.set())
+    future.add_done_callback(lambda _: called.set())
     silent.wait_items(1)
     with caplog.at_level(logging.ERROR):
         silent.results(success(1))
-        assert told.wait(10)
+        assert called.wait(10)
         future.add_done_callback(fail)
     assert [record.message for record in caplog.records] == ["a callback of a future failed"] * 2
     assert "in a callback" in caplog.text
@@ -297,11 +297,11 @@ def test_closed_event_loop_does_not_disturb_other_waiters(
 ) -> None:
     future = submit(session)
 
-    async def give_up() -> None:
+    async def await_with_timeout() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(_awaited(future), 0.01)
 
-    asyncio.run(give_up())
+    asyncio.run(await_with_timeout())
     silent.wait_items(1)
     silent.results(success(1))
     assert future.result(30) == 1
@@ -332,11 +332,11 @@ def test_ctrl_c_in_result_leaves_everything_usable(
     with pytest.raises(KeyboardInterrupt):
         first.result()
 
-    def answer(item: calls.CallItem | calls.Watched) -> calls.CallResult:
+    def respond(item: calls.CallItem | calls.Watched) -> calls.CallResult:
         return success(item.number, str(item.number))
 
-    # If it hit while something was read, that link is given up, and the next one asks.
-    silent.respond, silent.watch = answer, answer
+    # If it hit while something was read, that link is closed, and the next one asks.
+    silent.respond, silent.watch = respond, respond
     silent.results(success(1, "1"), success(2, "2"))
     assert (first.result(30), second.result(30)) == (1, 2)
 
@@ -347,7 +347,7 @@ def test_a_storm_of_ctrl_c_loses_no_result(dispatcher: Dispatcher) -> None:
     """Signals hit anywhere: in submits, writes, reads, settling. What is open comes in the end."""
     done: dict[ids.TaskId, attempts.Payload] = {}
 
-    def answer(item: calls.CallItem) -> calls.CallResult:
+    def respond(item: calls.CallItem) -> calls.CallResult:
         done[item.task] = item.arguments
         return scripted_dispatcher.succeeded(item)
 
@@ -356,7 +356,7 @@ def test_a_storm_of_ctrl_c_loses_no_result(dispatcher: Dispatcher) -> None:
             return ended_result(item.number, task.State.PENDING)
         return calls.CallResult(item.number, task.State.SUCCESS, "", "", done[item.task])
 
-    dispatcher.respond, dispatcher.watch = answer, watch
+    dispatcher.respond, dispatcher.watch = respond, watch
     interrupts = Interrupts()
     with open_driver(dispatcher) as stormy:
         for _ in range(100):

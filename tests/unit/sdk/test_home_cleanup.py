@@ -1,4 +1,4 @@
-"""What homes left that were killed with all their processes: removed if nobody can want it."""
+"""Files of homes that were killed with all their processes: removed if no process can need them."""
 
 import fcntl
 import os
@@ -72,7 +72,7 @@ def test_old_directories_of_sockets_without_a_listener_are_removed(directory: Pa
 
 
 def test_socket_of_another_program_is_not_connected_to(directory: Path) -> None:
-    """The shim of a `kiln up` takes whoever connects for the node of a new server."""
+    """The shim of a `kiln up` takes any client for the node of a new server."""
     theirs = directory / f"kiln-{7:016x}"
     theirs.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

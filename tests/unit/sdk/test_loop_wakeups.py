@@ -1,4 +1,4 @@
-"""Tidings for event loops: together in one wake-up, none for a loop that is closed."""
+"""Calls in event loops: several share one wake-up, and calls to a closed loop are dropped."""
 
 import asyncio
 import functools

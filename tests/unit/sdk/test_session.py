@@ -1,4 +1,4 @@
-"""Sessions: what they send, keep, say again and let go."""
+"""Sessions: what they send, keep, send again and release."""
 
 import gc
 import os
@@ -120,10 +120,10 @@ def test_templates_that_are_not_used_are_forgotten_by_both_sides(
             submit(session)
     assert len(session._templates) <= 2100
     assert kept in session._templates
-    told = {each.number for each in dispatcher.all_of(messages.Template)}
+    known = {each.number for each in dispatcher.all_of(messages.Template)}
     forgotten = {number for each in dispatcher.all_of(messages.Forget) for number in each.numbers}
     until(lambda: len(dispatcher.all_of(messages.Forget)) >= 7, "they are forgotten")
-    assert forgotten <= told
+    assert forgotten <= known
     with pytest.raises(session_module.TemplateForgotten):
         session.submit(2, function="tests:nothing", arguments=json("1"))
     assert submit(session, spec=spec(1)).result(30) == 1
@@ -222,8 +222,8 @@ def test_id_is_returned_only_after_its_call_was_sent(
         monkeypatch.setattr(link_thread, name, 600_000)
     dispatcher.respond = lambda _: None
     future = submit(session)
-    told = future.id
-    assert [ids.task_text(item.task) for item in dispatcher.wait_items(1)] == [told]
+    task_id = future.id
+    assert [ids.task_text(item.task) for item in dispatcher.wait_items(1)] == [task_id]
 
 
 def test_with_a_key_the_id_is_that_of_the_call_that_exists(
@@ -336,18 +336,18 @@ def test_calls_made_while_there_is_no_link_are_sent_on_the_next(
 def test_a_burst_survives_links_that_are_cut_again_and_again(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    """Each result comes, whatever of it was cut: a watched task answers anew, as a dispatcher
-    that has it does."""
+    """Each result arrives, wherever its link was cut: a watched task gets its result again, as from
+    a dispatcher that has it."""
     done: dict[ids.TaskId, attempts.Payload] = {}
 
-    def answer(item: calls.CallItem) -> calls.CallResult:
+    def respond(item: calls.CallItem) -> calls.CallResult:
         done[item.task] = item.arguments
         return scripted_dispatcher.succeeded(item)
 
     def watch(item: calls.Watched) -> calls.CallResult:
         return calls.CallResult(item.number, task.State.SUCCESS, "", "", done[item.task])
 
-    dispatcher.respond, dispatcher.watch = answer, watch
+    dispatcher.respond, dispatcher.watch = respond, watch
     stop = threading.Event()
 
     def cut() -> None:
@@ -405,8 +405,8 @@ def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher)
     dispatcher.respond = lambda _: None
     lasting = open_driver(dispatcher, patience_s=0.05)
     futures = [submit(lasting) for _ in range(3)]
-    told = threading.Event()
-    futures[0].add_done_callback(lambda _: told.set())
+    called = threading.Event()
+    futures[0].add_done_callback(lambda _: called.set())
     dispatcher.wait_items(3)
     dispatcher.stop()
     for future in futures:
@@ -414,7 +414,7 @@ def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher)
             future.result(30)
         assert future.done()
         assert not future.cancelled()
-    assert told.wait(10)
+    assert called.wait(10)
     with pytest.raises(errors.DispatcherLost):
         submit(lasting)
     with pytest.raises(errors.DispatcherLost):
@@ -552,7 +552,7 @@ def test_silent_dispatcher_is_logged_once_with_the_wait(
         submit(made)
         dispatcher.wait_items(1)
         dispatcher.stop()
-        until(lambda: "no dispatcher for" in caplog.text, "it is told")
+        until(lambda: "no dispatcher for" in caplog.text, "it is logged")
         time.sleep(0.3)
         dispatcher.start()
         until(lambda: "the dispatcher is back after" in caplog.text, "the link is back")

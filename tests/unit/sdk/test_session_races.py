@@ -37,7 +37,7 @@ def test_keyed_calls_are_submitted_while_earlier_are_accepted(
         try:
             while not over.is_set():
                 session.received(messages.Accepted(0))
-        except BaseException as error:  # noqa: BLE001  told in the test's own thread
+        except BaseException as error:  # noqa: BLE001  raised in the test's own thread
             problems.append(error)
 
     reader = threading.Thread(target=accept)
@@ -65,7 +65,7 @@ def test_threads_submit_and_cancel_while_results_arrive(
                 session.cancel([ids.new_task_id() for _ in range(20)])
                 session.cancel([each.known_task for each in made])
                 assert [each.result(60) for each in made] == [1] * 20
-        except BaseException as error:  # noqa: BLE001  told in the test's own thread
+        except BaseException as error:  # noqa: BLE001  raised in the test's own thread
             problems.append(error)
 
     threads = [threading.Thread(target=work, args=(mine,)) for mine in range(4)]

@@ -65,7 +65,7 @@ def test_output_is_decoded_across_reads_and_goes_wherever_stdout_is() -> None:
             output.copy()
         assert shown.getvalue() == "grün\n\ufffd\n"
         with contextlib.redirect_stdout(None):  # as in a program without a console
-            os.write(output.end, b"nobody hears\n")
+            os.write(output.end, b"no reader\n")
             output.copy()
     finally:
         output.close()

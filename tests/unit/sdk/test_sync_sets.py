@@ -20,7 +20,7 @@ def add(parts: list[int]) -> dict[str, int]:
 
 
 def tell(total: dict[str, int], why: str = "") -> str:
-    return f"told {total['sum']}{why}"
+    return f"sent {total['sum']}{why}"
 
 
 def keep(total: dict[str, int], why: str = "") -> str:
@@ -197,7 +197,7 @@ def test_the_flow_runs_in_this_process_on_the_same_data() -> None:
     view = kiln.testing.run_set(ss)
     assert view.value == {
         "sum": {"sum": 126, "count": 5},
-        "both": {"tell": "told 126", "keep": None},
+        "both": {"tell": "sent 126", "keep": None},
         "last": 0.125,
     }
     assert view.steps["solve.halve"].succeeded == 4

@@ -143,7 +143,7 @@ def test_method_is_refused_with_a_remedy() -> None:
 
         class Other:
             @kiln.task
-            def make(cls) -> None: ...  # noqa: N805  as somebody may write it
+            def make(cls) -> None: ...  # noqa: N805  as a user may write it
 
 
 def test_functions_of_a_class_may_be_tasks(session: kiln.testing.InlineSession) -> None:

@@ -46,10 +46,10 @@ def three(silent: Dispatcher, session: driver.Driver) -> list[futures.CallFuture
 
 
 def later(silent: Dispatcher, session: driver.Driver, *items: calls.CallResult) -> None:
-    """Push results once somebody waits."""
+    """Push results once a thread waits."""
 
     def push() -> None:
-        until(lambda: session.link.turns.led, "somebody waits")
+        until(lambda: session.link.turns.led, "a thread waits")
         silent.results(*items)
 
     threading.Thread(target=push).start()
@@ -156,7 +156,7 @@ def test_wait_until_the_time_is_up(silent: Dispatcher, session: driver.Driver) -
     first.result(30)
     for _ in range(3):
         assert kiln.wait([first, second, third], timeout=0.005) == ({first}, {second, third})
-    assert not second._hooks, "who gave up is not told"
+    assert not second._hooks, "a waiter after its timeout is not notified"
     assert kiln.wait([], timeout=0) == (set(), set())
 
 
@@ -283,21 +283,23 @@ def test_each_completion_costs_the_same_however_many_wait(session: driver.Driver
     assert cost(20_000) < 10 * small
 
 
-# the slots' side of it: what `block` is told
+# the slots' side of it: what `block` is passed
 
 
 def test_slots_report_the_tasks_that_are_waited_for(
     silent: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[tuple[ids.TaskId, ...], bool]] = []
+    calls_seen: list[tuple[tuple[ids.TaskId, ...], bool]] = []
     block = session.block
 
     def tell(done: Any, timeout_s: float | None, tasks: Any, *, first: bool = False) -> bool:
-        told.append((tuple(tasks), first))
+        calls_seen.append((tuple(tasks), first))
         return block(done, timeout_s, tasks)
 
     monkeypatch.setattr(session, "in_slot", True, raising=False)
-    monkeypatch.setattr(session, "suspended", lambda tasks: told.append((tuple(tasks), False)))
+    monkeypatch.setattr(
+        session, "suspended", lambda tasks: calls_seen.append((tuple(tasks), False))
+    )
     monkeypatch.setattr(session, "block", tell)
     items = three(silent, session)
     names = tuple(each.task for each in items)
@@ -314,7 +316,7 @@ def test_slots_report_the_tasks_that_are_waited_for(
     kiln.wait(items, 0.001, return_when=kiln.FIRST_COMPLETED)
     kiln.wait(items, 0.001, return_when=kiln.FIRST_EXCEPTION)
     kiln.wait([whole, items[0]], 0.001, return_when=kiln.FIRST_COMPLETED)
-    assert told == [
+    assert calls_seen == [
         (names[:1], False),
         (names, False),
         (names, True),
@@ -336,7 +338,7 @@ async def _awaited(future: futures.Future[Any]) -> Any:
 def grown(
     session: driver.Driver, rows: Iterable[int], *, in_background: bool = True, **limits: Any
 ) -> futures.Futures[Any]:
-    """A map with limits whose calls answer with their row."""
+    """A map with limits whose calls return their row."""
     limits = {"max_in_flight": None, "max_failed": None} | limits
     return call_map.run(
         (((row,), {}) for row in rows),

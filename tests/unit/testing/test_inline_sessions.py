@@ -108,9 +108,9 @@ def test_only_what_retry_on_names_is_retried(session: InlineSession) -> None:
     def wrong() -> None:
         raise ValueError("at once")
 
-    with pytest.raises(ValueError, match="at once") as told:
+    with pytest.raises(ValueError, match="at once") as caught:
         wrong.submit().result()
-    assert isinstance(told.value.__cause__, kiln.RemoteTraceback)
+    assert isinstance(caught.value.__cause__, kiln.RemoteTraceback)
     assert session.tasks[0].attempts == 1
 
 
@@ -261,7 +261,9 @@ def test_a_repeated_parent_finds_its_children(session: InlineSession) -> None:
     assert parent.submit().result() == 23
     assert runs == [1, 2, 10, 20], "the third differs, so it is another one"
     (dropped,) = (each for each in session.tasks if "hopeless" in each.function)
-    assert (str(dropped.state), dropped.reason) == ("Killed", "Replaced"), "nobody asked again"
+    assert (str(dropped.state), dropped.reason) == ("Killed", "Replaced"), (
+        "it was not submitted again"
+    )
 
 
 def test_cancel_ends_what_it_has_spawned(session: InlineSession) -> None:
