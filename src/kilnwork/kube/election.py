@@ -257,6 +257,8 @@ class Elector:
 
     async def _take(self) -> Term:
         epoch = self._view.next_epoch()
+        # Before the request: the term must not outlast the lease that others see, however late the
+        # response arrives.
         sent = self._clock.monotonic()
         await self._in_time(self._write(self._claim(epoch)), self._patience_s)
         log.info("term begins", extra=self._facts(epoch=epoch))
@@ -283,11 +285,13 @@ class Elector:
         try:
             await self._write({"renewTime": self._now()})
         except (errors.NotFound, errors.Conflict, errors.AlreadyExists):
-            await self._look()  # another client wrote: at once again if it still is ours
+            # Another client has written the Lease, such as its annotations: renew at once if it is
+            # still ours.
+            await self._look()
             if self._lease is not None and self._overtaken(term):
                 return
             sent = self._clock.monotonic()
-            deleted = self._lease is None  # as client-go does it: the first to create it has it
+            deleted = self._lease is None  # as in client-go, the first to create it holds it
             await self._write(self._claim(term.epoch) if deleted else {"renewTime": self._now()})
         term.renewed(sent + self._settings.renew_s)
         self.problem = ""
@@ -355,7 +359,8 @@ class Elector:
         try:
             await self._write(released)
         except errors.Conflict:
-            await self._look()  # a renewal may have come through whose response we did not wait for
+            # A renewal that timed out may have been stored: the last seen version is outdated then.
+            await self._look()
             if not self._overtaken(term):
                 await self._write(released)
 

@@ -81,7 +81,7 @@ class _Exchange:
 
     async def receive(self) -> asgi.Message:
         if self._body is None:
-            await asyncio.get_running_loop().create_future()  # who has sent it stays
+            await asyncio.get_running_loop().create_future()  # for ever: the sender stays connected
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
