@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, pod, reasons
 from kilnwork.executors import port
-from kilnwork.executors.ephemeral import observation, states
+from kilnwork.executors.ephemeral import observation, state_docs
 from kilnwork.executors.state_tables import Counts
 from support import pod_statuses as pods
 
@@ -34,7 +34,9 @@ ENDS: dict[str, tuple[dict[str, Any], attempts.Ending, str, str]] = {
 
 def test_the_table_has_every_end_and_what_it_counts_against() -> None:
     counts = {
-        row.reason: row.counts for row in states.TABLE.rows if row.state in ("Failed", "Pending")
+        row.reason: row.counts
+        for row in state_docs.TABLE.rows
+        if row.state in ("Failed", "Pending")
     }
     for status, ending, reason, _ in ENDS.values():
         seen = observed(status)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controllers.task_claim import executor
+from kilnwork.controllers.task_claim import claim_executor
 from kilnwork.executors import external
 
 
 def test_blob_is_stored_in_the_directory_of_its_namespace(tmp_path: Path) -> None:
     file = tmp_path / "result"
     file.write_bytes(b"content")
-    store = executor.BlobDirectory(tmp_path / "blobs", "quant")
+    store = claim_executor.BlobDirectory(tmp_path / "blobs", "quant")
     store.put(hashlib.sha256(b"content").digest(), file)
     store.close()
     kept = [one for one in (tmp_path / "blobs" / "quant").rglob("*") if one.is_file()]
@@ -22,4 +22,4 @@ def test_blob_is_stored_in_the_directory_of_its_namespace(tmp_path: Path) -> Non
 
 def test_a_manager_without_blobs_loses_the_attempt(tmp_path: Path) -> None:
     with pytest.raises(external.Lost, match="keeps no blobs"):
-        executor.BlobDirectory(None, "quant").put(b"", tmp_path / "result")
+        claim_executor.BlobDirectory(None, "quant").put(b"", tmp_path / "result")

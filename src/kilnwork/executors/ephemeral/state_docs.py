@@ -59,4 +59,6 @@ _GROUPS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-TABLE = state_tables.Table("ephemeral", "ephemeral.states", "container", state_tables.rows(_GROUPS))
+TABLE = state_tables.Table(
+    "ephemeral", "ephemeral.state_docs", "container", state_tables.rows(_GROUPS)
+)

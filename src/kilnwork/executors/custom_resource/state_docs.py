@@ -90,6 +90,6 @@ _WORKFLOWS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-_MODULE = "custom_resource.states"
+_MODULE = "custom_resource.state_docs"
 OBJECTS = state_tables.Table("objects", _MODULE, "object", state_tables.rows(_OBJECTS))
 WORKFLOWS = state_tables.Table("workflows", _MODULE, "Workflow", state_tables.rows(_WORKFLOWS))
