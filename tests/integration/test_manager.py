@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.api import manager as names
-from kilnwork.channel import lease
+from kilnwork.channel import worker_lease
 from kilnwork.cli.wiring import embedded, in_cluster, journal_claim
 from kilnwork.controlplane import cluster
 from kilnwork.dispatch.journal.sqlite import connections
@@ -331,7 +331,7 @@ async def test_manager_reports_tasks_restarted_after_a_long_absence(
     await waiting.wait_until_async((tmp_path / "begun").exists, what="it runs")
     await running(kube, attempt=1)
     await first.stop(say=quiet)
-    await asyncio.sleep(lease.length_for(0.3, renew_s=0.1))
+    await asyncio.sleep(worker_lease.length_for(0.3, renew_s=0.1))
     second = server(plane, tmp_path / "manager", absence_s=0.3)
     try:
         await second.start(say=quiet)

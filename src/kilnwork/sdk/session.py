@@ -474,7 +474,7 @@ class Session:
         if self._blob_directory is not None:
             blob_renewal.renew(self.blobs, self._submitted_digests)
 
-    def gone(self, error: Exception) -> None:
+    def link_ended(self, error: Exception) -> None:
         """Fail all open futures, because the link has ended for good. Errors of callbacks do not
         stop it.
         """

@@ -48,7 +48,7 @@ def test_every_invariant_has_a_proof() -> None:
         f"ended less than {slot_session.FLUSH_S * 1000:g} ms before",
         f"its lease ({hub.HubOptions().lease_s:g} s; in a cluster {IN_A_CLUSTER_S:.0f} s)",
         f"remembered ({retention.KEEP_S / 86_400:g} days after",
-        f"keeps {memory_store.KEEP_BYTES >> 20} MiB of what is over",
+        f"keeps {memory_store.KEEP_BYTES >> 20} MiB of finished tasks",
         f"After `kill_grace` ({options.KILL_GRACE_S:g} s)",
         f"short (under {assignment.SHORT_CALL_S * 1000:g} ms on average)",
         f"some {assignment.MAX_AHEAD_S * 1000:g} ms of work, at most {assignment.MAX_AHEAD} calls",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from kilnwork.api import manager, pond_messages
-from kilnwork.channel import lease
 from kilnwork.channel import ports as channel_ports
+from kilnwork.channel import worker_lease
 from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch import model
@@ -90,7 +90,7 @@ class LeaseTerms:
         Renewed every third of that time.
         """
         renew_s = absence_s / 3
-        return cls(lease_s=lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s)
+        return cls(lease_s=worker_lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s)
 
 
 LOCAL = LeaseTerms(lease_s=hub.LEASE_S, renew_s=hub.RENEW_S)
