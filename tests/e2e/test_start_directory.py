@@ -12,7 +12,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import errors, paths, processes
-from kilnwork.sdk import durable, home
+from kilnwork.sdk import durable_home, home
 from support import driver_program, waiting
 
 
@@ -132,7 +132,7 @@ def test_second_session_of_the_directory_is_a_guest(directory: Path) -> None:
 def test_guest_takes_over_after_the_owner_has_ended(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "TAKE_OVER_S", 0.05)
+    monkeypatch.setattr(durable_home, "TAKE_OVER_S", 0.05)
     owner = kiln.start(directory, slots=1)
     with kiln.start(directory, slots=1):
         owner.close()

@@ -18,14 +18,14 @@ PROGRAM = """
     import kilnwork as kiln
     from kilnwork.kit import locks, paths
     from kilnwork.endpoints import endpoint_files
-    from kilnwork.sdk import children, driver, durable, home
+    from kilnwork.sdk import child_processes, driver, durable_home, home
 
     STEPS = {
         "lock": (locks.OwnerLock, "take"),
         "blobs": (Path, "mkdir"),
         "token": (home, "write_token"),
         "socket": (home.Home, "_listen"),
-        "spawn": (children, "start"),
+        "spawn": (child_processes, "start"),
         "write": (endpoint_files, "write"),
         "link": (driver.Driver, "open"),
     }

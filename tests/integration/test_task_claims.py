@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.controllers.task_claim import executor
+from kilnwork.controllers.task_claim import claim_executor
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.kit import coroutines, ids
@@ -84,7 +84,7 @@ async def world() -> AsyncIterator[World]:
 async def test_task_with_a_result_costs_three_status_writes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
+    monkeypatch.setattr(claim_executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
     writes, following = (
         controller_world.Writes(world.kube, CLAIMS),
         coroutines.BackgroundWork("test"),
@@ -329,7 +329,7 @@ async def holder_of(kube: client.Client, executor: str) -> str:
     group = kinds.GROUP
     rules = [
         {"apiGroups": [group], "resources": ["executors/external"], "verbs": ["use"],
-         "resourceNames": [executor]},
+         "resourceNames": [claim_executor]},
         {"apiGroups": [group], "resources": ["taskclaims"],
          "verbs": ["create", "get", "watch", "delete"]},
         {"apiGroups": [group], "resources": ["taskclaims/status"], "verbs": ["patch"]},

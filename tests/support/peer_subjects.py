@@ -277,7 +277,7 @@ class HttpSubject(PeerSubject):
 
     def make(self, manager: service.Manager) -> Stepping:
         return SteppingHttp(
-            http_service.Settings(name="e", slots=4, policy=http_executors.LOCAL),
+            http_service.HttpExecutorSettings(name="e", slots=4, policy=http_executors.LOCAL),
             manager,
             Ports(),
             time=clock.SystemClock(),

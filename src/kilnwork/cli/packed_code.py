@@ -14,7 +14,7 @@ import click
 from kilnwork.cli import errors, session
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
-from kilnwork.sdk import packing
+from kilnwork.sdk import code_packing
 
 
 class PackedCode(NamedTuple):
@@ -32,7 +32,7 @@ def pack(
     with tempfile.TemporaryDirectory(prefix="kiln-c-") as directory:
         kept = blobs.Blobs(Path(directory), durable=False)
         try:
-            packed = packing.pack(working_dir, kept, files=files, modules=modules)
+            packed = code_packing.pack(working_dir, kept, files=files, modules=modules)
         except (data_errors.DataError, OSError) as error:
             raise errors.InvalidInput(f"the code cannot be sent: {error}") from error
         if packed.digest is None:
@@ -45,6 +45,6 @@ def pack(
 async def upload(s: session.Session, packed: PackedCode) -> None:
     """Upload the blob to where workers find it. Raises a KubeError."""
     for directory in packed.left_out:
-        click.echo(packing.NOT_SHIPPED.format(directory), err=True)
+        click.echo(code_packing.NOT_SHIPPED.format(directory), err=True)
     path = f"/blobs/{session.quoted(s.one_namespace())}/{packed.digest}"
     await s.exchange("PUT", path, body=packed.body)

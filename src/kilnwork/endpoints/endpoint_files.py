@@ -1,8 +1,8 @@
 """The file DIR/endpoints.json: which process serves a directory, and how to reach it.
 
-`controlplane.cluster` writes it into the data directory of `kiln up`, `sdk.durable` into that of
-`kiln.start(DIR)`; both read it at the next start, and `resolve` reads it to find them. It contains
-no secret: the token is a separate file.
+`controlplane.cluster` writes it into the data directory of `kiln up`, `sdk.durable_home` into that
+of `kiln.start(DIR)`; both read it at the next start, and `resolve` reads it to find them. It
+contains no secret: the token is a separate file.
 """
 
 from pathlib import Path

@@ -10,7 +10,7 @@ from kilnwork.dispatch import settings
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.dispatch.journal import memory_store
 from kilnwork.dispatch.machine import assignment, memory, retries
-from kilnwork.sdk import driver, failures, options, plain, session
+from kilnwork.sdk import driver, exact_json, failures, options, session
 from kilnwork.worker import slot_session
 from support import pages
 
@@ -64,7 +64,7 @@ def test_numbers_are_those_of_the_code(phrase: str) -> None:
 def test_other_numbers_are_those_of_the_code() -> None:
     assert assignment.MAX_PROCESSES_PER_SLOT == 8
     assert "up to eight for each slot" in FLOWING
-    assert plain.MAX_INTEGER == 2**53
+    assert exact_json.MAX_INTEGER == 2**53
     kept = failures.MAX_TRACEBACK + failures.MAX_TEXT + failures.MAX_NOTES + failures.MAX_PICKLED
     assert kept < attempts.MAX_INLINE_BYTES == 64 << 10
     made = options.Options()

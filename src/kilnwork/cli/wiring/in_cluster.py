@@ -209,7 +209,7 @@ class InClusterServer:
         )
         self._elector = election.Elector(
             kube,
-            election.Settings(
+            election.ElectionSettings(
                 namespace=self._settings.namespace,
                 name=LEASE,
                 identity=self._identity(),
