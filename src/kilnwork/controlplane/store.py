@@ -117,7 +117,7 @@ class Store:
     def select_at(
         self, resource: str, sequence: int, namespace: str | None = None
     ) -> list[objects.Stored]:
-        """Return the objects as they were at an earlier sequence number. Raises TooOld."""
+        """Return the state of the objects at an earlier sequence number. Raises TooOld."""
         held: dict[tuple[str, str], objects.Stored | None] = {
             (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
         }

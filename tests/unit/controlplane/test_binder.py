@@ -43,7 +43,7 @@ def scheduled(world: objects.World, name: str = "p") -> dict[str, Any]:
     return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 
 
-async def test_a_pod_goes_to_the_ready_node(world: objects.World) -> None:
+async def test_pod_is_bound_to_the_ready_node(world: objects.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName"), what="bound")
@@ -52,7 +52,7 @@ async def test_a_pod_goes_to_the_ready_node(world: objects.World) -> None:
     assert pod(world)["metadata"]["generation"] >= 1
 
 
-async def test_a_pod_waits_with_a_reason_until_a_node_comes(world: objects.World) -> None:
+async def test_pod_is_unschedulable_until_a_node_appears(world: objects.World) -> None:
     await add_node(world, "away", ready=False)
     await add_node(world, "closed", unschedulable=True)
     await world.create(PODS, "p", spec=SPEC)
@@ -66,7 +66,7 @@ async def test_a_pod_waits_with_a_reason_until_a_node_comes(world: objects.World
     assert scheduled(world)["status"] == "True"
 
 
-async def test_a_reason_is_written_once(world: objects.World) -> None:
+async def test_unchanged_reason_is_written_once(world: objects.World) -> None:
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
     before = pod(world)["metadata"]["resourceVersion"]
@@ -79,7 +79,9 @@ async def test_a_reason_is_written_once(world: objects.World) -> None:
 
 
 @pytest.mark.parametrize("more", [{"schedulerName": "mine"}, {"nodeName": "elsewhere"}])
-async def test_other_pods_are_not_ours(world: objects.World, more: dict[str, str]) -> None:
+async def test_pods_of_other_schedulers_are_ignored(
+    world: objects.World, more: dict[str, str]
+) -> None:
     await add_node(world, "n")
     await world.create(PODS, "other", spec=SPEC | more)
     await world.create(PODS, "p", spec=SPEC)
@@ -130,7 +132,7 @@ async def test_requests_count_until_a_pod_has_ended(world: objects.World) -> Non
         ({"key": "a", "effect": "PreferNoSchedule"}, None, "n"),
     ],
 )
-async def test_taints_keep_pods_out_that_do_not_tolerate_them(
+async def test_untolerated_taints_prevent_binding(
     world: objects.World, taint: dict[str, str], toleration: dict[str, str] | None, node: str
 ) -> None:
     await add_node(world, "n", taints=[taint])
@@ -164,7 +166,7 @@ def affinity(*expressions: dict[str, Any], **more: Any) -> dict[str, Any]:
         (affinity(), ""),
     ],
 )
-async def test_required_node_affinity_is_kept(
+async def test_required_node_affinity_is_respected(
     world: objects.World, wanted: dict[str, Any], node: str
 ) -> None:
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -175,7 +177,7 @@ async def test_required_node_affinity_is_kept(
     assert pod(world)["spec"].get("nodeName", "") == node
 
 
-async def test_a_gated_pod_waits_until_its_gates_are_gone(world: objects.World) -> None:
+async def test_gated_pod_waits_until_its_gates_are_removed(world: objects.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec={**SPEC, "schedulingGates": [{"name": "a/b"}]})
     await waiting.wait_until_async(lambda: scheduled(world), what="a reason")

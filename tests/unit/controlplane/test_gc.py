@@ -33,7 +33,7 @@ async def settled(world: objects.World) -> None:
         await world.store.wait_all_committed()
 
 
-async def test_a_chain_of_dependents_goes(world: objects.World) -> None:
+async def test_chain_of_dependents_is_deleted(world: objects.World) -> None:
     first = await world.create(CM, "first")
     second = await world.create(CM, "second", metadata=objects.owned_by(first))
     await world.create(CM, "third", metadata=objects.owned_by(second))
@@ -42,7 +42,7 @@ async def test_a_chain_of_dependents_goes(world: objects.World) -> None:
     assert world.get(CM, "second") is None
 
 
-async def test_one_living_owner_is_enough(world: objects.World) -> None:
+async def test_dependent_with_one_existing_owner_is_kept(world: objects.World) -> None:
     one, two = await world.create(CM, "one"), await world.create(CM, "two")
     await world.create(CM, "child", metadata=objects.owned_by(one, two))
     await world.delete(CM, "one")
@@ -57,7 +57,7 @@ async def test_one_living_owner_is_enough(world: objects.World) -> None:
     await world.gone(CM, "child")
 
 
-async def test_a_new_object_by_the_name_of_the_owner_is_another(world: objects.World) -> None:
+async def test_new_object_with_name_of_the_owner_is_no_owner(world: objects.World) -> None:
     owner = await world.create(CM, "owner")
     await world.delete(CM, "owner")
     await world.create(CM, "owner")
@@ -66,21 +66,21 @@ async def test_a_new_object_by_the_name_of_the_owner_is_another(world: objects.W
     assert world.get(CM, "owner") is not None
 
 
-async def test_an_owner_in_another_namespace_is_none(world: objects.World) -> None:
+async def test_object_in_another_namespace_is_no_owner(world: objects.World) -> None:
     owner = await world.create(CM, "owner", namespace="kube-system")
     await world.create(CM, "child", metadata=objects.owned_by(owner))
     await world.gone(CM, "child")
     assert world.get(CM, "owner", namespace="kube-system") is not None
 
 
-async def test_kinds_that_are_not_served_are_left_alone(world: objects.World) -> None:
+async def test_dependent_of_unserved_owner_kind_is_left_alone(world: objects.World) -> None:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}
     await world.create(CM, "child", metadata={"ownerReferences": [reference]})
     await settled(world)
     assert world.get(CM, "child") is not None
 
 
-async def test_a_dependent_with_a_finalizer_is_marked_and_waits(world: objects.World) -> None:
+async def test_dependent_with_finalizer_is_only_marked_deleted(world: objects.World) -> None:
     owner = await world.create(CM, "owner")
     metadata = objects.owned_by(owner) | {"finalizers": ["x.io/f"]}
     await world.create(CM, "child", metadata=metadata)
@@ -93,7 +93,7 @@ async def test_a_dependent_with_a_finalizer_is_marked_and_waits(world: objects.W
     await waiting.wait_until_async(marked, what="the dependent is marked")
 
 
-async def test_foreground_waits_for_blocking_dependents(world: objects.World) -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents(world: objects.World) -> None:
     owner = await world.create(CM, "owner")
     held = objects.owned_by(owner, block=True) | {"finalizers": ["x.io/f"]}
     await world.create(CM, "child", metadata=held)
@@ -117,7 +117,7 @@ async def test_foreground_waits_for_blocking_dependents(world: objects.World) ->
     await world.gone(CM, "owner")
 
 
-async def test_foreground_without_dependents_goes(world: objects.World) -> None:
+async def test_foreground_deletion_without_dependents_completes(world: objects.World) -> None:
     await world.create(CM, "owner")
     await world.create(CM, "bystander")
     await world.delete(CM, "owner", propagation="Foreground")
@@ -126,7 +126,7 @@ async def test_foreground_without_dependents_goes(world: objects.World) -> None:
 
 
 @pytest.mark.parametrize("length", [2, 5])
-async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> None:
+async def test_cycle_of_owners_is_deleted(world: objects.World, length: int) -> None:
     await world.create(CM, "bystander")
     made = [await world.create(CM, f"c{i}") for i in range(length)]
     for i, owner in enumerate(made):
@@ -141,7 +141,7 @@ async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> Non
     assert world.get(CM, "bystander") is not None
 
 
-async def test_orphans_lose_the_reference_and_stay(world: objects.World) -> None:
+async def test_orphaned_dependents_are_kept_without_the_reference(world: objects.World) -> None:
     owner = await world.create(CM, "owner")
     await world.create(CM, "child", metadata=objects.owned_by(owner))
     await world.delete(CM, "owner", propagation="Orphan")
@@ -152,7 +152,7 @@ async def test_orphans_lose_the_reference_and_stay(world: objects.World) -> None
     assert "ownerReferences" not in child["metadata"]
 
 
-async def test_what_was_missed_is_found_at_the_next_start(tmp_path: Path) -> None:
+async def test_missed_deletions_are_handled_at_the_next_start(tmp_path: Path) -> None:
     async with objects.world(tmp_path) as world:
         owner = await world.create(CM, "owner")
         await world.create(CM, "child", metadata=objects.owned_by(owner))
@@ -183,7 +183,7 @@ async def test_kube_events_are_kept_for_an_hour(world: objects.World) -> None:
     assert world.get(resource.EVENTS, "seen") is not None
 
 
-async def test_a_repeated_look_writes_nothing(world: objects.World) -> None:
+async def test_second_reconcile_writes_nothing(world: objects.World) -> None:
     owner = await world.create(CM, "owner")
     await world.create(CM, "child", metadata=objects.owned_by(owner, block=True))
     await settled(world)

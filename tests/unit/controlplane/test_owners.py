@@ -39,7 +39,7 @@ def deleting(
     )
 
 
-def test_a_dependent_is_looked_at_when_its_references_change_and_not_again() -> None:
+def test_dependent_is_affected_once_when_references_change() -> None:
     graph = owners.OwnerGraph()
     assert list(graph.note(CHILD, owned(reference()))) == [CHILD]
     assert list(graph.note(CHILD, owned(reference()))) == []
@@ -47,14 +47,14 @@ def test_a_dependent_is_looked_at_when_its_references_change_and_not_again() -> 
     assert graph.owned() == (CHILD,)
 
 
-def test_an_object_without_references_is_not_owned_any_more() -> None:
+def test_object_without_references_is_no_longer_owned() -> None:
     graph = owners.OwnerGraph()
     graph.note(CHILD, owned(reference()))
     assert list(graph.note(CHILD, owned())) == []
     assert (graph.owned(), graph.dependents("u-owner")) == ((), ())
 
 
-def test_dependents_are_looked_at_when_their_owner_is_gone() -> None:
+def test_dependents_are_affected_by_deletion_of_their_owner() -> None:
     graph = owners.OwnerGraph()
     graph.note(CHILD, owned(reference()))
     assert list(graph.forget(OWNER, PARENT)) == [CHILD]
@@ -70,7 +70,7 @@ def test_dependents_are_looked_at_when_their_owner_is_gone() -> None:
         ("ns", reference(uid="u-2"), False),
     ],
 )
-def test_a_deleted_owner_is_absent_for_references_that_name_it(
+def test_deleted_owner_is_absent_for_its_references(
     namespace: str, wanted: meta.OwnerReference, *, absent: bool
 ) -> None:
     graph = owners.OwnerGraph()
@@ -79,7 +79,7 @@ def test_a_deleted_owner_is_absent_for_references_that_name_it(
     assert graph.is_absent(namespace, wanted) is absent
 
 
-def test_foreground_deletion_looks_at_dependents_first_and_once() -> None:
+def test_foreground_deletion_affects_dependents_first() -> None:
     graph = owners.OwnerGraph()
     graph.note(CHILD, owned(reference(blocks=True)))
     found = deleting("owner", "u-owner", deletion.FOREGROUND)
@@ -88,13 +88,13 @@ def test_foreground_deletion_looks_at_dependents_first_and_once() -> None:
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_only_references_that_block_hold_an_owner(*, blocks: bool) -> None:
+def test_only_blocking_references_hold_an_owner(*, blocks: bool) -> None:
     graph = owners.OwnerGraph()
     graph.note(CHILD, owned(reference(blocks=blocks)))
     assert graph.blocks("u-owner") is blocks
 
 
-def test_a_waiting_owner_is_looked_at_when_its_dependent_is_gone_or_blocks_no_more() -> None:
+def test_waiting_owner_is_affected_when_dependent_unblocks() -> None:
     for unblock in (False, True):
         graph = owners.OwnerGraph()
         child = owned(reference(blocks=True))
@@ -106,7 +106,7 @@ def test_a_waiting_owner_is_looked_at_when_its_dependent_is_gone_or_blocks_no_mo
             assert list(graph.forget(CHILD, child)) == [OWNER]
 
 
-def test_a_dependent_in_foreground_deletion_is_known() -> None:
+def test_dependent_in_foreground_deletion_is_found() -> None:
     graph = owners.OwnerGraph()
     graph.note(CHILD, owned(reference()))
     assert not graph.has_foreground_dependent("u-owner")
@@ -114,6 +114,6 @@ def test_a_dependent_in_foreground_deletion_is_known() -> None:
     assert graph.has_foreground_dependent("u-owner")
 
 
-def test_an_object_that_orphans_its_dependents_is_looked_at() -> None:
+def test_object_that_orphans_dependents_is_affected() -> None:
     graph = owners.OwnerGraph()
     assert list(graph.note(OWNER, deleting("owner", "u-owner", deletion.ORPHAN))) == [OWNER]

@@ -36,7 +36,7 @@ def held(world: objects.World) -> meta.JsonObject:
     return found
 
 
-async def test_pods_of_a_deleted_node_fail_and_go(world: objects.World) -> None:
+async def test_pods_of_a_deleted_node_fail_and_are_deleted(world: objects.World) -> None:
     for node in ("stays", "goes"):
         await world.create(NODES, node)
     await add_pod(world, "other", "stays")

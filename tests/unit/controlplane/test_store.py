@@ -50,7 +50,7 @@ def names(found: Sequence[objects.Stored]) -> list[str]:
     return [s.key.name for s in found]
 
 
-async def test_a_write_is_numbered_and_readable(held: store.Store) -> None:
+async def test_write_gets_a_sequence_number_and_is_readable(held: store.Store) -> None:
     first = await held.put(key("a"), obj("a"), expected=0)
     second = await held.put(key("b"), obj("b"), expected=0)
     assert (first.sequence, second.sequence, held.sequence) == (1, 2, 2)
@@ -59,7 +59,7 @@ async def test_a_write_is_numbered_and_readable(held: store.Store) -> None:
     assert found.decode()["metadata"]["resourceVersion"] == "1"
 
 
-async def test_nothing_is_visible_before_it_is_committed(held: store.Store) -> None:
+async def test_write_is_invisible_before_commit(held: store.Store) -> None:
     writing = asyncio.ensure_future(held.put(key("a"), obj("a"), expected=0))
     await asyncio.sleep(0)
     assert held.get(key("a")) is None
@@ -70,7 +70,7 @@ async def test_nothing_is_visible_before_it_is_committed(held: store.Store) -> N
     assert held.get(key("a")) == head
 
 
-async def test_writers_build_upon_what_is_accepted(held: store.Store) -> None:
+async def test_writers_build_on_accepted_writes(held: store.Store) -> None:
     first = asyncio.ensure_future(held.put(key("a"), obj("a", v=1), expected=0))
     await asyncio.sleep(0)
     with pytest.raises(errors.Superseded):
@@ -80,7 +80,7 @@ async def test_writers_build_upon_what_is_accepted(held: store.Store) -> None:
     assert stored.decode()["v"] == 3
 
 
-async def test_settle_waits_for_the_commit(held: store.Store) -> None:
+async def test_wait_committed_waits_for_the_commit(held: store.Store) -> None:
     writing = asyncio.ensure_future(held.put(key("a"), obj("a"), expected=0))
     await asyncio.sleep(0)
     await held.wait_committed(key("a"))
@@ -88,7 +88,7 @@ async def test_settle_waits_for_the_commit(held: store.Store) -> None:
     await writing
 
 
-async def test_a_cancelled_writer_does_not_undo_the_write(held: store.Store) -> None:
+async def test_cancelled_writer_does_not_undo_the_write(held: store.Store) -> None:
     writing = asyncio.ensure_future(held.put(key("a"), obj("a"), expected=0))
     await asyncio.sleep(0)
     writing.cancel()
@@ -96,7 +96,7 @@ async def test_a_cancelled_writer_does_not_undo_the_write(held: store.Store) -> 
     assert held.get(key("a")) is not None
 
 
-async def test_remove_tells_the_last_state_with_the_number_of_the_removal(
+async def test_remove_returns_last_state_with_new_sequence(
     held: store.Store,
 ) -> None:
     await held.put(key("a"), obj("a", v=1), expected=0)
@@ -111,7 +111,7 @@ async def test_remove_tells_the_last_state_with_the_number_of_the_removal(
         await held.remove(key("a"), expected=1)
 
 
-async def test_select_sorts_and_keeps_to_the_namespace(held: store.Store) -> None:
+async def test_select_sorts_and_filters_by_namespace(held: store.Store) -> None:
     for namespace, name in (("b", "x"), ("a", "z"), ("a", "y"), ("ab", "q")):
         await held.put(key(name, namespace), obj(name), expected=0)
     assert names(list(held.select(PODS))) == ["y", "z", "q", "x"]
@@ -121,7 +121,7 @@ async def test_select_sorts_and_keeps_to_the_namespace(held: store.Store) -> Non
     assert held.count(PODS) == 4
 
 
-async def test_select_at_shows_an_earlier_moment(held: store.Store) -> None:
+async def test_select_at_returns_an_earlier_state(held: store.Store) -> None:
     await held.put(key("a"), obj("a", v=1), expected=0)
     await held.put(key("b"), obj("b"), expected=0)
     await held.put(key("a"), obj("a", v=2), expected=1)
@@ -133,7 +133,7 @@ async def test_select_at_shows_an_earlier_moment(held: store.Store) -> None:
     assert names(held.select_at(PODS, 4)) == ["a"]
 
 
-async def test_followers_hear_changes_once_committed_and_in_order(held: store.Store) -> None:
+async def test_followers_get_committed_changes_in_order(held: store.Store) -> None:
     heard: list[tuple[int, str]] = []
 
     def follow(changes: Sequence[objects.StoreChange]) -> None:
@@ -149,7 +149,7 @@ async def test_followers_hear_changes_once_committed_and_in_order(held: store.St
     assert len(heard) == 51
 
 
-async def test_a_restart_goes_on_counting_and_keeps_the_log(path: Path) -> None:
+async def test_restart_continues_numbering_and_keeps_the_log(path: Path) -> None:
     held = await opened(path)
     await held.put(key("a"), obj("a", v=1), expected=0)
     await held.put(key("a"), obj("a", v=2), expected=1)
@@ -167,7 +167,7 @@ async def test_a_restart_goes_on_counting_and_keeps_the_log(path: Path) -> None:
         await again.stop()
 
 
-async def test_old_changes_are_forgotten_but_not_the_numbering(path: Path) -> None:
+async def test_old_changes_are_dropped_and_numbering_continues(path: Path) -> None:
     held = await opened(path, keep_changes=100)
     for round_ in range(15):
         await asyncio.gather(
@@ -189,7 +189,7 @@ async def test_old_changes_are_forgotten_but_not_the_numbering(path: Path) -> No
         await again.stop()
 
 
-async def test_large_former_states_are_forgotten_sooner(path: Path) -> None:
+async def test_large_previous_states_are_dropped_sooner(path: Path) -> None:
     held = await opened(path, keep_bytes=100_000)
     stored = await held.put(key("a"), obj("a", data="x" * 10_000), expected=0)
     for _ in range(40):
@@ -200,7 +200,7 @@ async def test_large_former_states_are_forgotten_sooner(path: Path) -> None:
     await held.stop()
 
 
-async def test_a_refused_commit_fails_all_its_writers_and_leaves_no_trace(path: Path) -> None:
+async def test_failed_commit_fails_all_its_writers(path: Path) -> None:
     held = await opened(path)
     await held.put(key("kept"), obj("kept"), expected=0)
     await held.stop()
@@ -230,14 +230,14 @@ async def test_a_refused_commit_fails_all_its_writers_and_leaves_no_trace(path: 
     await again.stop()
 
 
-async def test_a_closed_store_refuses_writes(path: Path) -> None:
+async def test_closed_store_refuses_writes(path: Path) -> None:
     held = await opened(path)
     await held.stop()
     with pytest.raises(errors.StoreFailed, match="closed"):
         await held.put(key("a"), obj("a"), expected=0)
 
 
-async def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
+async def test_file_of_a_newer_version_is_refused(path: Path) -> None:
     disk = apsw.Connection(str(path))
     disk.execute("PRAGMA user_version=99")
     disk.close()
@@ -245,14 +245,14 @@ async def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
         await opened(path)
 
 
-async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+async def test_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to look at" * 100)
     with pytest.raises(errors.StoreBroken, match="cannot use the database"):
         await opened(path)
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 4096, -4096])
-async def test_a_file_that_lost_its_content_is_refused(path: Path, size: int) -> None:
+async def test_file_that_lost_its_content_is_refused(path: Path, size: int) -> None:
     """Emptied or cut off, it is no first start; negative: so much is missing at the end."""
     held = await opened(path)
     for i in range(50):
@@ -266,7 +266,7 @@ async def test_a_file_that_lost_its_content_is_refused(path: Path, size: int) ->
     assert path.read_bytes() == before
 
 
-async def test_a_fresh_schema_equals_a_migrated_one(path: Path, held: store.Store) -> None:
+async def test_fresh_schema_equals_a_migrated_one(path: Path, held: store.Store) -> None:
     disk = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     tables = {row[0] for row in disk.execute("SELECT name FROM sqlite_master WHERE type='table'")}
     disk.close()
@@ -297,7 +297,7 @@ asyncio.run(main())
 """
 
 
-async def test_kill_at_any_moment_loses_no_acknowledged_write(path: Path) -> None:
+async def test_kill_loses_no_acknowledged_write(path: Path) -> None:
     seed = 20_240_611
     chance = random.Random(seed)
     acknowledged: dict[str, tuple[int, int]] = {}
@@ -331,7 +331,7 @@ async def test_kill_at_any_moment_loses_no_acknowledged_write(path: Path) -> Non
     assert len(acknowledged) > 20
 
 
-async def test_objects_have_a_size(path: Path) -> None:
+async def test_object_size_is_limited(path: Path) -> None:
     """One that the database cannot hold would take the writes beside it along."""
     held = await opened(path)
     with pytest.raises(errors.ObjectTooLarge):

@@ -40,7 +40,7 @@ def leaves(world: objects.World, name: str) -> bool:
     return pod is None or "deletionTimestamp" in pod["metadata"]
 
 
-async def test_who_does_not_tolerate_goes_with_the_condition_and_others_stay(
+async def test_pods_without_toleration_are_evicted_with_a_condition(
     world: objects.World,
 ) -> None:
     await add_pod(world, "stays", {"key": "sick", "operator": "Exists"})
@@ -56,7 +56,7 @@ async def test_who_does_not_tolerate_goes_with_the_condition_and_others_stay(
     assert not leaves(world, "stays")
 
 
-async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: objects.World) -> None:
+async def test_pod_bound_to_a_tainted_node_is_evicted(world: objects.World) -> None:
     await world.create(NODES, "n", spec={"taints": [TAINT]})
     await add_pod(world, "p")
     await waiting.wait_until_async(lambda: leaves(world, "p"), what="p is deleted")
@@ -73,6 +73,8 @@ async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: objects.World)
         ([{"key": "sick", "tolerationSeconds": -1}], 0.0),
     ],
 )
-def test_how_long_a_pod_may_stay(tolerations: list[dict[str, Any]], stays: float | None) -> None:
+def test_toleration_seconds_delay_the_eviction(
+    tolerations: list[dict[str, Any]], stays: float | None
+) -> None:
     node: meta.JsonObject = {"metadata": {"name": "n"}, "spec": {"taints": [TAINT]}}
     assert node_fit.stays_s(node, {"spec": {"tolerations": tolerations}}) == stays

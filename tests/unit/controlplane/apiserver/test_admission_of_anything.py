@@ -121,7 +121,7 @@ def admitted(asked: admission.AdmissionRequest, *, user: authn.User = authn.ADMI
 
 @settings(deadline=None, max_examples=300)
 @given(kind=KINDS, obj=OBJECTS, subresource=st.sampled_from(["", "status"]))
-def test_anything_is_admitted_or_refused(
+def test_arbitrary_object_is_admitted_or_rejected(
     kind: resource.Resource, obj: dict[str, Any], subresource: str
 ) -> None:
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
@@ -150,9 +150,7 @@ def test_anything_is_admitted_or_refused(
 
 @settings(deadline=None, max_examples=100)
 @given(kind=KINDS, obj=OBJECTS)
-def test_admitting_what_was_admitted_changes_nothing(
-    kind: resource.Resource, obj: dict[str, Any]
-) -> None:
+def test_second_admission_changes_nothing(kind: resource.Resource, obj: dict[str, Any]) -> None:
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     new = {**obj, "metadata": metadata}
     made = admitted(

@@ -50,7 +50,7 @@ def bearer(token: str) -> asgi.Request:
     return sent([(b"host", b"x"), (b"authorization", f"Bearer {token}".encode())])
 
 
-async def test_admin_token(checked: authn.Authenticator) -> None:
+async def test_admin_token_authenticates_the_admin(checked: authn.Authenticator) -> None:
     user = await checked.authenticate(bearer(ADMIN_TOKEN))
     assert user is not None
     assert user.is_admin
@@ -77,7 +77,7 @@ async def test_invalid_credentials_give_no_user(
     assert await checked.authenticate(sent(headers)) is None
 
 
-async def test_service_account_has_name_groups_and_pod(
+async def test_service_account_user_has_name_groups_and_pod(
     checked: authn.Authenticator, minter: tokens.TokenIssuer
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
@@ -95,7 +95,7 @@ async def test_service_account_has_name_groups_and_pod(
     assert not user.is_admin
 
 
-async def test_token_dies_with_its_account(
+async def test_token_is_invalid_after_deletion_of_its_account(
     checked: authn.Authenticator, minter: tokens.TokenIssuer, stored: lookups.MemoryLookup
 ) -> None:
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid").token)
@@ -107,7 +107,7 @@ async def test_token_dies_with_its_account(
     assert await checked.authenticate(headers) is None
 
 
-async def test_token_dies_with_its_pod(
+async def test_token_is_invalid_after_deletion_of_its_pod(
     checked: authn.Authenticator, minter: tokens.TokenIssuer, stored: lookups.MemoryLookup
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
@@ -126,7 +126,7 @@ async def test_token_dies_with_its_pod(
         ("Node", resource.NODES),
     ],
 )
-async def test_a_token_outlives_a_deletion_by_a_minute(
+async def test_token_is_valid_for_a_minute_after_deletion(
     clock: clocks.ManualClock, minter: tokens.TokenIssuer, kind: str | None, held: resource.Resource
 ) -> None:
     """Though a finalizer holds the account, or what the token is bound to, for longer."""
@@ -147,7 +147,7 @@ async def test_a_token_outlives_a_deletion_by_a_minute(
     assert await checked.authenticate(bearer(token)) is None
 
 
-async def test_remembered_token_still_ends(
+async def test_cached_token_still_expires(
     checked: authn.Authenticator, minter: tokens.TokenIssuer, clock: clocks.ManualClock
 ) -> None:
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid", seconds=600).token)
@@ -156,7 +156,7 @@ async def test_remembered_token_still_ends(
     assert await checked.authenticate(headers) is None
 
 
-async def test_remembered_token_is_not_good_for_another_audience(
+async def test_cached_token_is_invalid_for_another_audience(
     checked: authn.Authenticator, minter: tokens.TokenIssuer
 ) -> None:
     token = minter.mint("ns", "sa", uid="sa-uid", audiences=["vault"]).token

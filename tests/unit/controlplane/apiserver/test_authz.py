@@ -54,7 +54,7 @@ def asks(verb: str, plural: str = "tasks", **more: str) -> authz.Attributes:
     return authz.Attributes(verb=verb, resource=plural, **given)
 
 
-def test_role_allows_what_it_says(decided: authz.Authorizer) -> None:
+def test_role_allows_its_rules(decided: authz.Authorizer) -> None:
     decision = decided.allowed(TASK_MAKER, asks("create"))
     assert decision.allowed
     assert 'RoleBinding "b-counter-task-counter-task/default"' in decision.reason
@@ -72,7 +72,9 @@ def test_role_allows_what_it_says(decided: authz.Authorizer) -> None:
         asks("create", namespace=""),
     ],
 )
-def test_nothing_else_is_allowed(decided: authz.Authorizer, attributes: authz.Attributes) -> None:
+def test_requests_outside_the_rules_are_denied(
+    decided: authz.Authorizer, attributes: authz.Attributes
+) -> None:
     assert decided.allowed(TASK_MAKER, attributes) == authz.DENIED
 
 
@@ -92,7 +94,7 @@ def test_groups_users_and_accounts_are_subjects() -> None:
         assert not found.allowed(NODE, asks("get")).allowed
 
 
-def test_stars_and_subresources() -> None:
+def test_wildcards_and_subresources_match() -> None:
     rules = [
         {"apiGroups": [""], "resources": ["pods/*", "*/log"], "verbs": ["*"]},
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]},
@@ -109,7 +111,7 @@ def test_stars_and_subresources() -> None:
     assert may("list", "secrets", subresource="status")
 
 
-def test_names_narrow_a_rule() -> None:
+def test_resource_names_restrict_a_rule() -> None:
     rule = {**COUNTER, "resourceNames": ["task-0"]}
     found = authz.Authorizer(lookups.MemoryLookup(role("r", rule), binding("r", ACCOUNT)))
     assert found.allowed(TASK_MAKER, asks("get", name="task-0")).allowed
@@ -120,7 +122,7 @@ def test_names_narrow_a_rule() -> None:
 @pytest.mark.parametrize(
     ("name", "allowed"), [("view", ["get"]), ("edit", ["get", "create"]), ("unknown", [])]
 )
-def test_built_in_cluster_roles(name: str, allowed: list[str]) -> None:
+def test_built_in_cluster_roles_allow_their_rules(name: str, allowed: list[str]) -> None:
     roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.roles(embedded_kinds.EXTENSIONS)]
     held = lookups.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
     found = authz.Authorizer(held)
@@ -130,7 +132,7 @@ def test_built_in_cluster_roles(name: str, allowed: list[str]) -> None:
     assert found.allowed(TASK_MAKER, secrets).allowed is (name == "edit")
 
 
-def test_node_may_do_its_work_and_no_more(decided: authz.Authorizer) -> None:
+def test_node_has_only_the_permissions_of_a_node(decided: authz.Authorizer) -> None:
     work = [
         ("watch", "pods", ""),
         ("patch", "pods", "status"),
@@ -146,7 +148,7 @@ def test_node_may_do_its_work_and_no_more(decided: authz.Authorizer) -> None:
     assert not decided.allowed(NODE, asks("delete", "secrets", api_group="")).allowed
 
 
-def test_discovery_is_open_to_everybody_with_a_name(decided: authz.Authorizer) -> None:
+def test_discovery_is_allowed_for_every_authenticated_user(decided: authz.Authorizer) -> None:
     for path in ("/api", "/apis/kilnwork.dev/v1alpha1", "/openapi/v3", "/version"):
         assert decided.allowed(TASK_MAKER, authz.Attributes(verb="get", path=path)).allowed
         assert not decided.allowed(authn.ANONYMOUS, authz.Attributes(verb="get", path=path)).allowed
@@ -154,7 +156,7 @@ def test_discovery_is_open_to_everybody_with_a_name(decided: authz.Authorizer) -
         assert not decided.allowed(TASK_MAKER, authz.Attributes(verb="get", path=path)).allowed
 
 
-def test_refusals_read_as_in_kubernetes() -> None:
+def test_denial_messages_match_kubernetes() -> None:
     user = authn.User("system:serviceaccount:default:y")
     assert authz.denial_message(user, asks("get", name="x")) == (
         'tasks.kilnwork.dev "x" is forbidden: User "system:serviceaccount:default:y" cannot get '
@@ -171,7 +173,7 @@ def test_refusals_read_as_in_kubernetes() -> None:
     )
 
 
-def test_what_one_does_not_hold_is_missing(decided: authz.Authorizer) -> None:
+def test_missing_rules_are_those_not_held(decided: authz.Authorizer) -> None:
     secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
     assert decided.missing_rules(TASK_MAKER, "default", [COUNTER, secrets]) == [secrets]
     assert decided.missing_rules(TASK_MAKER, "other", [COUNTER]) == [
@@ -183,7 +185,7 @@ def test_what_one_does_not_hold_is_missing(decided: authz.Authorizer) -> None:
     assert decided.missing_rules(TASK_MAKER, "default", [everything]) == [everything]
 
 
-def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
+def test_cluster_roles_apply_to_all_namespaces_and_paths() -> None:
     rules = [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
         {"nonResourceURLs": ["/metrics", "/logs/*"], "verbs": ["get"]},
@@ -211,7 +213,7 @@ def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
     assert missing == [{"nonResourceURLs": ["/x"], "verbs": ["get"]}]
 
 
-def test_aggregated_roles_hold_what_they_select() -> None:
+def test_aggregated_roles_include_selected_roles() -> None:
     parts: list[dict[str, Any]] = [
         {
             "metadata": {"name": name, "labels": {"part": name, "kind": "p"}},

@@ -155,7 +155,7 @@ def changed(world: objects.World, name: str) -> watch_stream.SharedChange:
     return watch_stream.SharedChange(change)
 
 
-async def test_a_line_that_comes_as_the_time_ends_is_taken(
+async def test_line_queued_at_the_timeout_is_taken(
     world: objects.World, hub: watches.WatchHub
 ) -> None:
     watch = hub.open(wants(world.store.sequence, 60.0))
@@ -168,7 +168,7 @@ async def test_a_line_that_comes_as_the_time_ends_is_taken(
     assert found == change.line("ADDED", change.change.raw)
 
 
-async def test_a_change_that_cannot_be_shown_ends_its_watch_only(
+async def test_undecodable_change_ends_only_its_watch(
     world: objects.World, hub: watches.WatchHub
 ) -> None:
     def broken(_: bytes) -> bytes:

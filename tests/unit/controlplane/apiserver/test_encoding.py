@@ -39,13 +39,13 @@ def whole(body: bytes, media: bytes = b"application/json") -> list[Message]:
     ]
 
 
-async def test_a_line_end_by_default() -> None:
+async def test_json_ends_with_newline_by_default() -> None:
     headers, body = await sent(whole(msgspec.json.encode(DOCUMENT)))
     assert body == b'{"kind":"Status","a":[1,2]}\n'
     assert headers[b"content-length"] == str(len(body)).encode()
 
 
-async def test_yaml_with_sorted_keys() -> None:
+async def test_yaml_response_has_sorted_keys() -> None:
     headers, body = await sent(whole(msgspec.json.encode(DOCUMENT)), accept="application/yaml")
     assert headers[b"content-type"] == b"application/yaml"
     assert body.startswith(b"a:")
@@ -56,7 +56,7 @@ async def test_yaml_with_sorted_keys() -> None:
     ("query", "agent", "lines"),
     [(b"pretty=1", "x", 7), (b"", "curl/8", 7), (b"pretty=0", "curl/8", 1), (b"", "x", 1)],
 )
-async def test_indented_for_people(query: bytes, agent: str, lines: int) -> None:
+async def test_json_is_indented_for_curl_and_browsers(query: bytes, agent: str, lines: int) -> None:
     message = whole(msgspec.json.encode(DOCUMENT))
     _, body = await sent(message, query=query, user_agent=agent)
     assert len(body.splitlines()) == lines
@@ -74,12 +74,12 @@ async def test_only_large_responses_are_compressed() -> None:
 
 
 @pytest.mark.parametrize("media", [b"text/plain", b"application/json;as=APIGroupDiscoveryList"])
-async def test_other_responses_stay_unchanged(media: bytes) -> None:
+async def test_other_media_types_are_unchanged(media: bytes) -> None:
     headers, body = await sent(whole(b"ok", media), accept="application/yaml")
     assert (headers[b"content-type"], body) == (media, b"ok")
 
 
-async def test_the_head_of_a_stream_goes_at_once() -> None:
+async def test_start_of_a_stream_is_not_delayed() -> None:
     found: list[str] = []
 
     async def send(message: Any) -> None:
@@ -93,7 +93,7 @@ async def test_the_head_of_a_stream_goes_at_once() -> None:
     assert len(found) == 2
 
 
-async def test_openapi_as_protobuf_is_only_compressed() -> None:
+async def test_openapi_protobuf_is_only_compressed() -> None:
     media = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     text = bytes(range(256)) * 2000
     headers, body = await sent(

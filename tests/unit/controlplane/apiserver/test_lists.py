@@ -18,7 +18,7 @@ def listed(query: dict[str, str]) -> options.ListOptions:
     return options.ListOptions.parse(requests.Query(query), watch=False)
 
 
-def test_a_selection_looks_inside_only_if_it_must() -> None:
+def test_selection_decodes_objects_only_if_necessary() -> None:
     def never() -> Any:
         raise AssertionError("looked")
 
@@ -41,13 +41,13 @@ def test_a_selection_looks_inside_only_if_it_must() -> None:
         ("spec.unschedulable=true", False),
     ],
 )
-def test_fields_that_are_not_where_they_are_called(fields: str, expected: bool) -> None:  # noqa: FBT001
+def test_field_selectors_map_to_other_paths_and_defaults(fields: str, expected: bool) -> None:  # noqa: FBT001
     obj = {"metadata": {"name": "a"}, "source": {"component": "kubelet"}, "spec": {}}
     chosen = lists.ObjectSelection(None, selectors.EVERYTHING, selectors.parse_fields(fields))
     assert chosen.matches(values.Key("events", "", "a"), lambda: obj) is expected
 
 
-async def test_pages_of_a_forgotten_moment_are_refused(tmp_path: Path) -> None:
+async def test_page_of_dropped_history_is_expired(tmp_path: Path) -> None:
     async with objects.world(tmp_path, keep_changes=5) as world:
         for i in range(4):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
@@ -68,13 +68,13 @@ async def test_pages_of_a_forgotten_moment_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["-1", "abc", "٣", "1e3", "9" * 20, "9" * 5000])
-def test_a_version_that_cannot_be_is_a_bad_request(version: str) -> None:
+def test_invalid_resource_version_is_a_bad_request(version: str) -> None:
     with pytest.raises(statuses.StatusError) as caught:
         lists.sequence_number(version)
     assert caught.value.code == 400
 
 
-async def test_pages_of_another_data_directory_are_refused(tmp_path: Path) -> None:
+async def test_page_of_another_data_directory_is_expired(tmp_path: Path) -> None:
     async with objects.world(tmp_path) as world:
         for i in range(3):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
@@ -101,5 +101,5 @@ async def test_pages_of_another_data_directory_are_refused(tmp_path: Path) -> No
     ],
     ids=["nothing", "pod", "null", "text"],
 )
-def test_a_look_at_an_object_leaves_out_what_no_selector_asks_for(raw: bytes, seen: Any) -> None:
+def test_selector_decoder_skips_other_fields(raw: bytes, seen: Any) -> None:
     assert lists.selector_decoder(("spec.nodeName", "spec.hostNetwork", "source"))(raw) == seen

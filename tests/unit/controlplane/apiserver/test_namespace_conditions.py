@@ -11,13 +11,13 @@ def said(remaining: namespace_conditions.Remaining) -> dict[str, tuple[str, str,
     return {c["type"]: (c["status"], c["reason"], c["message"]) for c in made}
 
 
-def test_an_empty_namespace_has_five_good_conditions() -> None:
+def test_empty_namespace_has_five_false_conditions() -> None:
     found = said(namespace_conditions.Remaining())
     assert len(found) == 5
     assert {status for status, _, _ in found.values()} == {"False"}
 
 
-def test_objects_and_finalizers_are_counted() -> None:
+def test_remaining_objects_and_finalizers_are_counted() -> None:
     remaining = namespace_conditions.Remaining()
     held = meta.ObjectMeta(name="a", finalizers=("x/y",))
     remaining.add(resource.CONFIG_MAPS, [held, held])
@@ -39,7 +39,7 @@ def test_objects_and_finalizers_are_counted() -> None:
     assert found["NamespaceDeletionContentFailure"][0] == "False"
 
 
-def test_failures_are_listed() -> None:
+def test_deletion_failures_are_listed() -> None:
     remaining = namespace_conditions.Remaining()
     remaining.failures += ["b", "a"]
     assert said(remaining)["NamespaceDeletionContentFailure"] == (
@@ -49,7 +49,7 @@ def test_failures_are_listed() -> None:
     )
 
 
-def test_times_change_with_the_status_only() -> None:
+def test_transition_times_change_only_with_status() -> None:
     remaining = namespace_conditions.Remaining()
     other = {"type": "Own", "status": "True"}
     first = namespace_conditions.updated([other], remaining, now=BEFORE)

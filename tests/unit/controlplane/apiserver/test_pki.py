@@ -26,7 +26,7 @@ def made(tmp_path: Path, clock: clocks.ManualClock) -> pki.Pki:
     return found
 
 
-async def test_mutual_tls_works_with_strict_checks(made: pki.Pki) -> None:
+async def test_mutual_tls_works_with_strict_verification(made: pki.Pki) -> None:
     seen: list[object] = []
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,7 +53,7 @@ async def test_mutual_tls_works_with_strict_checks(made: pki.Pki) -> None:
     assert "system:masters" in str(seen[0])
 
 
-def test_files_are_private(made: pki.Pki) -> None:
+def test_certificate_files_are_private(made: pki.Pki) -> None:
     directory = made.ca_certificate.parent
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {f.stat().st_mode & 0o777 for f in directory.iterdir()} == {0o600}
@@ -91,14 +91,14 @@ def test_old_ca_is_replaced_with_everything_it_signed(
     served.verify_directly_issued_by(signer)
 
 
-def test_broken_leaf_is_replaced(made: pki.Pki) -> None:
+def test_broken_leaf_certificate_is_replaced(made: pki.Pki) -> None:
     made.server.certificate.write_text("nonsense")
     made.prepare()
     served = x509.load_pem_x509_certificate(made.server.certificate.read_bytes())
     assert served.issuer == x509.load_pem_x509_certificate(made.ca_data()).subject
 
 
-def test_start_that_was_cut_off_is_finished(made: pki.Pki) -> None:
+def test_interrupted_start_is_completed(made: pki.Pki) -> None:
     made.ca_certificate.unlink()
     made.prepare()
     signer = x509.load_pem_x509_certificate(made.ca_data())

@@ -71,7 +71,7 @@ async def send(message: asgi.Message) -> None:
     raise AssertionError(f"unexpected message: {message}")
 
 
-async def test_a_client_that_left_meanwhile_leaves_nothing_at_the_node(
+async def test_disconnected_client_leaves_no_connection_to_the_node(
     certificates: pki.Pki, node: Node, nodes: lookups.MemoryLookup
 ) -> None:
     scope = {

@@ -158,7 +158,7 @@ async def test_followed_log_comes_line_by_line(
     assert client.body == b"line 1\nline 2\n"
 
 
-async def test_client_that_leaves_ends_the_stream_on_the_node(
+async def test_disconnected_client_ends_the_stream_on_the_node(
     logs: podlogs.PodLogs, port: int, kubelet: Kubelet
 ) -> None:
     client = Client()
@@ -183,7 +183,7 @@ async def test_client_that_leaves_ends_the_stream_on_the_node(
         ("waiting", 400, 'container "waiting" is waiting to start'),
     ],
 )
-async def test_refusal_of_the_node_becomes_a_status(
+async def test_error_of_the_node_becomes_a_status(
     logs: podlogs.PodLogs, port: int, container: str, code: int, text: str
 ) -> None:
     client = Client()
@@ -193,7 +193,7 @@ async def test_refusal_of_the_node_becomes_a_status(
     assert client.sent == []
 
 
-async def test_node_that_cannot_be_reached_is_named(logs: podlogs.PodLogs) -> None:
+async def test_unreachable_node_is_named(logs: podlogs.PodLogs) -> None:
     client = Client()
     with pytest.raises(statuses.StatusError, match="node local cannot be reached") as caught:
         await logs.send(pod("main"), client.asks(), reader=nodes(1), response=client.response)
@@ -211,7 +211,7 @@ async def test_node_that_cannot_be_reached_is_named(logs: podlogs.PodLogs) -> No
         (pod("main"), b"sinceSeconds=x", 400, "invalid syntax"),
     ],
 )
-def test_questions_that_are_refused(
+def test_invalid_log_requests_are_rejected(
     found: dict[str, Any], query: bytes, code: int, text: str
 ) -> None:
     asked = Client().asks(query)
@@ -221,7 +221,7 @@ def test_questions_that_are_refused(
     assert text in caught.value.message
 
 
-def test_annotation_chooses_the_container() -> None:
+def test_annotation_selects_the_container() -> None:
     annotations = {"kubectl.kubernetes.io/default-container": "b"}
     found = pod("a", "b", annotations=annotations)
     server, request = podlogs.target(found, Client().asks().query, nodes(10250))

@@ -41,23 +41,23 @@ def added(container: Json) -> list[str]:
         ({"ports": []}, [f"{FIELD}[0].ports"]),
     ],
 )
-def test_a_new_container(more: Json, fields: list[str]) -> None:
+def test_invalid_new_ephemeral_container_is_rejected(more: Json, fields: list[str]) -> None:
     assert added(debug(**more)) == fields
 
 
-def test_names_are_taken_by_all_containers() -> None:
+def test_name_of_another_container_is_rejected() -> None:
     assert added(debug("main")) == [f"{FIELD}[0].name"]
     known = debug()
     rules_ephemeral.default(new := pod(known, debug()), pod(known))
     assert wrong(pod(known), new)[0] == (f"{FIELD}[1].name", "FieldValueDuplicate")
 
 
-def test_known_containers_are_not_judged_again() -> None:
+def test_existing_containers_are_not_validated_again() -> None:
     known = debug(ports=[{}])
     assert wrong(pod(known), pod(known)) == []
 
 
-def test_known_containers_stay() -> None:
+def test_existing_containers_cannot_change_or_be_removed() -> None:
     known = debug()
     assert wrong(pod(known), pod()) == [(FIELD, "FieldValueForbidden")]
     changed = debug(image="other")

@@ -32,11 +32,11 @@ def changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         (resource.CLUSTER_ROLES, "system:A", True),
     ],
 )
-def test_names_by_kind(kind: resource.Resource, name: str, *, good: bool) -> None:
+def test_name_rules_depend_on_the_kind(kind: resource.Resource, name: str, *, good: bool) -> None:
     assert fields(kind, name=name) == ([] if good else ["metadata.name"])
 
 
-def test_a_prefix_may_end_in_a_dash() -> None:
+def test_generate_name_may_end_in_a_dash() -> None:
     assert fields(resource.PODS, name="a", generateName="a-") == []
     assert fields(resource.PODS, name="a", generateName="A-") == ["metadata.generateName"]
 
@@ -62,7 +62,9 @@ def test_a_prefix_may_end_in_a_dash() -> None:
         ({"finalizers": ["own"]}, ["metadata.finalizers[0]"]),
     ],
 )
-def test_texts_owners_and_finalizers(more: dict[str, Any], wrong: list[str]) -> None:
+def test_invalid_labels_owners_and_finalizers_are_rejected(
+    more: dict[str, Any], wrong: list[str]
+) -> None:
     assert fields(resource.PODS, name="p", **more) == wrong
 
 
@@ -71,7 +73,7 @@ def test_custom_kinds_may_have_short_finalizers() -> None:
     assert fields(custom, name="p", finalizers=["own"]) == []
 
 
-def test_identity_never_changes() -> None:
+def test_identity_fields_cannot_change() -> None:
     old = {"name": "a", "uid": "1"}
     assert changed(old, dict(old)) == []
     assert changed(old, {"name": "b", "uid": "2"}) == ["metadata.name", "metadata.uid"]

@@ -19,7 +19,7 @@ def of(spec: Any, status: Any = None) -> dict[str, Any]:
     )
 
 
-def test_the_numbers_stand_where_the_definition_says() -> None:
+def test_replica_fields_are_those_of_the_definition() -> None:
     found = of({"n": 3}, {"n": 2, "labels": "a=b"})
     assert found == {
         "kind": "Scale",
@@ -30,19 +30,19 @@ def test_the_numbers_stand_where_the_definition_says() -> None:
     }
 
 
-def test_what_is_not_known_yet_is_zero() -> None:
+def test_missing_status_replicas_are_zero() -> None:
     assert of({"n": 0})["spec"] == {"replicas": 0}
     assert of({"n": 1})["status"] == {"replicas": 0}
 
 
 @pytest.mark.parametrize("spec", [{}, {"n": None}, None])
-def test_an_object_without_a_number_has_no_scale(spec: Any) -> None:
+def test_object_without_replicas_has_no_scale(spec: Any) -> None:
     with pytest.raises(statuses.StatusError, match=r"\.spec\.n") as refused:
         of(spec)
     assert refused.value.code == 500
 
 
-def test_a_kind_without_the_subresource_has_no_such_path() -> None:
+def test_kind_without_scale_subresource_is_not_found() -> None:
     plain = builtin.ServedResource(resource=KIND, schema={})
     with pytest.raises(statuses.StatusError) as refused:
         scale_subresource.scale_of(plain, {"metadata": {}, "spec": {"n": 1}})

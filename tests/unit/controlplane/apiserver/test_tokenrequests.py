@@ -38,7 +38,7 @@ def ask(
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"audiences": [], "expirationSeconds": None}])
-def test_an_hour_for_this_server_is_the_default(
+def test_default_token_lasts_an_hour_for_this_server(
     minter: tokens.TokenIssuer, spec: dict[str, Any] | None
 ) -> None:
     response = ask(minter, spec)
@@ -72,7 +72,7 @@ def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.TokenIssuer) -> None:
         ({"boundObjectRef": {"kind": "Task", "name": "p"}}, 400, "cannot bind token"),
     ],
 )
-def test_what_cannot_be_met_is_refused(
+def test_invalid_token_requests_are_rejected(
     minter: tokens.TokenIssuer, spec: dict[str, Any], code: int, text: str
 ) -> None:
     with pytest.raises(statuses.StatusError) as caught:
@@ -81,7 +81,7 @@ def test_what_cannot_be_met_is_refused(
     assert text in caught.value.message
 
 
-def test_node_gets_tokens_for_its_pods_only(minter: tokens.TokenIssuer) -> None:
+def test_node_gets_only_tokens_bound_to_pods(minter: tokens.TokenIssuer) -> None:
     with pytest.raises(statuses.StatusError, match="not bound to a pod") as caught:
         ask(minter, {}, user=NODE)
     assert caught.value.code == 403

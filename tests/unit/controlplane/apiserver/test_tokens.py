@@ -28,7 +28,7 @@ def made(key: ec.EllipticCurvePrivateKey, clock: clocks.ManualClock) -> tokens.T
     return tokens.TokenIssuer(key, clock=clock, new_uid=ids.new_uid)
 
 
-def test_token_says_who_and_for_whom(made: tokens.TokenIssuer) -> None:
+def test_token_contains_account_and_audience(made: tokens.TokenIssuer) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
     claims = made.verify(made.mint("ns", "sa", uid="u", bound=bound).token)
     assert claims is not None
@@ -41,7 +41,7 @@ def test_token_says_who_and_for_whom(made: tokens.TokenIssuer) -> None:
     assert claims.audiences == (tokens.API_AUDIENCE,)
 
 
-def test_claims_have_the_form_of_kubernetes(made: tokens.TokenIssuer) -> None:
+def test_claims_have_kubernetes_format(made: tokens.TokenIssuer) -> None:
     token = made.mint("ns", "sa", uid="u", seconds=600).token
     said = jwt.decode(token, options={"verify_signature": False})
     assert said["sub"] == "system:serviceaccount:ns:sa"
@@ -52,7 +52,7 @@ def test_claims_have_the_form_of_kubernetes(made: tokens.TokenIssuer) -> None:
     assert said["exp"] - said["iat"] == 600
 
 
-def test_token_ends(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
+def test_token_expires(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
     minted = made.mint("ns", "sa", uid="u", seconds=600)
     assert minted.expires == clock.wall() + 600
     clock.advance(599)
@@ -61,7 +61,7 @@ def test_token_ends(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None
     assert made.verify(minted.token) is None
 
 
-def test_clock_set_back_a_little_is_forgiven(
+def test_clock_set_back_a_little_is_tolerated(
     key: ec.EllipticCurvePrivateKey, clock: clocks.ManualClock
 ) -> None:
     token = (
@@ -73,20 +73,20 @@ def test_clock_set_back_a_little_is_forgiven(
         assert (found is not None) is taken
 
 
-def test_other_audience_is_refused(made: tokens.TokenIssuer) -> None:
+def test_other_audience_is_rejected(made: tokens.TokenIssuer) -> None:
     token = made.mint("ns", "sa", uid="u", audiences=["vault"]).token
     assert made.verify(token) is None
     assert made.verify(token, audience="vault") is not None
 
 
-def test_other_key_is_refused(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
+def test_other_key_is_rejected(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
     stranger = tokens.TokenIssuer(
         ec.generate_private_key(ec.SECP256R1()), clock=clock, new_uid=ids.new_uid
     )
     assert made.verify(stranger.mint("ns", "sa", uid="u").token) is None
 
 
-def test_tokens_that_choose_their_algorithm_are_refused(
+def test_tokens_with_other_algorithms_are_rejected(
     made: tokens.TokenIssuer, key: ec.EllipticCurvePrivateKey
 ) -> None:
     """`none`, and HS256 with the public key as secret (CVE-2015-9235)."""
@@ -115,7 +115,7 @@ def test_tokens_that_choose_their_algorithm_are_refused(
         {"exp": "soon"},
     ],
 )
-def test_claims_of_another_shape_are_refused(
+def test_malformed_claims_are_rejected(
     made: tokens.TokenIssuer, key: ec.EllipticCurvePrivateKey, change: dict[str, object]
 ) -> None:
     claims = jwt.decode(made.mint("ns", "sa", uid="u").token, options={"verify_signature": False})
@@ -124,10 +124,10 @@ def test_claims_of_another_shape_are_refused(
 
 
 @pytest.mark.parametrize("text", ["", "x", "a.b.c", "é.é.é", "." * 100])
-def test_nonsense_is_refused(made: tokens.TokenIssuer, text: str) -> None:
+def test_malformed_tokens_are_rejected(made: tokens.TokenIssuer, text: str) -> None:
     assert made.verify(text) is None
 
 
-def test_a_minted_token_does_not_show_itself(made: tokens.TokenIssuer) -> None:
+def test_repr_of_minted_token_hides_the_token(made: tokens.TokenIssuer) -> None:
     minted = made.mint("ns", "sa", uid="u")
     assert minted.token not in repr(minted)

@@ -71,7 +71,9 @@ class Client:
         self.sent.append(message)
 
 
-async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watches.WatchHub) -> None:
+async def test_encoded_line_is_shared_by_all_watches(
+    world: objects.World, hub: watches.WatchHub
+) -> None:
     start = world.store.sequence
     one, two = hub.open(wants(start=start)), hub.open(wants(start=start))
     await world.create(CM, "a")
@@ -88,7 +90,7 @@ async def test_other_namespaces_are_not_sent(world: objects.World, hub: watches.
     assert await received(watch) == [("ADDED", "here")]
 
 
-async def test_a_client_that_leaves_is_forgotten(
+async def test_watch_of_disconnected_client_is_removed(
     world: objects.World, hub: watches.WatchHub
 ) -> None:
     client = Client()
@@ -112,7 +114,7 @@ async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.
     assert client.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-async def test_a_slow_client_is_cut_off_once(
+async def test_slow_client_is_disconnected_once(
     world: objects.World,
     hub: watches.WatchHub,
     monkeypatch: pytest.MonkeyPatch,
@@ -126,7 +128,7 @@ async def test_a_slow_client_is_cut_off_once(
     assert caplog.messages == ["watch ended, its client is too slow"]
 
 
-async def test_what_a_watch_begins_with_may_be_large(
+async def test_initial_lines_may_exceed_the_queue_limit(
     world: objects.World, hub: watches.WatchHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
@@ -136,12 +138,12 @@ async def test_what_a_watch_begins_with_may_be_large(
     assert len(await received(watch)) == 6
 
 
-async def test_nothing_in_time_is_no_end(hub: watches.WatchHub, world: objects.World) -> None:
+async def test_timeout_returns_empty_bytes(hub: watches.WatchHub, world: objects.World) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     assert await watch.take(0.001) == b""
 
 
-async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
+async def test_initial_lines_come_in_chunks_and_complete(
     world: objects.World, hub: watches.WatchHub
 ) -> None:
     for i in range(30):
@@ -164,7 +166,7 @@ async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
     assert named[32:] in ([], [("DELETED", "c7")])
 
 
-async def test_the_first_row_of_tables_is_the_first_that_is_sent(
+async def test_first_table_sent_has_the_columns(
     world: objects.World, hub: watches.WatchHub
 ) -> None:
     numbers = iter(range(100))
@@ -174,9 +176,7 @@ async def test_the_first_row_of_tables_is_the_first_that_is_sent(
     assert [msgspec.json.decode(line)["object"] for line in lines] == list(range(len(lines)))
 
 
-async def test_the_stream_of_a_client_that_left_holds_nothing(
-    world: objects.World, hub: watches.WatchHub
-) -> None:
+async def test_abandoned_stream_holds_no_lines(world: objects.World, hub: watches.WatchHub) -> None:
     watch = hub.open(wants())
     watch.abandon()
     await world.create(CM, "a")

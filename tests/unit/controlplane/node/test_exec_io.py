@@ -41,14 +41,14 @@ async def test_input_waits_for_a_slow_reader(opened: contextlib.ExitStack) -> No
     assert await writing
 
 
-async def test_input_without_a_reader_is_refused(opened: contextlib.ExitStack) -> None:
+async def test_write_without_a_reader_returns_false(opened: contextlib.ExitStack) -> None:
     theirs, ours = exec_io.pipe_to()
     opened.callback(ours.close)
     os.close(theirs)
     assert not await ours.write(b"x")
 
 
-async def test_a_terminal_has_the_size_that_is_set(opened: contextlib.ExitStack) -> None:
+async def test_terminal_is_resized(opened: contextlib.ExitStack) -> None:
     terminal = exec_io.terminal()
     opened.callback(os.close, terminal.theirs)
     opened.callback(terminal.input.close)

@@ -70,7 +70,9 @@ def view(last: container.ContainerRecord | None = None, **more: Any) -> lifecycl
         (pod(deleted_grace_s=0), view(OK), REST),
     ],
 )
-def test_decisions(of: pods.Pod, known: lifecycle.ContainerView, decision: object) -> None:
+def test_decide_returns_expected_decisions(
+    of: pods.Pod, known: lifecycle.ContainerView, decision: object
+) -> None:
     expected = [] if decision is REST else [decision]
     assert lifecycle.decide(of, {"main": known}, NOW) == expected
 
@@ -84,7 +86,7 @@ def test_decisions(of: pods.Pod, known: lifecycle.ContainerView, decision: objec
         (view(BAD), REST),
     ],
 )
-def test_a_leaving_node_stops_and_starts_nothing(
+def test_leaving_node_only_stops_containers(
     known: lifecycle.ContainerView, decision: object
 ) -> None:
     leaving = NOW._replace(leaving_s=3.0)
@@ -96,7 +98,7 @@ def shown(**state: Any) -> pods.Pod:
     return pod(containerStatuses=[{"name": "main", "restartCount": 4, **state}])
 
 
-def test_what_the_status_says_is_recalled_when_records_are_lost() -> None:
+def test_start_is_recalled_from_status_without_a_record() -> None:
     terminated = {"exitCode": 3, "finishedAt": "2023-11-14T22:13:20Z"}
     ended = lifecycle.recall_start(shown(state={"terminated": terminated}), "main", wall=5.0)
     assert ended is not None
@@ -107,7 +109,7 @@ def test_what_the_status_says_is_recalled_when_records_are_lost() -> None:
     assert lifecycle.recall_start(waiting, "main", wall=5.0) is None
 
 
-def test_what_ran_when_records_were_lost_has_failed_and_is_not_run_twice() -> None:
+def test_running_container_without_record_counts_as_failed() -> None:
     of = shown(state={"running": {}})
     lost = lifecycle.recall_start(of, "main", wall=5.0)
     assert lost is not None
@@ -115,7 +117,7 @@ def test_what_ran_when_records_were_lost_has_failed_and_is_not_run_twice() -> No
     assert lifecycle.decide(of, {"main": view(lost)}, NOW) == []
 
 
-def test_the_first_restart_is_at_once_and_later_ones_wait_longer() -> None:
+def test_restart_delay_grows_after_the_first() -> None:
     known, waits = view(RUNNING), []
     for _ in range(9):
         known = lifecycle.after_end(known, BAD, now=1000.0)
@@ -123,7 +125,7 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_longer() -> None:
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_a_long_run_resets_the_count() -> None:
+def test_long_run_resets_the_restart_count() -> None:
     long = BAD._replace(finished_at=100.0 + lifecycle.STEADY_S)
     assert lifecycle.after_end(view(RUNNING, row=7), long, now=0.0).row == 1
 
@@ -158,7 +160,7 @@ def test_init_containers_run_one_after_the_other_and_sidecars_stay() -> None:
     assert decided(of, first=done, side=runs, last=done, a=runs, b=done) == []
 
 
-def test_an_init_container_that_fails_is_repeated_or_fails_the_pod() -> None:
+def test_failed_init_container_is_restarted_or_fails_the_pod() -> None:
     again = [lifecycle.StartContainer("first", 1)]
     assert decided(several("Always"), first=view(BAD)) == again
     assert decided(several("OnFailure"), first=view(BAD)) == again
@@ -166,13 +168,13 @@ def test_an_init_container_that_fails_is_repeated_or_fails_the_pod() -> None:
     assert lifecycle.only_sidecars_left(several("Never"), {"first": view(BAD)})
 
 
-def test_a_sidecar_is_restarted_whatever_the_policy() -> None:
+def test_sidecar_is_restarted_with_every_policy() -> None:
     views = {"first": view(OK), "side": view(BAD), "last": view(OK), "a": view(RUNNING)}
     wanted = [lifecycle.StartContainer("side", 1), lifecycle.StartContainer("b", 0)]
     assert decided(several(), **views) == wanted
 
 
-def test_sidecars_end_when_the_others_have() -> None:
+def test_sidecars_are_stopped_after_main_containers() -> None:
     views = {"first": view(OK), "side": view(RUNNING), "last": view(OK), "a": view(OK)}
     assert decided(several(), **views, b=view(BAD)) == [lifecycle.StopContainer("side", 9.0)]
     hasty = msgspec.structs.replace(several().spec, termination_grace_period_seconds=0)
@@ -183,7 +185,7 @@ def test_sidecars_end_when_the_others_have() -> None:
     assert decided(deleted, **views, b=view(OK)) == [lifecycle.StopContainer("side", 2.0)]
 
 
-def test_a_container_whose_probes_failed_is_stopped_once_and_starts_again() -> None:
+def test_container_with_failed_probe_is_stopped_and_restarted() -> None:
     of = pod("OnFailure")
     failing = view(RUNNING, failing=True)
     assert decided(of, main=failing) == [stop(9.0)]
@@ -192,7 +194,7 @@ def test_a_container_whose_probes_failed_is_stopped_once_and_starts_again() -> N
     assert decided(pod("Never"), main=view(OK, failing=True)) == []
 
 
-def test_a_pod_past_its_deadline_is_stopped() -> None:
+def test_pod_past_its_deadline_is_stopped() -> None:
     of = pod(startTime="2023-11-14T22:13:00Z")
     late = msgspec.structs.replace(
         of, spec=msgspec.structs.replace(of.spec, active_deadline_seconds=10)
@@ -214,7 +216,7 @@ def started(name: str, *, exit_code: int | None = None) -> lifecycle.ContainerVi
     return lifecycle.ContainerView(last=RUNNING._replace(id=f"u/{name}/0", exit_code=exit_code))
 
 
-def test_an_ephemeral_container_is_started_once() -> None:
+def test_ephemeral_container_is_started_once() -> None:
     main = {"main": view(RUNNING)}
     assert lifecycle.decide(growing("e"), main, NOW) == [lifecycle.StartContainer("e", 0)]
     for code in (None, 0, 1):
@@ -226,7 +228,7 @@ def test_an_ephemeral_container_is_started_once() -> None:
     ]
 
 
-def test_hundreds_of_ephemeral_containers_are_started_by_and_by() -> None:
+def test_many_ephemeral_containers_are_started_in_batches() -> None:
     names = [f"e{number}" for number in range(100)]
     decided = lifecycle.decide(growing(*names), {"main": view(RUNNING)}, NOW)
     first = names[: lifecycle.MAX_EPHEMERAL_STARTS]
@@ -236,7 +238,7 @@ def test_hundreds_of_ephemeral_containers_are_started_by_and_by() -> None:
     ]
 
 
-def test_ephemeral_containers_that_wait_hold_up_no_others() -> None:
+def test_waiting_ephemeral_container_does_not_block_others() -> None:
     names = [f"e{number}" for number in range(20)]
     waits = lifecycle.ContainerView(reason="r", message="a ConfigMap is missing")
     views = {"main": view(RUNNING), **dict.fromkeys(names[:-1], waits)}
@@ -255,13 +257,13 @@ def test_ephemeral_containers_that_wait_hold_up_no_others() -> None:
     ],
     ids=["over", "final", "deleted"],
 )
-def test_no_ephemeral_container_starts_in_a_pod_that_is_over(
+def test_ephemeral_container_is_not_started_in_finished_pod(
     of: pods.Pod, main: lifecycle.ContainerView
 ) -> None:
     assert lifecycle.decide(of, {"main": main}, NOW) == []
 
 
-def test_an_ephemeral_container_ends_when_the_others_have_or_with_them() -> None:
+def test_ephemeral_container_is_stopped_with_the_pod() -> None:
     views = {"main": view(OK), "e": started("e")}
     assert lifecycle.decide(growing("e"), views, NOW) == [lifecycle.StopContainer("e", 9.0)]
     views = {"main": view(RUNNING), "e": started("e")}
@@ -269,7 +271,7 @@ def test_an_ephemeral_container_ends_when_the_others_have_or_with_them() -> None
     assert lifecycle.decide(of, views, NOW) == [stop(5.0), lifecycle.StopContainer("e", 5.0)]
 
 
-def test_an_ephemeral_container_that_no_shim_remembers_is_lost_not_started() -> None:
+def test_ephemeral_container_without_record_is_not_restarted() -> None:
     status = {"name": "e", "restartCount": 0, "state": {"running": {}}}
     of = growing("e", ephemeralContainerStatuses=[status])
     record = lifecycle.recall_start(of, "e", wall=5.0)

@@ -20,11 +20,11 @@ def test_nothing_is_dropped_by_default() -> None:
 
 
 @pytest.mark.parametrize(("allowed", "locked"), [(True, False), (False, True), (None, False)])
-def test_only_false_forbids_escalation(*, allowed: bool | None, locked: bool) -> None:
+def test_only_explicit_false_forbids_escalation(*, allowed: bool | None, locked: bool) -> None:
     assert of({"allowPrivilegeEscalation": allowed}).no_new_privileges is locked
 
 
-def test_capabilities_are_dropped_by_number_and_added_ones_stay() -> None:
+def test_capabilities_are_dropped_except_added_ones() -> None:
     chown, kill = (privileges.CAPABILITIES.index(name) for name in ("CHOWN", "KILL"))
     found = of({"capabilities": {"drop": ["kill", "CAP_CHOWN", "UNKNOWN"]}})
     assert found.dropped == (chown, kill)
@@ -41,7 +41,7 @@ def test_capabilities_are_dropped_by_number_and_added_ones_stay() -> None:
         ({"runAsGroup": 7}, {"runAsGroup": 100}, f"{AT}.securityContext.runAsGroup"),
     ],
 )
-def test_another_user_or_group_is_refused_by_path(
+def test_other_user_or_group_is_refused_with_field_path(
     container: dict[str, Any], pod: dict[str, Any], path: str
 ) -> None:
     with pytest.raises(privileges.PrivilegeRefused) as refused:
@@ -49,11 +49,11 @@ def test_another_user_or_group_is_refused_by_path(
     assert str(refused.value).startswith(f"{path}: ")
 
 
-def test_the_container_goes_before_its_pod() -> None:
+def test_container_setting_overrides_its_pod() -> None:
     assert of({"runAsUser": 1000}, {"runAsUser": 0}) == privileges.Privileges()
 
 
-def test_a_node_of_root_runs_nothing_that_must_not_be_root() -> None:
+def test_root_node_refuses_run_as_non_root() -> None:
     assert of({"runAsNonRoot": True}) == privileges.Privileges()
     with pytest.raises(privileges.PrivilegeRefused, match="this node runs as root"):
         of({"runAsNonRoot": True}, uid=0)

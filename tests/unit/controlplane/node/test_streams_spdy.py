@@ -21,7 +21,7 @@ class Peer:
         return list(self.reader.feed(self.session.take()))
 
 
-def test_a_stream_is_opened_used_and_ended_both_ways() -> None:
+def test_stream_is_opened_used_and_finished() -> None:
     peer = Peer()
     assert peer.opens(1) == [streams.StreamOpened(1, {"streamtype": "stdin"})]
     assert peer.hears() == []
@@ -39,7 +39,7 @@ def test_a_stream_is_opened_used_and_ended_both_ways() -> None:
     assert peer.says(spdy.data(1, b"unknown stream")) == []
 
 
-def test_a_reset_ends_a_stream_at_once() -> None:
+def test_reset_ends_a_stream_at_once() -> None:
     peer = Peer()
     peer.opens(1)
     peer.session.accept(1)
@@ -52,7 +52,7 @@ def test_a_reset_ends_a_stream_at_once() -> None:
     assert peer.hears() == []
 
 
-def test_ids_are_odd_and_grow() -> None:
+def test_stream_ids_must_be_odd_and_increase() -> None:
     peer = Peer()
     assert len(peer.opens(3)) == 1
     assert [*peer.opens(1), *peer.opens(3), *peer.opens(4)] == []
@@ -60,13 +60,13 @@ def test_ids_are_odd_and_grow() -> None:
     assert peer.hears() == wanted
 
 
-def test_pings_come_back_but_for_our_own() -> None:
+def test_pings_of_the_peer_are_returned() -> None:
     peer = Peer()
     assert peer.says(spdy.ping(1) + spdy.ping(2) + spdy.ping(3)) == []
     assert peer.hears() == [spdy.Ping(1), spdy.Ping(3)]
 
 
-def test_a_goodbye_resets_what_is_open_and_refuses_the_rest() -> None:
+def test_close_resets_open_streams_and_refuses_new_ones() -> None:
     peer = Peer()
     for stream in (1, 3):
         peer.opens(stream)
@@ -84,7 +84,7 @@ def test_a_goodbye_resets_what_is_open_and_refuses_the_rest() -> None:
     assert peer.hears() == [spdy.RstStream(5, spdy.REFUSED_STREAM)]
 
 
-def test_streams_are_limited() -> None:
+def test_number_of_streams_is_limited() -> None:
     peer = Peer()
     for number in range(streams_spdy.MAX_STREAMS):
         assert len(peer.opens(2 * number + 1)) == 1
@@ -95,5 +95,5 @@ def test_streams_are_limited() -> None:
     assert len(peer.opens(newest + 2)) == 1
 
 
-def test_the_peer_says_goodbye() -> None:
+def test_go_away_of_the_peer_is_an_event() -> None:
     assert Peer().says(spdy.go_away(0)) == [streams.PeerGone()]

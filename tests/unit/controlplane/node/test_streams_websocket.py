@@ -37,7 +37,7 @@ def channels(subprotocol: str = "v5.channel.k8s.io") -> Peer:
     return peer
 
 
-def test_the_first_byte_names_the_stream() -> None:
+def test_first_byte_is_the_stream_number() -> None:
     peer = channels()
     assert peer.says(b"\0in", b"\0", b"", b"\7absent", b"\2closed") == [
         streams.StreamData(0, b"in")
@@ -48,7 +48,7 @@ def test_the_first_byte_names_the_stream() -> None:
     assert peer.hears() == [(frames.Opcode.BINARY, b"\1out"), (frames.Opcode.BINARY, b"\1")]
 
 
-def test_the_base64_form_is_text() -> None:
+def test_base64_messages_are_text() -> None:
     peer = channels("v4.base64.channel.k8s.io")
     assert peer.says(b"0" + base64.b64encode(b"\xff"), text=True) == [
         streams.StreamData(0, b"\xff")
@@ -59,18 +59,18 @@ def test_the_base64_form_is_text() -> None:
         peer.says(b"0!", text=True)
 
 
-def test_version_5_ends_one_stream() -> None:
+def test_version_5_close_signal_ends_one_stream() -> None:
     peer = channels()
     assert peer.says(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [streams.StreamFinished(0)]
     with pytest.raises(streams.ProtocolError):
         peer.says(b"\xff")
 
 
-def test_version_4_knows_no_such_signal() -> None:
+def test_version_4_has_no_close_signal() -> None:
     assert channels("v4.channel.k8s.io").says(b"\xff\0") == []
 
 
-def test_a_message_in_fragments_is_one() -> None:
+def test_fragmented_message_is_joined() -> None:
     peer = channels()
     peer.client.send_binary(b"\0a", fin=False)
     peer.client.send_ping(b"alive?")
@@ -80,7 +80,7 @@ def test_a_message_in_fragments_is_one() -> None:
     assert peer.flush() == [streams.StreamData(0, b"ab")]
 
 
-def test_what_is_finished_or_reset_is_silent() -> None:
+def test_finished_and_reset_streams_send_nothing() -> None:
     peer = channels()
     peer.codec.finish(1)
     peer.codec.reset(0)
@@ -89,7 +89,7 @@ def test_what_is_finished_or_reset_is_silent() -> None:
     assert peer.hears() == []
 
 
-def test_goodbye_from_either_side() -> None:
+def test_close_from_either_side() -> None:
     peer = channels()
     peer.client.send_close(1000)
     assert peer.flush() == [streams.PeerGone()]
@@ -103,20 +103,20 @@ def test_goodbye_from_either_side() -> None:
 
 
 @pytest.mark.parametrize("content", [b"GET / HTTP/1.1\r\n", b"\x82\x01x", b"\xf0\x80\0\0\0\0"])
-def test_what_is_no_websocket_is_refused(content: bytes) -> None:
+def test_invalid_frames_raise(content: bytes) -> None:
     peer = channels()
     with pytest.raises(streams.ProtocolError):
         list(peer.codec.receive(content))
 
 
-def test_a_message_without_end_is_refused() -> None:
+def test_endless_message_raises() -> None:
     peer = channels()
     head = b"\x82\xff" + (streams_websocket.MAX_MESSAGE + 1).to_bytes(8, "big")
     with pytest.raises(streams.ProtocolError):
         list(peer.codec.receive(head + b"\0\0\0\0"))
 
 
-def test_a_tunnel_carries_spdy_in_messages() -> None:
+def test_tunnel_carries_spdy_in_messages() -> None:
     peer = Peer(streams_websocket.Tunnel())
     opening = spdy.FrameWriter().syn_stream(1, {"streamtype": "data"})
     assert peer.says(opening[:5]) == []

@@ -34,7 +34,7 @@ def refused(found: upgrades.UpgradeAgreement | asgi.Refusal) -> tuple[int, str]:
     return found.status, found.message
 
 
-def test_spdy_takes_the_first_version_of_the_client_that_it_knows() -> None:
+def test_spdy_selects_first_supported_version_of_the_client() -> None:
     versions = [("X-Stream-Protocol-Version", f"v{n}.channel.k8s.io") for n in (5, 4, 3)]
     lines, codec, version = agreed(upgrades.remote_command(raw(SPDY, *versions), COMMAND))
     assert (codec, version) == (streams_spdy.SpdySession, "v4.channel.k8s.io")
@@ -46,7 +46,7 @@ def test_spdy_takes_the_first_version_of_the_client_that_it_knows() -> None:
     ]
 
 
-def test_versions_may_be_in_one_header() -> None:
+def test_versions_can_share_one_header() -> None:
     header = ("X-Stream-Protocol-Version", "v9.x, v2.channel.k8s.io")
     _, _, version = agreed(upgrades.remote_command(raw(SPDY, header), COMMAND))
     assert version == "v2.channel.k8s.io"
@@ -55,12 +55,12 @@ def test_versions_may_be_in_one_header() -> None:
 @pytest.mark.parametrize(
     ("version", "has_status"), [("v2", False), ("v3", False), ("v4", True), ("v5", True)]
 )
-def test_errors_are_a_status_from_version_4_on(version: str, has_status: bool) -> None:  # noqa: FBT001
+def test_error_stream_carries_status_from_version_4_on(version: str, has_status: bool) -> None:  # noqa: FBT001
     found = upgrades.UpgradeAgreement(b"", streams_spdy.SpdySession(), f"{version}.channel.k8s.io")
     assert found.has_status is has_status
 
 
-def test_the_handshake_of_rfc_6455() -> None:
+def test_websocket_handshake_matches_rfc_6455() -> None:
     header = ("Sec-WebSocket-Protocol", "v5.channel.k8s.io, v4.channel.k8s.io")
     lines, codec, version = agreed(upgrades.remote_command(raw(WEBSOCKET, header), COMMAND))
     assert (codec, version) == (streams_websocket.Channels, "v5.channel.k8s.io")
@@ -68,13 +68,13 @@ def test_the_handshake_of_rfc_6455() -> None:
     assert "Sec-WebSocket-Protocol: v5.channel.k8s.io" in lines
 
 
-def test_no_subprotocol_is_the_oldest() -> None:
+def test_missing_subprotocol_means_the_oldest() -> None:
     lines, codec, version = agreed(upgrades.remote_command(raw(WEBSOCKET), COMMAND))
     assert (codec, version) == (streams_websocket.Channels, "")
     assert not any(line.startswith("Sec-WebSocket-Protocol") for line in lines)
 
 
-def test_port_forward_by_spdy_tunnel_and_channels() -> None:
+def test_port_forward_supports_spdy_tunnel_and_channels() -> None:
     spdy = raw(SPDY, ("X-Stream-Protocol-Version", "portforward.k8s.io"))
     assert agreed(upgrades.port_forward(spdy, []))[1:] == (
         streams_spdy.SpdySession,
@@ -113,10 +113,12 @@ def test_port_forward_by_spdy_tunnel_and_channels() -> None:
         ),
     ],
 )
-def test_what_is_refused(headers: dict[str, str], status: int, text: str) -> None:
+def test_invalid_upgrade_requests_are_refused(
+    headers: dict[str, str], status: int, text: str
+) -> None:
     assert refused(upgrades.remote_command(raw(headers), COMMAND)) == (status, text)
 
 
-def test_an_unknown_subprotocol_is_refused() -> None:
+def test_unknown_subprotocol_is_refused() -> None:
     found = upgrades.remote_command(raw(WEBSOCKET, ("Sec-WebSocket-Protocol", "soap")), COMMAND)
     assert refused(found)[0] == 403
