@@ -214,7 +214,9 @@ def _play(admin: kube_servers.Http, namespace: str, story: str) -> kube_servers.
 
 @pytest.mark.usefixtures("kits")
 @pytest.mark.parametrize("story", EXPECTED)
-def test_what_goes_with_its_owner(admin: kube_servers.Http, namespace: str, story: str) -> None:
+def test_fields_removed_with_their_owner(
+    admin: kube_servers.Http, namespace: str, story: str
+) -> None:
     found = _play(admin, namespace, story).ok()
     assert (found.get("spec") or {}) == EXPECTED[story]
 

@@ -96,7 +96,7 @@ def history(http: kube_servers.Http, path: str, start: str, selection: dict[str,
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("seed", range(2))
-def test_short_watches_miss_nothing(
+def test_short_watches_miss_no_change(
     server: kube_servers.Server, admin: kube_servers.Http, namespace: str, seed: int
 ) -> None:
     """With and without bookmarks, of everything and of what a label selects."""

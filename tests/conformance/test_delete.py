@@ -25,9 +25,7 @@ def make(admin: kube_servers.Http, maps: str) -> Make:
     return made
 
 
-def test_the_response_is_a_status_with_the_uid(
-    admin: kube_servers.Http, maps: str, make: Make
-) -> None:
+def test_delete_returns_status_with_uid(admin: kube_servers.Http, maps: str, make: Make) -> None:
     """Of an object that is gone; then 404."""
     uid = make("a")["metadata"]["uid"]
     assert admin.delete(f"{maps}/a").ok() == {
@@ -42,14 +40,14 @@ def test_the_response_is_a_status_with_the_uid(
     assert again.message == 'configmaps "a" not found'
 
 
-def test_a_dry_delete_deletes_nothing(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_dry_run_deletes_nothing(admin: kube_servers.Http, maps: str, make: Make) -> None:
     make("a")
     assert admin.delete(f"{maps}/a", dryRun="All").ok()["status"] == "Success"
     assert admin.delete(f"{maps}/a", {"dryRun": ["All"]}).ok()["status"] == "Success"
     assert admin.get(f"{maps}/a").status == 200
 
 
-def test_preconditions_are_held(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_preconditions_are_checked(admin: kube_servers.Http, maps: str, make: Make) -> None:
     """409; the text names the kind, not the resource."""
     found = make("a")["metadata"]
     other = admin.delete(f"{maps}/a", {"preconditions": {"uid": "x"}})
@@ -95,7 +93,7 @@ def test_preconditions_are_held(admin: kube_servers.Http, maps: str, make: Make)
     ],
     ids=["policy", "both", "dryRun"],
 )
-def test_options_are_judged(
+def test_delete_options_are_validated(
     admin: kube_servers.Http, maps: str, make: Make, body: Any, text: str
 ) -> None:
     make("a")
@@ -104,7 +102,7 @@ def test_options_are_judged(
     assert done.message == f'DeleteOptions.meta.k8s.io "" is invalid: {text}'
 
 
-def test_options_in_the_query_are_judged(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_query_options_are_validated(admin: kube_servers.Http, maps: str, make: Make) -> None:
     make("a")
     done = admin.delete(f"{maps}/a", propagationPolicy="Bad")
     assert done.status == 422
@@ -126,7 +124,7 @@ def test_options_in_the_query_are_judged(admin: kube_servers.Http, maps: str, ma
     ],
     ids=["kind", "cut", "type"],
 )
-def test_options_that_cannot_be_read(
+def test_unreadable_options_are_an_error(
     admin: kube_servers.Http, maps: str, make: Make, body: Any, text: str
 ) -> None:
     make("a")
@@ -138,7 +136,9 @@ def test_options_that_cannot_be_read(
 # --- finalizers ---------------------------------------------------------------------------------
 
 
-def test_finalizers_hold_an_object(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_object_with_finalizers_is_only_marked(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     """The response is the object as marked; a second delete changes nothing."""
     make("a", finalizers=["a.b/c"])
     marked = admin.delete(f"{maps}/a").ok()
@@ -151,7 +151,7 @@ def test_finalizers_hold_an_object(admin: kube_servers.Http, maps: str, make: Ma
     assert taken.message == 'object is being deleted: configmaps "a" already exists'
 
 
-def test_an_object_that_goes_may_still_change(
+def test_deleted_object_with_finalizer_can_change(
     admin: kube_servers.Http, maps: str, make: Make
 ) -> None:
     """But gets no new finalizers and stays marked."""
@@ -168,7 +168,9 @@ def test_an_object_that_goes_may_still_change(
     assert admin.patch(f"{maps}/a", {"data": {"a": "b"}}).ok()["data"] == {"a": "b"}
 
 
-def test_without_finalizers_it_goes(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_removal_of_last_finalizer_removes_object(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     """With the write that takes the last one: 200 with the last state, then 404."""
     version = make("a", finalizers=["a.b/c", "a.b/d"])["metadata"]["resourceVersion"]
     admin.delete(f"{maps}/a").ok()
@@ -184,7 +186,7 @@ def test_without_finalizers_it_goes(admin: kube_servers.Http, maps: str, make: M
 # --- collections --------------------------------------------------------------------------------
 
 
-def test_a_collection_is_deleted_by_labels(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_collection_is_deleted_by_labels(admin: kube_servers.Http, maps: str, make: Make) -> None:
     """The response lists what was deleted."""
     for name in ("a", "b"):
         make(name, labels={"c": "1"})
@@ -199,7 +201,7 @@ def test_a_collection_is_deleted_by_labels(admin: kube_servers.Http, maps: str, 
     assert admin.delete(maps, labelSelector="c=1").ok()["items"] == []
 
 
-def test_collections_are_deleted_in_one_namespace(admin: kube_servers.Http) -> None:
+def test_collection_is_deleted_in_one_namespace(admin: kube_servers.Http) -> None:
     assert admin.delete("/api/v1/configmaps", labelSelector="c=1").status == 405
     assert admin.delete("/api/v1/namespaces", labelSelector="c=none").status == 405
 
@@ -217,7 +219,7 @@ def pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-def test_a_pod_without_a_node_goes_at_once(admin: kube_servers.Http, pods: str) -> None:
+def test_unbound_pod_is_removed_at_once(admin: kube_servers.Http, pods: str) -> None:
     """The response is the Pod, with no grace left."""
     admin.post(pods, pod("p", nodeSelector={"no": "where"})).ok()
     gone = admin.delete(f"{pods}/p").ok()
@@ -227,7 +229,7 @@ def test_a_pod_without_a_node_goes_at_once(admin: kube_servers.Http, pods: str) 
     assert admin.get(f"{pods}/p").status == 404
 
 
-def test_a_pod_on_a_node_has_grace(admin: kube_servers.Http, pods: str) -> None:
+def test_bound_pod_has_grace_period(admin: kube_servers.Http, pods: str) -> None:
     """Its own or that of the options; it may be shortened and not prolonged."""
     admin.post(pods, pod("p", nodeName="no-such-node")).ok()
     first = admin.delete(f"{pods}/p").ok()["metadata"]
@@ -244,7 +246,7 @@ def test_a_pod_on_a_node_has_grace(admin: kube_servers.Http, pods: str) -> None:
     assert admin.get(f"{pods}/p").status == 404
 
 
-def test_a_pod_brings_its_own_grace(admin: kube_servers.Http, pods: str) -> None:
+def test_grace_period_comes_from_the_pod(admin: kube_servers.Http, pods: str) -> None:
     """terminationGracePeriodSeconds."""
     admin.post(pods, pod("p", nodeName="no-such-node", terminationGracePeriodSeconds=7)).ok()
     marked = admin.delete(f"{pods}/p").ok()["metadata"]
@@ -252,7 +254,7 @@ def test_a_pod_brings_its_own_grace(admin: kube_servers.Http, pods: str) -> None
     admin.delete(f"{pods}/p", gracePeriodSeconds=0).ok()
 
 
-def test_an_eviction_deletes(admin: kube_servers.Http, pods: str) -> None:
+def test_eviction_deletes_the_pod(admin: kube_servers.Http, pods: str) -> None:
     """201 Success; another name in the body is refused, a Pod that is not there is 404."""
     admin.post(pods, pod("p", nodeSelector={"no": "where"})).ok()
 
@@ -267,7 +269,7 @@ def test_an_eviction_deletes(admin: kube_servers.Http, pods: str) -> None:
     assert evict("none", "none").message == 'pods "none" not found'
 
 
-def test_a_binding_puts_a_pod_on_a_node(admin: kube_servers.Http, pods: str) -> None:
+def test_binding_assigns_pod_to_node(admin: kube_servers.Http, pods: str) -> None:
     admin.post(pods, pod("p", schedulerName="unknown")).ok()
 
     def bind(name: str) -> kube_servers.Response:

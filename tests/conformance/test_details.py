@@ -33,7 +33,7 @@ def pod(**spec: Any) -> dict[str, Any]:
     ],
     ids=["role", "binding"],
 )
-def test_what_updates_make_may_be_updated_without_a_version(
+def test_created_on_update_kinds_need_no_version(
     admin: kube_servers.Http, namespace: str, path: str, body: dict[str, Any]
 ) -> None:
     """PUT makes it, and PUT without a resourceVersion changes it."""
@@ -45,7 +45,7 @@ def test_what_updates_make_may_be_updated_without_a_version(
     assert (unread.status, unread.reason) == (500, None)
 
 
-def test_a_lease_has_a_spec_of_positive_numbers(admin: kube_servers.Http, namespace: str) -> None:
+def test_lease_spec_is_defaulted_and_validated(admin: kube_servers.Http, namespace: str) -> None:
     """An empty spec is there; 422 names both wrong numbers."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     assert admin.post(leases, named()).ok()["spec"] == {}
@@ -56,7 +56,7 @@ def test_a_lease_has_a_spec_of_positive_numbers(admin: kube_servers.Http, namesp
     ]
 
 
-def test_a_basic_auth_secret_has_a_name_or_a_password(admin: kube_servers.Http, core: str) -> None:
+def test_basic_auth_secret_needs_username_or_password(admin: kube_servers.Http, core: str) -> None:
     """422 for neither; one of them is enough."""
     secret = named(type="kubernetes.io/basic-auth")
     refused = admin.post(f"{core}/secrets", secret)
@@ -67,7 +67,7 @@ def test_a_basic_auth_secret_has_a_name_or_a_password(admin: kube_servers.Http, 
     admin.post(f"{core}/secrets", {**secret, "data": {"password": ""}}).ok()
 
 
-def test_refused_writes_have_warnings_too(admin: kube_servers.Http, core: str) -> None:
+def test_rejected_writes_have_warnings(admin: kube_servers.Http, core: str) -> None:
     """For unknown fields, of an object that is there already for example."""
     maps = f"{core}/configmaps"
     admin.post(maps, named()).ok()
@@ -78,12 +78,12 @@ def test_refused_writes_have_warnings_too(admin: kube_servers.Http, core: str) -
     assert admin.put(f"{maps}/a", late).warnings == [r'299 - "unknown field \"odd\""']
 
 
-def test_rules_come_before_a_name_that_is_taken(admin: kube_servers.Http, core: str) -> None:
+def test_validation_precedes_existing_name_conflict(admin: kube_servers.Http, core: str) -> None:
     admin.post(f"{core}/configmaps", named("a")).ok()
     assert admin.post(f"{core}/configmaps", named(data={"/": ""})).status == 422
 
 
-def test_a_pod_tolerates_bad_nodes_for_a_while(admin: kube_servers.Http, core: str) -> None:
+def test_pod_gets_priority_and_default_tolerations(admin: kube_servers.Http, core: str) -> None:
     """Priority and two tolerations, which no manager owns, are in every new Pod."""
     made = admin.post(f"{core}/pods", pod()).ok()
     spec = made["spec"]
@@ -99,12 +99,12 @@ def test_a_pod_tolerates_bad_nodes_for_a_while(admin: kube_servers.Http, core: s
     assert fields["f:spec"]["f:containers"].keys() == {'k:{"name":"c"}'}
 
 
-def test_a_toleration_of_everything_is_enough(admin: kube_servers.Http, core: str) -> None:
+def test_toleration_of_everything_suffices(admin: kube_servers.Http, core: str) -> None:
     given = [{"operator": "Exists"}]
     assert admin.post(f"{core}/pods", pod(tolerations=given)).ok()["spec"]["tolerations"] == given
 
 
-def test_the_status_of_a_pod_may_label_it(admin: kube_servers.Http, core: str) -> None:
+def test_pod_status_update_can_change_labels(admin: kube_servers.Http, core: str) -> None:
     """Metadata may change through it; the class of service is kept, and not changed."""
     admin.post(f"{core}/pods", pod()).ok()
     path = f"{core}/pods/a/status"
@@ -114,7 +114,7 @@ def test_the_status_of_a_pod_may_label_it(admin: kube_servers.Http, core: str) -
     assert admin.patch(path, {"status": {"qosClass": "Guaranteed"}}).status == 422
 
 
-def test_an_apply_that_changes_nothing_has_no_time(admin: kube_servers.Http, core: str) -> None:
+def test_no_op_apply_has_no_time(admin: kube_servers.Http, core: str) -> None:
     """The applier owns what it named; when it began to is not said."""
     config = {"apiVersion": "v1", "kind": "ConfigMap", **named(data={"a": "1"})}
     admin.post(f"{core}/configmaps", config).ok()
@@ -123,7 +123,7 @@ def test_an_apply_that_changes_nothing_has_no_time(admin: kube_servers.Http, cor
     assert "time" not in own
 
 
-def test_conflicts_are_listed_from_the_outside(admin: kube_servers.Http, core: str) -> None:
+def test_apply_conflicts_list_outer_fields_first(admin: kube_servers.Http, core: str) -> None:
     """Fields of the object itself before those further inside."""
     config = {"apiVersion": "v1", "kind": "ConfigMap", **named(data={"a": "1"}), "immutable": False}
     admin.post(f"{core}/configmaps", config).ok()
@@ -132,7 +132,7 @@ def test_conflicts_are_listed_from_the_outside(admin: kube_servers.Http, core: s
     assert [c["field"] for c in refused.json["details"]["causes"]] == [".immutable", ".data.a"]
 
 
-def test_a_deleted_collection_is_shown_as_it_was(admin: kube_servers.Http, core: str) -> None:
+def test_delete_collection_returns_previous_state(admin: kube_servers.Http, core: str) -> None:
     """Without the mark of deletion, also where a finalizer holds the object."""
     held = {"metadata": {"name": "a", "labels": {"x": "y"}, "finalizers": ["a.b/c"]}}
     made = admin.post(f"{core}/configmaps", held).ok()
@@ -141,7 +141,7 @@ def test_a_deleted_collection_is_shown_as_it_was(admin: kube_servers.Http, core:
     admin.patch(f"{core}/configmaps/a", {"metadata": {"finalizers": None}}).ok()
 
 
-def test_a_get_of_no_version(admin: kube_servers.Http, core: str) -> None:
+def test_get_with_invalid_version_is_a_server_error(admin: kube_servers.Http, core: str) -> None:
     """500 without a reason, where a list has 400."""
     admin.post(f"{core}/configmaps", named()).ok()
     done = admin.get(f"{core}/configmaps/a", resourceVersion="x")
@@ -150,7 +150,7 @@ def test_a_get_of_no_version(admin: kube_servers.Http, core: str) -> None:
     assert done.message.startswith('resourceVersion: Invalid value: "x": strconv.ParseUint')
 
 
-def test_details_of_patches_that_do_not_apply(admin: kube_servers.Http, core: str) -> None:
+def test_inapplicable_patch_has_empty_details(admin: kube_servers.Http, core: str) -> None:
     """Empty details; what is copied from a missing field is null; an item needs its key."""
     admin.post(f"{core}/pods", pod()).ok()
     remove = [{"op": "remove", "path": "/odd"}]
@@ -164,7 +164,7 @@ def test_details_of_patches_that_do_not_apply(admin: kube_servers.Http, core: st
     assert failed.message == "map: map[image:x] does not contain declared merge key: name"
 
 
-def test_metadata_cannot_be_patched_away(admin: kube_servers.Http, core: str) -> None:
+def test_patch_that_removes_metadata_is_rejected(admin: kube_servers.Http, core: str) -> None:
     """400: what is left has no name."""
     admin.post(f"{core}/configmaps", named()).ok()
     done = admin.patch(f"{core}/configmaps/a", {"metadata": None})

@@ -89,7 +89,7 @@ def number(name: str, spec: str, **metadata: Any) -> str:
         ('"spec":{"a":1,"\\u0061":2}', ["spec.a"], {"a": 2}),
     ],
 )
-def test_in_custom_objects(
+def test_duplicates_in_custom_objects(
     admin: kube_servers.Http, numbers: str, spec: str, paths: list[str], kept: dict[str, Any]
 ) -> None:
     """The last one counts, of maps too."""
@@ -110,7 +110,7 @@ def test_in_custom_objects(
     assert made.json["spec"] == kept
 
 
-def test_in_yaml(admin: kube_servers.Http, config_maps: str) -> None:
+def test_duplicates_in_yaml(admin: kube_servers.Http, config_maps: str) -> None:
     """Lines, as go-yaml tells them; the last one counts."""
     body = (
         "kind: ConfigMap\napiVersion: v1\nmetadata:\n  name: twice\n  labels:\n    x: '1'\n"
@@ -133,7 +133,7 @@ def test_in_yaml(admin: kube_servers.Http, config_maps: str) -> None:
     assert made.json["data"] == {"b": "1"}
 
 
-def test_in_yaml_of_one_line(admin: kube_servers.Http, numbers: str) -> None:
+def test_duplicates_in_one_line_yaml(admin: kube_servers.Http, numbers: str) -> None:
     """Also of custom objects; numbers as keys are other keys than texts."""
     body = (
         "{kind: Number, apiVersion: duplicates.example.com/v1, metadata: {name: twice}, "
@@ -152,7 +152,7 @@ def test_in_yaml_of_one_line(admin: kube_servers.Http, numbers: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_in_apply_patches(admin: kube_servers.Http, config_maps: str, form: str) -> None:
+def test_duplicates_in_apply_patches(admin: kube_servers.Http, config_maps: str, form: str) -> None:
     body = {
         "json": (
             '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"},'
@@ -181,7 +181,7 @@ def test_in_apply_patches(admin: kube_servers.Http, config_maps: str, form: str)
 
 
 @pytest.mark.parametrize("field", ["data", "spec"])
-def test_in_merge_patches(
+def test_duplicates_in_merge_patches(
     admin: kube_servers.Http, config_maps: str, numbers: str, field: str
 ) -> None:
     """Here the last one counts for built-in kinds too."""
@@ -215,7 +215,9 @@ POSTED = {
 
 
 @pytest.mark.parametrize("kind", POSTED)
-def test_in_what_is_not_kept(admin: kube_servers.Http, namespace: str, kind: str) -> None:
+def test_duplicates_in_bodies_that_are_not_stored(
+    admin: kube_servers.Http, namespace: str, kind: str
+) -> None:
     path, version, spec, field = POSTED[kind]
     path = path.format(namespace)
     body = f'{{"kind":"{kind}","apiVersion":"{version}","spec":{{{spec}}}}}'
@@ -231,7 +233,7 @@ def test_in_what_is_not_kept(admin: kube_servers.Http, namespace: str, kind: str
     assert warned(made) == [f'duplicate field "spec.{field}"']
 
 
-def test_in_scales(admin: kube_servers.Http, numbers: str, namespace: str) -> None:
+def test_duplicates_in_scales(admin: kube_servers.Http, numbers: str, namespace: str) -> None:
     """Warned of; the status alike."""
     admin.send("POST", numbers, number("s", '"spec":{"replicas":1}'), headers=JSON).ok()
     scale = (

@@ -54,7 +54,7 @@ def causes(refused: kube_servers.Response) -> list[tuple[str, str]]:
     return sorted((c["field"], c["message"]) for c in refused.json["details"]["causes"])
 
 
-def test_the_subresource_is_discovered(admin: kube_servers.Http) -> None:
+def test_subresource_is_discovered(admin: kube_servers.Http) -> None:
     listed = admin.get("/api/v1").ok()["resources"]
     entry = next(r for r in listed if r["name"] == "pods/ephemeralcontainers")
     assert entry == {
@@ -66,14 +66,14 @@ def test_the_subresource_is_discovered(admin: kube_servers.Http) -> None:
     }
 
 
-def test_it_reads_as_the_pod(admin: kube_servers.Http, path: str, below: str) -> None:
+def test_get_returns_the_pod(admin: kube_servers.Http, path: str, below: str) -> None:
     assert admin.get(below).ok() == admin.get(path).ok()
     assert admin.get(f"{path}-not/ephemeralcontainers").status == 404
     assert admin.post(below, {}).status == 405
     assert admin.delete(below).status == 405
 
 
-def test_defaults_are_those_of_containers(admin: kube_servers.Http, below: str) -> None:
+def test_new_container_gets_defaults(admin: kube_servers.Http, below: str) -> None:
     variable = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     tagged = more("tagged", image="label:v1", env=[variable])
     pod = admin.patch(below, added(more("plain"), tagged), form=STRATEGIC).ok()
@@ -92,7 +92,7 @@ def test_defaults_are_those_of_containers(admin: kube_servers.Http, below: str) 
 
 
 @pytest.mark.parametrize("form", [STRATEGIC, MERGE, JSON_PATCH])
-def test_each_patch_adds(admin: kube_servers.Http, below: str, form: str) -> None:
+def test_patch_adds_a_container(admin: kube_servers.Http, below: str, form: str) -> None:
     admin.patch(below, added(more("first")), form=STRATEGIC).ok()
     first = admin.get(below).ok()["spec"]["ephemeralContainers"][0]
     bodies: dict[str, Any] = {
@@ -103,7 +103,7 @@ def test_each_patch_adds(admin: kube_servers.Http, below: str, form: str) -> Non
     assert sorted(names(admin.patch(below, bodies[form], form=form).ok())) == ["first", "second"]
 
 
-def test_a_put_adds_and_may_leave_defaults_out(admin: kube_servers.Http, below: str) -> None:
+def test_put_adds_container_without_defaults(admin: kube_servers.Http, below: str) -> None:
     pod = admin.get(below).ok()
     pod["spec"]["ephemeralContainers"] = [more("first")]
     first = admin.put(below, pod).ok()
@@ -113,7 +113,7 @@ def test_a_put_adds_and_may_leave_defaults_out(admin: kube_servers.Http, below: 
     assert names(admin.put(below, pod).ok()) == ["first", "second"]
 
 
-def test_an_applied_list_adds(admin: kube_servers.Http, below: str) -> None:
+def test_apply_adds_a_container(admin: kube_servers.Http, below: str) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -126,7 +126,7 @@ def test_an_applied_list_adds(admin: kube_servers.Http, below: str) -> None:
     assert (entry["operation"], entry["subresource"]) == ("Apply", "ephemeralcontainers")
 
 
-def test_the_rest_of_the_pod_stays(admin: kube_servers.Http, below: str) -> None:
+def test_other_pod_fields_are_unchanged(admin: kube_servers.Http, below: str) -> None:
     before = admin.get(below).ok()
     done = admin.patch(
         below,
@@ -148,7 +148,7 @@ def test_the_rest_of_the_pod_stays(admin: kube_servers.Http, below: str) -> None
     assert done["status"] == before["status"]
 
 
-def test_its_writer_owns_the_container(admin: kube_servers.Http, below: str) -> None:
+def test_writer_owns_the_container(admin: kube_servers.Http, below: str) -> None:
     done = admin.patch(
         below, added(more("e")), form=STRATEGIC, fieldManager="debugger", dryRun="All"
     ).ok()
@@ -168,7 +168,7 @@ def test_its_writer_owns_the_container(admin: kube_servers.Http, below: str) -> 
     assert names(admin.get(below).ok()) == []  # it was a dry run
 
 
-def test_none_is_removed_or_changed(admin: kube_servers.Http, below: str) -> None:
+def test_containers_cannot_be_removed_or_changed(admin: kube_servers.Http, below: str) -> None:
     admin.patch(below, added(more("a"), more("b")), form=STRATEGIC).ok()
     body = {"spec": {"ephemeralContainers": [more("b", command=["false"]), more("c")]}}
     found = causes(admin.patch(below, body))
@@ -184,20 +184,20 @@ def test_none_is_removed_or_changed(admin: kube_servers.Http, below: str) -> Non
     assert names(admin.get(below).ok()) == ["a", "b"]
 
 
-def test_their_order_is_free(admin: kube_servers.Http, below: str) -> None:
+def test_containers_can_be_reordered(admin: kube_servers.Http, below: str) -> None:
     pod = admin.patch(below, added(more("a"), more("b")), form=STRATEGIC).ok()
     pod["spec"]["ephemeralContainers"].reverse()
     assert names(admin.put(below, pod).ok()) == ["b", "a"]
 
 
-def test_the_main_path_adds_none(admin: kube_servers.Http, path: str) -> None:
+def test_main_path_cannot_add_containers(admin: kube_servers.Http, path: str) -> None:
     refused = admin.patch(path, {"spec": {"ephemeralContainers": [more("e")]}})
     [(field, message)] = causes(refused)
     assert field == "spec"
     assert message.startswith("Forbidden: pod updates may not change fields other than ")
 
 
-def test_a_pod_that_has_some_is_updated_as_any_other(
+def test_pod_with_ephemeral_containers_can_be_updated(
     admin: kube_servers.Http, path: str, below: str
 ) -> None:
     admin.patch(below, added(more("e")), form=STRATEGIC).ok()
@@ -225,7 +225,7 @@ PROBE = {"exec": {"command": ["true"]}}
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_for_services_is_refused(
+def test_service_fields_are_rejected(
     admin: kube_servers.Http, below: str, field: str, value: Any
 ) -> None:
     refused = admin.patch(below, added(more("e", **{field: value})), form=STRATEGIC)
@@ -233,9 +233,7 @@ def test_what_is_for_services_is_refused(
 
 
 @pytest.mark.parametrize("field", ["subPath", "subPathExpr"])
-def test_a_part_of_a_volume_is_not_mounted(
-    admin: kube_servers.Http, below: str, field: str
-) -> None:
+def test_sub_path_mounts_are_rejected(admin: kube_servers.Http, below: str, field: str) -> None:
     mount = {"name": "shared", "mountPath": "/shared", field: "part"}
     refused = admin.patch(below, added(more("e", volumeMounts=[mount])), form=STRATEGIC)
     assert causes(refused) == [(f"{LIST}[0].volumeMounts[0].{field}", NOT_ALLOWED)]
@@ -266,26 +264,26 @@ def test_a_part_of_a_volume_is_not_mounted(
     ],
     ids=["main", "init", "no-image", "blank", "target", "mount", "env"],
 )
-def test_one_that_makes_no_sense_is_refused(
+def test_invalid_container_is_rejected(
     admin: kube_servers.Http, below: str, container: dict[str, Any], field: str, message: str
 ) -> None:
     refused = admin.patch(below, added(container), form=STRATEGIC)
     assert causes(refused) == [(f"{LIST}[0].{field}", message)]
 
 
-def test_a_name_is_a_label(admin: kube_servers.Http, below: str) -> None:
+def test_name_must_be_a_label(admin: kube_servers.Http, below: str) -> None:
     refused = admin.patch(below, added(more("No")), form=STRATEGIC)
     [(field, message)] = causes(refused)
     assert field == f"{LIST}[0].name"
     assert message.startswith('Invalid value: "No": a lowercase RFC 1123 label must consist of ')
 
 
-def test_two_of_one_name_are_refused(admin: kube_servers.Http, below: str) -> None:
+def test_duplicate_names_are_rejected(admin: kube_servers.Http, below: str) -> None:
     refused = admin.patch(below, {"spec": {"ephemeralContainers": [more("e"), more("e")]}})
     assert (f"{LIST}[1].name", 'Duplicate value: "e"') in causes(refused)
 
 
-def test_a_target_is_a_container_of_the_pod(admin: kube_servers.Http, below: str) -> None:
+def test_target_must_be_a_container_of_the_pod(admin: kube_servers.Http, below: str) -> None:
     both = (more("a", targetContainerName="main"), more("b", targetContainerName="init"))
     mount = {"name": "shared", "mountPath": "/shared"}
     done = admin.patch(below, added(*both, more("c", volumeMounts=[mount])), form=STRATEGIC).ok()
@@ -295,7 +293,9 @@ def test_a_target_is_a_container_of_the_pod(admin: kube_servers.Http, below: str
     assert found == ['Not found: "a"']
 
 
-def test_an_older_version_conflicts(admin: kube_servers.Http, path: str, below: str) -> None:
+def test_old_resource_version_is_a_conflict(
+    admin: kube_servers.Http, path: str, below: str
+) -> None:
     old = admin.get(path).ok()
     admin.patch(path, {"metadata": {"labels": {"a": "c"}}}).ok()
     old["spec"]["ephemeralContainers"] = [more("e")]
@@ -308,7 +308,7 @@ def test_an_older_version_conflicts(admin: kube_servers.Http, path: str, below: 
     assert names(admin.get(below).ok()) == []
 
 
-def test_an_unknown_field_is_warned_of_or_refused(admin: kube_servers.Http, below: str) -> None:
+def test_unknown_field_gives_warning_or_error(admin: kube_servers.Http, below: str) -> None:
     body = added(more("e", nonsense=1))
     refused = admin.patch(below, body, form=STRATEGIC, fieldValidation="Strict")
     assert refused.status in (400, 422)
@@ -319,12 +319,12 @@ def test_an_unknown_field_is_warned_of_or_refused(admin: kube_servers.Http, belo
     assert "nonsense" not in done.ok()["spec"]["ephemeralContainers"][0]
 
 
-def test_a_wrong_type_is_refused(admin: kube_servers.Http, below: str) -> None:
+def test_wrong_type_is_rejected(admin: kube_servers.Http, below: str) -> None:
     refused = admin.patch(below, {"spec": {"ephemeralContainers": [more("e", command="true")]}})
     assert refused.status == 422
 
 
-def test_it_is_a_right_of_its_own(
+def test_subresource_needs_its_own_permission(
     admin: kube_servers.Http, namespace: str, path: str, below: str
 ) -> None:
     role: dict[str, Any] = {
@@ -353,7 +353,7 @@ def test_it_is_a_right_of_its_own(
     assert names(admin.get(path).ok()) == ["e"]
 
 
-def test_kubectl_debug_adds_one(
+def test_kubectl_debug_adds_a_container(
     admin: kube_servers.Http, kubectl: kube_servers.Kubectl, below: str
 ) -> None:
     kubectl("debug", "p", "--image=label:v1", "--container=first", "--target=main", "--", "true")

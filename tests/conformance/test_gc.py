@@ -45,7 +45,9 @@ def gone(admin: kube_servers.Http, path: str) -> None:
     waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone", timeout_s=90)
 
 
-def test_dependents_go_after_their_owner(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_background_deletion_deletes_dependents(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     """Background is the default: the owner is gone at once."""
     make("d", make("o"))
     assert admin.delete(f"{maps}/o").ok()["status"] == "Success"
@@ -53,14 +55,16 @@ def test_dependents_go_after_their_owner(admin: kube_servers.Http, maps: str, ma
     gone(admin, f"{maps}/d")
 
 
-def test_dependents_of_dependents_go(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_dependents_of_dependents_are_deleted(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     make("c", make("b", make("a")))
     admin.delete(f"{maps}/a", propagationPolicy="Background").ok()
     gone(admin, f"{maps}/b")
     gone(admin, f"{maps}/c")
 
 
-def test_orphans_stay(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_orphaned_dependents_are_kept(admin: kube_servers.Http, maps: str, make: Make) -> None:
     """The owner waits with the finalizer `orphan` until no object refers to it."""
     make("d", make("o"))
     marked = admin.delete(f"{maps}/o", {"propagationPolicy": "Orphan"}).ok()
@@ -69,14 +73,18 @@ def test_orphans_stay(admin: kube_servers.Http, maps: str, make: Make) -> None:
     assert "ownerReferences" not in admin.get(f"{maps}/d").json["metadata"]
 
 
-def test_orphan_dependents_is_the_old_way(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_orphan_dependents_option_is_supported(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     make("d", make("o"))
     admin.delete(f"{maps}/o", {"orphanDependents": True}).ok()
     gone(admin, f"{maps}/o")
     assert admin.get(f"{maps}/d").status == 200
 
 
-def test_a_foreground_owner_waits(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_foreground_owner_waits_for_blocking_dependents(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     """For dependents that block it, until these are gone themselves."""
     owner = make("o")
     make("d", owner, reference={"blockOwnerDeletion": True}, finalizers=["a.b/c"])
@@ -93,7 +101,9 @@ def test_a_foreground_owner_waits(admin: kube_servers.Http, maps: str, make: Mak
     gone(admin, f"{maps}/o")
 
 
-def test_dependents_that_do_not_block(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_non_blocking_dependents_are_not_waited_for(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     make("d", make("o"), finalizers=["a.b/c"])
     admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
     gone(admin, f"{maps}/o")
@@ -105,7 +115,9 @@ def test_dependents_that_do_not_block(admin: kube_servers.Http, maps: str, make:
     admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
 
 
-def test_one_living_owner_is_enough(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_dependent_with_one_existing_owner_is_kept(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     """The reference to the one that is gone is taken out."""
     one, two = make("one"), make("two")
     references = [reference(one), reference(two)]
@@ -120,7 +132,9 @@ def test_one_living_owner_is_enough(admin: kube_servers.Http, maps: str, make: M
     gone(admin, f"{maps}/d")
 
 
-def test_an_owner_that_never_was(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_dependent_of_nonexistent_owner_is_deleted(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     """The dependent goes, whether name or uid do not fit."""
     absent = {"metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111111"}}
     make("d", absent)
@@ -140,7 +154,7 @@ def deleting(admin: kube_servers.Http, path: str) -> None:
     )
 
 
-def test_an_orphan_that_blocks_stays(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_blocking_orphan_is_kept(admin: kube_servers.Http, maps: str, make: Make) -> None:
     """Whether it blocks matters to foreground deletion alone."""
     make("d", make("o"), reference={"blockOwnerDeletion": True})
     admin.delete(f"{maps}/o", propagationPolicy="Orphan").ok()
@@ -150,7 +164,7 @@ def test_an_orphan_that_blocks_stays(admin: kube_servers.Http, maps: str, make: 
     assert "deletionTimestamp" not in found
 
 
-def test_dependents_go_though_the_owner_is_held(
+def test_dependents_are_deleted_while_owner_has_finalizer(
     admin: kube_servers.Http, maps: str, make: Make
 ) -> None:
     """Those too that do not block: they do not wait for the finalizer of another."""
@@ -167,7 +181,7 @@ def test_dependents_go_though_the_owner_is_held(
 @pytest.mark.parametrize(
     "freed", [None, "blockOwnerDeletion"], ids=["without the owner", "no longer blocking"]
 )
-def test_a_dependent_lets_its_owner_go(
+def test_owner_is_removed_when_dependent_unblocks(
     admin: kube_servers.Http, maps: str, make: Make, freed: str | None
 ) -> None:
     """When its reference is taken out, or blocks no more."""
@@ -181,7 +195,9 @@ def test_a_dependent_lets_its_owner_go(
     admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
 
 
-def test_its_own_owner_waits_for_itself(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_object_owning_itself_waits_in_foreground_deletion(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
     """In foreground deletion, for ever; another policy lets it go."""
     itself = make("o")
     references = [reference(itself, blockOwnerDeletion=True)]
@@ -195,7 +211,7 @@ def test_its_own_owner_waits_for_itself(admin: kube_servers.Http, maps: str, mak
     gone(admin, f"{maps}/o")
 
 
-def test_a_circle_of_owners_goes(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_cycle_of_owners_is_deleted(admin: kube_servers.Http, maps: str, make: Make) -> None:
     made = [make(f"c{i}") for i in range(4)]
     for i, owner in enumerate(made):
         references = [reference(owner, blockOwnerDeletion=True)]
@@ -207,7 +223,7 @@ def test_a_circle_of_owners_goes(admin: kube_servers.Http, maps: str, make: Make
 
 
 @pytest.mark.parametrize("kind", ["namespaces", "clusterroles"])
-def test_what_is_in_no_namespace_has_no_owner_in_one(
+def test_cluster_scoped_dependent_ignores_namespaced_owner(
     admin: kube_servers.Http, maps: str, make: Make, kind: str
 ) -> None:
     """It stays, though the owner lives, goes, or never was."""
@@ -232,7 +248,7 @@ def test_what_is_in_no_namespace_has_no_owner_in_one(
         admin.delete(path)
 
 
-def test_an_owner_of_an_unknown_kind_stops_all(
+def test_owner_of_unknown_kind_prevents_collection(
     admin: kube_servers.Http, maps: str, make: Make
 ) -> None:
     """Neither the dependent goes, nor its reference to an owner that is gone."""
@@ -245,7 +261,7 @@ def test_an_owner_of_an_unknown_kind_stops_all(
     assert len(admin.get(f"{maps}/d").ok()["metadata"]["ownerReferences"]) == 3
 
 
-def test_kube_events_have_no_owners(
+def test_owners_of_kube_events_are_ignored(
     admin: kube_servers.Http, namespace: str, maps: str, make: Make
 ) -> None:
     owner = make("o")
@@ -261,7 +277,7 @@ def test_kube_events_have_no_owners(
     assert admin.get(f"{events}/e").status == 200
 
 
-def test_two_controllers_are_refused(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_two_controllers_are_rejected(admin: kube_servers.Http, maps: str, make: Make) -> None:
     one, two = make("one"), make("two")
     references = [reference(one, controller=True), reference(two, controller=True)]
     done = admin.post(maps, {"metadata": {"name": "d", "ownerReferences": references}})
@@ -272,7 +288,7 @@ def test_two_controllers_are_refused(admin: kube_servers.Http, maps: str, make: 
     ) in done.message
 
 
-def test_kubectl_cascades(
+def test_kubectl_delete_cascades(
     kubectl: kube_servers.Kubectl, admin: kube_servers.Http, maps: str, make: Make
 ) -> None:
     """--cascade=orphan and foreground, which waits."""

@@ -49,7 +49,7 @@ def table(text: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
 
 
-def test_get_by_kind_and_name(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_by_kind_and_name(filled: kube_servers.Kubectl) -> None:
     """Under every name that discovery gives; several kinds at once."""
     for name in ("configmaps", "configmap", "cm", "configmaps.v1."):
         assert table(filled("get", name, "a"))[1][:2] == ["a", "1"]
@@ -63,7 +63,7 @@ def test_get_by_kind_and_name(filled: kube_servers.Kubectl) -> None:
     assert filled("get", "all", "-o", "name").splitlines() == ["pod/p"]
 
 
-def test_columns(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_columns(filled: kube_servers.Kubectl) -> None:
     """Narrow, wide, with labels, with namespaces, sorted."""
     narrow = table(filled("get", "pods"))
     assert narrow[0] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
@@ -78,7 +78,7 @@ def test_columns(filled: kube_servers.Kubectl) -> None:
     assert by_value.split() == ["configmap/a", "configmap/b"]
 
 
-def test_selectors_and_pages(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_with_selectors_and_pages(filled: kube_servers.Kubectl) -> None:
     """By label and field, in pages that kubectl puts together."""
     assert filled("get", "cm", "-l", "app=x", "-o", "name") == "configmap/b\n"
     assert filled("get", "cm", "-l", "app in (x,z),app!=x", "-o", "name") == "configmap/a\n"
@@ -91,7 +91,7 @@ def test_selectors_and_pages(filled: kube_servers.Kubectl) -> None:
     assert "unable to parse requirement" in filled.refused("get", "cm", "-l", "a in (b")
 
 
-def test_documents(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_output_formats(filled: kube_servers.Kubectl) -> None:
     """JSON, YAML, JSONPath, templates, columns of one's own."""
     one = json.loads(filled("get", "cm", "a", "-o", "json"))
     assert (one["kind"], one["data"]) == ("ConfigMap", {"k": "one"})
@@ -104,7 +104,7 @@ def test_documents(filled: kube_servers.Kubectl) -> None:
     assert table(shown) == [["N", "V"], ["a", "one"]]
 
 
-def test_what_is_not_there(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_of_missing_objects(filled: kube_servers.Kubectl) -> None:
     assert filled.refused("get", "cm", "z") == (
         'Error from server (NotFound): configmaps "z" not found\n'
     )
@@ -117,7 +117,7 @@ def test_what_is_not_there(filled: kube_servers.Kubectl) -> None:
     assert done.stderr.startswith("No resources found in ")
 
 
-def test_describe(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_describe(filled: kube_servers.Kubectl) -> None:
     """Of built-in kinds in kubectl's own form, of others as it comes."""
     said = filled("describe", "configmap", "a")
     assert re.search(r"^Annotations:\s+note: hello$", said, re.MULTILINE)
@@ -129,7 +129,7 @@ def test_describe(filled: kube_servers.Kubectl) -> None:
     assert "Cluster Name:" in said
 
 
-def test_explain(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_explain(kubectl: kube_servers.Kubectl) -> None:
     """From OpenAPI, down to a field, of built-in and of custom kinds."""
     said = kubectl("explain", "pod.spec.containers.image")
     assert "FIELD: image <string>" in said
@@ -143,7 +143,7 @@ def test_explain(kubectl: kube_servers.Kubectl) -> None:
     assert "FIELD: rules <[]PolicyRule>" in kubectl("explain", "clusterrole.rules")
 
 
-def test_api_resources(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_api_resources(kubectl: kube_servers.Kubectl) -> None:
     """Everything, with short names, groups and verbs."""
     listed = {row[0]: row for row in table(kubectl("api-resources", "--no-headers", "-o", "wide"))}
     assert listed["pods"][1:5] == ["po", "v1", "true", "Pod"]
@@ -165,7 +165,7 @@ def test_api_resources(kubectl: kube_servers.Kubectl) -> None:
     assert {"v1", "kilnwork.dev/v1alpha1", "rbac.authorization.k8s.io/v1"} <= set(versions)
 
 
-def test_raw(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_get_raw(kubectl: kube_servers.Kubectl) -> None:
     assert kubectl("get", "--raw", "/healthz") == "ok"
     assert json.loads(kubectl("get", "--raw", "/api/v1"))["groupVersion"] == "v1"
     said = kubectl.refused("get", "--raw", "/nowhere")
@@ -174,7 +174,7 @@ def test_raw(kubectl: kube_servers.Kubectl) -> None:
     )
 
 
-def test_version(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_version(kubectl: kube_servers.Kubectl) -> None:
     """Of client and server, close enough for kubectl not to warn."""
     done = kubectl.run("version")
     assert done.returncode == 0
@@ -182,7 +182,7 @@ def test_version(kubectl: kube_servers.Kubectl) -> None:
     assert "WARNING" not in done.stderr
 
 
-def test_rights(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_auth(kubectl: kube_servers.Kubectl) -> None:
     """One's own and those of others; who one is."""
     assert kubectl("auth", "can-i", "delete", "pods") == "yes\n"
     done = kubectl.run("auth", "can-i", "delete", "pods", "--as=joe")
@@ -193,7 +193,7 @@ def test_rights(kubectl: kube_servers.Kubectl) -> None:
     assert "joe" in kubectl("auth", "whoami", "--as=joe", "-o", "jsonpath={.status.userInfo}")
 
 
-def test_wait(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_wait(filled: kube_servers.Kubectl) -> None:
     """Until a field has a value, a condition holds, or all is gone."""
     waited = filled("wait", "pod/p", "--for=jsonpath={.status.phase}=Pending", "--timeout=10s")
     assert waited == "pod/p condition met\n"
@@ -211,7 +211,7 @@ def test_wait(filled: kube_servers.Kubectl) -> None:
     assert "timed out waiting for the condition on configmaps/a" in said
 
 
-def test_watch(
+def test_kubectl_get_watch(
     filled: kube_servers.Kubectl,
     kubectl_program: Path,
     server: kube_servers.Server,
@@ -233,7 +233,9 @@ def test_watch(
         watching.terminate()
 
 
-def test_events(filled: kube_servers.Kubectl, admin: kube_servers.Http, namespace: str) -> None:
+def test_kubectl_events(
+    filled: kube_servers.Kubectl, admin: kube_servers.Http, namespace: str
+) -> None:
     """Of one object, and in `describe`."""
     uid = admin.get(f"/api/v1/namespaces/{namespace}/configmaps/a").ok()["metadata"]["uid"]
     about = {"kind": "ConfigMap", "name": "a", "namespace": namespace, "uid": uid}

@@ -48,7 +48,9 @@ def both(
 
 @pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("seed", range(FIRST, LAST))
-def test_a_story(both: list[kube_servers.Http], namespace: str, seed: int) -> None:
+def test_story_is_the_same_on_both_servers(
+    both: list[kube_servers.Http], namespace: str, seed: int
+) -> None:
     """Step by step, until the two are no longer in the same state."""
     root = f"/api/v1/namespaces/{namespace}"
     for admin in both:

@@ -44,7 +44,7 @@ def refused(server: kube_servers.Server, token: str, path: str) -> None:
     )
 
 
-def test_a_token_says_whose_it_is(
+def test_token_request_returns_readable_token(
     admin: Http, server: kube_servers.Server, account: str, maps: str, namespace: str
 ) -> None:
     """201 with the token, its end, and the audience that was chosen; its claims are readable."""
@@ -99,12 +99,14 @@ def test_a_token_says_whose_it_is(
     ],
     ids=["short", "long", "gone", "kind"],
 )
-def test_requests_are_judged(admin: Http, account: str, spec: Any, status: int, text: str) -> None:
+def test_invalid_token_requests_are_rejected(
+    admin: Http, account: str, spec: Any, status: int, text: str
+) -> None:
     done = ask(admin, account, **spec)
     assert (done.status, done.message) == (status, text)
 
 
-def test_a_token_of_no_account(admin: Http, account: str) -> None:
+def test_token_request_of_missing_account_is_not_found(admin: Http, account: str) -> None:
     """404; another name in the body is 422."""
     missing = ask(admin, account.replace("/u", "/none"))
     assert missing.message == 'serviceaccounts "none" not found'
@@ -117,7 +119,7 @@ def test_a_token_of_no_account(admin: Http, account: str) -> None:
     )
 
 
-def test_an_audience_is_held(
+def test_token_for_another_audience_is_unauthorized(
     admin: Http, server: kube_servers.Server, account: str, maps: str
 ) -> None:
     """A token for others is none here."""
@@ -126,7 +128,7 @@ def test_an_audience_is_held(
     assert server.bearer(found["status"]["token"]).get(maps).status == 401
 
 
-def test_a_bound_token_ends_with_its_object(
+def test_bound_token_is_invalid_without_its_object(
     admin: Http, server: kube_servers.Server, account: str, maps: str, namespace: str
 ) -> None:
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
@@ -144,7 +146,7 @@ def test_a_bound_token_ends_with_its_object(
     refused(server, token, maps)
 
 
-def test_a_token_ends_with_its_account(
+def test_token_is_invalid_after_deletion_of_its_account(
     admin: Http, server: kube_servers.Server, account: str, maps: str
 ) -> None:
     """Another account of that name does not revive it."""
@@ -157,7 +159,7 @@ def test_a_token_ends_with_its_account(
 
 
 @pytest.mark.timeout(240)
-def test_a_token_ends_a_minute_after_a_deletion(
+def test_token_is_invalid_a_minute_after_a_deletion(
     admin: Http, server: kube_servers.Server, account: str, namespace: str
 ) -> None:
     """Of the account, and of what it is bound to, though a finalizer holds these for longer."""
@@ -204,7 +206,7 @@ def test_a_token_ends_a_minute_after_a_deletion(
 
 
 @pytest.mark.timeout(240)
-def test_a_token_ends_a_minute_after_its_account(admin: Http, account: str) -> None:
+def test_token_is_invalid_a_minute_after_its_account(admin: Http, account: str) -> None:
     """Though a finalizer holds the account."""
     review = "/apis/authentication.k8s.io/v1/tokenreviews"
     token = ask(admin, account).ok()["status"]["token"]
@@ -223,7 +225,9 @@ def test_a_token_ends_a_minute_after_its_account(admin: Http, account: str) -> N
         admin.patch(account, {"metadata": {"finalizers": None}})
 
 
-def test_a_pod_of_another_account_binds_no_token(admin: Http, account: str, namespace: str) -> None:
+def test_token_cannot_be_bound_to_pod_of_another_account(
+    admin: Http, account: str, namespace: str
+) -> None:
     pod = {
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "x"}]},
@@ -240,7 +244,7 @@ def test_a_pod_of_another_account_binds_no_token(admin: Http, account: str, name
     )
 
 
-def test_a_changed_token_is_refused(
+def test_modified_token_is_unauthorized(
     admin: Http, server: kube_servers.Server, account: str, maps: str
 ) -> None:
     """401 with nothing but the word."""
@@ -253,7 +257,7 @@ def test_a_changed_token_is_refused(
         assert (done.status, done.message, done.reason) == (401, "Unauthorized", "Unauthorized")
 
 
-def test_kubectl_makes_tokens(
+def test_kubectl_create_token(
     kubectl: kube_servers.Kubectl, server: kube_servers.Server, account: str, maps: str
 ) -> None:
     """`kubectl create token`."""

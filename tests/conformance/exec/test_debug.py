@@ -6,7 +6,7 @@ from typing import Any
 from support import kube_execs, kube_servers, waiting
 
 
-def test_a_debug_container_is_attached_and_logged(
+def test_debug_container_is_attached_and_logged(
     tool: kube_execs.Kubectl, place: kube_execs.Place, pod: str
 ) -> None:
     printed, name = b"", ""
@@ -30,7 +30,7 @@ def test_a_debug_container_is_attached_and_logged(
     assert refused.returncode != 0
 
 
-def test_it_is_run_once_and_counts_for_nothing(
+def test_debug_container_runs_once_without_effect_on_the_pod(
     tool: kube_execs.Kubectl, place: kube_execs.Place, pod: str
 ) -> None:
     name = kube_servers.fresh_name("debug")
