@@ -91,13 +91,13 @@ def definition(group: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def established(admin: kube_servers.Http, name: str) -> bool:
+def is_established(admin: kube_servers.Http, name: str) -> bool:
     found = admin.get(f"{CRDS}/{name}").json
     conditions = (found.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
-def discovered(admin: kube_servers.Http, group: str, versions: set[str]) -> bool:
+def is_discovered(admin: kube_servers.Http, group: str, versions: set[str]) -> bool:
     """In every document of discovery; clients and the controller of namespaces look there."""
     if group not in {one["name"] for one in admin.get("/apis").ok()["groups"]}:
         return False
@@ -126,11 +126,13 @@ def define(admin: kube_servers.Http) -> Iterator[Define]:
         name = body["metadata"]["name"]
         admin.post(CRDS, body).ok()
         made.append(name)
-        waiting.wait_until(lambda: established(admin, name), what=f"{name} is established")
+        waiting.wait_until(lambda: is_established(admin, name), what=f"{name} is established")
         served = f"/apis/{group}/{body['spec']['versions'][0]['name']}/widgets"
         waiting.wait_until(lambda: admin.get(served).status == 200, what=f"{served} is served")
         names = {one["name"] for one in body["spec"]["versions"]}
-        waiting.wait_until(lambda: discovered(admin, group, names), what=f"{group} is discovered")
+        waiting.wait_until(
+            lambda: is_discovered(admin, group, names), what=f"{group} is discovered"
+        )
         return group
 
     yield make
@@ -238,9 +240,9 @@ def test_names_stay_with_the_first_definition(admin: kube_servers.Http, group: s
         "kind": "Gadget",
         "listKind": "GadgetList",
     }
-    assert established(admin, f"widgets.{group}")
+    assert is_established(admin, f"widgets.{group}")
     admin.delete(f"{CRDS}/widgets.{group}").ok()
-    waiting.wait_until(lambda: established(admin, name), what="the name is free")
+    waiting.wait_until(lambda: is_established(admin, name), what="the name is free")
     assert conditions()["NamesAccepted"]["status"] == "True"
     assert status()["acceptedNames"]["shortNames"] == ["wd"]
     admin.delete(f"{CRDS}/{name}").ok()
@@ -253,15 +255,15 @@ def test_established_definition_is_served_without_refused_name(
     body = definition(group, names={"kind": "Gadget", "plural": "gadgets", "shortNames": ["gd"]})
     name = body["metadata"]["name"]
     admin.post(CRDS, body).ok()
-    waiting.wait_until(lambda: established(admin, name), what="gadgets are established")
+    waiting.wait_until(lambda: is_established(admin, name), what="gadgets are established")
     admin.patch(f"{CRDS}/{name}", {"spec": {"names": {"shortNames": ["wd"]}}}).ok()
 
-    def accepted() -> list[str]:
+    def accepted_statuses() -> list[str]:
         found = admin.get(f"{CRDS}/{name}").json["status"]["conditions"]
         return [c["status"] for c in found if c["type"] == "NamesAccepted"]
 
-    waiting.wait_until(lambda: accepted() == ["False"], what="the short name is refused")
-    assert established(admin, name)
+    waiting.wait_until(lambda: accepted_statuses() == ["False"], what="the short name is refused")
+    assert is_established(admin, name)
     assert admin.get(f"{CRDS}/{name}").json["status"]["acceptedNames"]["shortNames"] == ["gd"]
     served = admin.get(f"/apis/{group}/v1").ok()["resources"]
     assert {r["name"]: r.get("shortNames") for r in served if "/" not in r["name"]} == {

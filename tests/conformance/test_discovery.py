@@ -186,7 +186,7 @@ def test_aggregated_discovery_has_two_documents(admin: kube_servers.Http) -> Non
 def test_aggregated_and_plain_discovery_agree(admin: kube_servers.Http) -> None:
     """Of every group that both know, once no other test defines a kind in between."""
 
-    def same() -> bool:
+    def is_same() -> bool:
         found = admin.get("/apis", headers={"Accept": AGGREGATED}).ok()["items"]
         plain = {group["name"] for group in admin.get("/apis").ok()["groups"]}
         if plain != {item["metadata"]["name"] for item in found}:
@@ -202,10 +202,10 @@ def test_aggregated_and_plain_discovery_agree(admin: kube_servers.Http) -> None:
                     return False
         return True
 
-    waiting.wait_until(same, what="both say the same")
+    waiting.wait_until(is_same, what="both say the same")
 
 
-def is_kept(http: kube_servers.Http, path: str) -> bool:
+def is_cached(http: kube_servers.Http, path: str) -> bool:
     """Unless another test defines a kind just now."""
     tag = http.get(path, headers={"Accept": AGGREGATED}).headers["ETag"]
     again = http.get(path, headers={"Accept": AGGREGATED, "If-None-Match": tag})
@@ -218,7 +218,7 @@ def test_aggregated_discovery_has_an_etag(admin: kube_servers.Http) -> None:
         response = admin.get(path, headers={"Accept": AGGREGATED})
         assert response.headers["ETag"].startswith('"')
         assert response.headers["Vary"] == "Accept"
-        waiting.wait_until(partial(is_kept, admin, path), what=f"{path} is kept")
+        waiting.wait_until(partial(is_cached, admin, path), what=f"{path} is kept")
         other = admin.get(path, headers={"Accept": AGGREGATED, "If-None-Match": '"else"'})
         assert other.status == 200
 

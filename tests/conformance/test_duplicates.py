@@ -65,7 +65,7 @@ def numbers(definition: None, namespace: str) -> str:
     return f"/apis/duplicates.example.com/v1/namespaces/{namespace}/numbers"
 
 
-def warned(response: kube_servers.Response) -> list[str]:
+def warnings_of(response: kube_servers.Response) -> list[str]:
     """The texts of its warnings; it must be a success."""
     response.ok()
     return [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in response.warnings]
@@ -104,9 +104,9 @@ def test_duplicates_in_custom_objects(
     ignored = admin.send(
         "POST", numbers, body, headers=JSON, fieldValidation="Ignore", dryRun="All"
     )
-    assert warned(ignored) == []
+    assert warnings_of(ignored) == []
     made = admin.send("POST", numbers, body, headers=JSON, fieldValidation="Warn")
-    assert warned(made) == texts
+    assert warnings_of(made) == texts
     assert made.json["spec"] == kept
 
 
@@ -129,7 +129,7 @@ def test_duplicates_in_yaml(admin: kube_servers.Http, config_maps: str) -> None:
         + ', unknown field "foo"',
     )
     made = admin.send("POST", config_maps, body, headers=YAML)
-    assert warned(made) == [*lines, 'unknown field "foo"']
+    assert warnings_of(made) == [*lines, 'unknown field "foo"']
     assert made.json["data"] == {"b": "1"}
 
 
@@ -148,7 +148,7 @@ def test_duplicates_in_one_line_yaml(admin: kube_servers.Http, numbers: str) -> 
         ),
     )
     made = admin.send("POST", numbers, body, headers=YAML)
-    assert warned(made) == ['line 1: key "a" already set in map']
+    assert warnings_of(made) == ['line 1: key "a" already set in map']
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -174,9 +174,9 @@ def test_duplicates_in_apply_patches(admin: kube_servers.Http, config_maps: str,
             f"  {text}"
         ),
     )
-    assert warned(admin.send("PATCH", path, body, fieldValidation="Ignore", **query)) == []
+    assert warnings_of(admin.send("PATCH", path, body, fieldValidation="Ignore", **query)) == []
     made = admin.send("PATCH", path, body, **query)
-    assert warned(made) == [text]
+    assert warnings_of(made) == [text]
     assert made.json["data"] == {"a": "2"}
 
 
@@ -194,7 +194,7 @@ def test_duplicates_in_merge_patches(
     assert strict.status == 422
     assert strict.message.endswith(f'strict decoding error: duplicate field "{field}"')
     done = admin.send("PATCH", f"{where}/m", body, headers=MERGE)
-    assert warned(done) == [f'duplicate field "{field}"']
+    assert warnings_of(done) == [f'duplicate field "{field}"']
     assert done.json[field] == {"b": "1"}
 
 
@@ -230,7 +230,7 @@ def test_duplicates_in_bodies_that_are_not_stored(
         ),
     )
     made = admin.send("POST", path, body, headers=JSON)
-    assert warned(made) == [f'duplicate field "spec.{field}"']
+    assert warnings_of(made) == [f'duplicate field "spec.{field}"']
 
 
 def test_duplicates_in_scales(admin: kube_servers.Http, numbers: str, namespace: str) -> None:
@@ -241,11 +241,11 @@ def test_duplicates_in_scales(admin: kube_servers.Http, numbers: str, namespace:
         f'"namespace":"{namespace}"}},"spec":{{"replicas":2,"replicas":3}}}}'
     )
     done = admin.send("PUT", f"{numbers}/s/scale", scale, headers=JSON)
-    assert warned(done) == ['duplicate field "spec.replicas"']
+    assert warnings_of(done) == ['duplicate field "spec.replicas"']
     assert done.json["spec"] == {"replicas": 3}
     strict = admin.send("PUT", f"{numbers}/s/scale", scale, headers=JSON, fieldValidation="Strict")
     assert strict.status == 400
     version = admin.get(f"{numbers}/s").json["metadata"]["resourceVersion"]
     body = number("s", '"status":{"a":1,"a":2}', resourceVersion=version)
     done = admin.send("PUT", f"{numbers}/s/status", body, headers=JSON)
-    assert warned(done) == ['duplicate field "status.a"']
+    assert warnings_of(done) == ['duplicate field "status.a"']

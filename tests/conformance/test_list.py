@@ -38,7 +38,7 @@ def names(listed: Any) -> list[str]:
     return [i["metadata"]["name"] for i in listed["items"] if i["metadata"]["name"][0] == "c"]
 
 
-def refused(response: kube_servers.Response) -> list[str]:
+def causes_of(response: kube_servers.Response) -> list[str]:
     found = response.json
     assert (response.status, found["reason"]) == (422, "Invalid")
     assert {k: found["details"].get(k) for k in ("name", "group", "kind")} == {
@@ -206,12 +206,12 @@ def test_non_numeric_version_is_a_bad_request(
 def test_contradictory_list_options_are_invalid(
     admin: kube_servers.Http, path: str, query: dict[str, str], causes: list[str]
 ) -> None:
-    shown = refused(admin.get(path, **query))
+    shown = causes_of(admin.get(path, **query))
     assert shown == [f"resourceVersionMatch: {cause}" for cause in causes]
 
 
 def test_send_initial_events_is_invalid_for_lists(admin: kube_servers.Http, path: str) -> None:
-    assert refused(admin.get(path, sendInitialEvents="true")) == [
+    assert causes_of(admin.get(path, sendInitialEvents="true")) == [
         "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
     ]
 

@@ -140,12 +140,12 @@ def test_v2_describes_all_types(admin: kube_servers.Http) -> None:
 def test_v2_has_an_etag(admin: kube_servers.Http) -> None:
     """By an ETag; another one when another test has defined a kind meanwhile."""
 
-    def kept() -> bool:
+    def is_cached() -> bool:
         tag = admin.get("/openapi/v2").headers["ETag"]
         again = admin.get("/openapi/v2", headers={"If-None-Match": tag})
         return (again.status, again.body) == (304, b"")
 
-    waiting.wait_until(kept, what="it is kept")
+    waiting.wait_until(is_cached, what="it is kept")
 
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -166,7 +166,7 @@ def test_v2_is_json_or_protobuf_as_accepted(
 ) -> None:
     """kubectl takes protobuf only. The ETag is the same in all forms."""
 
-    def same() -> bool:
+    def is_same() -> bool:
         response = admin.get("/openapi/v2", headers={"Accept": accept})
         assert (response.status, response.headers["Content-Type"]) == (200, media_type)
         assert response.headers["Vary"].startswith("Accept")
@@ -174,7 +174,7 @@ def test_v2_is_json_or_protobuf_as_accepted(
         again = admin.get("/openapi/v2", headers={"Accept": accept, "If-None-Match": tag})
         return response.headers["ETag"] == tag and (again.status, again.body) == (304, b"")
 
-    waiting.wait_until(same, what="no other test defines a kind meanwhile")
+    waiting.wait_until(is_same, what="no other test defines a kind meanwhile")
 
 
 def test_v2_in_another_format_is_not_acceptable(admin: kube_servers.Http) -> None:

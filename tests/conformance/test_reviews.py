@@ -21,7 +21,7 @@ def review(http: kube_servers.Http, path: str, spec: Any) -> Any:
     return response.json
 
 
-def wrong(response: kube_servers.Response) -> str:
+def cause_of(response: kube_servers.Response) -> str:
     assert (response.status, response.reason) == (422, "Invalid")
     assert response.json["details"]["group"] == "authorization.k8s.io"
     [cause] = response.json["details"]["causes"]
@@ -100,11 +100,11 @@ def test_local_subject_access_review(admin: kube_servers.Http, namespace: str) -
     assert found["metadata"]["namespace"] == namespace
     assert found["status"] == {"allowed": False}
     other = admin.post(path, {"spec": {"user": "joe", **pods("default")}})
-    assert wrong(other) == (
+    assert cause_of(other) == (
         'spec.resourceAttributes.namespace: Invalid value: "default": must match metadata.namespace'
     )
     asked = {"user": "joe", "nonResourceAttributes": {"path": "/", "verb": "get"}}
-    assert wrong(admin.post(path, {"spec": asked})) == (
+    assert cause_of(admin.post(path, {"spec": asked})) == (
         "spec.nonResourceAttributes: Invalid value: authorization.NonResourceAttributes"
         '{Path:"/", Verb:"get"}: disallowed on this kind of request'
     )
@@ -136,7 +136,7 @@ def test_local_subject_access_review(admin: kube_servers.Http, namespace: str) -
 def test_empty_reviews_are_rejected(
     admin: kube_servers.Http, plural: str, spec: dict[str, Any], expected: str
 ) -> None:
-    assert wrong(admin.post(f"{AUTHORIZATION}/{plural}", {"spec": spec})) == expected
+    assert cause_of(admin.post(f"{AUTHORIZATION}/{plural}", {"spec": spec})) == expected
 
 
 def test_self_subject_rules_review(admin: kube_servers.Http, namespace: str) -> None:

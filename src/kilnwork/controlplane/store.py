@@ -235,6 +235,8 @@ class Store:
         body = None if stored is None else stored.raw
         floor = self._log[0].sequence if self._log else 0
         self._database.put(database.QueuedWrite(change, body, floor, self._epoch))
+        # Shielded: the write is queued already, so cancelling the writer must not affect the
+        # future that others may wait for too.
         await asyncio.shield(done)
 
     def _on_commit(self, rows: Sequence[database.QueuedWrite]) -> None:

@@ -64,14 +64,14 @@ def test_missing_program_is_an_error(tool: kube_execs.Kubectl, pod: str) -> None
 
 
 def test_several_execs_run_at_once(tool: kube_execs.Kubectl, pod: str) -> None:
-    def one(number: int) -> tuple[int, bytes]:
+    def run_one(number: int) -> tuple[int, bytes]:
         done = tool.run(
             "exec", "-i", pod, "--", "sh", "-c", f"cat; exit {number}", stdin=b"%d" % number
         )
         return done.returncode, done.stdout
 
     with futures.ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(one, range(6))) == [(n, b"%d" % n) for n in range(6)]
+        assert list(pool.map(run_one, range(6))) == [(n, b"%d" % n) for n in range(6)]
 
 
 def test_terminal_has_the_size_of_the_client(tool: kube_execs.Kubectl, pod: str) -> None:
@@ -119,12 +119,12 @@ def test_exec_in_ended_container_is_an_error(
     made["spec"]["containers"].append(second)
     admin.post(pods.path, made).ok()
 
-    def ended() -> bool:
+    def has_ended() -> bool:
         status = admin.get(f"{pods.path}/two").ok()["status"]
         states = {s["name"]: s["state"] for s in status.get("containerStatuses") or ()}
         return "terminated" in states.get("brief", {}) and "running" in states.get("main", {})
 
-    waiting.wait_until(ended, what="the second container has ended", timeout_s=60.0)
+    waiting.wait_until(has_ended, what="the second container has ended", timeout_s=60.0)
     done = tool.run("exec", "two", "-c", "brief", "--", "true")
     assert done.returncode == 1
     assert b'container not found ("brief")' in done.stderr
@@ -163,10 +163,10 @@ def test_forwarded_port_serves_many_connections(
     pods.make("web", "python3", "-c", SERVE, str(port))
     ready = f"import socket; socket.create_connection(('127.0.0.1', {port}))"
 
-    def listens() -> bool:
+    def is_listening() -> bool:
         return tool.run("exec", "web", "--", "python3", "-c", ready).returncode == 0
 
-    waiting.wait_until(listens, what="it listens")
+    waiting.wait_until(is_listening, what="it listens")
     with tool.forward("web", port) as forward:
         paths = [f"/{n}" for n in range(8)]
         with futures.ThreadPoolExecutor(8) as pool:

@@ -11,7 +11,7 @@ from websockets import exceptions
 from support import kube_execs, kube_servers, ports, waiting
 
 
-def messages(connection: kube_execs.WebSocket) -> dict[int, bytes]:
+def read_messages(connection: kube_execs.WebSocket) -> dict[int, bytes]:
     """All that comes until the end, by channel."""
     found: dict[int, bytes] = {}
     for message in connection:
@@ -29,7 +29,7 @@ def test_websocket_channels_carry_streams(
     query = parse.urlencode([("stdout", "true"), ("stderr", "true"), *words])
     with caller.socket(pod, "exec", query, subprotocol) as connection:
         assert connection.subprotocol == subprotocol
-        found = messages(connection)
+        found = read_messages(connection)
     assert (found[1], found[2]) == (b"out\n", b"err\n")
     status = json.loads(found[3])
     assert (status["status"], status["reason"]) == ("Failure", "NonZeroExitCode")
@@ -43,7 +43,7 @@ def test_version_5_can_close_stdin_alone(pod: str, caller: kube_execs.Caller) ->
     with caller.socket(pod, "exec", query, "v5.channel.k8s.io") as connection:
         connection.send(b"\0some")
         connection.send(b"\xff\0")
-        found = messages(connection)
+        found = read_messages(connection)
     assert found[1] == b"some"
     assert json.loads(found[3])["status"] == "Success"
 
@@ -118,12 +118,12 @@ def test_websocket_channels_forward_ports(pods: kube_execs.Pods, caller: kube_ex
     pods.make("echo", "python3", "-c", script % port)
     number = port.to_bytes(2, "little")
 
-    def talk() -> bytes:
+    def exchange() -> bytes:
         query = f"ports={port}"
         with caller.socket("echo", "portforward", query, "v4.channel.k8s.io") as connection:
             assert {connection.recv(), connection.recv()} == {b"\0" + number, b"\1" + number}
             with contextlib.suppress(exceptions.InvalidState):  # until a program listens
                 connection.send(b"\0hello")
-            return messages(connection).get(0, b"")
+            return read_messages(connection).get(0, b"")
 
-    waiting.wait_until(lambda: talk() == b"got hello", what="it responds")
+    waiting.wait_until(lambda: exchange() == b"got hello", what="it responds")

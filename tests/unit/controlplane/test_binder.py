@@ -38,7 +38,7 @@ def pod(world: objects.World, name: str = "p") -> meta.JsonObject:
     return found
 
 
-def scheduled(world: objects.World, name: str = "p") -> dict[str, Any]:
+def scheduled_condition(world: objects.World, name: str = "p") -> dict[str, Any]:
     conditions = pod(world, name)["status"].get("conditions", ())
     return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 
@@ -48,7 +48,7 @@ async def test_pod_is_bound_to_the_ready_node(world: objects.World) -> None:
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName"), what="bound")
     assert pod(world)["spec"]["nodeName"] == "n"
-    assert scheduled(world)["status"] == "True"
+    assert scheduled_condition(world)["status"] == "True"
     assert pod(world)["metadata"]["generation"] >= 1
 
 
@@ -56,24 +56,26 @@ async def test_pod_is_unschedulable_until_a_node_appears(world: objects.World) -
     await add_node(world, "away", ready=False)
     await add_node(world, "closed", unschedulable=True)
     await world.create(PODS, "p", spec=SPEC)
-    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
-    assert scheduled(world)["reason"] == "Unschedulable"
-    assert scheduled(world)["message"] == (
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
+    assert scheduled_condition(world)["reason"] == "Unschedulable"
+    assert scheduled_condition(world)["message"] == (
         "0/2 nodes are available: 1 node(s) were not ready, 1 node(s) were unschedulable."
     )
     await add_node(world, "n")
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName") == "n", what="bound")
-    assert scheduled(world)["status"] == "True"
+    assert scheduled_condition(world)["status"] == "True"
 
 
 async def test_unchanged_reason_is_written_once(world: objects.World) -> None:
     await world.create(PODS, "p", spec=SPEC)
-    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
     before = pod(world)["metadata"]["resourceVersion"]
     again = binder.Binder(world.writer)
     again.start()
     await world.create(PODS, "q", spec=SPEC)
-    await waiting.wait_until_async(lambda: scheduled(world, "q"), what="the next one's reason")
+    await waiting.wait_until_async(
+        lambda: scheduled_condition(world, "q"), what="the next one's reason"
+    )
     await again.stop()
     assert pod(world)["metadata"]["resourceVersion"] == before
 
@@ -89,7 +91,9 @@ async def test_pods_of_other_schedulers_are_ignored(
     assert pod(world, "other")["spec"].get("nodeName") == more.get("nodeName")
 
 
-async def change(world: objects.World, name: str, *, subresource: str = "", **part: Any) -> None:
+async def change_pod(
+    world: objects.World, name: str, *, subresource: str = "", **part: Any
+) -> None:
     """Write parts of a Pod as its user or its node does."""
     place = writes.target_of(PODS, "default", name)
     await world.writer.change_internally(
@@ -100,25 +104,25 @@ async def change(world: objects.World, name: str, *, subresource: str = "", **pa
     )
 
 
-def room(**allocatable: str) -> dict[str, Any]:
+def node_status(**allocatable: str) -> dict[str, Any]:
     ready = {"type": "Ready", "status": "True"}
     return {"conditions": [ready], "allocatable": {"pods": "10", **allocatable}}
 
 
-def asking(**requests: str) -> dict[str, Any]:
+def spec_requesting(**requests: str) -> dict[str, Any]:
     return {"containers": [{"name": "main", "image": "host", "resources": {"requests": requests}}]}
 
 
 async def test_requests_count_until_a_pod_has_ended(world: objects.World) -> None:
-    await world.create(NODES, "n", status=room(cpu="2", memory="1Gi"))
-    await world.create(PODS, "one", spec=asking(cpu="1500m", memory="512Mi"))
+    await world.create(NODES, "n", status=node_status(cpu="2", memory="1Gi"))
+    await world.create(PODS, "one", spec=spec_requesting(cpu="1500m", memory="512Mi"))
     await waiting.wait_until_async(lambda: pod(world, "one")["spec"].get("nodeName"), what="bound")
-    await world.create(PODS, "p", spec=asking(cpu="1", memory="600Mi"))
-    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
-    assert scheduled(world)["message"] == (
+    await world.create(PODS, "p", spec=spec_requesting(cpu="1", memory="600Mi"))
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
+    assert scheduled_condition(world)["message"] == (
         "0/1 nodes are available: 1 Insufficient cpu, Insufficient memory."
     )
-    await change(world, "one", subresource="status", status={"phase": "Succeeded"})
+    await change_pod(world, "one", subresource="status", status={"phase": "Succeeded"})
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName") == "n", what="bound")
 
 
@@ -138,11 +142,11 @@ async def test_untolerated_taints_prevent_binding(
     await add_node(world, "n", taints=[taint])
     tolerations = [toleration] if toleration else []
     await world.create(PODS, "p", spec={**SPEC, "tolerations": tolerations})
-    await waiting.wait_until_async(lambda: scheduled(world), what="a decision")
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a decision")
     assert pod(world)["spec"].get("nodeName", "") == node
     if not node:
         text = f"1 node(s) had untolerated taint {{a: {taint.get('value', '')}}}."
-        assert scheduled(world)["message"] == f"0/1 nodes are available: {text}"
+        assert scheduled_condition(world)["message"] == f"0/1 nodes are available: {text}"
 
 
 def affinity(*expressions: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -173,14 +177,14 @@ async def test_required_node_affinity_is_respected(
     labels = {"disk": "ssd", "cores": "16"}
     await world.create(NODES, "n", metadata={"labels": labels}, status=status)
     await world.create(PODS, "p", spec={**SPEC, "affinity": wanted})
-    await waiting.wait_until_async(lambda: scheduled(world), what="a decision")
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a decision")
     assert pod(world)["spec"].get("nodeName", "") == node
 
 
 async def test_gated_pod_waits_until_its_gates_are_removed(world: objects.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec={**SPEC, "schedulingGates": [{"name": "a/b"}]})
-    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
-    assert scheduled(world)["reason"] == "SchedulingGated"
-    await change(world, "p", spec={**pod(world)["spec"], "schedulingGates": []})
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
+    assert scheduled_condition(world)["reason"] == "SchedulingGated"
+    await change_pod(world, "p", spec={**pod(world)["spec"], "schedulingGates": []})
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName") == "n", what="bound")

@@ -26,7 +26,7 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
         await collector.stop()
 
 
-async def settled(world: objects.World) -> None:
+async def run_collector(world: objects.World) -> None:
     """Give the collector every chance to do what it should not."""
     for _ in range(20):
         await asyncio.sleep(0)
@@ -47,12 +47,14 @@ async def test_dependent_with_one_existing_owner_is_kept(world: objects.World) -
     await world.create(CM, "child", metadata=objects.owned_by(one, two))
     await world.delete(CM, "one")
 
-    def owners() -> list[str]:
+    def owner_names() -> list[str]:
         child = world.get(CM, "child")
         assert child is not None
         return [r["name"] for r in child["metadata"]["ownerReferences"]]
 
-    await waiting.wait_until_async(lambda: owners() == ["two"], what="the reference is dropped")
+    await waiting.wait_until_async(
+        lambda: owner_names() == ["two"], what="the reference is dropped"
+    )
     await world.delete(CM, "two")
     await world.gone(CM, "child")
 
@@ -76,7 +78,7 @@ async def test_object_in_another_namespace_is_no_owner(world: objects.World) -> 
 async def test_dependent_of_unserved_owner_kind_is_left_alone(world: objects.World) -> None:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}
     await world.create(CM, "child", metadata={"ownerReferences": [reference]})
-    await settled(world)
+    await run_collector(world)
     assert world.get(CM, "child") is not None
 
 
@@ -86,11 +88,11 @@ async def test_dependent_with_finalizer_is_only_marked_deleted(world: objects.Wo
     await world.create(CM, "child", metadata=metadata)
     await world.delete(CM, "owner")
 
-    def marked() -> bool:
+    def is_marked_deleted() -> bool:
         child = world.get(CM, "child")
         return child is not None and "deletionTimestamp" in child["metadata"]
 
-    await waiting.wait_until_async(marked, what="the dependent is marked")
+    await waiting.wait_until_async(is_marked_deleted, what="the dependent is marked")
 
 
 async def test_foreground_deletion_waits_for_blocking_dependents(world: objects.World) -> None:
@@ -99,20 +101,20 @@ async def test_foreground_deletion_waits_for_blocking_dependents(world: objects.
     await world.create(CM, "child", metadata=held)
     await world.delete(CM, "owner", propagation="Foreground")
 
-    def marked() -> bool:
+    def is_marked_deleted() -> bool:
         child = world.get(CM, "child")
         return child is not None and "deletionTimestamp" in child["metadata"]
 
-    await waiting.wait_until_async(marked, what="the dependent is being deleted")
-    await settled(world)
+    await waiting.wait_until_async(is_marked_deleted, what="the dependent is being deleted")
+    await run_collector(world)
     assert world.get(CM, "owner") is not None
 
-    def freed(obj: dict[str, Any]) -> dict[str, Any]:
+    def without_finalizers(obj: dict[str, Any]) -> dict[str, Any]:
         del obj["metadata"]["finalizers"]
         return obj
 
     await world.writer.change(
-        writes.target_of(CM, "default", "child"), freed, writes.WriteContext()
+        writes.target_of(CM, "default", "child"), without_finalizers, writes.WriteContext()
     )
     await world.gone(CM, "owner")
 
@@ -146,7 +148,7 @@ async def test_orphaned_dependents_are_kept_without_the_reference(world: objects
     await world.create(CM, "child", metadata=objects.owned_by(owner))
     await world.delete(CM, "owner", propagation="Orphan")
     await world.gone(CM, "owner")
-    await settled(world)
+    await run_collector(world)
     child = world.get(CM, "child")
     assert child is not None
     assert "ownerReferences" not in child["metadata"]
@@ -186,11 +188,11 @@ async def test_kube_events_are_kept_for_an_hour(world: objects.World) -> None:
 async def test_second_reconcile_writes_nothing(world: objects.World) -> None:
     owner = await world.create(CM, "owner")
     await world.create(CM, "child", metadata=objects.owned_by(owner, block=True))
-    await settled(world)
+    await run_collector(world)
     before = world.store.sequence
     again = gc.GarbageCollector(world.writer, world.deleter)
     again.start()
-    await settled(world)
+    await run_collector(world)
     await again.stop()
     assert world.store.sequence == before
     assert deletion.FOREGROUND not in str(world.get(CM, "owner"))

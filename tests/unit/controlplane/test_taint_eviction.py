@@ -35,7 +35,7 @@ async def add_pod(world: objects.World, name: str, *tolerations: dict[str, Any])
     await world.create(PODS, name, spec=spec)
 
 
-def leaves(world: objects.World, name: str) -> bool:
+def is_deleted(world: objects.World, name: str) -> bool:
     pod = world.get(PODS, name)
     return pod is None or "deletionTimestamp" in pod["metadata"]
 
@@ -47,19 +47,19 @@ async def test_pods_without_toleration_are_evicted_with_a_condition(
     await add_pod(world, "goes")
     await add_pod(world, "later", {"key": "sick", "operator": "Exists", "tolerationSeconds": 1})
     await world.create(NODES, "n", spec={"taints": [TAINT]})
-    await waiting.wait_until_async(lambda: leaves(world, "goes"), what="goes is deleted")
+    await waiting.wait_until_async(lambda: is_deleted(world, "goes"), what="goes is deleted")
     pod = world.get(PODS, "goes")
     if pod is not None:
         conditions = {c["type"]: c["reason"] for c in pod["status"]["conditions"]}
         assert conditions["DisruptionTarget"] == "DeletionByTaintManager"
-    await waiting.wait_until_async(lambda: leaves(world, "later"), what="later is deleted")
-    assert not leaves(world, "stays")
+    await waiting.wait_until_async(lambda: is_deleted(world, "later"), what="later is deleted")
+    assert not is_deleted(world, "stays")
 
 
 async def test_pod_bound_to_a_tainted_node_is_evicted(world: objects.World) -> None:
     await world.create(NODES, "n", spec={"taints": [TAINT]})
     await add_pod(world, "p")
-    await waiting.wait_until_async(lambda: leaves(world, "p"), what="p is deleted")
+    await waiting.wait_until_async(lambda: is_deleted(world, "p"), what="p is deleted")
 
 
 @pytest.mark.parametrize(

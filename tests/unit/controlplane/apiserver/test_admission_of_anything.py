@@ -108,7 +108,7 @@ OBJECTS = st.dictionaries(KEYS, JSON, max_size=6)
 KINDS = st.sampled_from([served.resource for served in our_kinds.SERVED])
 
 
-def admitted(asked: admission.AdmissionRequest, *, user: authn.User = authn.ADMIN) -> Any:
+def admit_or_none(asked: admission.AdmissionRequest, *, user: authn.User = authn.ADMIN) -> Any:
     """The object, or None when it was refused in good order."""
     try:
         return asyncio.run(admission.admit(asked, user=user, reader=STORED)).obj
@@ -127,7 +127,7 @@ def test_arbitrary_object_is_admitted_or_rejected(
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     for new in (obj, {**obj, "metadata": metadata}):
         before = msgspec.json.encode(new)
-        made = admitted(
+        made = admit_or_none(
             admission.AdmissionRequest(
                 operation="create", kind=kind, served=our_kinds.of(kind), new=new
             )
@@ -145,7 +145,7 @@ def test_arbitrary_object_is_admitted_or_rejected(
             old=made,
             subresource=subresource,
         )
-        admitted(again)
+        admit_or_none(again)
 
 
 @settings(deadline=None, max_examples=100)
@@ -153,7 +153,7 @@ def test_arbitrary_object_is_admitted_or_rejected(
 def test_second_admission_changes_nothing(kind: resource.Resource, obj: dict[str, Any]) -> None:
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     new = {**obj, "metadata": metadata}
-    made = admitted(
+    made = admit_or_none(
         admission.AdmissionRequest(
             operation="create", kind=kind, served=our_kinds.of(kind), new=new
         )
@@ -163,4 +163,4 @@ def test_second_admission_changes_nothing(kind: resource.Resource, obj: dict[str
     same = admission.AdmissionRequest(
         operation="update", kind=kind, served=our_kinds.of(kind), new=made, old=made
     )
-    assert admitted(same) == made
+    assert admit_or_none(same) == made

@@ -14,22 +14,22 @@ CM = our_kinds.of(resource.CONFIG_MAPS)
 ALL = lists.ObjectSelection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
-def listed(query: dict[str, str]) -> options.ListOptions:
+def list_options(query: dict[str, str]) -> options.ListOptions:
     return options.ListOptions.parse(requests.Query(query), watch=False)
 
 
 def test_selection_decodes_objects_only_if_necessary() -> None:
-    def never() -> Any:
+    def fail_if_decoded() -> Any:
         raise AssertionError("looked")
 
     key = values.Key("configmaps", "default", "a")
-    assert ALL.matches(key, never)
+    assert ALL.matches(key, fail_if_decoded)
     other = lists.ObjectSelection("other", selectors.parse_labels("x=y"), selectors.EVERY_FIELD)
-    assert not other.matches(key, never)
+    assert not other.matches(key, fail_if_decoded)
     named = lists.ObjectSelection(
         None, selectors.EVERYTHING, selectors.parse_fields("metadata.name=b")
     )
-    assert not named.matches(key, never)
+    assert not named.matches(key, fail_if_decoded)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ async def test_page_of_dropped_history_is_expired(tmp_path: Path) -> None:
         for i in range(4):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
         chosen = lists.ObjectSelection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
-        first = lists.page(world.store, CM, chosen, listed({"limit": "2"}))
+        first = lists.page(world.store, CM, chosen, list_options({"limit": "2"}))
         assert len(first.items) == 2
-        more = listed({"limit": "2", "continue": first.continue_})
+        more = list_options({"limit": "2", "continue": first.continue_})
         await world.create(resource.CONFIG_MAPS, "c9")
         assert len(lists.page(world.store, CM, chosen, more).items) == 2
         for i in range(10):
@@ -62,7 +62,7 @@ async def test_page_of_dropped_history_is_expired(tmp_path: Path) -> None:
         with pytest.raises(statuses.StatusError) as caught:
             lists.page(world.store, CM, chosen, more)
         assert (caught.value.code, caught.value.reason) == (410, "Expired")
-        onward = listed({"limit": "2", "continue": caught.value.metadata["continue"]})
+        onward = list_options({"limit": "2", "continue": caught.value.metadata["continue"]})
         now = lists.page(world.store, CM, chosen, onward)
         assert [stored.key.name for stored in now.items] == ["c2", "c3"]
 
@@ -78,8 +78,8 @@ async def test_page_of_another_data_directory_is_expired(tmp_path: Path) -> None
     async with objects.world(tmp_path) as world:
         for i in range(3):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
-        first = lists.page(world.store, CM, ALL, listed({"limit": "1"}))
-    more = listed({"limit": "1", "continue": first.continue_})
+        first = lists.page(world.store, CM, ALL, list_options({"limit": "1"}))
+    more = list_options({"limit": "1", "continue": first.continue_})
     other = tmp_path / "other"
     other.mkdir()
     async with objects.world(other) as world:

@@ -51,15 +51,15 @@ def test_random_patterns_match_as_python_re() -> None:
     chance = random.Random(7)
     texts = ["".join(t) for n in range(5) for t in itertools.product("ab", repeat=n)]
 
-    def made_up(depth: int) -> str:
+    def random_pattern(depth: int) -> str:
         if depth == 0:
             return chance.choice(["a", "b", ".", "[ab]", "[^a]", "^", r"\b", r"\Z"])
-        inner = [made_up(depth - 1) for _ in range(2)]
+        inner = [random_pattern(depth - 1) for _ in range(2)]
         forms = ["{0}{1}", "(?:{0}|{1})", "(?:{0})*{1}", "(?:{0})?{1}", "(?:{0}){{1,2}}"]
         return chance.choice(forms).format(*inner)
 
     for _ in range(300):
-        pattern = made_up(3)
+        pattern = random_pattern(3)
         ours, theirs = patterns.Pattern(pattern.replace(r"\Z", "$")), re.compile(pattern)
         for text in texts:
             assert ours.found_in(text) == bool(theirs.search(text)), (pattern, text)

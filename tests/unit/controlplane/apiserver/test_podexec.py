@@ -59,7 +59,7 @@ async def nodes(certificates: pki.Pki, node: Node) -> AsyncIterator[lookups.Memo
         yield lookups.MemoryLookup((resource.NODES, known))
 
 
-def gone() -> asgi.Hijacked:
+def raise_disconnected() -> asgi.Hijacked:
     raise asgi.Disconnected
 
 
@@ -79,7 +79,7 @@ async def test_disconnected_client_leaves_no_connection_to_the_node(
         "path": "/api/v1/namespaces/default/pods/p/exec",
         "query_string": b"command=true&stdout=true",
         "headers": [],
-        "extensions": {asgi.HIJACK: gone},
+        "extensions": {asgi.HIJACK: raise_disconnected},
     }
     asked = requests.parse(
         asgi.Request(scope, receive), user=authn.ADMIN, find=lambda *_: resource.PODS

@@ -15,12 +15,12 @@ def find(group: str, version: str, plural: str) -> resource.Resource | None:
     return None if served is None else served.resource
 
 
-async def nothing() -> dict[str, Any]:
+async def receive_nothing() -> dict[str, Any]:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-def parsed(
-    method: str, path: str, query: str = "", *, receive: asgi.Receive = nothing
+def parse(
+    method: str, path: str, query: str = "", *, receive: asgi.Receive = receive_nothing
 ) -> requests.ApiRequest:
     scope = {
         "type": "http",
@@ -69,7 +69,7 @@ def parsed(
 def test_resource_paths_are_parsed(
     method: str, path: str, query: str, expected: tuple[str, ...]
 ) -> None:
-    found = parsed(method, path, query)
+    found = parse(method, path, query)
     assert found.resource is not None
     shown = (found.verb, found.resource.plural, found.namespace, found.name, found.subresource)
     assert shown == expected
@@ -77,7 +77,7 @@ def test_resource_paths_are_parsed(
 
 @pytest.mark.parametrize("path", ["/", "/api", "/api/v1", "/apis", "/apis/g/v1", "/version"])
 def test_paths_without_resource_are_parsed(path: str) -> None:
-    found = parsed("GET", path)
+    found = parse("GET", path)
     assert (found.resource, found.verb) == (None, "get")
 
 
@@ -86,7 +86,7 @@ def test_paths_without_resource_are_parsed(path: str) -> None:
 )
 def test_unknown_resources_are_not_found(path: str) -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        parsed("GET", path)
+        parse("GET", path)
     assert caught.value.code == 404
 
 
@@ -99,7 +99,7 @@ def test_flags_are_parsed_as_in_kubernetes(text: str, expected: bool) -> None:  
 
 
 def test_headers_and_content_type_are_parsed() -> None:
-    found = parsed("POST", "/api/v1/namespaces/a/pods")
+    found = parse("POST", "/api/v1/namespaces/a/pods")
     assert found.headers["a"] == "1,2"
     assert found.content_type == "application/json"
 
@@ -112,7 +112,7 @@ async def test_body_size_is_limited_with_and_without_length() -> None:
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     with pytest.raises(statuses.StatusError) as caught:
-        await parsed("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
+        await parse("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
     assert caught.value.code == 413
 
 
@@ -126,7 +126,7 @@ async def test_disconnect_during_the_body_is_noticed() -> None:
         return messages.pop(0)
 
     with pytest.raises(asgi.Disconnected):
-        await parsed("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
+        await parse("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
 
 
 @pytest.mark.parametrize("value", ["1_0", " 5", "٣", "1.5", "0x10", "abc", "9" * 20, "9" * 5000])

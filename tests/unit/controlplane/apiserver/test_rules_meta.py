@@ -14,7 +14,7 @@ def fields(kind: resource.Resource, **metadata: Any) -> list[str]:
     return [cause.field for cause in rules_meta.validate(kind, {"metadata": metadata})]
 
 
-def changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+def problems_of_update(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     found = rules_meta.validate_update({"metadata": old}, {"metadata": new})
     return [cause.field for cause in found]
 
@@ -75,13 +75,13 @@ def test_custom_kinds_may_have_short_finalizers() -> None:
 
 def test_identity_fields_cannot_change() -> None:
     old = {"name": "a", "uid": "1"}
-    assert changed(old, dict(old)) == []
-    assert changed(old, {"name": "b", "uid": "2"}) == ["metadata.name", "metadata.uid"]
+    assert problems_of_update(old, dict(old)) == []
+    assert problems_of_update(old, {"name": "b", "uid": "2"}) == ["metadata.name", "metadata.uid"]
 
 
 def test_finalizers_are_only_removed_while_an_object_is_deleted() -> None:
     old = {"deletionTimestamp": "t", "finalizers": ["a/b"]}
-    assert changed(old, {"deletionTimestamp": "t"}) == []
+    assert problems_of_update(old, {"deletionTimestamp": "t"}) == []
     more = {"deletionTimestamp": "t", "finalizers": ["a/b", "c/d"]}
-    assert changed(old, more) == ["metadata.finalizers"]
-    assert changed({}, {"finalizers": ["c/d"]}) == []
+    assert problems_of_update(old, more) == ["metadata.finalizers"]
+    assert problems_of_update({}, {"finalizers": ["c/d"]}) == []

@@ -12,7 +12,7 @@ PATHS = builtin.ScalePaths(spec=".spec.n", status=".status.n", selector=".status
 SERVED = builtin.ServedResource(resource=KIND, schema={}, scale=PATHS)
 
 
-def of(spec: Any, status: Any = None) -> dict[str, Any]:
+def scale_with(spec: Any, status: Any = None) -> dict[str, Any]:
     metadata = {"name": "a", "namespace": "ns", "uid": "u", "labels": {"a": "b"}}
     return scale_subresource.scale_of(
         SERVED, {"metadata": metadata, "spec": spec, "status": status}
@@ -20,7 +20,7 @@ def of(spec: Any, status: Any = None) -> dict[str, Any]:
 
 
 def test_replica_fields_are_those_of_the_definition() -> None:
-    found = of({"n": 3}, {"n": 2, "labels": "a=b"})
+    found = scale_with({"n": 3}, {"n": 2, "labels": "a=b"})
     assert found == {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -31,14 +31,14 @@ def test_replica_fields_are_those_of_the_definition() -> None:
 
 
 def test_missing_status_replicas_are_zero() -> None:
-    assert of({"n": 0})["spec"] == {"replicas": 0}
-    assert of({"n": 1})["status"] == {"replicas": 0}
+    assert scale_with({"n": 0})["spec"] == {"replicas": 0}
+    assert scale_with({"n": 1})["status"] == {"replicas": 0}
 
 
 @pytest.mark.parametrize("spec", [{}, {"n": None}, None])
 def test_object_without_replicas_has_no_scale(spec: Any) -> None:
     with pytest.raises(statuses.StatusError, match=r"\.spec\.n") as refused:
-        of(spec)
+        scale_with(spec)
     assert refused.value.code == 500
 
 

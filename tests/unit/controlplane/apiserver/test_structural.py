@@ -11,7 +11,7 @@ SCHEMA = crd.definition(kinds.TASKS)["spec"]["versions"][0]["schema"]["openAPIV3
 OBJECT = crd.definition(kinds.TASK_OBJECTS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
-def said(spec: dict[str, Any]) -> list[str]:
+def problems_of(spec: dict[str, Any]) -> list[str]:
     return [str(cause) for cause in structural.validate(SCHEMA, {"spec": spec})]
 
 
@@ -55,7 +55,7 @@ def test_nulls_are_dropped_defaulted_or_kept() -> None:
 def test_integral_floats_become_integers() -> None:
     obj, _ = structural.prune_and_default(SCHEMA, {"spec": {"run": 2.0}})
     assert isinstance(obj["spec"]["run"], int)
-    assert said({"run": 2.5}) == [
+    assert problems_of({"run": 2.5}) == [
         'spec.run: Invalid value: "number": spec.run in body must be of type integer: "number"'
     ]
 
@@ -154,11 +154,11 @@ def test_data_of_a_task_object_is_any_json(data: Any) -> None:
     ],
 )
 def test_messages_match_kubernetes(spec: dict[str, Any], text: str) -> None:
-    assert said(spec) == [text]
+    assert problems_of(spec) == [text]
 
 
 def test_all_violations_are_listed() -> None:
-    assert len(said({"run": 0, "image": 1, "args": {}, "env": [{}]})) == 4
+    assert len(problems_of({"run": 0, "image": 1, "args": {}, "env": [{}]})) == 4
 
 
 def test_unknown_fields_depend_on_validation_mode() -> None:

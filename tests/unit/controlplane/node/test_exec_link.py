@@ -86,7 +86,7 @@ async def bench() -> AsyncIterator[Bench]:
     await made.close()
 
 
-async def all_of(output: exec_io.ProcessOutput) -> bytes:
+async def read_all(output: exec_io.ProcessOutput) -> bytes:
     pieces = []
     while piece := await output.read():
         pieces.append(piece)
@@ -165,7 +165,7 @@ async def test_output_of_run_is_limited(bench: Bench) -> None:
 async def test_input_and_output_pass_in_full(bench: Bench) -> None:
     process, input_, output = await bench.start(["cat"])
     content = os.urandom(1 << 20)
-    reading = asyncio.create_task(all_of(output))
+    reading = asyncio.create_task(read_all(output))
     assert await input_.write(content)
     input_.close()
     assert await reading == content
@@ -180,7 +180,7 @@ async def test_write_returns_false_when_the_process_stops_reading(bench: Bench) 
     output.close()
     input_.close()
     await process.close()
-    await waiting.wait_until_async(lambda: not alive(process), what="it was hung up on")
+    await waiting.wait_until_async(lambda: not is_alive(process), what="it was hung up on")
 
 
 async def test_terminal_is_a_controlling_terminal(bench: Bench) -> None:
@@ -188,7 +188,7 @@ async def test_terminal_is_a_controlling_terminal(bench: Bench) -> None:
     process, input_, output = await bench.start(["sh", "-c", script], tty=True)
     input_.resize(width=77, height=33)
     assert await input_.write(b"hello\n")
-    assert (await all_of(output)).split() == [b"hello", b"33", b"77", b"hello", b"xterm"]
+    assert (await read_all(output)).split() == [b"hello", b"33", b"77", b"hello", b"xterm"]
     assert await process.wait() == 0
     input_.close()
     await process.close()
@@ -265,100 +265,108 @@ class Attached:
 
 
 @pytest_asyncio.fixture
-async def other(bench: Bench) -> AsyncIterator[Attached]:
+async def attached_container(bench: Bench) -> AsyncIterator[Attached]:
     made = Attached(bench)
     yield made
     await bench.link.stop(made.id, grace_s=0)
 
 
-async def test_all_attached_clients_get_output_to_the_end(other: Attached) -> None:
-    await other.start("read go; printf pro; printf mpt; echo; echo err >&2", stdin=True)
-    joined = [await other.join() for _ in range(2)]
+async def test_all_attached_clients_get_output_to_the_end(attached_container: Attached) -> None:
+    await attached_container.start(
+        "read go; printf pro; printf mpt; echo; echo err >&2", stdin=True
+    )
+    joined = [await attached_container.join() for _ in range(2)]
     assert all(attached.input is not None for attached, _, _ in joined)
     assert joined[1][0].input is not None
     assert await joined[1][0].input.write(b"go\n")
     for attached, out, err in joined:
-        assert await all_of(out) == b"prompt\n"
-        assert await all_of(err) == b"err\n"
+        assert await read_all(out) == b"prompt\n"
+        assert await read_all(err) == b"err\n"
         assert not await attached.was_slow()
         attached.close()
-    assert sorted(other.log()) == ["err", "prompt"]
+    assert sorted(attached_container.log()) == ["err", "prompt"]
 
 
-async def test_first_attached_client_closes_stdin_once_input(other: Attached) -> None:
-    await other.start("cat; echo end", stdin=True, stdin_once=True)
-    attached, out, err = await other.join()
-    second, *outputs = await other.join()
+async def test_first_attached_client_closes_stdin_once_input(attached_container: Attached) -> None:
+    await attached_container.start("cat; echo end", stdin=True, stdin_once=True)
+    attached, out, err = await attached_container.join()
+    second, *outputs = await attached_container.join()
     assert second.input is None
     assert attached.input is not None
     assert await attached.input.write(b"all\n")
     attached.input.close()
-    assert await all_of(out) == b"all\nend\n"
+    assert await read_all(out) == b"all\nend\n"
     for output in (err, *outputs):
         output.close()
     for joined in (attached, second):
         joined.close()
 
 
-async def test_attachment_has_no_input_without_stdin(other: Attached) -> None:
-    await other.start("cat; read go </dev/null; sleep 300")
-    attached, out, err = await other.join()
+async def test_attachment_has_no_input_without_stdin(attached_container: Attached) -> None:
+    await attached_container.start("cat; read go </dev/null; sleep 300")
+    attached, out, err = await attached_container.join()
     assert attached.input is None
     attached.close()
     out.close()
     err.close()
 
 
-async def test_attachment_uses_the_terminal(other: Attached) -> None:
-    await other.start("read go; stty size; echo $TERM; test -t 2 && echo on", stdin=True, tty=True)
-    attached, out, err = await other.join()
+async def test_attachment_uses_the_terminal(attached_container: Attached) -> None:
+    await attached_container.start(
+        "read go; stty size; echo $TERM; test -t 2 && echo on", stdin=True, tty=True
+    )
+    attached, out, err = await attached_container.join()
     assert attached.input is not None
     attached.input.resize(width=99, height=44)
     assert await attached.input.write(b"go\n")
-    assert (await all_of(out)).split() == [b"go", b"44", b"99", b"xterm", b"on"]
-    assert await all_of(err) == b""
+    assert (await read_all(out)).split() == [b"go", b"44", b"99", b"xterm", b"on"]
+    assert await read_all(err) == b""
     attached.close()
 
 
-async def test_slow_reader_is_disconnected(bench: Bench, other: Attached) -> None:
-    await other.start("read go; yes | head -c 5000000; echo; exec sleep 300", stdin=True)
-    attached, out, err = await other.join()
+async def test_slow_reader_is_disconnected(bench: Bench, attached_container: Attached) -> None:
+    await attached_container.start(
+        "read go; yes | head -c 5000000; echo; exec sleep 300", stdin=True
+    )
+    attached, out, err = await attached_container.join()
     assert attached.input is not None
     assert await attached.input.write(b"go\n")
     assert await asyncio.wait_for(attached.was_slow(), 30)
-    assert 0 < len(await all_of(out)) < 5_000_000
+    assert 0 < len(await read_all(out)) < 5_000_000
     err.close()
     attached.close()
-    quick, *outputs = await other.join()
+    quick, *outputs = await attached_container.join()
     quick.close()
     for output in outputs:
         output.close()
     assert (await bench.run("true"))[0] == 0
 
 
-async def test_disconnected_client_is_detached(other: Attached) -> None:
-    await other.start("read go; echo one; read go; echo two", stdin=True)
-    first, out, err = await other.join()
+async def test_disconnected_client_is_detached(attached_container: Attached) -> None:
+    await attached_container.start("read go; echo one; read go; echo two", stdin=True)
+    first, out, err = await attached_container.join()
     assert first.input is not None
     out.close()
     err.close()
     await first.input.write(b"go\n")
     first.close()
-    second, out, err = await other.join()
+    second, out, err = await attached_container.join()
     assert second.input is not None
     await second.input.write(b"go\n")
-    assert (await all_of(out)).endswith(b"two\n")
+    assert (await read_all(out)).endswith(b"two\n")
     err.close()
     second.close()
 
 
-async def test_stopped_container_cannot_be_attached(bench: Bench, other: Attached) -> None:
+async def test_stopped_container_cannot_be_attached(
+    bench: Bench, attached_container: Attached
+) -> None:
     with pytest.raises(exec_link.NotRunning):
-        await other.join()
-    await other.start("true")
+        await attached_container.join()
+    await attached_container.start("true")
     await waiting.wait_until_async(lambda: bench.ended, what="it has ended")
     with pytest.raises(exec_link.NotRunning):
-        await other.join()
+        await attached_container.join()
 
 
 async def test_malformed_requests_do_not_stop_the_shim(bench: Bench) -> None:
@@ -366,16 +374,16 @@ async def test_malformed_requests_do_not_stop_the_shim(bench: Bench) -> None:
         reader, writer = await asyncio.open_unix_connection(str(bench.socket))
         writer.write(line + b"\n")
         await asyncio.wait_for(reader.read(), 30)
-        await hang_up(writer)
+        await wait_closed(writer)
     reader, writer = await asyncio.open_unix_connection(str(bench.socket))
     request = f'{{"n": 1, "do": "exec", "container": "{bench.id}", "argv": ["true"]}}'
     writer.write(request.encode() + b"\n")
     assert b"needs 3 descriptors" in await reader.read()
-    await hang_up(writer)
+    await wait_closed(writer)
     assert (await bench.run("true"))[0] == 0
 
 
-async def hang_up(writer: asyncio.StreamWriter) -> None:
+async def wait_closed(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
@@ -395,6 +403,6 @@ def running(argument: str) -> list[int]:
     return found
 
 
-def alive(process: exec_link.ExecProcess) -> bool:
+def is_alive(process: exec_link.ExecProcess) -> bool:
     identity = processes.identify(process.pid)
     return identity is not None and identity.alive()

@@ -101,7 +101,7 @@ async def test_request_without_upgrade_is_a_bad_request(path: str) -> None:
     [("/exec/ns/p/main", "output=1&command=true"), ("/attach/ns/p/main", "output=1")],
 )
 async def test_disconnected_client_gets_no_session(path: str, query: str) -> None:
-    def gone() -> asgi.Hijacked:
+    def raise_disconnected() -> asgi.Hijacked:
         raise asgi.Disconnected
 
     paths = exec_paths.ExecPaths(find, shim=Path("/nowhere/s"))
@@ -112,7 +112,7 @@ async def test_disconnected_client_gets_no_session(path: str, query: str) -> Non
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": SPDY,
-        "extensions": {asgi.HIJACK: gone},
+        "extensions": {asgi.HIJACK: raise_disconnected},
     }
 
     async def receive() -> Any:

@@ -15,7 +15,7 @@ from kilnwork.kit import asgi, clock
 from kilnwork.kube import reviews
 
 
-class NoReviewer:
+class DenyingReviewer:
     """A reviewer that knows no token and no right."""
 
     async def user(self, token: str) -> reviews.User | None:
@@ -37,7 +37,7 @@ class World:
         pair = self.certificates.node("n1")
         mine = kubelet.Certificates(pair.certificate, pair.key, self.certificates.ca_certificate)
         app = kubelet.KubeletApp(
-            self.find, allowed=access.NodeAccess(NoReviewer()), now=clock.SystemClock()
+            self.find, allowed=access.NodeAccess(DenyingReviewer()), now=clock.SystemClock()
         )
         self.server = kubelet.KubeletServer(app, address="127.0.0.1", certificates=mine)
 
@@ -141,10 +141,10 @@ async def test_disconnected_follower_is_released(world: World) -> None:
         response = await session.get("/containerLogs/ns/p/main?follow=true")
         assert await response.content.readline() == b"one\n"
         response.close()
-    await asyncio.wait_for(idle(), 30)
+    await asyncio.wait_for(wait_until_idle(), 30)
 
 
-async def idle() -> None:
+async def wait_until_idle() -> None:
     """Wait until no request is being served."""
     while any("kubelet log request" in task.get_name() for task in asyncio.all_tasks()):
         await asyncio.sleep(0.02)

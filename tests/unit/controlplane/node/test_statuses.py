@@ -122,7 +122,7 @@ def test_transition_times_change_only_with_status() -> None:
     assert third["startTime"] == first["startTime"]
 
 
-def several(policy: str = "Never", **status: Any) -> pods.Pod:
+def pod_with_init_containers(policy: str = "Never", **status: Any) -> pods.Pod:
     spec = {
         "initContainers": [
             {"name": "first"},
@@ -135,7 +135,7 @@ def several(policy: str = "Never", **status: Any) -> pods.Pod:
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, pods.Pod)
 
 
-def of_all(of: pods.Pod, **records: container.ContainerRecord) -> dict[str, Any]:
+def status_of_all(of: pods.Pod, **records: container.ContainerRecord) -> dict[str, Any]:
     views = {name: lifecycle.ContainerView(last=record) for name, record in records.items()}
     return statuses.status(of, views, statuses.PodFacts("127.0.0.1", NOW))
 
@@ -148,7 +148,7 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
 
 
 def test_pod_is_pending_until_init_containers_finish() -> None:
-    found = of_all(several(), first=RUNNING)
+    found = status_of_all(pod_with_init_containers(), first=RUNNING)
     assert found["phase"] == "Pending"
     assert conditions(found)["Initialized"] == "False"
     initialised = next(c for c in found["conditions"] if c["type"] == "Initialized")
@@ -158,24 +158,33 @@ def test_pod_is_pending_until_init_containers_finish() -> None:
 
 
 def test_failed_init_container_fails_the_pod() -> None:
-    assert of_all(several(), first=BAD)["phase"] == "Failed"
-    assert of_all(several("OnFailure"), first=BAD)["phase"] == "Pending"
+    assert status_of_all(pod_with_init_containers(), first=BAD)["phase"] == "Failed"
+    assert status_of_all(pod_with_init_containers("OnFailure"), first=BAD)["phase"] == "Pending"
 
 
 def test_pod_runs_until_last_container_and_sidecar_end() -> None:
     running = {"first": OK, "side": RUNNING, "a": OK}
-    assert of_all(several(), **running, b=RUNNING)["phase"] == "Running"
-    assert of_all(several(), **running, b=OK)["phase"] == "Running"
-    assert of_all(several(), first=OK, side=OK, a=OK, b=OK)["phase"] == "Succeeded"
-    assert of_all(several(), first=OK, side=BAD, a=OK, b=OK)["phase"] == "Succeeded"
-    assert of_all(several(), first=OK, side=OK, a=OK, b=BAD)["phase"] == "Failed"
+    assert status_of_all(pod_with_init_containers(), **running, b=RUNNING)["phase"] == "Running"
+    assert status_of_all(pod_with_init_containers(), **running, b=OK)["phase"] == "Running"
+    assert (
+        status_of_all(pod_with_init_containers(), first=OK, side=OK, a=OK, b=OK)["phase"]
+        == "Succeeded"
+    )
+    assert (
+        status_of_all(pod_with_init_containers(), first=OK, side=BAD, a=OK, b=OK)["phase"]
+        == "Succeeded"
+    )
+    assert (
+        status_of_all(pod_with_init_containers(), first=OK, side=OK, a=OK, b=BAD)["phase"]
+        == "Failed"
+    )
 
 
 def test_final_status_of_a_sidecar_is_terminated() -> None:
     """Not that it waits for a start that never comes."""
-    found = of_all(several(), first=OK, side=OK, a=OK, b=OK)
+    found = status_of_all(pod_with_init_containers(), first=OK, side=OK, a=OK, b=OK)
     assert found["initContainerStatuses"][1]["state"]["terminated"]["exitCode"] == 0
-    going_on = of_all(several(), first=OK, side=OK, a=OK, b=RUNNING)
+    going_on = status_of_all(pod_with_init_containers(), first=OK, side=OK, a=OK, b=RUNNING)
     assert "waiting" in going_on["initContainerStatuses"][1]["state"]
 
 
@@ -203,7 +212,7 @@ def test_expired_deadline_fails_the_pod_after_containers_end() -> None:
     assert (found["phase"], found["reason"]) == ("Failed", "DeadlineExceeded")
 
 
-def growing(count: int = 2) -> pods.Pod:
+def pod_with_ephemeral(count: int = 2) -> pods.Pod:
     """A Pod with ephemeral containers `e0`, `e1` and so on."""
     added = tuple(pods.EphemeralContainer(name=f"e{n}", image="i") for n in range(count))
     of = pod()
@@ -221,7 +230,7 @@ def ephemeral(
 
 
 def test_ephemeral_containers_do_not_affect_the_phase() -> None:
-    found = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
+    found = ephemeral(pod_with_ephemeral(), e0=BAD._replace(id="u/e0/0"))
     assert found["phase"] == "Running"
     assert next(c for c in found["conditions"] if c["type"] == "Ready")["status"] == "True"
     first, second = found[statuses.EPHEMERAL]
@@ -234,7 +243,7 @@ def test_ephemeral_containers_do_not_affect_the_phase() -> None:
 
 
 def test_pod_is_running_until_ephemeral_containers_end() -> None:
-    of = growing(1)
+    of = pod_with_ephemeral(1)
     views = {"main": lifecycle.ContainerView(last=BAD), "e0": lifecycle.ContainerView(last=RUNNING)}
     facts = statuses.PodFacts("127.0.0.1", NOW)
     assert statuses.status(of, views, facts)["phase"] == "Running"
@@ -243,27 +252,27 @@ def test_pod_is_running_until_ephemeral_containers_end() -> None:
 
 
 def test_status_of_ended_ephemeral_container_is_reused() -> None:
-    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
-    after = ephemeral(growing(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
+    before = ephemeral(pod_with_ephemeral(), e0=BAD._replace(id="u/e0/0"))
+    after = ephemeral(pod_with_ephemeral(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
     assert after[statuses.EPHEMERAL][0] is before[statuses.EPHEMERAL][0]
     assert "running" in after[statuses.EPHEMERAL][1]["state"]
 
 
 def test_only_starts_can_be_reported_late() -> None:
-    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
-    started = ephemeral(growing(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
+    before = ephemeral(pod_with_ephemeral(), e0=BAD._replace(id="u/e0/0"))
+    started = ephemeral(pod_with_ephemeral(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
     assert statuses.only_started(before, started)
-    ended = ephemeral(growing(3), before=started, e1=BAD._replace(id="u/e1/0"))
+    ended = ephemeral(pod_with_ephemeral(3), before=started, e1=BAD._replace(id="u/e1/0"))
     assert not statuses.only_started(started, ended)
     views = {"e0": lifecycle.ContainerView(reason="r", message="it cannot run here")}
-    waits = statuses.status(growing(), views, statuses.PodFacts("127.0.0.1", NOW))
+    waits = statuses.status(pod_with_ephemeral(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert not statuses.only_started({}, waits)
 
 
 def test_ephemeral_patch_contains_only_changes() -> None:
-    none = ephemeral(growing(0))
-    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
-    after = ephemeral(growing(3), before=before, e1=BAD._replace(id="u/e1/0"))
+    none = ephemeral(pod_with_ephemeral(0))
+    before = ephemeral(pod_with_ephemeral(), e0=BAD._replace(id="u/e0/0"))
+    after = ephemeral(pod_with_ephemeral(3), before=before, e1=BAD._replace(id="u/e1/0"))
     _, _, e2 = new = after[statuses.EPHEMERAL]
     test = {"op": "test", "path": "/metadata/uid", "value": "u"}
     path = f"/status/{statuses.EPHEMERAL}"
