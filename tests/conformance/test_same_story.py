@@ -64,7 +64,7 @@ def test_story_is_the_same_on_both_servers(
         assert all(_is_no_internal_error(response) for response in responses), stories.shown(step)
         if len({response["status"] < 300 for response in responses}) > 1 and kind.ours:
             return  # rules that ours checks by itself, and a cluster by an admission policy
-        shown = story_players.compared(responses, kind)
+        shown = story_players.comparable(responses, kind)
         assert shown[0] == shown[-1], stories.shown(step)
 
 

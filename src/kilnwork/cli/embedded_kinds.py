@@ -1,4 +1,4 @@
-"""Our kinds as the embedded Kubernetes of `kiln up` is given them: definitions, rules, rights.
+"""Kinds of kilnwork as the embedded Kubernetes of `kiln up` gets them: definitions, rules, rights.
 
 Used by `wiring`. A real Kubernetes gets the same definitions from `installation`.
 """

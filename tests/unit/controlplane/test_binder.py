@@ -9,15 +9,15 @@ import pytest
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import binder
 from kilnwork.controlplane.apiserver import writes
-from support import objects, waiting
+from support import store_world, waiting
 
 PODS, NODES = resource.PODS, resource.NODES
 SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "host"}]}
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         await waiting.wait_until_async(
             lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
         )
@@ -27,23 +27,23 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
         await running.stop()
 
 
-async def add_node(world: objects.World, name: str, *, ready: bool = True, **spec: Any) -> None:
+async def add_node(world: store_world.World, name: str, *, ready: bool = True, **spec: Any) -> None:
     condition = {"type": "Ready", "status": "True" if ready else "False"}
     await world.create(NODES, name, spec=spec, status={"conditions": [condition]})
 
 
-def pod(world: objects.World, name: str = "p") -> meta.JsonObject:
+def pod(world: store_world.World, name: str = "p") -> meta.JsonObject:
     found = world.get(PODS, name)
     assert found is not None
     return found
 
 
-def scheduled_condition(world: objects.World, name: str = "p") -> dict[str, Any]:
+def scheduled_condition(world: store_world.World, name: str = "p") -> dict[str, Any]:
     conditions = pod(world, name)["status"].get("conditions", ())
     return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 
 
-async def test_pod_is_bound_to_the_ready_node(world: objects.World) -> None:
+async def test_pod_is_bound_to_the_ready_node(world: store_world.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName"), what="bound")
@@ -52,7 +52,7 @@ async def test_pod_is_bound_to_the_ready_node(world: objects.World) -> None:
     assert pod(world)["metadata"]["generation"] >= 1
 
 
-async def test_pod_is_unschedulable_until_a_node_appears(world: objects.World) -> None:
+async def test_pod_is_unschedulable_until_a_node_appears(world: store_world.World) -> None:
     await add_node(world, "away", ready=False)
     await add_node(world, "closed", unschedulable=True)
     await world.create(PODS, "p", spec=SPEC)
@@ -66,7 +66,7 @@ async def test_pod_is_unschedulable_until_a_node_appears(world: objects.World) -
     assert scheduled_condition(world)["status"] == "True"
 
 
-async def test_unchanged_reason_is_written_once(world: objects.World) -> None:
+async def test_unchanged_reason_is_written_once(world: store_world.World) -> None:
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
     before = pod(world)["metadata"]["resourceVersion"]
@@ -82,7 +82,7 @@ async def test_unchanged_reason_is_written_once(world: objects.World) -> None:
 
 @pytest.mark.parametrize("more", [{"schedulerName": "mine"}, {"nodeName": "elsewhere"}])
 async def test_pods_of_other_schedulers_are_ignored(
-    world: objects.World, more: dict[str, str]
+    world: store_world.World, more: dict[str, str]
 ) -> None:
     await add_node(world, "n")
     await world.create(PODS, "other", spec=SPEC | more)
@@ -92,7 +92,7 @@ async def test_pods_of_other_schedulers_are_ignored(
 
 
 async def change_pod(
-    world: objects.World, name: str, *, subresource: str = "", **part: Any
+    world: store_world.World, name: str, *, subresource: str = "", **part: Any
 ) -> None:
     """Write parts of a Pod as its user or its node does."""
     place = writes.target_of(PODS, "default", name)
@@ -113,7 +113,7 @@ def spec_requesting(**requests: str) -> dict[str, Any]:
     return {"containers": [{"name": "main", "image": "host", "resources": {"requests": requests}}]}
 
 
-async def test_requests_count_until_a_pod_has_ended(world: objects.World) -> None:
+async def test_requests_count_until_a_pod_has_ended(world: store_world.World) -> None:
     await world.create(NODES, "n", status=node_status(cpu="2", memory="1Gi"))
     await world.create(PODS, "one", spec=spec_requesting(cpu="1500m", memory="512Mi"))
     await waiting.wait_until_async(lambda: pod(world, "one")["spec"].get("nodeName"), what="bound")
@@ -137,7 +137,7 @@ async def test_requests_count_until_a_pod_has_ended(world: objects.World) -> Non
     ],
 )
 async def test_untolerated_taints_prevent_binding(
-    world: objects.World, taint: dict[str, str], toleration: dict[str, str] | None, node: str
+    world: store_world.World, taint: dict[str, str], toleration: dict[str, str] | None, node: str
 ) -> None:
     await add_node(world, "n", taints=[taint])
     tolerations = [toleration] if toleration else []
@@ -171,7 +171,7 @@ def affinity(*expressions: dict[str, Any], **more: Any) -> dict[str, Any]:
     ],
 )
 async def test_required_node_affinity_is_respected(
-    world: objects.World, wanted: dict[str, Any], node: str
+    world: store_world.World, wanted: dict[str, Any], node: str
 ) -> None:
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     labels = {"disk": "ssd", "cores": "16"}
@@ -181,7 +181,7 @@ async def test_required_node_affinity_is_respected(
     assert pod(world)["spec"].get("nodeName", "") == node
 
 
-async def test_gated_pod_waits_until_its_gates_are_removed(world: objects.World) -> None:
+async def test_gated_pod_waits_until_its_gates_are_removed(world: store_world.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec={**SPEC, "schedulingGates": [{"name": "a/b"}]})
     await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.data import blobs
-from support import turns
+from support import interleaving
 
 HOUR = 3600.0
 CONTENT = b"x" * 100
@@ -48,7 +48,7 @@ def interleaved(
 ) -> Iterator[tuple[blobs.Blobs, bytes, bool, bool]]:
     """Each schedule's end: the directory, the digest, what the user and the collector were told."""
     kept, digest, before = old_blob(directory, -1)
-    trial = turns.Turns(blobs, ())
+    trial = interleaving.Interleaving(blobs, ())
     trial.run(lambda: use(kept, digest), lambda: kept.discard(digest, before=before))
     lines = (trial.lines[0] + 5, trial.lines[1] + 5)
     for order in (0, 1):
@@ -56,7 +56,7 @@ def interleaved(
         for number, schedule in enumerate(plan):
             kept, digest, before = old_blob(directory, number, aside=aside)
             calls = [lambda: use(kept, digest), lambda: kept.discard(digest, before=before)]  # noqa: B023
-            results = turns.Turns(blobs, schedule).run(calls[order], calls[1 - order])
+            results = interleaving.Interleaving(blobs, schedule).run(calls[order], calls[1 - order])
             used, discarded = results if order == 0 else results[::-1]
             yield kept, digest, used, discarded
             for path in sorted(kept.directory.rglob("*"), reverse=True):
@@ -68,7 +68,7 @@ def count(items: Iterator[object]) -> int:
 
 
 @pytest.mark.parametrize("place", ["in place", "left aside"])
-def test_renewing_wins_or_knows(tmp_path: Path, place: str) -> None:
+def test_touch_wins_against_collector_or_reports_missing(tmp_path: Path, place: str) -> None:
     outcomes = set()
     for kept, digest, renewed, discarded in interleaved(
         tmp_path, blobs.Blobs.touch, aside=place == "left aside"
@@ -86,7 +86,7 @@ def test_renewing_wins_or_knows(tmp_path: Path, place: str) -> None:
     assert outcomes == {True, False}
 
 
-def test_what_is_put_is_there(tmp_path: Path) -> None:
+def test_put_blob_exists_despite_collector(tmp_path: Path) -> None:
     def put(kept: blobs.Blobs, digest: bytes) -> bool:
         return kept.put([CONTENT]) == (digest, len(CONTENT))
 
@@ -98,18 +98,18 @@ def test_what_is_put_is_there(tmp_path: Path) -> None:
         assert not kept.discard(digest, before=entries[0].modified - 60)
 
 
-def test_a_reader_of_a_renewed_blob_finds_it(tmp_path: Path) -> None:
+def test_reader_finds_renewed_blob_despite_collector(tmp_path: Path) -> None:
     """It was renewed before it was referred to, so the collector gives it back: no gap."""
 
     def read(kept: blobs.Blobs, digest: bytes) -> bool:
         return bytes(kept.get(digest)) == CONTENT
 
     kept, digest, before = old_blob(tmp_path, -1)
-    trial = turns.Turns(blobs, ())
+    trial = interleaving.Interleaving(blobs, ())
     trial.run(lambda: read(kept, digest), lambda: kept.discard(digest, before=before - 2 * HOUR))
     for first, second in itertools.product(range(trial.lines[1]), range(trial.lines[0])):
         kept, digest, before = old_blob(tmp_path, 0)
-        results = turns.Turns(blobs, (first, second)).run(
+        results = interleaving.Interleaving(blobs, (first, second)).run(
             lambda: kept.discard(digest, before=before - 2 * HOUR),  # noqa: B023
             lambda: read(kept, digest),  # noqa: B023
         )

@@ -7,14 +7,14 @@ import pytest
 from kilnwork.api import admission as rules
 from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import admission, authn, statuses
-from support import lookups, our_kinds
+from support import memory_lookup, served_kinds
 
 Json = dict[str, Any]
 
 
 @pytest.fixture
-def stored() -> lookups.MemoryLookup:
-    return lookups.MemoryLookup(
+def stored() -> memory_lookup.MemoryLookup:
+    return memory_lookup.MemoryLookup(
         (resource.NAMESPACES, {"metadata": {"name": "default"}}),
         (
             resource.SERVICE_ACCOUNTS,
@@ -33,7 +33,7 @@ def pod(**spec: Any) -> Json:
 
 
 async def create(
-    stored: lookups.MemoryLookup,
+    stored: memory_lookup.MemoryLookup,
     kind: resource.Resource,
     obj: Json,
     *,
@@ -45,13 +45,13 @@ async def create(
         kind=kind,
         new=obj,
         field_validation=field_validation,
-        served=our_kinds.of(kind),
+        served=served_kinds.kind_of(kind),
     )
     return await admission.admit(asked, user=user, reader=stored)
 
 
 async def update(
-    stored: lookups.MemoryLookup,
+    stored: memory_lookup.MemoryLookup,
     kind: resource.Resource,
     old: Json,
     new: Json,
@@ -64,12 +64,12 @@ async def update(
         old=old,
         new=new,
         subresource=subresource,
-        served=our_kinds.of(kind),
+        served=served_kinds.kind_of(kind),
     )
     return await admission.admit(asked, user=authn.ADMIN, reader=stored)
 
 
-async def refusal(stored: lookups.MemoryLookup, kind: resource.Resource, obj: Json) -> Any:
+async def refusal(stored: memory_lookup.MemoryLookup, kind: resource.Resource, obj: Json) -> Any:
     with pytest.raises(statuses.StatusError) as caught:
         await create(stored, kind, obj)
     return caught.value
@@ -83,7 +83,7 @@ REFUSED_BY_NOW: Json = {
 
 class TestOurKinds:
     async def test_defaults_are_filled_in_and_unknown_fields_warned_about(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(foo=1), "spec": {"command": ["a"], "bar": 2}}
         admitted = await create(stored, kinds.TASKS, given)
@@ -100,20 +100,20 @@ class TestOurKinds:
         assert given["spec"] == {"command": ["a"], "bar": 2}
 
     async def test_strict_validation_rejects_unknown_fields(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(), "spec": {"foo": 1}}
         with pytest.raises(statuses.StatusError, match=r'strict decoding error: .*"spec\.foo"'):
             await create(stored, kinds.TASKS, given, field_validation="Strict")
 
     async def test_schema_and_rule_violations_are_in_one_response(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         error = await refusal(stored, kinds.TASKS, {"metadata": metadata("A"), "spec": {"run": 0}})
         assert error.code == 422
         assert [c["field"] for c in error.details["causes"]] == ["metadata.name", "spec.run"]
 
-    async def test_registered_rules_are_validated(self, stored: lookups.MemoryLookup) -> None:
+    async def test_registered_rules_are_validated(self, stored: memory_lookup.MemoryLookup) -> None:
         spec = {"inputs": [{"name": "a", "path": "$["}]}
         error = await refusal(stored, kinds.TASKS, {"metadata": metadata(), "spec": spec})
         fields = [c["field"] for c in error.details["causes"]]
@@ -129,17 +129,17 @@ class TestOurKinds:
         ],
     )
     async def test_pod_template_of_wrong_shape_is_rejected(
-        self, stored: lookups.MemoryLookup, template: Json
+        self, stored: memory_lookup.MemoryLookup, template: Json
     ) -> None:
         given = {"metadata": metadata(), "spec": {"template": template}}
         error = await refusal(stored, kinds.TASK_CLUSTERS, given)
         assert error.message.count("spec.template: Invalid value") == 1
 
-    async def test_status_is_dropped_on_create(self, stored: lookups.MemoryLookup) -> None:
+    async def test_status_is_dropped_on_create(self, stored: memory_lookup.MemoryLookup) -> None:
         given = {"metadata": metadata(), "spec": {}, "status": {"state": "Success"}}
         assert "status" not in (await create(stored, kinds.TASKS, given)).obj
 
-    async def test_task_object_is_immutable(self, stored: lookups.MemoryLookup) -> None:
+    async def test_task_object_is_immutable(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "data": {"count": "0"}}
         new = {"metadata": metadata(), "data": {"count": "1"}}
         with pytest.raises(statuses.StatusError) as caught:
@@ -149,12 +149,14 @@ class TestOurKinds:
             'data: Invalid value: {"count":"1"}: field is immutable'
         )
 
-    async def test_labels_of_a_task_object_may_change(self, stored: lookups.MemoryLookup) -> None:
+    async def test_labels_of_a_task_object_may_change(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         old = {"metadata": metadata(), "data": [1]}
         new = {"metadata": metadata(labels={"a": "b"}), "data": [1]}
         assert (await update(stored, kinds.TASK_OBJECTS, old, new)).obj == new
 
-    async def test_lower_run_number_is_rejected(self, stored: lookups.MemoryLookup) -> None:
+    async def test_lower_run_number_is_rejected(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "spec": {"run": 2}}
         new = {"metadata": metadata(), "spec": {"run": 1}}
         with pytest.raises(statuses.StatusError, match="run may only rise"):
@@ -162,7 +164,7 @@ class TestOurKinds:
         await update(stored, kinds.TASKS, new, old)
 
     async def test_changed_work_without_new_run_gives_warning(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = (await create(stored, kinds.TASKS, {"metadata": metadata(), "spec": {}})).obj
         changed = {**old, "spec": {**old["spec"], "command": ["b"]}}
@@ -172,7 +174,9 @@ class TestOurKinds:
         assert (await update(stored, kinds.TASKS, old, again)).warnings == ()
         assert (await update(stored, kinds.TASKS, old, killed)).warnings == ()
 
-    async def test_status_is_validated_by_its_schema(self, stored: lookups.MemoryLookup) -> None:
+    async def test_status_is_validated_by_its_schema(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         old = {"metadata": metadata(), "spec": {"run": 1}}
         good = {**old, "status": {"state": "Success", "attempts": 1}}
         bad = {**old, "status": {"attempts": "one"}}
@@ -182,7 +186,7 @@ class TestOurKinds:
             await update(stored, kinds.TASKS, old, bad, subresource="status")
 
     async def test_status_can_be_written_after_schema_became_stricter(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(), "spec": {"run": 0}}
         new = {**old, "status": {"attempts": 1}}
@@ -197,13 +201,13 @@ class TestOurKinds:
         ],
     )
     async def test_object_that_predates_a_rule_can_be_deleted_and_released(
-        self, stored: lookups.MemoryLookup, change: Json
+        self, stored: memory_lookup.MemoryLookup, change: Json
     ) -> None:
         old = {"metadata": metadata(finalizers=["x.io/f"]), "spec": REFUSED_BY_NOW}
         assert (await update(stored, kinds.TASKS, old, {**old, **change})).obj == {**old, **change}
 
     async def test_changed_fields_must_satisfy_present_rules(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(), "spec": REFUSED_BY_NOW}
         new = {**old, "spec": {**REFUSED_BY_NOW, "command": ["a\0c"]}}
@@ -212,14 +216,14 @@ class TestOurKinds:
 
 
 class TestNamespaces:
-    async def test_missing_namespace_is_not_found(self, stored: lookups.MemoryLookup) -> None:
+    async def test_missing_namespace_is_not_found(self, stored: memory_lookup.MemoryLookup) -> None:
         error = await refusal(
             stored, resource.SECRETS, {"metadata": {"name": "x", "namespace": "nope"}}
         )
         assert (error.code, error.message) == (404, 'namespaces "nope" not found')
 
     async def test_creation_in_terminating_namespace_is_forbidden(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         ending = {"metadata": {"name": "old", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
         stored.add(resource.NAMESPACES, ending)
@@ -230,12 +234,16 @@ class TestNamespaces:
         assert "because it is being terminated" in error.message
         assert error.details["causes"][0]["reason"] == "NamespaceTerminating"
 
-    async def test_new_namespace_gets_label_and_phase(self, stored: lookups.MemoryLookup) -> None:
+    async def test_new_namespace_gets_label_and_phase(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         made = (await create(stored, resource.NAMESPACES, {"metadata": {"name": "a"}})).obj
         assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "a"}
         assert made["status"] == {"phase": "Active"}
 
-    async def test_namespace_name_must_be_a_dns_label(self, stored: lookups.MemoryLookup) -> None:
+    async def test_namespace_name_must_be_a_dns_label(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         error = await refusal(stored, resource.NAMESPACES, {"metadata": {"name": "a_b"}})
         assert "RFC 1123 label" in error.message
 
@@ -254,20 +262,20 @@ class TestMetadata:
         ],
     )
     async def test_wrong_field_is_named_in_the_error(
-        self, stored: lookups.MemoryLookup, change: Json, field: str
+        self, stored: memory_lookup.MemoryLookup, change: Json, field: str
     ) -> None:
         error = await refusal(stored, resource.CONFIG_MAPS, {"metadata": metadata(**change)})
         assert error.code == 422
         assert error.details["causes"][0]["field"] == field
 
-    async def test_wrong_type_is_a_bad_request(self, stored: lookups.MemoryLookup) -> None:
+    async def test_wrong_type_is_a_bad_request(self, stored: memory_lookup.MemoryLookup) -> None:
         error = await refusal(
             stored, kinds.TASKS, {"metadata": metadata(labels={"a": 1}), "spec": {}}
         )
         assert error.code == 400
         assert 'Task in version "v1alpha1" cannot be handled as a Task' in error.message
 
-    async def test_name_cannot_change(self, stored: lookups.MemoryLookup) -> None:
+    async def test_name_cannot_change(self, stored: memory_lookup.MemoryLookup) -> None:
         with pytest.raises(statuses.StatusError, match=r"metadata\.name: .*field is immutable"):
             await update(
                 stored,
@@ -277,7 +285,7 @@ class TestMetadata:
             )
 
     async def test_finalizer_cannot_be_added_during_deletion(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b"])}
         new = {"metadata": {**old["metadata"], "finalizers": ["a/b", "c/d"]}}
@@ -285,7 +293,7 @@ class TestMetadata:
             await update(stored, resource.CONFIG_MAPS, old, new)
 
     async def test_two_controller_references_are_rejected(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "controller": True}
         error = await refusal(
@@ -295,7 +303,7 @@ class TestMetadata:
 
 
 class TestPods:
-    async def test_pod_gets_kubernetes_defaults(self, stored: lookups.MemoryLookup) -> None:
+    async def test_pod_gets_kubernetes_defaults(self, stored: memory_lookup.MemoryLookup) -> None:
         made = (await create(stored, resource.PODS, pod())).obj
         spec = made["spec"]
         assert spec["restartPolicy"] == "Always"
@@ -305,7 +313,7 @@ class TestPods:
         assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
     async def test_missing_service_account_is_forbidden_by_name(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         error = await refusal(stored, resource.PODS, pod(serviceAccountName="robot"))
         assert error.code == 403
@@ -315,7 +323,7 @@ class TestPods:
         )
 
     async def test_pod_overrides_automount_setting_of_its_account(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         stored.add(
             resource.SERVICE_ACCOUNTS,
@@ -361,7 +369,7 @@ class TestPods:
         ],
     )
     async def test_invalid_pod_fields_are_rejected(
-        self, stored: lookups.MemoryLookup, spec: Json, text: str
+        self, stored: memory_lookup.MemoryLookup, spec: Json, text: str
     ) -> None:
         error = await refusal(stored, resource.PODS, pod(**spec))
         assert error.message.startswith(f'Pod "x" is invalid: {text}')
@@ -390,14 +398,14 @@ class TestPods:
         ],
     )
     async def test_container_errors_name_the_field(
-        self, stored: lookups.MemoryLookup, container: Json, text: str
+        self, stored: memory_lookup.MemoryLookup, container: Json, text: str
     ) -> None:
         given = {"name": "main", "image": "i", **container}
         error = await refusal(stored, resource.PODS, pod(containers=[given]))
         assert error.message.startswith(f'Pod "x" is invalid: spec.containers[0].{text}')
 
     async def test_mount_paths_that_leave_the_volume_are_rejected(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         mounts = [
             {"name": "v", "mountPath": "/a/../../b"},
@@ -424,7 +432,7 @@ class TestPods:
         ],
     )
     async def test_wrong_types_are_bad_requests(
-        self, stored: lookups.MemoryLookup, given: Json
+        self, stored: memory_lookup.MemoryLookup, given: Json
     ) -> None:
         error = await refusal(stored, resource.PODS, given)
         assert error.code == 400
@@ -432,13 +440,13 @@ class TestPods:
 
     @pytest.mark.parametrize("spec", [None, {}, {"containers": None}])
     async def test_pod_without_containers_is_rejected(
-        self, stored: lookups.MemoryLookup, spec: Any
+        self, stored: memory_lookup.MemoryLookup, spec: Any
     ) -> None:
         error = await refusal(stored, resource.PODS, {"metadata": metadata(), "spec": spec})
         assert "spec.containers: Required value" in error.message
 
     async def test_pod_update_of_fixed_field_is_forbidden(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = (await create(stored, resource.PODS, pod())).obj
         container = {**old["spec"]["containers"][0], "image": "other"}
@@ -450,7 +458,9 @@ class TestPods:
 
 
 class TestSecretsAndConfigMaps:
-    async def test_string_data_of_secret_becomes_data(self, stored: lookups.MemoryLookup) -> None:
+    async def test_string_data_of_secret_becomes_data(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         given = {
             "metadata": metadata(),
             "data": {"a": "YQ==", "b": "Yg=="},
@@ -462,7 +472,7 @@ class TestSecretsAndConfigMaps:
         assert made["type"] == "Opaque"
 
     async def test_secret_data_must_be_base64_and_is_not_in_the_error(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(), "data": {"password": "hunter2!"}}
         error = await refusal(stored, resource.SECRETS, given)
@@ -471,7 +481,7 @@ class TestSecretsAndConfigMaps:
         assert "hunter2" not in error.message
 
     async def test_secret_keys_sizes_and_types_are_validated(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         error = await refusal(
             stored, resource.SECRETS, {"metadata": metadata(), "data": {"a/b": ""}}
@@ -484,7 +494,7 @@ class TestSecretsAndConfigMaps:
         error = await refusal(stored, resource.SECRETS, tls)
         assert "data[tls.crt]: Required value" in error.message
 
-    async def test_immutable_secret_cannot_change(self, stored: lookups.MemoryLookup) -> None:
+    async def test_immutable_secret_cannot_change(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "data": {"a": "x"}, "immutable": True}
         new = {"metadata": metadata(), "data": {"a": "y"}}
         with pytest.raises(statuses.StatusError) as caught:
@@ -499,7 +509,7 @@ class TestSecretsAndConfigMaps:
             )
 
     async def test_key_in_both_data_and_binary_data_is_rejected(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(), "data": {"a": "x"}, "binaryData": {"a": "YQ=="}}
         error = await refusal(stored, resource.CONFIG_MAPS, given)
@@ -511,7 +521,9 @@ ROBOT = authn.User("system:serviceaccount:default:robot", groups=("system:authen
 
 
 class TestRoles:
-    async def test_incomplete_role_rules_are_rejected(self, stored: lookups.MemoryLookup) -> None:
+    async def test_incomplete_role_rules_are_rejected(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         error = await refusal(
             stored, resource.ROLES, {"metadata": metadata(), "rules": [{"verbs": []}]}
         )
@@ -521,7 +533,9 @@ class TestRoles:
             "rules[0].resources",
         ]
 
-    async def test_role_binding_gets_default_api_groups(self, stored: lookups.MemoryLookup) -> None:
+    async def test_role_binding_gets_default_api_groups(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         given = {
             "metadata": metadata(),
             "roleRef": {"kind": "Role", "name": "r"},
@@ -531,7 +545,9 @@ class TestRoles:
         assert made["roleRef"]["apiGroup"] == GROUP
         assert made["subjects"][0]["apiGroup"] == GROUP
 
-    async def test_role_of_a_binding_cannot_change(self, stored: lookups.MemoryLookup) -> None:
+    async def test_role_of_a_binding_cannot_change(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         old = {
             "metadata": metadata(),
             "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"},
@@ -541,7 +557,7 @@ class TestRoles:
             await update(stored, resource.ROLE_BINDINGS, old, new)
 
     async def test_users_cannot_grant_permissions_they_lack(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
         given = {"metadata": metadata("r"), "rules": [rule]}

@@ -9,7 +9,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, tokens
 from kilnwork.kit import asgi, ids
 from kilnwork.kit import clock as clocks
-from support import lookups
+from support import memory_lookup
 
 ADMIN_TOKEN = "0123456789abcdef"
 
@@ -26,15 +26,15 @@ def token_issuer(clock: clocks.ManualClock) -> tokens.TokenIssuer:
 
 
 @pytest.fixture
-def stored_objects() -> lookups.MemoryLookup:
+def stored_objects() -> memory_lookup.MemoryLookup:
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}}
-    return lookups.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
+    return memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
 
 
 @pytest.fixture
 def authenticator(
-    token_issuer: tokens.TokenIssuer, stored_objects: lookups.MemoryLookup
+    token_issuer: tokens.TokenIssuer, stored_objects: memory_lookup.MemoryLookup
 ) -> authn.Authenticator:
     return authn.Authenticator(token_issuer, admin_token=ADMIN_TOKEN, lookup=stored_objects)
 
@@ -100,7 +100,7 @@ async def test_service_account_user_has_name_groups_and_pod(
 async def test_token_is_invalid_after_deletion_of_its_account(
     authenticator: authn.Authenticator,
     token_issuer: tokens.TokenIssuer,
-    stored_objects: lookups.MemoryLookup,
+    stored_objects: memory_lookup.MemoryLookup,
 ) -> None:
     headers = request_with_token(token_issuer.mint("ns", "sa", uid="sa-uid").token)
     assert await authenticator.authenticate(headers) is not None
@@ -114,7 +114,7 @@ async def test_token_is_invalid_after_deletion_of_its_account(
 async def test_token_is_invalid_after_deletion_of_its_pod(
     authenticator: authn.Authenticator,
     token_issuer: tokens.TokenIssuer,
-    stored_objects: lookups.MemoryLookup,
+    stored_objects: memory_lookup.MemoryLookup,
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
     headers = request_with_token(token_issuer.mint("ns", "sa", uid="sa-uid", bound=bound).token)
@@ -143,7 +143,7 @@ async def test_token_is_valid_for_a_minute_after_deletion(
     namespace = {"namespace": "ns"} if held.namespaced else {}
     found = {"metadata": {"name": name, **namespace, "uid": f"{name}-uid"}}
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
-    stored_objects = lookups.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
+    stored_objects = memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
     authenticator = authn.Authenticator(
         token_issuer, admin_token=ADMIN_TOKEN, lookup=stored_objects
     )

@@ -7,7 +7,7 @@ import pytest
 from kilnwork.api import resource
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane.apiserver import authn, authz, bootstrap
-from support import lookups
+from support import memory_lookup
 
 GROUP = "rbac.authorization.k8s.io"
 TASK_MAKER = authn.User(
@@ -45,7 +45,7 @@ ACCOUNT = {"kind": "ServiceAccount", "name": "counter-task", "namespace": "defau
 @pytest.fixture
 def authorizer() -> authz.Authorizer:
     return authz.Authorizer(
-        lookups.MemoryLookup(role("counter-task", COUNTER), binding("counter-task", ACCOUNT))
+        memory_lookup.MemoryLookup(role("counter-task", COUNTER), binding("counter-task", ACCOUNT))
     )
 
 
@@ -91,7 +91,9 @@ def test_groups_users_and_accounts_are_subjects() -> None:
         {"kind": "User", "name": TASK_MAKER.name},
         {"kind": "ServiceAccount", "name": "counter-task"},
     ):
-        found = authz.Authorizer(lookups.MemoryLookup(role("r", COUNTER), binding("r", subject)))
+        found = authz.Authorizer(
+            memory_lookup.MemoryLookup(role("r", COUNTER), binding("r", subject))
+        )
         assert found.allowed(TASK_MAKER, attributes_of("get")).allowed
         assert not found.allowed(NODE, attributes_of("get")).allowed
 
@@ -101,7 +103,7 @@ def test_wildcards_and_subresources_match() -> None:
         {"apiGroups": [""], "resources": ["pods/*", "*/log"], "verbs": ["*"]},
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]},
     ]
-    found = authz.Authorizer(lookups.MemoryLookup(role("r", *rules), binding("r", ACCOUNT)))
+    found = authz.Authorizer(memory_lookup.MemoryLookup(role("r", *rules), binding("r", ACCOUNT)))
 
     def is_allowed(verb: str, plural: str, **more: str) -> bool:
         attributes = attributes_of(verb, plural, **{"api_group": "", **more})
@@ -115,7 +117,7 @@ def test_wildcards_and_subresources_match() -> None:
 
 def test_resource_names_restrict_a_rule() -> None:
     rule = {**COUNTER, "resourceNames": ["task-0"]}
-    found = authz.Authorizer(lookups.MemoryLookup(role("r", rule), binding("r", ACCOUNT)))
+    found = authz.Authorizer(memory_lookup.MemoryLookup(role("r", rule), binding("r", ACCOUNT)))
     assert found.allowed(TASK_MAKER, attributes_of("get", name="task-0")).allowed
     assert not found.allowed(TASK_MAKER, attributes_of("get", name="task-1")).allowed
     assert not found.allowed(TASK_MAKER, attributes_of("create")).allowed
@@ -126,7 +128,7 @@ def test_resource_names_restrict_a_rule() -> None:
 )
 def test_built_in_cluster_roles_allow_their_rules(name: str, allowed: list[str]) -> None:
     roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.roles(embedded_kinds.EXTENSIONS)]
-    held = lookups.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
+    held = memory_lookup.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
     found = authz.Authorizer(held)
     for verb in ("get", "create"):
         assert found.allowed(TASK_MAKER, attributes_of(verb)).allowed is (verb in allowed)
@@ -203,7 +205,7 @@ def test_cluster_roles_apply_to_all_namespaces_and_paths() -> None:
         "subjects": [ACCOUNT],
     }
     found = authz.Authorizer(
-        lookups.MemoryLookup(
+        memory_lookup.MemoryLookup(
             (resource.CLUSTER_ROLES, reader), (resource.CLUSTER_ROLE_BINDINGS, bound)
         )
     )
@@ -239,7 +241,9 @@ def test_aggregated_roles_include_selected_roles() -> None:
         },
     }
     roles = [(resource.CLUSTER_ROLES, one) for one in (*parts, whole)]
-    found = authz.Authorizer(lookups.MemoryLookup(*roles, binding("whole", ACCOUNT, "ClusterRole")))
+    found = authz.Authorizer(
+        memory_lookup.MemoryLookup(*roles, binding("whole", ACCOUNT, "ClusterRole"))
+    )
     for plural, allowed in (("pods", True), ("secrets", True), ("events", False)):
         assert (
             found.allowed(TASK_MAKER, attributes_of("get", plural, api_group="")).allowed is allowed

@@ -14,7 +14,7 @@ from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import objects as stored
 from kilnwork.controlplane.apiserver import lists, watch_stream, watches, writes
 from kilnwork.kit import asgi, clock
-from support import objects, our_kinds
+from support import served_kinds, store_world
 
 CM = resource.CONFIG_MAPS
 WRITERS = 3
@@ -24,13 +24,13 @@ Seen = list[tuple[str, str, str]]
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
+async def hub(world: store_world.World) -> AsyncIterator[watches.WatchHub]:
     found = watches.WatchHub(world.store, clock=clock.SystemClock())
     found.start()
     yield found
@@ -40,7 +40,7 @@ async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
 def watch_request(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.WatchRequest:
     chosen = lists.ObjectSelection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
     return watch_stream.WatchRequest(
-        served=our_kinds.of(CM),
+        served=served_kinds.kind_of(CM),
         chosen=chosen,
         start=start,
         timeout_s=timeout_s,
@@ -90,7 +90,7 @@ class Follower:
             self.version = version
 
 
-async def write(world: objects.World, name: str, seed: int) -> None:
+async def write(world: store_world.World, name: str, seed: int) -> None:
     """Create, change and delete one object again and again, with pauses of random length."""
     chance = random.Random(seed)
     place = writes.target_of(CM, "default", name)
@@ -114,7 +114,7 @@ async def write(world: objects.World, name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_watches_that_resume_from_bookmarks_see_every_change_once(
-    world: objects.World, hub: watches.WatchHub, seed: int
+    world: store_world.World, hub: watches.WatchHub, seed: int
 ) -> None:
     start = world.store.sequence
     kinds: list[dict[str, Any]] = [{}, {"labels": "x=a"}, {"slow": True}]
@@ -139,7 +139,7 @@ async def test_watches_that_resume_from_bookmarks_see_every_change_once(
 
 
 async def expected_changes(
-    world: objects.World, start: int, hub: watches.WatchHub, *, labels: str
+    world: store_world.World, start: int, hub: watches.WatchHub, *, labels: str
 ) -> Seen:
     """What one watch from `start` is sent."""
     watch = hub.open(watch_request(start, 1.0, labels=labels))
@@ -151,7 +151,7 @@ async def expected_changes(
     return [summarize(item["type"], item["object"]) for item in items]
 
 
-def make_change(world: objects.World, name: str) -> watch_stream.SharedChange:
+def make_change(world: store_world.World, name: str) -> watch_stream.SharedChange:
     """A change that the store has not made."""
     key = writes.target_of(CM, "default", name).key
     raw = b'{"metadata":{"name":"' + name.encode() + b'"}}'
@@ -160,7 +160,7 @@ def make_change(world: objects.World, name: str) -> watch_stream.SharedChange:
 
 
 async def test_line_queued_at_the_timeout_is_taken(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     watch = hub.open(watch_request(world.store.sequence, 60.0))
     taking = asyncio.create_task(watch.take(0.01))
@@ -173,7 +173,7 @@ async def test_line_queued_at_the_timeout_is_taken(
 
 
 async def test_undecodable_change_ends_only_its_watch(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     def raise_value_error(_: bytes) -> bytes:
         raise ValueError("cannot be shown")

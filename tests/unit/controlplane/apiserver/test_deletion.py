@@ -7,11 +7,11 @@ import pytest
 from kilnwork.api import kinds, meta, resource
 from kilnwork.controlplane.apiserver import deletion, requests, statuses, writes
 from kilnwork.kit import clock
-from support import our_kinds
+from support import served_kinds
 
 NOW = 1_700_000_000.0
 POD = writes.target_of(resource.PODS, "default", "p")
-TASK = writes.WriteTarget(our_kinds.of(kinds.TASKS), "default", "t")
+TASK = writes.WriteTarget(served_kinds.kind_of(kinds.TASKS), "default", "t")
 
 
 def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.JsonObject:

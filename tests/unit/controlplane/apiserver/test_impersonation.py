@@ -4,7 +4,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, authz, impersonation, statuses
-from support import lookups
+from support import memory_lookup
 
 ADMIN = authn.User("root", groups=("system:masters",))
 USER = authn.User("eve", groups=(authn.AUTHENTICATED,))
@@ -18,7 +18,7 @@ def authorizer() -> authz.Authorizer:
     subjects = [{"kind": "User", "name": "eve"}]
     binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
     return authz.Authorizer(
-        lookups.MemoryLookup(
+        memory_lookup.MemoryLookup(
             (resource.CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": rules}),
             (resource.CLUSTER_ROLE_BINDINGS, binding),
         )

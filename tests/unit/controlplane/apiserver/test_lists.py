@@ -8,9 +8,9 @@ import pytest
 from kilnwork.api import resource, selectors
 from kilnwork.controlplane import objects as values
 from kilnwork.controlplane.apiserver import lists, options, requests, statuses
-from support import objects, our_kinds
+from support import served_kinds, store_world
 
-CM = our_kinds.of(resource.CONFIG_MAPS)
+CM = served_kinds.kind_of(resource.CONFIG_MAPS)
 ALL = lists.ObjectSelection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
@@ -48,7 +48,7 @@ def test_field_selectors_map_to_other_paths_and_defaults(fields: str, expected: 
 
 
 async def test_page_of_dropped_history_is_expired(tmp_path: Path) -> None:
-    async with objects.world(tmp_path, keep_changes=5) as world:
+    async with store_world.open_world(tmp_path, keep_changes=5) as world:
         for i in range(4):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
         chosen = lists.ObjectSelection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
@@ -75,14 +75,14 @@ def test_invalid_resource_version_is_a_bad_request(version: str) -> None:
 
 
 async def test_page_of_another_data_directory_is_expired(tmp_path: Path) -> None:
-    async with objects.world(tmp_path) as world:
+    async with store_world.open_world(tmp_path) as world:
         for i in range(3):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
         first = lists.page(world.store, CM, ALL, list_options({"limit": "1"}))
     more = list_options({"limit": "1", "continue": first.continue_})
     other = tmp_path / "other"
     other.mkdir()
-    async with objects.world(other) as world:
+    async with store_world.open_world(other) as world:
         with pytest.raises(statuses.StatusError) as caught:
             lists.page(world.store, CM, ALL, more)
         assert caught.value.code == 410

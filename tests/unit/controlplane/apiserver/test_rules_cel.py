@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import cel, kinds, resource
 from kilnwork.controlplane.apiserver import builtin, rules_cel
-from support import our_kinds
+from support import served_kinds
 
 KIND = resource.Resource(
     group="example.test", version="v1", kind="Thing", plural="things", singular="thing"
@@ -183,4 +183,4 @@ def test_deeply_nested_rules_do_not_crash(deep: str) -> None:
 
 
 def test_rules_of_our_kinds_are_enforced_in_python() -> None:
-    assert not any(our_kinds.of(kind).rules for kind in kinds.OURS)
+    assert not any(served_kinds.kind_of(kind).rules for kind in kinds.OURS)

@@ -9,7 +9,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, statuses, tokenrequests, tokens
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import lookups
+from support import memory_lookup
 
 ACCOUNT = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
 POD = {
@@ -32,7 +32,7 @@ def issue_token(
         {} if spec is None else {"spec": spec},
         account=ACCOUNT,
         minter=token_issuer,
-        reader=lookups.MemoryLookup((resource.PODS, POD)),
+        reader=memory_lookup.MemoryLookup((resource.PODS, POD)),
         user=user,
     )
 

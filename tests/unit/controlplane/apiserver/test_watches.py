@@ -11,20 +11,20 @@ import pytest
 from kilnwork.api import resource, selectors
 from kilnwork.controlplane.apiserver import lists, watch_stream, watches
 from kilnwork.kit import asgi
-from support import objects, our_kinds
+from support import served_kinds, store_world
 
 CM = resource.CONFIG_MAPS
 EVERYTHING = lists.ObjectSelection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
+async def hub(world: store_world.World) -> AsyncIterator[watches.WatchHub]:
     found = watches.WatchHub(world.store, clock=world.clock)
     found.start()
     yield found
@@ -33,7 +33,7 @@ async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
 
 def watch_request(**more: Any) -> watch_stream.WatchRequest:
     settings: dict[str, Any] = {
-        "served": our_kinds.of(CM),
+        "served": served_kinds.kind_of(CM),
         "chosen": EVERYTHING,
         "start": None,
         "timeout_s": 3600.0,
@@ -72,7 +72,7 @@ class Client:
 
 
 async def test_encoded_line_is_shared_by_all_watches(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     start = world.store.sequence
     one, two = hub.open(watch_request(start=start)), hub.open(watch_request(start=start))
@@ -83,7 +83,9 @@ async def test_encoded_line_is_shared_by_all_watches(
     assert len(hub) == 2
 
 
-async def test_other_namespaces_are_not_sent(world: objects.World, hub: watches.WatchHub) -> None:
+async def test_other_namespaces_are_not_sent(
+    world: store_world.World, hub: watches.WatchHub
+) -> None:
     watch = hub.open(watch_request(start=world.store.sequence))
     await world.create(CM, "elsewhere", namespace="kube-system")
     await world.create(CM, "here")
@@ -91,7 +93,7 @@ async def test_other_namespaces_are_not_sent(world: objects.World, hub: watches.
 
 
 async def test_watch_of_disconnected_client_is_removed(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     client = Client()
     watch = hub.open(watch_request(start=world.store.sequence))
@@ -103,7 +105,9 @@ async def test_watch_of_disconnected_client_is_removed(
     assert len(hub) == 0
 
 
-async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.WatchHub) -> None:
+async def test_stopping_ends_streams_cleanly(
+    world: store_world.World, hub: watches.WatchHub
+) -> None:
     client = Client()
     watch = hub.open(watch_request(start=world.store.sequence))
     running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
@@ -115,7 +119,7 @@ async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.
 
 
 async def test_slow_client_is_disconnected_once(
-    world: objects.World,
+    world: store_world.World,
     hub: watches.WatchHub,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -129,7 +133,7 @@ async def test_slow_client_is_disconnected_once(
 
 
 async def test_initial_lines_may_exceed_the_queue_limit(
-    world: objects.World, hub: watches.WatchHub, monkeypatch: pytest.MonkeyPatch
+    world: store_world.World, hub: watches.WatchHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
     for i in range(5):
@@ -138,13 +142,13 @@ async def test_initial_lines_may_exceed_the_queue_limit(
     assert len(await received_events(watch)) == 6
 
 
-async def test_timeout_returns_empty_bytes(hub: watches.WatchHub, world: objects.World) -> None:
+async def test_timeout_returns_empty_bytes(hub: watches.WatchHub, world: store_world.World) -> None:
     watch = hub.open(watch_request(start=world.store.sequence))
     assert await watch.take(0.001) == b""
 
 
 async def test_initial_lines_come_in_chunks_and_complete(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     for i in range(30):
         await world.create(CM, f"c{i}", data={"x": "y" * 10_000})
@@ -167,7 +171,7 @@ async def test_initial_lines_come_in_chunks_and_complete(
 
 
 async def test_first_table_sent_has_the_columns(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     numbers = iter(range(100))
     watch = hub.open(watch_request(form=lambda _: str(next(numbers)).encode()))
@@ -176,7 +180,9 @@ async def test_first_table_sent_has_the_columns(
     assert [msgspec.json.decode(line)["object"] for line in lines] == list(range(len(lines)))
 
 
-async def test_abandoned_stream_holds_no_lines(world: objects.World, hub: watches.WatchHub) -> None:
+async def test_abandoned_stream_holds_no_lines(
+    world: store_world.World, hub: watches.WatchHub
+) -> None:
     watch = hub.open(watch_request())
     watch.abandon()
     await world.create(CM, "a")

@@ -16,14 +16,14 @@ import pytest_asyncio
 
 from kilnwork.controlplane.node import container, errors, exec_io, exec_link, shim_link
 from kilnwork.kit import ids, processes
-from support import descriptors, short, waiting
+from support import file_descriptors, short_paths, waiting
 
 
 class Bench:
     """A shim with one container that sleeps."""
 
     def __init__(self) -> None:
-        self.base = short.directory()
+        self.base = short_paths.directory()
         self.id = f"{ids.new_uid()}/main/0"
         self.ended: list[container.ContainerRecord] = []
         self.link: shim_link.ShimLink
@@ -138,12 +138,12 @@ async def test_silent_shim_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(path))
         silent.listen()
-        before = descriptors.opened()
+        before = file_descriptors.open_descriptors()
         with pytest.raises(errors.ShimAway, match="does not respond"):
             await exec_link.run(path, "c", ["true"], timeout_s=5)
         with pytest.raises(errors.ShimAway, match="does not respond"):
             await exec_link.attach(path, "c", [1, 2])
-        assert descriptors.opened() == before
+        assert file_descriptors.open_descriptors() == before
 
 
 async def test_missing_shim_raises_shim_away(bench: Bench) -> None:

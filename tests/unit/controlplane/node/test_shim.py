@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from kilnwork.controlplane.node import container, errors, exec_shim, shim, shim_link
 from kilnwork.kit import clock, ids, processes
-from support import short, waiting
+from support import short_paths, waiting
 
 DAEMON = """
 import os, time
@@ -39,7 +39,7 @@ class Bench:
     """A directory, a shim on it, and what it reported."""
 
     def __init__(self) -> None:
-        self.base = short.directory()
+        self.base = short_paths.directory()
         self.uid = ids.new_uid()
         self.ended: dict[str, container.ContainerRecord] = {}
         self.link: shim_link.ShimLink | None = None
