@@ -142,6 +142,25 @@ async def admin_client(directory: Path) -> AsyncIterator[client.Client]:
         yield found
 
 
+@contextlib.asynccontextmanager
+async def admin_beside_node(directory: Path, *, node: bool = False) -> AsyncIterator[client.Client]:
+    """Run a control plane without our kinds, with node `n1` if `node`; yield an admin client."""
+    (directory / "work").mkdir()
+    plane = cluster.ControlPlane(
+        cluster.ControlPlaneSettings(
+            data_dir=directory, port=0, workdir=directory / "work", node_name="n1"
+        )
+    )
+    await plane.start()
+    try:
+        if node:
+            await plane.start_node()
+        async with client.Client(plane.admin_config(), user_agent="test") as admin:
+            yield admin
+    finally:
+        await plane.stop()
+
+
 def http(plane: cluster.ControlPlane, *, token: str | None = "admin") -> Http:
     """Return an HTTP client for the control plane: as administrator, with a token, or anonymous for
     None.

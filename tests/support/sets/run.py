@@ -8,12 +8,9 @@ was pinned.
 import json
 import os
 import random
-import shutil
 import signal
-import tempfile
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +44,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 def run(seed: int, *, keep: bool = False) -> programs.Report:
     """Run one seed; its directory is kept if something was wrong, or if `keep` is set."""
-    directory = Path(tempfile.mkdtemp(prefix=f"ks{seed}-", dir="/tmp"))
-    report = programs.Report(seed, directory=str(directory))
-    begun = time.monotonic()
-    made = _Run(seed, directory, report)
-    try:
-        made.go()
-    except programs.Wrong as error:
-        report.kind, report.text = error.kind, str(error)
-    except Exception as error:  # noqa: BLE001  a campaign goes on
-        report.kind, report.text = "error", f"{error!r}\n{traceback.format_exc()}"
-    finally:
-        made.destroy()
-        report.seconds = round(time.monotonic() - begun, 2)
-        if report.kind == "ok" and not keep:
-            shutil.rmtree(directory, ignore_errors=True)
-            report.directory = ""
-    return report
+    return programs.run_seed(seed, prefix="ks", keep=keep, create=_Run)
 
 
 class _Run:
