@@ -113,7 +113,7 @@ async def test_blobs_of_tasks_and_templates_are_kept(
         result = values.payload()
         await slot.acknowledged(slot.done(succeeded(run, result)))
         await driver.results(1)
-        if not durable(dispatcher):  # memory keeps no arguments of what is over
+        if not durable(dispatcher):  # the memory store keeps no arguments of finished calls
             kept -= named(running)
         assert await collected(dispatcher, clock, values) == kept | named(result)
         await slot.disconnect()

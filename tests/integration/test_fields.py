@@ -349,7 +349,7 @@ async def test_privileges_are_dropped_in_the_container_and_in_exec(
         lines = (world.data / name).read_text().splitlines()
         facts = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         assert facts["NoNewPrivs"] == "1"
-        if os.geteuid() == 0:  # who may not drop them has none to lose
+        if os.geteuid() == 0:  # without root there are no privileges to drop
             assert int(facts["CapBnd"], 16) == 0
         assert int(facts["CapEff"], 16) == 0
 

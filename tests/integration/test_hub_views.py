@@ -49,7 +49,7 @@ async def test_following_a_task_does_not_read_the_journal(tmp_path: Path) -> Non
         spec = api_task.TaskSpec(pod=POD, cluster_name="c")
         task = model.Submission(task=ids.new_task_id(), namespace="ns", name="t", spec=spec)
         accepted = await dispatcher.submit(task)
-        assert kept.reads == 1  # whether it is known from an earlier life
+        assert kept.reads == 1  # to find out whether it is in the journal
         since, view = await followed(dispatcher, 1)
         assert view.state is accepted.state is api_task.State.STAGING
         ref = attempts.AttemptRef(task.task, 1, 1)

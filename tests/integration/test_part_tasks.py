@@ -169,7 +169,7 @@ async def test_command_is_killed_with_all_its_processes(
     assert marked(marks) == set()
     output = bytes(slot.logs[ref]).splitlines()
     assert output[0] == b"reported"
-    assert set(output[1:]) <= {b"Killed"}  # by the shell, if what it runs was killed before itself
+    assert set(output[1:]) <= {b"Killed"}  # printed by the shell if its child was killed first
     assert here.stored() == []
     assert await hub.result(slot, hub.call(slot, "operator:add", 1, 2)) == 3
 

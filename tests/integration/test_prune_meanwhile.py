@@ -111,7 +111,7 @@ async def test_child_of_a_running_parent_keeps_its_old_input(
 
 
 async def test_calls_submitted_during_a_prune_keep_their_inputs(world: World) -> None:
-    await world.parent()  # has the only slot: what is submitted waits
+    await world.parent()  # has the only slot, so submitted calls wait
     pruning = await world.begin_prune()
     needers = []
     while not pruning.done():

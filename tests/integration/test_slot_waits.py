@@ -204,7 +204,7 @@ async def test_submit_waits_while_too_many_calls_are_not_accepted(
     assert (await waits(slot, ref)).tasks == ()
     submits = slot.all_of(messages.Submit)
     items = [item for submit in submits for item in submit.items]
-    most = session.UNACCEPTED_CALLS + batches.CALLS  # what is not sent yet does not count
+    most = session.UNACCEPTED_CALLS + batches.CALLS  # unsent calls do not count
     assert session.UNACCEPTED_CALLS <= len(items) < most
     slot.send(messages.Accepted(items[-1].number))
     assert (await hub.end(slot, ref)).ending is SUCCEEDED

@@ -37,7 +37,7 @@ class World(pod_world.World):
         self.settings = msgspec.structs.replace(
             controller_world.SETTINGS, socket=directory / "c.sock", blobs=directory / "blobs"
         )
-        self.options = hubs.HubOptions(lease_s=20.0)  # it must not end on a machine that is busy
+        self.options = hubs.HubOptions(lease_s=20.0)  # long enough for a busy machine
 
     async def external(self, name: str, payload: Any = None, **spec: Any) -> None:
         """Declare a Task for executor `mine`."""

@@ -562,7 +562,7 @@ async def test_tasks_are_killed_before_the_lease_ends(
     hub.drop()
     await waiting.wait_until_async(lambda: len(hub.all_of(messages.Renew)) > 1, what="it renews")
     loop = asyncio.get_running_loop()
-    for _ in range(3):  # what counts is the best: a machine may stop the worker for any time
+    for _ in range(3):  # the best counts: a busy machine may pause the worker
         ref = hub.run("sleep", "60")
         await hub.first(messages.Started, ref)
         await hub.stop()

@@ -130,7 +130,7 @@ class EphemeralSubject(executor_world.Subject):
         path = f"{resource.PODS.base(NS)}/{self.place().pod}"
         seen = await self._admin.get(resource.PODS, self.place().pod, NS, type=pod.Pod)
         ref = attempt.ref
-        environment = (  # as its worker has asked for it
+        environment = (  # as its worker has requested
             ("KILN_TASK_ID", ids.task_text(ref.task)),
             ("KILN_RUN", str(ref.run)),
             ("KILN_ATTEMPT", str(ref.attempt)),
@@ -173,7 +173,7 @@ class EphemeralSubject(executor_world.Subject):
         await waiting.wait_until_async(look, what="the worker is connected")
 
     async def _wait_until_disconnected(self, hub: hubs.Hub, uid: str) -> None:
-        """As long as a worker is connected whose Pod is gone."""
+        """Wait while a worker is connected whose Pod is gone."""
 
         async def look() -> bool:
             await hub.worker_gone(uid)

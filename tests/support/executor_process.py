@@ -34,7 +34,7 @@ KINDS: dict[str, Callable[[client.Client], executor_world.Subject]] = {
     "workflow": workflow_subject.ScriptSubject,
 }
 LOSSES = 20
-"""More than there are lives of a manager: one whose process is also the executor loses attempts."""
+"""More than a manager has lives: one whose process is also the executor loses attempts."""
 
 
 class FatalSteps(executor_world.Steps):

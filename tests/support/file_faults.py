@@ -16,7 +16,7 @@ from support import up_files, waiting
 from support import up_server as up_support
 
 KINDS = ("server", "shim", "agent", "zygote", "slot", "working")
-"""`working`: whose mapper or reducer has begun a record last."""
+"""Kinds of victims. `working`: the process that has begun the newest record."""
 
 ALL = "all"
 """Everything at once, as when the machine is switched off."""

@@ -420,7 +420,7 @@ class World:
         self.lives = 0
         self.hasty: random.Random | None = None
         self.said: list[str] = []
-        """What the service has said at its starts."""
+        """Messages of the service at its starts."""
 
     async def start(self) -> "World":
         fuse = self.fuse

@@ -31,7 +31,7 @@ BOOKS = resource.Resource(
 PRINTER = "my.custom.domain/printer"
 GRACE_S = 1.0
 LARGE = "x" * 70_000
-"""More than a result may have that is not a blob."""
+"""Size above the limit of results that are not blobs."""
 
 DEFINITION = {
     "metadata": {"name": BOOKS.qualified},
@@ -109,7 +109,7 @@ class Printer:
 
     kind = BOOKS
     subresource: str | None = "status"
-    """By which its status is written; None: the kind has none."""
+    """Subresource for its status; None if the kind has none."""
 
     def __init__(self, kube: client.Client) -> None:
         self._client = kube

@@ -114,7 +114,7 @@ class World:
         self._directory, self._settings = directory, settings
         self._life = contextlib.AsyncExitStack()
         self.jobs_accepted = asyncio.Event()
-        """Not set: Jobs are made, and none is handed to the engine."""
+        """While this is not set, Jobs are created but not passed to the engine."""
         self.jobs_accepted.set()
         self.hub: hub.Hub
         self.services: assembly.JobServices

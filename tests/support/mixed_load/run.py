@@ -24,7 +24,7 @@ SPAN_S = float(os.environ.get("KILN_MIXED_SPAN_S", "15"))
 """How long writers write and the server is troubled."""
 
 END_WITHIN_S = 150.0
-"""From then on until all that was asked for is over."""
+"""Time limit for all requested work after the faults."""
 
 CLUSTERS = "/apis/kilnwork.dev/v1alpha1/namespaces/default/taskclusters"
 WRITERS = 3
@@ -172,7 +172,7 @@ class _Load:
         finally:
             processes.signal_all([pid], signal.SIGCONT)
 
-    # what must be so
+    # checks
 
     def _check(self, until: float) -> None:
         assert self.program is not None

@@ -40,7 +40,7 @@ GONE_WITHIN_S = 30.0
 MAX_RUNS = 20
 _LOOK_S = 0.004
 _SEARCH_S = 0.5
-"""How long a victim that is not there is waited for."""
+"""How long to wait for a victim that does not exist yet."""
 
 TESTS = Path(__file__).parent.parent.parent
 
@@ -198,7 +198,7 @@ class _Run:
                 )
             elif not self.program.durable:
                 self.epoch += 1
-                (self.directory / "ids.jsonl").unlink(missing_ok=True)  # of a session that is gone
+                (self.directory / "ids.jsonl").unlink(missing_ok=True)  # from an earlier session
         if guest is not None:
             self._end_guest(guest)
         self._wait_gone()
@@ -357,7 +357,7 @@ class _Run:
             except ProcessLookupError:
                 continue
 
-    # what must be so
+    # checks
 
     def _said(self) -> str:
         paths = (self.directory / "driver.log", *self.directory.glob("home/*.log"))

@@ -30,7 +30,7 @@ PAUSE_S = 0.3
 """What a shard takes at least: 64 of them on four slots, 5 s."""
 
 END_WITHIN_S = 120.0
-"""From the last fault until the flow is over."""
+"""Time limit for the flow after the last fault."""
 
 SET, POND, SNAPSHOT = "risk", "lake", "trades"
 FINAL = ("Succeeded", "Failed", "Killed", "AdmissionError")
@@ -39,7 +39,7 @@ TASK = f"{SET}-g1-"
 
 _KINDS = "/apis/kilnwork.dev/v1alpha1/namespaces/default"
 _ONE_AT_A_TIME = threading.Lock()
-"""`run_set` says in the environment of this process where its data is."""
+"""Lock: `run_set` sets the data directory in the environment of this process."""
 
 
 def run(seed: int, *, keep: bool = False) -> programs.Report:
@@ -210,7 +210,7 @@ class _Run:
             number = int(self.chance.choice(shards).removeprefix("price-"))
             self._damage(sorted(self.files)[number])
 
-    # what must be so
+    # checks
 
     def _until_over(self, until: float) -> dict[str, Any]:
         while (found := self._status()).get("phase") not in FINAL:
