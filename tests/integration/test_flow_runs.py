@@ -91,12 +91,12 @@ async def test_restart_repeats_no_finished_step(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         wanted = new(world, fan_out(), 9)
         await world.services.flows.start(wanted)
-        await world.called(9)
+        await world.wait_for_calls(9)
         await world.restart()
         view = world.services.flows.view(wanted.key)
         assert view is not None
         assert view.phase is _P.RUNNING
-        await world.free("hold-5")
+        await world.release_hold("hold-5")
         found = await over(world, wanted.key)
         assert found.value == {"results": [n * n for n in range(9)]}
         assert sorted(world.calls) == list(range(9))
@@ -119,7 +119,7 @@ async def test_shards_wait_for_a_node_with_their_portion_across_restart(
         await world.services.flows.start(wanted)
         node = await waiting.wait_until_async(lambda: _node(world), what="a worker is connected")
         await world.hub.set_portions(index_job_server.NS, "counter", {node: frozenset({0})})
-        await world.called(3)
+        await world.wait_for_calls(3)
         await world.restart()
         await world.hub.set_portions(index_job_server.NS, "counter", {node: frozenset({0, 1})})
         found = await over(world, wanted.key)
@@ -165,7 +165,7 @@ async def test_kill_ends_running_steps(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         wanted = new(world, fan_out())
         await world.services.flows.start(wanted)
-        await world.called(1)
+        await world.wait_for_calls(1)
         await world.services.flows.kill(wanted.key, reason="Deadline", message="it is late")
         found = await over(world, wanted.key)
         assert (found.phase, found.reason, found.message) == (_P.KILLED, "Deadline", "it is late")

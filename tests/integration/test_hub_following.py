@@ -50,7 +50,7 @@ async def test_followers_get_their_tasks_only_and_ends_after_commit(tmp_path: Pa
         for _ in range(2):
             run = await one.expect(messages.Run)
             one.started(run.ref)
-            await one.acknowledged(one.succeed(run.ref))
+            await one.wait_until_acknowledged(one.succeed(run.ref))
         await waiting.wait_until_async(lambda: any(change.over for change in heard), what="its end")
     assert {change.task for change in heard} == {mine.task}
     assert [change.state for change in heard][-1] is api_task.State.SUCCESS
@@ -94,7 +94,7 @@ async def test_sources_take_turns_after_a_restart(tmp_path: Path) -> None:
         for _ in range(4):
             run = await asyncio.wait_for(one.expect(messages.Run), 30)
             order.append(int.from_bytes(run.ref.task, "big"))
-            await one.acknowledged(one.succeed(run.ref))
+            await one.wait_until_acknowledged(one.succeed(run.ref))
     assert order == [1, 11, 2, 12]
     await dispatcher.stop()
 

@@ -119,7 +119,7 @@ async def test_calls_submitted_during_a_prune_keep_their_inputs(world: World) ->
             item = world.driver.item(needs=(task,))
             needers.append(item)
             world.driver.submit(item)
-        await world.driver.accepted(needers[-1].number)
+        await world.driver.wait_until_accepted(needers[-1].number)
         assert world.missing(needers) == []
     await pruning
     assert world.missing(needers) == []

@@ -52,7 +52,7 @@ async def run_one(
     if prints:
         worker.say(messages.Log(run.ref, 0, prints))
         await worker.expect(messages.LogKept)
-    await worker.acknowledged(worker.succeed(run.ref))
+    await worker.wait_until_acknowledged(worker.succeed(run.ref))
     return task
 
 
@@ -109,12 +109,12 @@ async def test_task_tree_is_removed_from_its_root(
     worker.started(child.ref)
     worker.serial = 10
     done = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded", exit_code=0)
-    await worker.acknowledged(worker.finished(run.ref, done))
+    await worker.wait_until_acknowledged(worker.finished(run.ref, done))
     await dispatcher.release([parent])
     clock.advance(2 * WEEK_S)
     await dispatcher.forget_old()
     assert dispatcher.view(parent) is not None, "its child is not over"
-    await worker.acknowledged(worker.finished(child.ref, done))
+    await worker.wait_until_acknowledged(worker.finished(child.ref, done))
     await dispatcher.forget_old()
     assert dispatcher.view(parent) is None
     assert dispatcher.view(child.ref.task) is not None, "it ended just now"

@@ -46,7 +46,7 @@ def ticks(begin: float, end: float) -> list[int]:
 async def decided(world: schedule_world.World, made: dict[str, dict[str, str]], tick: int) -> None:
     for uids in made.values():
         for uid in uids.values():
-            await world.settled(uid, tick)
+            await world.wait_until_settled(uid, tick)
 
 
 async def condition(world: schedule_world.World, made: dict[str, dict[str, str]], why: str) -> None:
@@ -54,7 +54,7 @@ async def condition(world: schedule_world.World, made: dict[str, dict[str, str]]
 
     async def reached() -> bool:
         names = [name for uids in made.values() for name in uids]
-        shown = [await world.shown(name) for name in names]
+        shown = [await world.read_config(name) for name in names]
         found = [{c.type: c.reason for c in one.status.conditions} for one in shown]
         return all(one.get("Scheduled") == why for one in found)
 
@@ -64,7 +64,7 @@ async def condition(world: schedule_world.World, made: dict[str, dict[str, str]]
 async def ran(
     world: schedule_world.World, made: dict[str, dict[str, str]], policy: str
 ) -> list[dict[int, int]]:
-    return [await world.ran(uid) for uid in made[policy].values()]
+    return [await world.count_runs(uid) for uid in made[policy].values()]
 
 
 async def test_clock_moved_forward_and_back_by_an_hour(world: schedule_world.World) -> None:

@@ -41,14 +41,14 @@ async def test_each_tick_runs_once(world: schedule_world.World, cut_at: int) -> 
     await world.start(cut_at=cut_at)
     await cut_off(world, uid, ticks[-1])
     await world.restart()
-    await world.settled(uid, ticks[-1])
-    assert await world.ran(uid) == dict.fromkeys(ticks, 1)
+    await world.wait_until_settled(uid, ticks[-1])
+    assert await world.count_runs(uid) == dict.fromkeys(ticks, 1)
 
 
 async def test_every_write_of_a_run_can_be_cut_off(world: schedule_world.World) -> None:
     uid, ticks = await due(world)
     await world.start()
-    await world.settled(uid, ticks[-1])
+    await world.wait_until_settled(uid, ticks[-1])
     steps = world.fuse.steps
     assert len(steps) <= LIVES
     for step in ("decide", "POST namespaces/default/jobs", "put"):
@@ -65,5 +65,5 @@ async def test_restarting_manager_creates_each_job_once(
         await cut_off(world, uid, ticks[-1])
         await world.end()
     await world.start()
-    await world.settled(uid, ticks[-1])
-    assert await world.ran(uid) == dict.fromkeys(ticks, 1)
+    await world.wait_until_settled(uid, ticks[-1])
+    assert await world.count_runs(uid) == dict.fromkeys(ticks, 1)

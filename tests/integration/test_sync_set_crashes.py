@@ -114,7 +114,9 @@ async def test_managers_that_die_at_each_step_run_each_generation_once(
         "data": {"curve": "flat"},
     }
     resources = {"groups": world.groups(near=["trades"]), "objects": [settings]}
-    await world.set(resources=resources, data=data(order), backend=backend, keep={"generations": 1})
+    await world.declare_set(
+        resources=resources, data=data(order), backend=backend, keep={"generations": 1}
+    )
     await world.until_phase("Running")
     world.flows.move(1, model.Phase.SUCCEEDED, value={"total": 7})
     first = await world.until_phase("Succeeded")
@@ -143,7 +145,7 @@ async def test_managers_that_die_at_each_step_run_each_generation_once(
 @pytest.mark.parametrize("backend", ["local", "pods"])
 async def test_managers_that_die_at_each_step_retry_once(world: World, backend: str) -> None:
     """The same data is placed again, and the same run of the flow goes on."""
-    await world.set(
+    await world.declare_set(
         resources={"groups": world.groups(near=["trades"])}, data=data("lead"), backend=backend
     )
     await world.until_phase("Running")
@@ -177,7 +179,7 @@ async def test_managers_that_die_at_each_step_retry_once(world: World, backend: 
 async def test_managers_that_die_during_a_deletion_leave_nothing(
     world: World, *, suspended: bool
 ) -> None:
-    await world.set(data=data("lead"))
+    await world.declare_set(data=data("lead"))
     await world.until_phase("Running")
     if suspended:
         await world.change(suspend=True)

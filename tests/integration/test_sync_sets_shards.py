@@ -49,7 +49,7 @@ class World(set_world.SetWorld):
             "shard": {"by": "files", "count": 8},
             "deliver": "shard",
         }
-        await self.set(
+        await self.declare_set(
             resources={"groups": self.groups(replicas=replicas, **group)},
             data={"snapshots": [snapshot], "pond": {"order": order}},
             flow=FLOW,

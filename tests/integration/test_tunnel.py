@@ -216,5 +216,5 @@ async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
             await driver.expect(messages.Attached)
             driver.template()
             driver.submit(driver.item(b"[[1,2],{}]"))
-            await driver.accepted(1)
+            await driver.wait_until_accepted(1)
         await driver.disconnect()

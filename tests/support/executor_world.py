@@ -40,7 +40,7 @@ class Steps:
         self.cut = asyncio.Event()
         self._last = last
 
-    def pass_by(self, name: str) -> bool:
+    def count_step(self, name: str) -> bool:
         """Count a step; return False if the life is over."""
         if not self.cut.is_set():
             self.names.append(name)
@@ -50,7 +50,7 @@ class Steps:
 
     async def reach(self, name: str) -> None:
         """Count a step; never return if the life is over."""
-        if not self.pass_by(name):
+        if not self.count_step(name):
             await asyncio.Event().wait()
 
 
@@ -173,9 +173,9 @@ class SteppingLink:
             self._link.observed(ref, observed)
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        if self._steps.pass_by("before started"):
+        if self._steps.count_step("before started"):
             self._link.started(ref, at=at, container=container)
-            self._steps.pass_by("after started")
+            self._steps.count_step("after started")
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
         await self._steps.reach("before finished")

@@ -122,7 +122,7 @@ class FaultFiles(up_files.UpFiles):
         super().__init__(up_support.UpServer(directory / "data", workdir=directory, slots=2))
         self.notes = directory / "notes"
         self.notes.touch()
-        up_files.mappers(
+        up_files.write_mappers(
             directory, "fault_mappers", MAPPERS, NOTES=str(self.notes), DELAY_S=delay_s
         )
 

@@ -540,7 +540,7 @@ class World:
         return found
 
 
-async def stubbornly(world: World, *acts: Callable[[], Awaitable[object]]) -> None:
+async def retry_in_new_lives(world: World, *acts: Callable[[], Awaitable[object]]) -> None:
     """Yield the steps one after the other, each repeated in a new life whenever the service is
     killed.
     """

@@ -234,7 +234,7 @@ def job_url(spec: Mapping[str, Any]) -> str:
     return "/jobs?" + parse.urlencode({"spec": json.dumps(spec)})
 
 
-def mappers(directory: Path, name: str, source: str, **constants: object) -> None:
+def write_mappers(directory: Path, name: str, source: str, **constants: object) -> None:
     """Write module `name` for workers that run in `directory`."""
     given = "".join(f"{each} = {value!r}\n" for each, value in constants.items())
     (directory / f"{name}.py").write_text(given + source)
