@@ -77,7 +77,7 @@ def named(*payloads: attempts.Payload) -> set[bytes]:
     return {each for p in payloads for each in (p.digest, *p.blobs) if each is not None}
 
 
-async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
+async def collect(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
     """Run a collection; return the remaining blobs."""
     clock.advance(blob_collection.MIN_STEADY_S)
     await dispatcher.forget_old()
@@ -109,13 +109,13 @@ async def test_blobs_of_tasks_and_templates_are_kept(
         slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         kept = named(running, queued, small) | {code, environment}
-        assert await collected(dispatcher, clock, values) == kept
+        assert await collect(dispatcher, clock, values) == kept
         result = values.payload()
         await slot.wait_until_acknowledged(slot.done(succeeded(run, result)))
         await driver.results(1)
         if not durable(dispatcher):  # the memory store keeps no arguments of finished calls
             kept -= named(running)
-        assert await collected(dispatcher, clock, values) == kept | named(result)
+        assert await collect(dispatcher, clock, values) == kept | named(result)
         await slot.disconnect()
 
 
@@ -139,9 +139,9 @@ async def test_blobs_of_forgotten_tasks_are_removed_after_restart(
     await made.stop()
     again = a_hub(tmp_path, clock, durable=True)
     await again.start(socket)
-    assert await collected(again, clock, values) == named(first, second, result)
+    assert await collect(again, clock, values) == named(first, second, result)
     clock.advance(WEEK)
-    assert await collected(again, clock, values) == named(second)
+    assert await collect(again, clock, values) == named(second)
     await again.stop()
 
 
@@ -184,5 +184,5 @@ async def test_namespaces_are_directories(
     other = blobs.Blobs(tmp_path / "blobs" / "other", durable=False)
     digest, _ = other.put([b"unused"])
     os.utime(other.path(digest), (1.0, 1.0))
-    assert await collected(dispatcher, clock, Values(tmp_path)) == set()
+    assert await collect(dispatcher, clock, Values(tmp_path)) == set()
     assert list(other.entries()) == []

@@ -22,7 +22,7 @@ async def world() -> AsyncIterator[schedule_world.World]:
         yield made
 
 
-async def begin(world: schedule_world.World, **missed: object) -> tuple[str, int]:
+async def start_with_due_tick(world: schedule_world.World, **missed: object) -> tuple[str, int]:
     """Start a manager with a JobConfig that has one due tick; return uid and tick."""
     up_to_now = clock.rfc3339(world.clock.wall())
     uid = await world.config("nightly", lastUpdated=up_to_now, missedRuns=missed)
@@ -59,14 +59,14 @@ async def until_missed(world: schedule_world.World, reasons: dict[str, int]) -> 
     await world.until(missed, f"missed are {reasons}")
 
 
-async def said(world: schedule_world.World, reason: str) -> list[str]:
+async def event_messages(world: schedule_world.World, reason: str) -> list[str]:
     listed = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
     return [one["message"] for one in listed.items if one["reason"] == reason]
 
 
 async def test_refused_job_is_created_when_allowed(world: schedule_world.World) -> None:
     await world.refuse_jobs()
-    uid, tick = await begin(world)
+    uid, tick = await start_with_due_tick(world)
     condition = await until_refused(world, tick)
     assert condition.status == "False"
     assert WHY in condition.message
@@ -84,7 +84,7 @@ async def test_refused_job_is_created_when_allowed(world: schedule_world.World) 
 
 async def test_job_refused_for_too_long_is_missed(world: schedule_world.World) -> None:
     await world.refuse_jobs()
-    uid, tick = await begin(world, withinSeconds=1)
+    uid, tick = await start_with_due_tick(world, withinSeconds=1)
     await until_missed(world, {"JobNotMade": 1})
     await world.refuse_jobs(refuse=False)
     world.set_clock(60)
@@ -92,7 +92,7 @@ async def test_job_refused_for_too_long_is_missed(world: schedule_world.World) -
     assert await world.count_runs(uid) == {tick + 60: 1}, "a dropped tick does not run later"
 
     async def reported() -> bool:
-        messages = await said(world, "JobNotMade")
+        messages = await event_messages(world, "JobNotMade")
         return all(any(text in one for one in messages) for text in (WHY, "makes no Job"))
 
     await world.until(reported, "kube events say so too")  # written beside the status
@@ -100,7 +100,7 @@ async def test_job_refused_for_too_long_is_missed(world: schedule_world.World) -
 
 async def test_disabled_schedule_drops_waiting_ticks(world: schedule_world.World) -> None:
     await world.refuse_jobs()
-    uid, tick = await begin(world)
+    uid, tick = await start_with_due_tick(world)
     await until_refused(world, tick)
     await world.kube.merge_patch(
         kinds.JOB_CONFIGS, "nightly", {"spec": {"schedule": {"disabled": True}}}, NS
@@ -125,7 +125,7 @@ async def test_disabled_schedule_drops_waiting_ticks(world: schedule_world.World
 
 async def test_deleted_config_drops_waiting_ticks(world: schedule_world.World) -> None:
     await world.refuse_jobs()
-    uid, tick = await begin(world)
+    uid, tick = await start_with_due_tick(world)
     await until_refused(world, tick)
     await world.kube.delete(kinds.JOB_CONFIGS, "nightly", NS)
     await world.until(lambda: world.services.indexes.schedule(uid) is None, "it is forgotten")
@@ -139,7 +139,7 @@ async def test_deleted_config_drops_waiting_ticks(world: schedule_world.World) -
 
 async def test_job_deleted_before_the_engine_has_it_is_counted(world: schedule_world.World) -> None:
     world.jobs_accepted.clear()
-    uid, tick = await begin(world)
+    uid, tick = await start_with_due_tick(world)
 
     async def made() -> bool:
         return bool(await world.jobs())

@@ -272,7 +272,7 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
     assert len(world.flows.started) == 1
 
 
-async def elastic(world: World, **shard: Any) -> None:
+async def run_elastic_set(world: World, **shard: Any) -> None:
     """Run a SyncSet whose flow runs on two workers that may become four, with one shard each."""
     await world.gangs.node("a", cpu="8")
     world.agents.start("a")
@@ -287,7 +287,7 @@ async def elastic(world: World, **shard: Any) -> None:
     await world.wait_for_set("Running")
 
 
-async def shards_are(world: World, count: int) -> None:
+async def wait_for_shards(world: World, count: int) -> None:
     async def reported() -> bool:
         status = await world.set_status()
         return bool(status["snapshots"]["trades"]["shards"] == count)
@@ -301,12 +301,12 @@ async def test_unread_shards_are_divided_again_when_workers_change(
     """Statement 5, within a generation: shards that steps have begun to read stay
     (`jobs.flows`).
     """
-    await elastic(world, by="range", group="worker")
+    await run_elastic_set(world, by="range", group="worker")
     [started] = world.flows.started
     assert len(started.snapshots["trades"].shards or ()) == 2
     groups = world.groups(replicas=3, min=1, elastic={"max": 4})
     await world.change(resources={"groups": groups})
-    await shards_are(world, 3)
+    await wait_for_shards(world, 3)
     [now] = world.flows.kept.values()
     found = now.snapshots["trades"].shards or []
     assert [one["count"] for one in found] == [3, 3, 3]
@@ -316,16 +316,16 @@ async def test_unread_shards_are_divided_again_when_workers_change(
 
 
 async def test_fixed_number_of_shards_stays_when_workers_grow(world: World) -> None:
-    await elastic(world, by="range", count=2)
+    await run_elastic_set(world, by="range", count=2)
     await world.change(resources={"groups": world.groups(replicas=4, min=1, elastic={"max": 4})})
     await world.connect_workers(4)
-    await shards_are(world, 2)
+    await wait_for_shards(world, 2)
     [now] = world.flows.kept.values()
     assert len(now.snapshots["trades"].shards or ()) == 2
 
 
 async def test_suspended_flow_keeps_its_workers_and_their_data(world: World) -> None:
-    await elastic(world, by="files")
+    await run_elastic_set(world, by="files")
     bound = await world.gangs.bound()
     await world.change(suspend=True)
     await world.wait_for_set("Suspended")
@@ -339,7 +339,7 @@ async def test_suspended_flow_keeps_its_workers_and_their_data(world: World) -> 
 
 
 async def test_removed_workers_leave_their_nodes(world: World) -> None:
-    await elastic(world, by="files")
+    await run_elastic_set(world, by="files")
     await world.change(resources={"groups": world.groups(replicas=1, min=1, elastic={"max": 4})})
 
     async def one_left() -> bool:
