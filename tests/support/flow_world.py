@@ -35,7 +35,7 @@ class FlowDispatcher(index_job_world.IndexDispatcher):
         self.functions = functions
         self.calls: list[tuple[str, str]] = []
         self.dice: random.Random | None = None
-        """Chooses which task goes on; None: the oldest."""
+        """Chooses the task to run next; None: the oldest."""
 
     def finish(self, entry: job_world.Entry) -> None:
         submission = entry.submission
