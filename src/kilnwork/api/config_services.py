@@ -24,7 +24,7 @@ SERVICES = resource.Resource(
 _FIELD = "spec.template.spec.taskTemplate.function"
 
 
-def placed(template: job.JobTemplate, name: str) -> job.JobTemplate:
+def with_service_name(template: job.JobTemplate, name: str) -> job.JobTemplate:
     """Return the template with the name of the Service in place of `function.template`."""
     found = _function(template)
     if found is None or found.template is None or template.what is None:

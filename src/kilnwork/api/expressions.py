@@ -66,7 +66,7 @@ class Expression:
         if problem:
             raise ExpressionError(f"is no expression: kilnwork {problem}")
         self._program = program
-        bare = cel.bare(text)
+        bare = cel.strip_literals(text)
         self._macros, self._nesting, bound = _macros(bare)
         roots = sorted({*program.variables()} - bound)
         self.names = tuple(
@@ -128,7 +128,7 @@ class Expression:
 
 def _macros(bare: str) -> tuple[int, int, frozenset[str]]:
     """Return the number of macros, their nesting depth, and the variables that they bind."""
-    found, nesting = cel.macros(bare)
+    found, nesting = cel.find_macros(bare)
     if nesting > MAX_NESTING:
         raise ExpressionError(f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed")
     if nesting > 1 and any(macro == "map" for macro, _ in found):
@@ -170,7 +170,7 @@ def parse(text: str, whole: frozenset[str] = frozenset()) -> Expression | None:
     return None
 
 
-def field(text: str, whole: frozenset[str] = frozenset()) -> Expression:
+def parse_field(text: str, whole: frozenset[str] = frozenset()) -> Expression:
     """Parse a field that is always an expression, with or without `${` and `}`.
 
     Raises ExpressionError.

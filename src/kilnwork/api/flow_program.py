@@ -161,7 +161,7 @@ def build(declared: flow.Flow) -> tuple[Program, list[Problem]]:
     program.last = builder.steps("finally", declared.finally_, may_be_empty=True)
     if declared.result:
         with builder.problem_at("result"):
-            program.result = expressions.field(declared.result)
+            program.result = expressions.parse_field(declared.result)
     if builder.count > flow.MAX_STEPS:
         builder.add("do", f"has {builder.count} steps; {flow.MAX_STEPS} are allowed")
     builder.tolerate(program)
@@ -233,7 +233,7 @@ class _Builder:
         step, path = node.step, node.path
         if step.if_:
             with self.problem_at(f"{path}.if"):
-                node.condition = expressions.field(step.if_)
+                node.condition = expressions.parse_field(step.if_)
         if step.else_ is not None:
             if not step.if_:
                 self.add(f"{path}.else", "needs an `if`")
@@ -302,7 +302,7 @@ class _Builder:
                 self.add(f"{path}.each", "must be letters and digits, the first in lower case")
             else:
                 with self.problem_at(f"{path}.of"):
-                    node.items = expressions.field(step.of)
+                    node.items = expressions.parse_field(step.of)
             given = given or {step.each: f"${{ {step.each} }}"}
             node.failed = self._failed(f"{path}.allow", step)
         if step.join:
@@ -371,7 +371,7 @@ class _Builder:
         if step.max is None:
             self.add(f"{path}.max", "is needed with `until`: the most rounds")
         with self.problem_at(f"{path}.until"):
-            node.condition_of_loop = expressions.field(step.until)
+            node.condition_of_loop = expressions.parse_field(step.until)
 
     def _least(self, node: FlowNode) -> int:
         wait, most = node.step.wait, len(node.step.fork)

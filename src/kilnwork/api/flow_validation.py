@@ -37,7 +37,7 @@ def problems(
     return list(_Checker(program, declared, snapshots, groups).problems())
 
 
-def mark_wanted(program: flow_program.Program) -> None:
+def mark_kept_steps(program: flow_program.Program) -> None:
     """Mark the steps whose values and results are read by expressions or by the result of the
     flow.
 
@@ -52,16 +52,16 @@ def mark_wanted(program: flow_program.Program) -> None:
     last = None if program.result is not None else program.nodes[-1]
     for node in program.every():
         if node.name in read or (last is not None and node.name == last.name):
-            _want(node, named=node.name in read)
+            _mark(node, named=node.name in read)
 
 
-def _want(node: flow_program.FlowNode, *, named: bool) -> None:
+def _mark(node: flow_program.FlowNode, *, named: bool) -> None:
     node.wanted = True
     node.named = node.named or named
     inside = node.children if node.kind is _Kind.FORK else node.children[-1:]
     for child in inside:
         for one in child.chosen:
-            _want(one, named=named)
+            _mark(one, named=named)
 
 
 def _all_names(program: flow_program.Program) -> Iterator[tuple[expressions.Name, ...]]:

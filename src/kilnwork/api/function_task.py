@@ -58,11 +58,11 @@ class FunctionTemplate(http_task.HttpTemplate, frozen=True, kw_only=True):
         """Return the template with absolute URLs, for a Service at `url`."""
         cancel = self.cancel
         if cancel is not None:
-            cancel = msgspec.structs.replace(cancel, request=_at(cancel.request, url))
+            cancel = msgspec.structs.replace(cancel, request=_with_base_url(cancel.request, url))
         return msgspec.structs.replace(
-            self, request=_at(self.request, url), cancel=cancel, callback=self.awaited
+            self, request=_with_base_url(self.request, url), cancel=cancel, callback=self.awaited
         )
 
 
-def _at(request: FunctionRequest, url: str) -> FunctionRequest:
+def _with_base_url(request: FunctionRequest, url: str) -> FunctionRequest:
     return msgspec.structs.replace(request, url=url.rstrip("/") + request.url)

@@ -242,11 +242,11 @@ def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
     said = config.spec
     policy = given.start_policy.concurrency_policy or said.concurrency.policy
     finished, failed = given.ttl_seconds_after_finished, given.ttl_seconds_after_failed
-    values, substitutions = _evaluated(said.option, given)
+    values, substitutions = _evaluate_options(said.option, given)
     return msgspec.structs.replace(
         given,
         config_name=None,
-        template=config_services.placed(said.template.spec, config.metadata.name),
+        template=config_services.with_service_name(said.template.spec, config.metadata.name),
         start_policy=msgspec.structs.replace(given.start_policy, concurrency_policy=policy),
         option_values=values,
         substitutions=substitutions,
@@ -260,7 +260,7 @@ def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
     )
 
 
-def _evaluated(
+def _evaluate_options(
     given: job_config.Options | None, spec: job.JobSpec
 ) -> tuple[str | None, dict[str, str]]:
     """Return `optionValues` with the defaults, as JSON, and `substitutions` with the string

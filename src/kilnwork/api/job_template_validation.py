@@ -91,7 +91,7 @@ def _task_problems(
     found = validation.template_problems(what, given_inputs=given_inputs, more=known)
     yield from ((at + field.removeprefix("spec"), problem) for field, problem in found)
     early = {*known, *job_variables.EARLY}
-    for part in template_fields.parts(what, given_inputs):
+    for part in template_fields.fields_with_variables(what, given_inputs):
         if part.second_pass is not None:
             continue  # reported above
         field = f"{at}.{part.field}"

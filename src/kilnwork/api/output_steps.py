@@ -22,7 +22,7 @@ def problems(
     program, found = flow_program.build(declared)
     if found:
         return
-    steps = dict(_paths(program.nodes, ""))
+    steps = dict(_work_steps(program.nodes, ""))
     for position, output in enumerate(outputs):
         if text := _problem(output, steps):
             yield position, Problem("step", text)
@@ -50,11 +50,11 @@ def _problem(output: sync_set.Output, steps: dict[str, flow_program.FlowNode]) -
     return ""
 
 
-def _paths(
+def _work_steps(
     nodes: Sequence[flow_program.FlowNode], prefix: str
 ) -> Iterator[tuple[str, flow_program.FlowNode]]:
     for node in nodes:
         path = f"{prefix}{node.name}"
         yield path, node
         for one in node.chosen:
-            yield from _paths(one.children, f"{path}.")
+            yield from _work_steps(one.children, f"{path}.")

@@ -267,7 +267,7 @@ def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
         return Plan(
             decided=facts.decided,
             next_tick=first,
-            waiting=_waiting(first, now=now, decided=facts.decided),
+            waiting=_wait_reason(first, now=now, decided=facts.decided),
         )
     late = max(floor, now - ON_TIME_S - 1)
     on_time = []
@@ -278,7 +278,7 @@ def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
     made_up: tuple[int, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     if first <= late:
-        made_up, dropped = _missed(schedule, floor, late, now=now, superseded=bool(on_time))
+        made_up, dropped = _split_missed(schedule, floor, late, now=now, superseded=bool(on_time))
     run = (*made_up, *on_time)
     return Plan(
         run=run,
@@ -288,7 +288,7 @@ def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
     )
 
 
-def begin(config: job_config.JobConfig) -> float:
+def initial_epoch(config: job_config.JobConfig) -> float:
     """Return the second up to which ticks are ignored, independent of the journal: a schedule
     begins with its JobConfig."""
     spec = config.spec.schedule
@@ -297,12 +297,16 @@ def begin(config: job_config.JobConfig) -> float:
     return max((clock.parse_rfc3339(one) for one in times if one is not None), default=0.0)
 
 
-def upcoming(schedule: CompiledSchedule, after: int, count: int = NEXT_RUNS) -> tuple[int, ...]:
+def upcoming_ticks(
+    schedule: CompiledSchedule, after: int, count: int = NEXT_RUNS
+) -> tuple[int, ...]:
     """Return the next `count` ticks after a second, even if the schedule is disabled."""
     return tuple(itertools.islice(schedule.ticks(after), count))
 
 
-def between(schedule: CompiledSchedule, start: int, end: int, *, limit: int) -> tuple[int, ...]:
+def ticks_between(
+    schedule: CompiledSchedule, start: int, end: int, *, limit: int
+) -> tuple[int, ...]:
     """Return the first `limit` ticks from `start` to `end`, both inclusive, for a backfill.
 
     To find out whether there are more ticks, request one more than needed.
@@ -311,7 +315,7 @@ def between(schedule: CompiledSchedule, start: int, end: int, *, limit: int) -> 
     return tuple(itertools.islice(ticks, limit))
 
 
-def _missed(
+def _split_missed(
     schedule: CompiledSchedule, floor: int, late: int, *, now: int, superseded: bool
 ) -> tuple[tuple[int, ...], tuple[Dropped, ...]]:
     """Return the ticks from `floor` (exclusive) to `late` (inclusive) that run, and the dropped
@@ -338,7 +342,7 @@ def _missed(
     return made_up, tuple(dropped)
 
 
-def _waiting(first: int | None, *, now: int, decided: int | None) -> WaitReason:
+def _wait_reason(first: int | None, *, now: int, decided: int | None) -> WaitReason:
     if decided is not None and now < decided:
         return WaitReason.CLOCK_BEHIND
     return WaitReason.ENDED if first is None else WaitReason.NOT_YET_DUE

@@ -93,7 +93,7 @@ def local_time(seconds: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(seconds=seconds)
 
 
-def _offset(moment: dt.datetime) -> int:
+def _offset_s(moment: dt.datetime) -> int:
     """Return the offset from UTC of a time in a zone, in seconds."""
     offset = moment.utcoffset() or _NO_TIME
     return offset.days * _DAY_S + offset.seconds
@@ -101,7 +101,7 @@ def _offset(moment: dt.datetime) -> int:
 
 def offset_at(seconds: int, zone: dt.tzinfo) -> int:
     """Return the offset of a zone from UTC at a UTC second, in seconds."""
-    return _offset(dt.datetime.fromtimestamp(seconds, zone))
+    return _offset_s(dt.datetime.fromtimestamp(seconds, zone))
 
 
 def offsets(local: dt.datetime, zone: dt.tzinfo) -> tuple[int, int]:
@@ -111,7 +111,7 @@ def offsets(local: dt.datetime, zone: dt.tzinfo) -> tuple[int, int]:
     where times are repeated.
     """
     moment = local.replace(tzinfo=zone)
-    return _offset(moment), _offset(moment.replace(fold=1))
+    return _offset_s(moment), _offset_s(moment.replace(fold=1))
 
 
 def change_around(local: dt.datetime, zone: dt.tzinfo) -> Change | None:

@@ -28,7 +28,7 @@ async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> No
     would be refused."""
     try:
         spec = msgspec.convert(body["spec"], task.TaskSpec)
-        sample, field = object_manifests.sample(spec, body["metadata"]["name"], namespace)
+        sample, field = object_manifests.sample_object(spec, body["metadata"]["name"], namespace)
         kind = await s.kinds.of(sample["apiVersion"], sample["kind"])
     except (msgspec.ValidationError, substitution.InvalidTemplate, documents.LimitExceeded):
         return  # the server says it better

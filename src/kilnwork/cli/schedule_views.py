@@ -43,7 +43,7 @@ def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | 
         name=metadata.name,
         spec=spec,
         schedule=schedule,
-        ticks=schedules.upcoming(schedule, after, count),
+        ticks=schedules.upcoming_ticks(schedule, after, count),
         status=found.status,
     )
 
@@ -61,7 +61,7 @@ def of_expressions(
     except schedules.InvalidSchedule as error:
         options = {"cron.timezone": "--timezone"}
         raise errors.Unusable(f"{options.get(error.path, '--cron')}: {error.detail}") from error
-    ticks = schedules.upcoming(schedule, int(now), count)
+    ticks = schedules.upcoming_ticks(schedule, int(now), count)
     return View(name=bare, spec=spec, schedule=schedule, ticks=ticks)
 
 

@@ -97,7 +97,7 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def problem(cluster: task_cluster.TaskCluster) -> str:
+def template_problem(cluster: task_cluster.TaskCluster) -> str:
     """Return why no Pod can be created from this spec, or "".
 
     A real API server does not validate `spec.template`, which is too large for a schema of ours.
@@ -194,7 +194,7 @@ def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
     }
 
 
-def secret(
+def make_secret(
     cluster: task_cluster.TaskCluster, token: str, *, ca: bytes | None = None
 ) -> meta.JsonObject:
     return {
@@ -236,7 +236,7 @@ def template(
     return pod
 
 
-def named(pod: meta.JsonObject, name: str) -> meta.JsonObject:
+def with_name(pod: meta.JsonObject, name: str) -> meta.JsonObject:
     return {**pod, "metadata": {**pod["metadata"], "name": name}}
 
 

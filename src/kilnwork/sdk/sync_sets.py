@@ -184,7 +184,7 @@ class SyncSet(set_blocks.Opener):
     def expression(self, text: str) -> Expression:
         """Return an expression in CEL as it is, for what Python's operators cannot say."""
         try:
-            expressions.field(text)
+            expressions.parse_field(text)
         except expressions.ExpressionError as error:
             raise errors.BadOption(f"{self.of}: expression {text!r}: {error}") from error
         return Expression(text, atom=False)

@@ -1,4 +1,4 @@
-"""Expressions are evaluated on values, and say what they look up before they are."""
+"""Expressions are evaluated on values, and their names are known before that."""
 
 from typing import Any
 

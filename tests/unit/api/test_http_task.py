@@ -1,4 +1,4 @@
-"""Whether a request may be sent twice, and what a template has unless it says otherwise."""
+"""Whether a request may be sent twice, and the defaults of a template."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Result rules: how they may be written, what they say of a document, and what is refused."""
+"""Result rules: their notations, their results on a document, and refused rules."""
 
 import json
 import random
@@ -34,7 +34,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def compiled(written: Any, field: str = "") -> rule_evaluation.CompiledCondition:
-    """A condition as a user writes it."""
+    """Compile a condition as a user writes it."""
     return rules.compile_condition(msgspec.convert(written, rules.Condition), field)
 
 
@@ -165,7 +165,7 @@ def test_quotes_in_the_short_form() -> None:
     ],
 )
 def test_path_alone_is_true_if_its_value_is_true(value: Any, result: bool | None) -> None:  # noqa: FBT001
-    """With Kubernetes' texts: the status of a condition is True, False or Unknown."""
+    """Also with Kubernetes' texts: the status of a condition is True, False or Unknown."""
     assert says(".a", {"a": value}) is result
 
 
@@ -340,7 +340,7 @@ def test_existing_document_is_running_without_a_running_condition() -> None:
 
 @pytest.mark.parametrize("observed", [1, 3, '"2"', "true"])
 def test_status_of_another_generation_is_ignored(observed: Any) -> None:
-    """A controller that has not seen the new spec still shows the old outcome."""
+    """A controller that has not observed the new spec still shows the old outcome."""
     checked = rules.compile_rules(PHASES)
     stale: dict[str, Any] = {
         "metadata": {"generation": 2},
@@ -410,7 +410,7 @@ def test_documents_are_bounded_in_size_and_depth(written: Any) -> None:
 
 
 def test_all_rules_together_have_one_budget() -> None:
-    """Each of them alone is within it."""
+    """Each of the rules alone is within the budget."""
     document = {"a": list(range(3000))}
     assert says(".a[?@ > 9999]", document) is None
     with pytest.raises(documents.LimitExceeded):
@@ -431,7 +431,9 @@ def test_all_rules_together_have_one_budget() -> None:
     ],
 )
 def test_judged_document_can_always_be_explained(written: Any) -> None:
-    """Documents grow until they are too much work; just before, an explanation is still given."""
+    """Documents grow until they take too much work; just before that, they can still be
+    explained.
+    """
     letters = random.Random(1).choices("ab", k=1 << 16)
     condition = compiled(written)
     refused = False

@@ -75,4 +75,4 @@ async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: store_world.Wo
 )
 def test_how_long_a_pod_may_stay(tolerations: list[dict[str, Any]], stays: float | None) -> None:
     node: meta.JsonObject = {"metadata": {"name": "n"}, "spec": {"taints": [TAINT]}}
-    assert node_fit.stays_s(node, {"spec": {"tolerations": tolerations}}) == stays
+    assert node_fit.tolerated_s(node, {"spec": {"tolerations": tolerations}}) == stays

@@ -55,14 +55,14 @@ FORMATS = rows(SECTIONS["Formats of dates"], "`format` of 2026-03-05T14:07:09+05
 @pytest.mark.parametrize(("pattern", "becomes"), FORMATS)
 def test_format(pattern: str, becomes: str) -> None:
     moment = date_formats.parse_rfc3339("2026-03-05T14:07:09+05:30")
-    assert date_formats.write(moment, pattern.strip("`")) == becomes
+    assert date_formats.format_time(moment, pattern.strip("`")) == becomes
 
 
 def test_tokens_are_those_of_the_code() -> None:
     moment = date_formats.parse_rfc3339("2026-03-05T14:07:09+05:30")
     for tokens, _ in rows(SECTIONS["Formats of dates"], "tokens"):
         for token in re.findall("`(.*?)`", tokens):
-            assert date_formats.write(moment, token) != token
+            assert date_formats.format_time(moment, token) != token
 
 
 def test_variables_are_those_of_the_code() -> None:

@@ -27,7 +27,7 @@ class Pair(NamedTuple):
     key: bytes
 
 
-def make(*, now: float) -> Pair:
+def create(*, now: float) -> Pair:
     """Create a new certificate with its key. `now`: wall clock, in seconds."""
     key = certificates.new_key()
     subject = certificates.name(pond_certificate.SERVER_NAME)
@@ -44,7 +44,7 @@ def make(*, now: float) -> Pair:
     return Pair(certificates.pem(made), certificates.key_pem(key))
 
 
-def ends_soon(pem: bytes, *, now: float) -> bool:
+def needs_renewal(pem: bytes, *, now: float) -> bool:
     """Return whether `pem` should be replaced: because it expires soon, or is not a certificate."""
     try:
         found = x509.load_pem_x509_certificate(pem)

@@ -36,13 +36,13 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until the next look."""
 
 
-def is_held(pond: data_pond.DataPond) -> bool:
+def has_finalizer(pond: data_pond.DataPond) -> bool:
     return FINALIZER in pond.metadata.finalizers
 
 
-def is_closing(pond: data_pond.DataPond) -> bool:
+def is_being_deleted(pond: data_pond.DataPond) -> bool:
     """Return whether a pond is being deleted and still has the finalizer."""
-    return pond.metadata.deletion_timestamp is not None and is_held(pond)
+    return pond.metadata.deletion_timestamp is not None and has_finalizer(pond)
 
 
 def has_data(known: pond_state.PondState | None) -> bool:
@@ -66,7 +66,7 @@ def decide(
             reason=reasons.PondReason.LEASES_HELD,
             message=f"it is deleted, and stays while SyncSets hold leases: {_list(leases)}",
         )
-    waits = _not_yet(known, pods)
+    waits = _nodes_with_data(known, pods)
     live = known.live() if known is not None else frozenset()
     passed_s = 0.0 if began is None else now - began
     hopeless = refused and not live.intersection(waits)
@@ -84,7 +84,7 @@ def decide(
     )
 
 
-def _not_yet(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
+def _nodes_with_data(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
     """Return the nodes that have or should have an agent and have not reported the removal of
     all data."""
     agents = {} if known is None else known.agents

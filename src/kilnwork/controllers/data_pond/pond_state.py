@@ -253,11 +253,11 @@ class PondState:
             since = self._clock.wall()
         now = Agent(report=report, seen=self._clock.monotonic(), since=since)
         self.agents[node] = now
-        if before is None or _shape(before) != _shape(now):
+        if before is None or _shared_facts(before) != _shared_facts(now):
             self.revision += 1
         for pinning in self._pins.values():
             self._update_pin(pinning)
-        return before is None or _news(before.report) != _news(report)
+        return before is None or _comparable(before.report) != _comparable(report)
 
     def forget_node(self, node: str) -> None:
         if self.agents.pop(node, None) is not None:
@@ -334,8 +334,8 @@ class PondState:
             message = f"node {node} has not made the directory of its outputs yet"
             return model.Readiness(reason="Fetching", message=message)
         reports = {one.name: one for one in found.snapshots} if found is not None else {}
-        pairs = [(one, _about(one, reports, served)) for one in snapshots]
-        return _summed(node, pairs, total=total)
+        pairs = [(one, _matching_report(one, reports, served)) for one in snapshots]
+        return _sum_readiness(node, pairs, total=total)
 
     def _needing(self, lease: str, served: frozenset[str]) -> frozenset[str]:
         """Return the nodes of a lease that are served by one agent."""
@@ -471,7 +471,7 @@ class PondState:
         if pinning.pin.state != model.PENDING:
             return
         if (known := self.manifests.get(pinning.expected)) is not None:
-            pinning.pin = _pinned(known)
+            pinning.pin = _pinned_pin(known)
             return
         said = self._said_of(pinning)
         if said is None:
@@ -508,7 +508,7 @@ class PondState:
         return (
             model.Pin(reason="Pinning", message="its manifest is on its way")
             if (known is None)
-            else _pinned(known)
+            else _pinned_pin(known)
         )
 
     def _waits_for(self, pinning: _Pinning) -> str:
@@ -526,11 +526,11 @@ class PondState:
         self.manifests = {key: one for key, one in self.manifests.items() if key in kept}
 
 
-def _pinned(known: manifest.Manifest) -> model.Pin:
+def _pinned_pin(known: manifest.Manifest) -> model.Pin:
     return model.Pin(state=model.PINNED, digest=known.digest, manifest=known, bytes=known.size)
 
 
-def _about(
+def _matching_report(
     wanted: model.WantedSnapshot,
     reports: Mapping[str, pond_messages.SnapshotReport],
     needing: frozenset[str],
@@ -544,7 +544,7 @@ def _about(
     return found
 
 
-def _summed(
+def _sum_readiness(
     node: str,
     pairs: Sequence[tuple[model.WantedSnapshot, pond_messages.SnapshotReport | None]],
     *,
@@ -570,7 +570,7 @@ def _summed(
     return model.Readiness(bytes_done=done, bytes_total=total, reason="Fetching", message=message)
 
 
-def _shape(agent: Agent) -> tuple[object, ...]:
+def _shared_facts(agent: Agent) -> tuple[object, ...]:
     """Return the part of an agent's report that other agents are sent."""
     leases = frozenset(one.name for one in agent.report.leases)
     report = agent.report
@@ -578,5 +578,5 @@ def _shape(agent: Agent) -> tuple[object, ...]:
     return where, frozenset(agent.held), leases
 
 
-def _news(report: pond_messages.Report) -> pond_messages.Report:
+def _comparable(report: pond_messages.Report) -> pond_messages.Report:
     return msgspec.structs.replace(report, sequence=0, knows=0)

@@ -37,12 +37,12 @@ def of_pod(metadata: meta.ObjectMeta) -> frozenset[int]:
     return frozenset(int(number) for number in text.split(",") if number.isdecimal())
 
 
-def text(portions: Iterable[int]) -> str:
+def format_portions(portions: Iterable[int]) -> str:
     """Format portions for the annotation."""
     return ",".join(map(str, sorted(portions)))
 
 
-def share(
+def assign_portions(
     count: int, holders: Sequence[Holder], *, near: Mapping[str, frozenset[int]]
 ) -> dict[str, frozenset[int]]:
     """Return the portions of each worker, by name. If there is a worker, each portion has one.
@@ -68,11 +68,13 @@ def share(
         found[chosen].add(portion)
     for name in new:
         if not found[name]:
-            found[name] = _part(count, max(1, count // len(holders)), found, near=there[name])
+            found[name] = _take_from_others(
+                count, max(1, count // len(holders)), found, near=there[name]
+            )
     return {name: frozenset(has) for name, has in found.items()}
 
 
-def _part(
+def _take_from_others(
     count: int, size: int, found: Mapping[str, set[int]], *, near: frozenset[int]
 ) -> set[int]:
     """Return some portions that other workers have.
@@ -102,7 +104,7 @@ def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
     return found
 
 
-def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
+def missing_portions(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
     """Return the portions of each group that no node holds, without groups that are complete."""
     found = {}
     for group, count in counts.items():
@@ -112,7 +114,7 @@ def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
     return found
 
 
-def held(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
+def held_portions(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
     """Return the portions that nodes hold.
 
     A node that is `ready` holds all that is wanted of it, another node what it held `before`.

@@ -40,7 +40,7 @@ def opening_patch(
     metadata = given["metadata"]
     marks = {members.OPENED_ANNOTATION: f"{now:.3f}"}
     if member.portions is not None:
-        marks[data_portions.ANNOTATION] = data_portions.text(member.portions)
+        marks[data_portions.ANNOTATION] = data_portions.format_portions(member.portions)
     return {
         "metadata": {
             "uid": metadata["uid"],
@@ -70,10 +70,10 @@ def place(
     first = capacity.place(room, needed, ready=ready)
     if first.unplaced or not others:
         return first, needed
-    return _with_others(spec, room, needed, others), [*needed, *others]
+    return _place_others(spec, room, needed, others), [*needed, *others]
 
 
-def _with_others(
+def _place_others(
     spec: port.GangSpec,
     room: capacity.Room,
     needed: Sequence[capacity.Member],
@@ -105,10 +105,10 @@ def would_fit(spec: port.GangSpec, groups: tuple[members.Group, ...], room: capa
     gated = tuple(p for p in room.pods if capacity.is_gated(p))
     alone = capacity.Room(nodes=room.nodes, pods=gated)
     placement, waiting = place(spec, groups, alone)
-    return bool(choose_going(spec, groups, placement, waiting))
+    return bool(choose_starting(spec, groups, placement, waiting))
 
 
-def choose_going(
+def choose_starting(
     spec: port.GangSpec,
     groups: tuple[members.Group, ...],
     placement: capacity.Placement,
@@ -136,7 +136,7 @@ def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset
     return frozenset(node for node, has in held.items() if member.portions <= has)
 
 
-def as_they_are(
+def with_current_pods(
     groups: tuple[members.Group, ...], room: capacity.Room
 ) -> tuple[members.Group, ...]:
     """Return the groups with their Pods as just read."""
@@ -166,7 +166,7 @@ def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
     )
 
 
-def as_holder(seen: pod.Pod) -> data_portions.Holder:
+def holder_of(seen: pod.Pod) -> data_portions.Holder:
     """Return a worker whose gate was opened, with its portions of the data."""
     return data_portions.Holder(
         seen.metadata.name, seen.spec.node_name, data_portions.of_pod(seen.metadata)
@@ -178,7 +178,9 @@ def share_portions(
 ) -> dict[str, frozenset[int]]:
     """Return the portions of each worker of a group, by name."""
     near = {} if spec.data is None else data_portions.merge(spec.data.held, spec.data.wanted)
-    return data_portions.share(group.spec.portions, holders, near=near.get(group.spec.name, {}))
+    return data_portions.assign_portions(
+        group.spec.portions, holders, near=near.get(group.spec.name, {})
+    )
 
 
 def with_portions(
@@ -191,7 +193,7 @@ def with_portions(
     shares: dict[str, frozenset[int]] = {}
     for group in groups:
         if group.spec.portions:
-            started = [as_holder(p) for p in group.live if not members.is_gated(p)]
+            started = [holder_of(p) for p in group.live if not members.is_gated(p)]
             new = [
                 data_portions.Holder(m.name, placement.assigned.get(m.name, ""))
                 for m in going

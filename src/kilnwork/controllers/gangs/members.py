@@ -86,7 +86,7 @@ def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
 
 
-def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
+def held_portions(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
     """Return the portions of Pods, by group and node."""
     return data_portions.merge(
         *(
@@ -98,13 +98,13 @@ def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
     )
 
 
-def opened(groups: tuple[Group, ...]) -> float | None:
+def first_opened(groups: tuple[Group, ...]) -> float | None:
     """Return when the first gate of a member was opened, or None while all gates are closed."""
     times = (p.metadata.annotations.get(OPENED_ANNOTATION) for g in groups for p in g.live)
     return min((float(text) for text in times if text), default=None)
 
 
-def made(groups: tuple[Group, ...]) -> float | None:
+def first_created(groups: tuple[Group, ...]) -> float | None:
     """Return when the first of the TaskClusters was created, or None before."""
     times = (
         g.cluster.metadata.creation_timestamp
@@ -114,7 +114,7 @@ def made(groups: tuple[Group, ...]) -> float | None:
     return min((clock.parse_rfc3339(text) for text in times if text), default=None)
 
 
-def missing(groups: tuple[Group, ...]) -> str:
+def describe_missing(groups: tuple[Group, ...]) -> str:
     """Return which workers are not connected and why, in one sentence for each group."""
     return "; ".join(_missing(groups))
 
@@ -128,7 +128,7 @@ def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
         yield text + "connected" + (f": {why}" if why else "")
 
 
-def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
+def describe_broken(groups: tuple[Group, ...], *, since: float | None) -> str:
     """Return which member has ended in a group that fails with its members, or "".
 
     `since`: when the flow started. A Pod created later is a replacement, unless the group is
@@ -143,7 +143,7 @@ def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
 def _broken(group: Group, since: float | None) -> str:
     for seen in group.pods:
         if seen.over or any(c.restart_count for c in seen.status.container_statuses):
-            trouble = pod.trouble(seen)
+            trouble = pod.find_trouble(seen)
             return trouble.text if trouble else f"Pod {seen.metadata.name} ended"
         made = seen.metadata.creation_timestamp
         if since is None or group.spec.elastic or made is None:
@@ -168,8 +168,8 @@ def state(
         groups={g.spec.name: g.state() for g in groups},
         ready=ready,
         nodes=nodes(groups),
-        portions=held(groups),
+        portions=held_portions(groups),
         reason=Reason.GANG_READY if ready else reason,
-        message="" if ready else message or missing(groups),
-        broken=broken(groups, since=since),
+        message="" if ready else message or describe_missing(groups),
+        broken=describe_broken(groups, since=since),
     )

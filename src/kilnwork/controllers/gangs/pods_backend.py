@@ -89,16 +89,16 @@ class PodsBackend:
         of all members if no gate is open and the gang has a timeout."""
         if found.ready or spec.running_since is not None:
             return False
-        began = members.opened(groups)
+        began = members.first_opened(groups)
         if began is None and not spec.requeue:
-            began = members.made(groups)
+            began = members.first_created(groups)
         return began is not None and self._clock.wall() >= began + spec.wait_s
 
     async def _requeue(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> port.GangState:
         message = found.message
-        if members.opened(groups) is None:
+        if members.first_opened(groups) is None:
             ahead = self._waiting_gangs.ahead_of(spec)
             message = ahead or (await self._find_room(spec, groups)).message or message
         text = f"not all workers came within {spec.wait_s:g} s"
@@ -124,7 +124,7 @@ class PodsBackend:
         """Return the state with the time of the next look: for room, and for the end of the
         wait."""
         waits = [] if found.again_s is None else [found.again_s]
-        began = members.opened(groups)
+        began = members.first_opened(groups)
         if not found.ready and spec.running_since is None and began is not None:
             waits.append(max(0.05, began + spec.wait_s - self._clock.wall()))
         return msgspec.structs.replace(found, again_s=min(waits, default=None))
@@ -139,7 +139,7 @@ class PodsBackend:
         if room is None:
             return members.state(groups, since=spec.running_since)
         placement, _ = gang_placement.place(spec, groups, room)
-        text = capacity.lacks(placement, room)
+        text = capacity.describe_unplaced(placement, room)
         return members.state(
             groups, since=spec.running_since, reason=Reason.WAITING_FOR_ROOM, message=text
         )
@@ -156,14 +156,14 @@ class PodsBackend:
         if room is None:
             found = members.state(groups, since=spec.running_since)
             return groups, await self._without_check(spec, groups, found)
-        groups = gang_placement.as_they_are(groups, room)
+        groups = gang_placement.with_current_pods(groups, room)
         return groups, await self._take_turn(spec, groups, room)
 
     async def _take_turn(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
     ) -> port.GangState:
         """Let a gang reserve room, unless a gang of higher priority waits for it."""
-        begins = spec.running_since is None and members.opened(groups) is None
+        begins = spec.running_since is None and members.first_opened(groups) is None
         if begins and (ahead := self._waiting_gangs.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
             found = members.state(groups, since=None, reason=waits, message=ahead)
@@ -179,9 +179,9 @@ class PodsBackend:
     ) -> port.GangState:
         found = members.state(groups, since=spec.running_since)
         placement, waiting = gang_placement.place(spec, groups, room)
-        going = gang_placement.choose_going(spec, groups, placement, waiting)
+        going = gang_placement.choose_starting(spec, groups, placement, waiting)
         if not going:
-            text = capacity.lacks(placement, room)
+            text = capacity.describe_unplaced(placement, room)
             if not text:  # some Pods do not exist yet
                 return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
             return msgspec.structs.replace(
@@ -265,7 +265,7 @@ class PodsBackend:
         """Reassign portions that no worker holds any more, once the replacement exists, which
         may take them first."""
         counts = {g.spec.name: g.spec.portions for g in groups}
-        lost = data_portions.missing(
+        lost = data_portions.missing_portions(
             counts, data_portions.merge(found.portions, gang_placement.portions_of(groups))
         )
         pod_portions: dict[str, dict[str, frozenset[int]]] = {}
@@ -276,7 +276,7 @@ class PodsBackend:
             if len(group.live) < group.spec.replicas:
                 found = msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
                 continue
-            others = [gang_placement.as_holder(p) for p in group.live if not members.is_gated(p)]
+            others = [gang_placement.holder_of(p) for p in group.live if not members.is_gated(p)]
             shares = gang_placement.share_portions(spec, group, others)
             for seen in placed:
                 has = shares[seen.metadata.name]
@@ -288,7 +288,7 @@ class PodsBackend:
         )
 
     async def _write_portions(self, seen: pod.Pod, has: frozenset[int]) -> None:
-        marks = {data_portions.ANNOTATION: data_portions.text(has)}
+        marks = {data_portions.ANNOTATION: data_portions.format_portions(has)}
         change = {"metadata": {"uid": seen.metadata.uid, "annotations": marks}}
         try:
             await self._client.merge_patch(

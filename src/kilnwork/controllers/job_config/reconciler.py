@@ -235,10 +235,10 @@ class Reconciler:
             if known is not None:
                 self._writer.forget(known.uid)
                 self._keys.pop(known.uid, None)
-            known = self._memories[key] = _KnownState(config.metadata.uid, plan.read(config))
+            known = self._memories[key] = _KnownState(config.metadata.uid, plan.parse(config))
             self._keys[known.uid] = key
         elif known.reading.generation != config.metadata.generation:
-            known.reading, known.upcoming = plan.read(config), None
+            known.reading, known.upcoming = plan.parse(config), None
         return known
 
     def _look_for_ring(self, known: _KnownState, config: job_config.JobConfig) -> None:
@@ -247,7 +247,7 @@ class Reconciler:
         found: tuple[str, ...] = ()
         if any(plan.depends_on(config)):
             waits_for = partial(self._waits_for, metadata.namespace)
-            found = job_plan.find_ring(metadata.name, waits_for)
+            found = job_plan.find_cycle(metadata.name, waits_for)
         if found != known.ring:
             self._look_at({*known.ring, *found} - {metadata.name}, metadata.namespace)
             known.ring = found
@@ -292,11 +292,11 @@ class Reconciler:
                 text = f"Job {name} cannot be made: {error}"
                 if known.refusal is None:
                     self._emit_event(config, reasons.ConfigReason.JOB_NOT_MADE, text)
-                known.refusal = pending_ticks.refused(
+                known.refusal = pending_ticks.note_refusal(
                     known.refusal, ticks[position:], text=text, now=self._clock.monotonic()
                 )
                 return
-            known.refusal = pending_ticks.made_one(known.refusal)
+            known.refusal = pending_ticks.note_success(known.refusal)
         known.refusal = None
 
     async def _make(self, known: _KnownState, config: job_config.JobConfig, tick: int) -> None:

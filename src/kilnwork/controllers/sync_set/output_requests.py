@@ -48,12 +48,12 @@ async def _instances(
             return found
 
 
-def request(uid: str, generation: int, output: str) -> str:
+def pin_request(uid: str, generation: int, output: str) -> str:
     """Return the request of an output's pins, unique to the generation."""
     return f"{uid}-g{generation}-{output}{outputs.SUFFIX}"
 
 
-def ask_pins(
+def request_pins(
     ledger: ports.PondLedger,
     asked: OutputRun,
     run: flow_model.NewFlowRun,
@@ -66,7 +66,7 @@ def ask_pins(
         name: ledger.want_output(
             asked.namespace,
             asked.pond,
-            request=request(asked.uid, run.generation, name),
+            request=pin_request(asked.uid, run.generation, name),
             lease=asked.lease,
             attempts=one.attempts,
             glob=globs[name],

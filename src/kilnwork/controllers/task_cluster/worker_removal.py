@@ -112,12 +112,12 @@ def choose(
     staying = [p for p in there if p.metadata.uid not in used_up]
     replicas = cluster.spec.replicas
     outdated = [p for p in staying if facts.outdated(p)] if replaceable else []
-    spare = _spare(cluster, outdated, facts)
+    spare = _max_surplus(cluster, outdated, facts)
     surplus = len(staying) - replicas - spare
     if surplus > 0:
         chosen, why = sorted(staying, key=facts.rank)[:surplus], FEWER
     elif outdated:
-        chosen, why = _outdated(cluster, staying, outdated, facts), OUTDATED
+        chosen, why = _choose_outdated(cluster, staying, outdated, facts), OUTDATED
     else:
         chosen, why = [], ""
     if finished:
@@ -135,7 +135,7 @@ def choose(
     )
 
 
-def _spare(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _Facts) -> int:
+def _max_surplus(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _Facts) -> int:
     """Return how many surplus workers may exist while some are outdated.
 
     At least one if all may drain at once and hold attempts, which may wait for tasks that only
@@ -148,7 +148,7 @@ def _spare(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _F
     return max(surge, 1) if alone else surge
 
 
-def _outdated(
+def _choose_outdated(
     cluster: task_cluster.TaskCluster,
     staying: list[pod.Pod],
     outdated: list[pod.Pod],

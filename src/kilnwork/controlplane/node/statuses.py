@@ -31,9 +31,8 @@ UNSUPPORTED = "UnsupportedPod"
 
 class PodFacts(NamedTuple):
     """What is known besides the containers. `wall`: now. `written`: the status that was written
-    last, where known: times of transitions and the start are kept from there, else from the object.
-    `leaving`: the node ends all containers, because it goes down itself.
-    """
+    last, where known: times of transitions and the start are kept from there, else from the
+    object. `leaving`: the node ends all containers, because it goes down itself."""
 
     address: str
     wall: float
@@ -134,8 +133,7 @@ def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
 
 def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> bool:
     """As a container's `ready`: it runs and its probes say so, or it was an init container and
-    has succeeded.
-    """
+    has succeeded."""
     if container in pod.init_containers and not container.sidecar:
         return view.last is not None and view.last.exit_code == 0
     dying = pod.metadata.deletion_timestamp is not None and view.stop_s == 0
@@ -189,7 +187,7 @@ def ignored_message(pod: pods.Pod) -> str:
 
 def sentences(ignored: Sequence[field_effects.Finding]) -> str:
     """Name fields without effect, and why; empty when there are none."""
-    found = [field_effects.sentence(one) for one in ignored]
+    found = [field_effects.describe_finding(one) for one in ignored]
     more = [f"and {len(found) - _SHOWN_FIELDS} more"] if len(found) > _SHOWN_FIELDS else []
     return "; ".join([*found[:_SHOWN_FIELDS], *more])
 

@@ -96,7 +96,7 @@ class WorkflowReader:
 def _moment(written: Any) -> float | None:
     """The time that a status names, wall clock; None where it names none: its schema allows any."""
     try:
-        return pod.moment(written)
+        return pod.parse_time(written)
     except (ValueError, TypeError, AttributeError):
         return None
 

@@ -1,4 +1,6 @@
-"""Output of attempts: followed while it is read, and copied once, whatever is cut off where."""
+"""Output of attempts: followed while it is read, and copied once, wherever copying is
+interrupted.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,7 +19,7 @@ AWAY = errors.Unavailable(0, "", "the node is away")
 
 
 class Container:
-    """Prints what the test says, until it is over."""
+    """A container that prints the text set by the test, until it ends."""
 
     def __init__(self, name: str, *, life: int = 0) -> None:
         self.name = name
@@ -30,7 +32,7 @@ class Container:
 
 
 class Executor:
-    """`port.Executor` as far as output goes."""
+    """The part of `port.Executor` that concerns output."""
 
     name = "pod"
 
@@ -68,7 +70,9 @@ class Executor:
 
 
 class Link:
-    """Keeps it, as the dispatcher does: what it has by offset is skipped."""
+    """Stores output as the dispatcher does: a piece that is already stored, by its offset, is
+    skipped.
+    """
 
     def __init__(self) -> None:
         self.kept = b""
@@ -82,7 +86,7 @@ class Link:
 
 
 class World:
-    """An attempt and who keeps its output."""
+    """An attempt, its output copies and the link that stores them."""
 
     def __init__(self, *containers: Container) -> None:
         self.link = Link()

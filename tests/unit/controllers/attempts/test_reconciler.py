@@ -1,4 +1,4 @@
-"""The driver between a dispatcher and an executor that do what the test says."""
+"""The attempt reconciler between a scripted dispatcher and a scripted executor."""
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -37,7 +37,7 @@ def over(ending: attempts.Ending = E.SUCCEEDED) -> port.Observation:
 
 
 class Scripted:
-    """An executor that says what comes next in `script`, and keeps what it was asked."""
+    """An executor that returns the next observation of `script`, and records its calls."""
 
     name = "scripted"
 
@@ -97,7 +97,7 @@ class Scripted:
 
 
 class Hub:
-    """The dispatcher's side: what was reported, in order."""
+    """The dispatcher's side: records the reports in order."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []
@@ -144,7 +144,7 @@ class Hub:
 
     @property
     def endings(self) -> list[Any]:
-        """How it ended, each time that this was said."""
+        """The ending of each reported outcome."""
         return [said[1] for said in self.said if said[0] == "finished"]
 
 
@@ -168,7 +168,7 @@ class World:
         self.hub.receive(instructions.StopAttempt(1, REF, 3.0, R.KILLED))
 
     async def passes(self, *script: port.Observation | Exception) -> float | None:
-        """One pass for each; what the last one gives."""
+        """Make one pass for each item of the script; return the result of the last pass."""
         self.executor.script += script
         again = None
         for _ in script:
@@ -353,7 +353,7 @@ async def test_leftover_of_a_settled_attempt_is_ended_and_released(world: World)
 
 
 async def test_object_that_appears_during_the_release_is_ended(world: World) -> None:
-    """A request of the manager before arrives after the last look, and before the release."""
+    """A request of the previous manager arrives after the last look, and before the release."""
     world.run()
     release = world.executor.release
 
@@ -404,7 +404,7 @@ async def test_change_of_an_attempt_queues_a_pass(world: World) -> None:
 
 
 class InWorkers(Scripted):
-    """One whose attempts workers ask for."""
+    """An executor whose attempts are requested by workers."""
 
     in_workers = True
 

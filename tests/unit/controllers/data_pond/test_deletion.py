@@ -1,4 +1,4 @@
-"""The deletion of a DataPond waits for leases, then for agents, but not for ever."""
+"""The deletion of a DataPond waits for leases, then for agents, for a limited time."""
 
 from typing import Any
 
@@ -12,7 +12,9 @@ NOW = clock.ManualClock().wall()
 
 
 def state(**removed: bool) -> pond_state.PondState:
-    """A pond whose data is being removed; `removed`: whether that is done, by node."""
+    """Return a pond whose data is being removed. `removed`: whether each node has removed its
+    data.
+    """
     made = pond_state.PondState("quant", "lake", time=clock.ManualClock())
     for node, done in removed.items():
         report = pond_messages.Report(session="s", sequence=1, store="x", removed=done)
@@ -74,9 +76,9 @@ def test_only_a_deleted_pond_with_the_finalizer_is_closing() -> None:
         metadata = meta.ObjectMeta(name="p", finalizers=finalizers, deletion_timestamp=deleted)
         return data_pond.DataPond(metadata=metadata, spec=data_pond.DataPondSpec())
 
-    assert deletion.is_closing(pond(deletion.FINALIZER, deleted="2026-01-01T00:00:00Z"))
-    assert not deletion.is_closing(pond("other", deleted="2026-01-01T00:00:00Z"))
-    assert not deletion.is_closing(pond(deletion.FINALIZER, deleted=None))
+    assert deletion.is_being_deleted(pond(deletion.FINALIZER, deleted="2026-01-01T00:00:00Z"))
+    assert not deletion.is_being_deleted(pond("other", deleted="2026-01-01T00:00:00Z"))
+    assert not deletion.is_being_deleted(pond(deletion.FINALIZER, deleted=None))
 
 
 def test_directory_of_an_agent_counts_as_data() -> None:

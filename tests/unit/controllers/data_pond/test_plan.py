@@ -1,4 +1,4 @@
-"""DataPonds: which Pods are made, of what, and what the status says."""
+"""The plan for a DataPond: the Pods to create, their content, and the status."""
 
 import base64
 from typing import Any
@@ -25,7 +25,7 @@ FAR = pods.PondPodSettings(
     image="registry/kilnwork:1",
     ca=b"CA",
 )
-PAIR = certificate.make(now=NOW)
+PAIR = certificate.create(now=NOW)
 
 
 def pond(name: str = "lake", **spec: Any) -> data_pond.DataPond:
@@ -43,7 +43,7 @@ def a_node(name: str, *taints: tuple[str, str], **labels: str) -> node.Node:
 
 
 def secret(settings: pods.PondPodSettings = LOCAL, pair: certificate.Pair = PAIR) -> caches.Secret:
-    body = pods.secret(pond(), settings, token="t", pair=pair)
+    body = pods.make_secret(pond(), settings, token="t", pair=pair)
     return caches.Secret(metadata=meta.ObjectMeta(name="lake-pond", uid="s1"), data=body["data"])
 
 
@@ -147,7 +147,7 @@ def test_new_ca_of_the_manager_is_written_to_the_secret() -> None:
 
 
 def test_a_certificate_is_renewed_in_time() -> None:
-    old = certificate.make(now=NOW - (certificate.DAYS - certificate.RENEW_DAYS + 1) * 86_400)
+    old = certificate.create(now=NOW - (certificate.DAYS - certificate.RENEW_DAYS + 1) * 86_400)
 
     assert decide(secret=secret(pair=old)).new_pair
     assert not decide().new_pair
@@ -439,9 +439,9 @@ def test_pond_without_agents_is_deleted_immediately() -> None:
 
 
 def test_deletion_does_not_wait_for_agents_that_cannot_be_created() -> None:
-    """As when the namespace is deleted: the Pods are gone, and none can be made."""
+    """When the namespace is deleted, the Pods are gone and new ones are refused."""
     known = of_agents()
-    waits = [seen(pods.pod(pond(), LOCAL, node="n1", secret_version="v"))]
+    waits = [seen(pods.make_pod(pond(), LOCAL, node="n1", secret_version="v"))]
     refusal = (reasons.PondReason.POD_REFUSED, "the namespace is being deleted")
 
     waiting, hopeless = (deleted(known, pods=waits, refusal=one).end for one in (None, refusal))

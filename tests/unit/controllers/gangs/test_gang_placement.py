@@ -1,4 +1,4 @@
-"""Which members of a gang start where."""
+"""Which members of a gang start, and on which nodes."""
 
 from typing import Any
 
@@ -51,12 +51,12 @@ def gang(*pods: dict[str, Any], required: int) -> tuple[members.Group, ...]:
 
 
 def going(cpu: int, count: int, *, required: int, **more: Any) -> list[str]:
-    """Names of those that start, of `count` members on a node of `cpu` cores."""
+    """Return the names of starting members, out of `count` members on a node with `cpu` cores."""
     pods = [raw(f"p{n}") for n in range(count)]
     room = capacity.Room(nodes=(node("n1", cpu),), pods=tuple(pods))
     groups = gang(*pods, required=required)
     placement, waiting = gang_placement.place(spec(**more), groups, room)
-    chosen = gang_placement.choose_going(spec(**more), groups, placement, waiting)
+    chosen = gang_placement.choose_starting(spec(**more), groups, placement, waiting)
     return [member.name for member in chosen]
 
 
@@ -81,7 +81,7 @@ def test_would_fit_ignores_running_pods() -> None:
     room = capacity.Room(nodes=(node("n1", 2),), pods=(*pods, busy))
     groups = gang(*pods, required=2)
     placement, waiting = gang_placement.place(spec(), groups, room)
-    assert gang_placement.choose_going(spec(), groups, placement, waiting) == []
+    assert gang_placement.choose_starting(spec(), groups, placement, waiting) == []
     assert gang_placement.would_fit(spec(), groups, room)
     large = raw("p0", cpu=3)
     alone = capacity.Room(nodes=room.nodes, pods=(large,))

@@ -1,4 +1,4 @@
-"""The state of a gang from Pods and workers."""
+"""The state of a gang, derived from its Pods and workers."""
 
 from typing import Any
 
@@ -65,8 +65,8 @@ def test_a_group_is_complete_with_its_minimum_of_workers() -> None:
 
 def test_missing_workers_are_named_with_the_reason() -> None:
     late = group(a_pod("a"), workers="a", ready="PodRefused")
-    assert members.missing((late,)) == "group g: 1 of 2 workers are connected: quota"
-    assert members.missing((group(a_pod("a"), a_pod("b"), workers="a b"),)) == ""
+    assert members.describe_missing((late,)) == "group g: 1 of 2 workers are connected: quota"
+    assert members.describe_missing((group(a_pod("a"), a_pod("b"), workers="a b"),)) == ""
 
 
 @pytest.mark.parametrize(("ready", "reason"), [("PodRefused", "ObjectRefused"), ("X", "Waiting")])
@@ -103,7 +103,7 @@ def test_a_gang_is_ready_when_all_groups_are() -> None:
     ],
 )
 def test_broken_names_the_ended_member(seen: pod.Pod, spec: dict[str, Any], why: str) -> None:
-    found = members.broken((group(seen, **spec),), since=NOW)
+    found = members.describe_broken((group(seen, **spec),), since=NOW)
     assert found.startswith(why)
     assert bool(found) is bool(why)
 
@@ -111,6 +111,6 @@ def test_broken_names_the_ended_member(seen: pod.Pod, spec: dict[str, Any], why:
 def test_creation_and_opening_times_of_a_gang() -> None:
     early = a_pod("a", annotations={members.OPENED_ANNOTATION: "5.5"})
     late = a_pod("b", annotations={members.OPENED_ANNOTATION: "7.0"})
-    assert members.opened((group(early, late),)) == 5.5
-    assert members.opened((group(a_pod("a")),)) is None
-    assert members.made((group(),)) == NOW
+    assert members.first_opened((group(early, late),)) == 5.5
+    assert members.first_opened((group(a_pod("a")),)) is None
+    assert members.first_created((group(),)) == NOW

@@ -1,4 +1,4 @@
-"""A Job starts when the dispatcher says that its Task is over, not when the Task's status does."""
+"""A Job starts when the dispatcher reports its Task as finished, before the Task's status does."""
 
 from typing import Any, cast
 
@@ -19,11 +19,11 @@ JOB = "018f3a5e-0000-7000-8000-000000000002"
 
 
 class HandedIn(Exception):
-    """The pass has come so far."""
+    """Raised when the Job is passed to the engine, to end the pass."""
 
 
 class Engine:
-    """Notes what is handed in, and ends the pass."""
+    """Records the Job that it gets, and ends the pass."""
 
     new: index_model.NewIndexJob
 
@@ -36,7 +36,7 @@ class Engine:
 
 
 async def handed_in(view: model.TaskView | None) -> index_model.NewIndexJob:
-    """Return what the engine gets of a Job that depends on a Task without a status."""
+    """Return the Job that the engine gets for a Job that depends on a Task without a status."""
     known = caches.Caches()
     load = meta.ObjectMeta(name="load", namespace="default", uid=TASK)
     known.tasks.put(task.Task(metadata=load, spec=task.TaskSpec(command=("true",))))

@@ -1,4 +1,4 @@
-"""What the Job controller decides, case by case."""
+"""The decisions of the Job controller, case by case."""
 
 from typing import Any
 
@@ -203,7 +203,7 @@ def test_dependency_outcome_decides_the_effect_of_an_end(
     problem: str,
 ) -> None:
     wanted = job.Dependency(name="b", outcome=outcome)
-    found = plan.judge(wanted, "why", succeeded)
+    found = plan.judge_dependency(wanted, "why", succeeded)
     assert (found.over, found.problem) == (True, problem)
 
 
@@ -355,4 +355,4 @@ def test_finished_job_is_deleted_after_its_time_to_live(
 def test_cycles_of_dependencies_are_found(
     waits: dict[str, list[str]], ring: tuple[str, ...]
 ) -> None:
-    assert plan.find_ring("a", lambda name: waits.get(name, [])) == ring
+    assert plan.find_cycle("a", lambda name: waits.get(name, [])) == ring

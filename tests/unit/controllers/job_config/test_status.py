@@ -39,7 +39,7 @@ def of(given: job_config.JobConfig, **facts: Any) -> job_config.JobConfigStatus:
         "now": NOW,
         **facts,
     }
-    return status.of(given, **known)
+    return status.make(given, **known)
 
 
 def a_job(uid: str, **of_status: Any) -> job.Job:

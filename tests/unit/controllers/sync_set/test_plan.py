@@ -1,4 +1,4 @@
-"""What is decided about a SyncSet: data before digest, digest before gang, gang before flow."""
+"""The decisions about a SyncSet: data before digest, digest before gang, gang before flow."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def facts(seen: sync_set.SyncSet | None, **more: Any) -> plan.Facts:
 
 
 def moved(seen: sync_set.SyncSet, decided: plan.Plan) -> sync_set.SyncSet:
-    """The object when the status is written."""
+    """Return the object after its status was written."""
     assert decided.status is not None
     return msgspec.structs.replace(seen, status=decided.status)
 
@@ -128,7 +128,7 @@ def test_shards_are_planned_once_until_the_digest_or_the_number_changes() -> Non
 
 
 def test_written_digest_is_never_replaced() -> None:
-    """A pin of another digest fails the generation: no step reads a mix."""
+    """A pin with another digest fails the generation: no step reads mixed data."""
     other = msgspec.structs.replace(PIN, digest=DIGEST)
     decided = plan.decide(facts(pinned(), pins={"trades": other}))
     assert decided.status is not None
@@ -343,7 +343,7 @@ def test_kill_reason_decides_the_final_phase() -> None:
 
 
 def failed(*, run: int = 2, **flow: Any) -> tuple[sync_set.SyncSet, plan.Facts]:
-    """A generation whose flow has failed, and of which a run is asked for."""
+    """Return a generation whose flow has failed and for which another run is requested."""
     seen = pinned(deadlineSeconds=60)
     ended = view(model.Phase.FAILED, reason="Raised", message="no price", **flow)
     seen = moved(seen, plan.decide(facts(seen, flow=ended)))
@@ -352,7 +352,7 @@ def failed(*, run: int = 2, **flow: Any) -> tuple[sync_set.SyncSet, plan.Facts]:
 
 
 def own(**more: Any) -> model.NewFlowRun:
-    """What the flow was started with: other than the spec would have it by now."""
+    """Return the definition with which the flow was started; it differs from the current spec."""
     snapshots = {"trades": model.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}])}
     given: dict[str, Any] = {
         "uid": "u",
@@ -376,7 +376,7 @@ def test_next_run_starts_when_nothing_is_left_of_the_previous_run() -> None:
 
 
 def test_flow_continues_exactly_when_gang_and_data_are_ready_again() -> None:
-    """With what it was started with; its deadline starts again."""
+    """The flow keeps its definition; its deadline starts again."""
     seen, known = failed()
     seen = moved(seen, plan.decide(known))
     known = msgspec.structs.replace(known, seen=seen, stored_own=own())

@@ -1,4 +1,4 @@
-"""How far the snapshots of a generation are."""
+"""The progress of a generation's snapshots."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def declared(*, digest: str | None = None, data: bool = True, **status: Any) -> 
 def look(seen: sync_set.SyncSet, **more: Any) -> snapshot_pins.Pinned:
     given: dict[str, Any] = {"pins": {}, "stored": None, "pond": POND, **more}
     pins = given.pop("pins")
-    return snapshot_pins.look(seen, pins, planned=requirements.ShardCache(), **given)
+    return snapshot_pins.resolve_pins(seen, pins, planned=requirements.ShardCache(), **given)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the Task controller decides, case by case."""
+"""The decisions of the Task controller, case by case."""
 
 from typing import Any
 

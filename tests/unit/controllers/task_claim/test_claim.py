@@ -1,4 +1,4 @@
-"""The lease of a TaskClaim's holder, on a clock that stands still."""
+"""The lease of a TaskClaim's holder, with a manual clock."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Pods that were made count until the cache has them."""
+"""Created Pods count until the cache has them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a TaskCluster's status says, and when it is written."""
+"""The content of a TaskCluster's status, and when it is written."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -110,7 +110,9 @@ def test_evicted_pod_is_named_with_its_node_until_deleted() -> None:
 
 
 def _on_lost_node(**metadata: Any) -> pod.Pod:
-    """As the node controller leaves a Pod whose kubelet has been silent for too long."""
+    """Return a Pod as the node controller leaves it when its kubelet has been silent for too
+    long.
+    """
     at = "2026-11-23T06:00:00Z"
     return pod.Pod(
         metadata=meta.ObjectMeta(name="c-0", uid="u9", **metadata),
