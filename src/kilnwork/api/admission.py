@@ -229,6 +229,6 @@ def _decode_or_report(obj: meta.JsonObject, type_: type[T]) -> T | list[validati
 
 
 def _converted(obj: meta.JsonObject, type_: type[T], *, status: bool) -> T:
-    wanted = ("metadata", "spec", "status") if status else ("metadata", "spec")
-    kept = {key: value for key, value in obj.items() if key in wanted}
-    return msgspec.convert(kept, type_, strict=False)
+    names = ("metadata", "spec", "status") if status else ("metadata", "spec")
+    parts = {key: value for key, value in obj.items() if key in names}
+    return msgspec.convert(parts, type_, strict=False)

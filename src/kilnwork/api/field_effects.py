@@ -142,7 +142,7 @@ def new_sentences(
 def describe_finding(found: Finding) -> str:
     """Return a finding as a sentence: `spec.dnsPolicy: has no effect here: names are resolved as
     on the machine`."""
-    what = (
+    effect = (
         "refused by nodes of kilnwork" if found.effect == Effect.REFUSED else "has no effect here"
     )
-    return f"{found.path}: {what}: {found.reason}"
+    return f"{found.path}: {effect}: {found.reason}"

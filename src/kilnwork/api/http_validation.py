@@ -43,7 +43,7 @@ class InvalidRequest(rules.InvalidRules):
 
 def variables(template: http_task.HttpTemplate) -> set[str]:
     """Return the names that strings of a request may refer to, except for its inputs."""
-    own = {http_task.CALLBACK_URL} if template.awaited is not None else set()
+    own = {http_task.CALLBACK_URL} if template.callback_settings is not None else set()
     return {*substitution.TASK_VARIABLES, *own}
 
 
@@ -285,7 +285,7 @@ def _function_problems(
     if getattr(given, unused) is not None:
         yield f"{field}.{unused}", f"has no meaning with mode: {given.mode}"
         return
-    placed = given.at("http://function.invalid")
+    placed = given.with_base_url("http://function.invalid")
     yield from problems(placed, field, besides=besides)
     if placed.cancel is not None:
         known = {*variables(placed), *besides}

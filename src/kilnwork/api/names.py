@@ -179,8 +179,8 @@ def dns_label(text: str, max_length: int = LABEL_LENGTH) -> str:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
     readable = re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
-    kept = readable[: max(0, max_length - _HASH_LENGTH - 1)].rstrip("-")
-    return f"{kept}-{digest}" if kept else digest
+    prefix = readable[: max(0, max_length - _HASH_LENGTH - 1)].rstrip("-")
+    return f"{prefix}-{digest}" if prefix else digest
 
 
 def digest(name: str | None) -> bytes | None:

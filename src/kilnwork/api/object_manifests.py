@@ -231,9 +231,9 @@ def _manifest_problems(
     if not isinstance(metadata, dict):
         yield f"{field}.metadata", "must be an object"
         return
-    for name, type_, what in _SHAPES:
+    for name, type_, expected in _SHAPES:
         if not isinstance(metadata.get(name, type_()), type_):
-            yield f"{field}.metadata.{name}", f"must be {what}"
+            yield f"{field}.metadata.{name}", f"must be {expected}"
     for name in metadata.keys() - _METADATA:
         remedy = _REMEDIES.get(name, f"only {', '.join(sorted(_METADATA))} may")
         yield f"{field}.metadata.{name}", f"may not be given: {remedy}"

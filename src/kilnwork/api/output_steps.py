@@ -33,11 +33,11 @@ def _problem(output: sync_set.Output, steps: dict[str, flow_program.FlowNode]) -
     if node is None:
         listed = ", ".join(path for path, one in steps.items() if one.kind.leaf)
         return f"names no step of flow.do: {output.step!r}; there are {listed}"
-    for one in node.chosen:
+    for one in node.with_alternative:
         if not one.kind.leaf:
             inside = ", ".join(f"{output.step}.{child.name}" for child in one.children)
             return f"{output.step} holds other steps: name one of them, {inside}"
-        if one.own_cluster:
+        if one.needs_no_group:
             return (
                 f"{output.step} does not run on workers of the set: give it a call or a command "
                 "instead of its taskTemplate"
@@ -56,5 +56,5 @@ def _work_steps(
     for node in nodes:
         path = f"{prefix}{node.name}"
         yield path, node
-        for one in node.chosen:
+        for one in node.with_alternative:
             yield from _work_steps(one.children, f"{path}.")

@@ -156,7 +156,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
         return ready.last_transition_time or "" if by_node else None
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether no container of the Pod runs or will run again."""
         return self.status.phase in {"Succeeded", "Failed"}
 

@@ -269,17 +269,19 @@ def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
             next_tick=first,
             waiting=_wait_reason(first, now=now, decided=facts.decided),
         )
-    late = max(floor, now - ON_TIME_S - 1)
+    last_missed = max(floor, now - ON_TIME_S - 1)
     on_time = []
-    tick: int | None = first if first > late else schedule.next_after(late)
+    tick: int | None = first if first > last_missed else schedule.next_after(last_missed)
     while tick is not None and tick <= now:
         on_time.append(tick)
         tick = schedule.next_after(tick)
-    made_up: tuple[int, ...] = ()
+    missed: tuple[int, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    if first <= late:
-        made_up, dropped = _split_missed(schedule, floor, late, now=now, superseded=bool(on_time))
-    run = (*made_up, *on_time)
+    if first <= last_missed:
+        missed, dropped = _split_missed(
+            schedule, floor, last_missed, now=now, superseded=bool(on_time)
+        )
+    run = (*missed, *on_time)
     return Plan(
         run=run,
         dropped=dropped,

@@ -337,7 +337,7 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
     """Yield what is wrong with the tasks of steps, as for other tasks; the names of their inputs
     are given."""
-    for node in program.every():
+    for node in program.all_nodes():
         if node.task is None:
             continue
         at = f"spec.flow.{node.path}"
@@ -365,7 +365,7 @@ def _delivery_problems(
                 ),
             )
         for step in steps:
-            if step.own_cluster:
+            if step.needs_no_group:
                 yield (
                     f"spec.flow.{step.path}.taskTemplate",
                     (

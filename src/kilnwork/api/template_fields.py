@@ -87,21 +87,21 @@ def _all_fields(
             _replace_value,
             second_pass=SecondPass(kept=ATTEMPT_VARIABLES, text_fields=substitution.TEXT_FIELDS),
         )
-    kept = {*ATTEMPT_VARIABLES, *_input_variables(template, given_inputs)}
+    kept_variables = {*ATTEMPT_VARIABLES, *_input_variables(template, given_inputs)}
     if template.custom_resource is not None or template.workflow is not None:
-        yield _manifest_field(template, kept)
+        yield _manifest_field(template, kept_variables)
     if template.external is not None:
         yield _make_field(
             template,
             "external",
             lambda given: {"payload": given.payload},
             _replace_value,
-            second_pass=SecondPass(kept=kept),
+            second_pass=SecondPass(kept=kept_variables),
         )
     for name in ("http", "function"):
         if (sent := getattr(template, name)) is not None:
             own = {http_task.CALLBACK_URL} if sent.awaited is not None else set()
-            second_pass = SecondPass(kept={*kept, *own})
+            second_pass = SecondPass(kept={*kept_variables, *own})
             yield _make_field(
                 template, name, _requests, _with_requests, texts=True, second_pass=second_pass
             )

@@ -85,7 +85,7 @@ def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
     """Yield the digests of the code blobs of a template, its hooks and its finalizer."""
     hooks = [hook.task_template for hook in template.hooks]
     finalizer = [] if template.finalizer is None else [template.finalizer.task_template]
-    for one in (template.what, *hooks, *finalizer):
+    for one in (template.effective_task, *hooks, *finalizer):
         if one is not None and one.call is not None:
             yield from _call_digests(one.call)
 

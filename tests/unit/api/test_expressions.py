@@ -79,7 +79,7 @@ def test_failed_evaluation_gives_the_reason(text: str, why: str) -> None:
 
 def test_condition_must_be_a_boolean() -> None:
     with pytest.raises(expressions.ExpressionError, match="is 2, neither true nor false"):
-        expressions.Expression("price.value.sum").truth(lookup)
+        expressions.Expression("price.value.sum").evaluate_bool(lookup)
 
 
 @pytest.mark.parametrize(

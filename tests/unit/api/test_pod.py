@@ -99,5 +99,5 @@ def test_trouble_describes_the_problem(
 
 
 def test_ended_pod_is_over() -> None:
-    assert _pod({"phase": "Succeeded"}).over
-    assert not _pod({"phase": "Pending"}).over
+    assert _pod({"phase": "Succeeded"}).is_finished
+    assert not _pod({"phase": "Pending"}).is_finished

@@ -28,7 +28,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     remove: bool = False
     """Whether agents must remove their data."""
-    over: bool = False
+    finished: bool = False
     """Whether the finalizer is removed."""
     left: tuple[str, ...] = ()
     """Nodes on which the directory remains."""
@@ -70,16 +70,16 @@ def decide(
     live = known.live() if known is not None else frozenset()
     passed_s = 0.0 if began is None else now - began
     hopeless = refused and not live.intersection(waits)
-    over = not waits or passed_s >= DEADLINE_S or hopeless
+    finished = not waits or passed_s >= DEADLINE_S or hopeless
     message = (
         f"its data is being removed from nodes {_list(waits)}" if waits else "its data is gone"
     )
     return Deletion(
         reason=reasons.PondReason.REMOVING_DATA,
         message=message,
-        remove=not over,
-        over=over,
-        left=tuple(waits) if over else (),
+        remove=not finished,
+        finished=finished,
+        left=tuple(waits) if finished else (),
         again_s=DEADLINE_S - passed_s,
     )
 

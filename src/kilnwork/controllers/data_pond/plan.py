@@ -74,11 +74,11 @@ def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
     wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
     problems = data_pond_validation.problems(pond)
     why = facts.refusal if settings.sees_nodes else (Reason.NOT_INSTALLED, _NOT_INSTALLED)
-    taken = _directory_conflict(facts, wanted, settings)
+    conflict = _directory_conflict(facts, wanted, settings)
     if problems:
         why = Reason.INVALID_SPEC, "; ".join(f"{field} {what}" for field, what in problems)
-    elif taken:
-        why = Reason.POND_UNUSABLE, taken
+    elif conflict:
+        why = Reason.POND_UNUSABLE, conflict
     end = None
     if deletion.is_being_deleted(pond):
         refused = facts.refusal is not None or bool(problems) or not settings.sees_nodes
@@ -92,7 +92,7 @@ def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
         again_s=None if end is None else end.again_s,
         status=shown,
     )
-    if problems or taken:
+    if problems or conflict:
         return base  # the Pods of the previous spec continue
     if facts.secret is None:
         return msgspec.structs.replace(base, make_secret=True)
@@ -102,17 +102,17 @@ def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
         name: pods.make_pod(pond, settings, node=name, secret_version=_version(facts.secret))
         for name in wanted
     }
-    gone = tuple(
+    removed = tuple(
         (one, text) for one in facts.pods if (text := _deletion_reason(one, bodies, now=facts.now))
     )
-    there = {one.metadata.name for one in facts.pods}
+    existing = {one.metadata.name for one in facts.pods}
     return msgspec.structs.replace(
         base,
         mend_secret=mend,
         new_pair=_certificate_expires(facts.secret, now=facts.now),
-        remove=gone,
-        create=tuple(b for b in bodies.values() if b["metadata"]["name"] not in there),
-        again_s=YOUNG_S if any(one.over for one in facts.pods) else base.again_s,
+        remove=removed,
+        create=tuple(b for b in bodies.values() if b["metadata"]["name"] not in existing),
+        again_s=YOUNG_S if any(one.is_finished for one in facts.pods) else base.again_s,
     )
 
 
@@ -126,14 +126,14 @@ def _directory_conflict(facts: Facts, wanted: Sequence[str], settings: pods.Pond
     for other in facts.others:
         if _age_key(other) >= _age_key(facts.pond):
             continue
-        theirs = PurePosixPath(pods.data_directory(other, settings))
-        if not (own.is_relative_to(theirs) or theirs.is_relative_to(own)):
+        other_directory = PurePosixPath(pods.data_directory(other, settings))
+        if not (own.is_relative_to(other_directory) or other_directory.is_relative_to(own)):
             continue
         nodes = {one.metadata.name for one in facts.nodes if _is_wanted(other.spec, one)}
         if shared := sorted(nodes.intersection(wanted)):
             name = f"{other.metadata.namespace}/{other.metadata.name}"
             return (
-                f"spec.path: {own} is in the way of {theirs} of DataPond {name} on node "
+                f"spec.path: {own} is in the way of {other_directory} of DataPond {name} on node "
                 f"{shared[0]}: give each pond a path of its own"
             )
     return ""
@@ -168,7 +168,7 @@ def _deletion_reason(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, no
         return "it is made of an older spec"
     created = seen.metadata.creation_timestamp
     age_s = now - clock.parse_rfc3339(created) if created else YOUNG_S
-    return "it has ended" if seen.over and age_s >= YOUNG_S else ""
+    return "it has ended" if seen.is_finished and age_s >= YOUNG_S else ""
 
 
 def _version(secret: caches.Secret) -> str:

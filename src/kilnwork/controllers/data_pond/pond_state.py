@@ -323,11 +323,11 @@ class PondState:
         agent = self.agents.get(owner)
         if agent is None or node not in live:
             text = "has never reported" if agent is None else "does not report any more"
-            where = f"{self.namespace}/{self.name}"
+            prefix = f"{self.namespace}/{self.name}"
             return model.Readiness(
                 bytes_total=total,
                 reason="AgentSilent",
-                message=f"the agent of DataPond {where} on node {node} {text}",
+                message=f"the agent of DataPond {prefix} on node {node} {text}",
             )
         found = next((one for one in agent.report.leases if one.name == lease), None)
         if found is None and not snapshots:
@@ -406,9 +406,9 @@ class PondState:
 
     def _released_on(self, node: str, wanted: Collection[str]) -> tuple[str, ...]:
         agent = self.agents.get(node)
-        has = {one.name for one in agent.report.leases} if agent is not None else set()
-        gone = has & (self._released.keys() | self._leases.keys())
-        return tuple(sorted(gone - set(wanted)))
+        held = {one.name for one in agent.report.leases} if agent is not None else set()
+        released = held & (self._released.keys() | self._leases.keys())
+        return tuple(sorted(released - set(wanted)))
 
     def _peers_with(self, digest: str, node: str) -> list[str]:
         """Return the peers that hold a snapshot, those with most of it first.
@@ -432,8 +432,8 @@ class PondState:
         agent = self.agents.get(node)
         pinned = {one.digest for one in agent.report.pins if one.digest} if agent else set()
         lacking = (set(wanted) | expected | everywhere | pinned) - self.manifests.keys()
-        has = {one.digest for one in agent.report.holdings} if agent is not None else set()
-        return tuple(sorted(lacking & has))
+        held = {one.digest for one in agent.report.holdings} if agent is not None else set()
+        return tuple(sorted(lacking & held))
 
     def _limits(self) -> pond_messages.LimitsOrder:
         spec = self.spec
@@ -473,21 +473,21 @@ class PondState:
         if (known := self.manifests.get(pinning.expected)) is not None:
             pinning.pin = _pinned_pin(known)
             return
-        said = self._said_of(pinning)
-        if said is None:
+        report = self._said_of(pinning)
+        if report is None:
             pinning.pin = model.Pin(reason="WaitingForAgent", message=self._waits_for(pinning))
-        elif said.digest:
-            pinning.pin = self._resolved(pinning, said.digest)
-        elif said.trouble is not None:
+        elif report.digest:
+            pinning.pin = self._resolved(pinning, report.digest)
+        elif report.trouble is not None:
             pinning.pin = model.Pin(
-                state=model.FAILED if said.trouble.lasting else model.PENDING,
-                bytes=said.bytes_done,
-                reason=said.trouble.reason,
-                message=f"node {pinning.node}: {said.trouble.message}",
+                state=model.FAILED if report.trouble.lasting else model.PENDING,
+                bytes=report.bytes_done,
+                reason=report.trouble.reason,
+                message=f"node {pinning.node}: {report.trouble.message}",
             )
         else:
             message = f"node {pinning.node} reads it"
-            pinning.pin = model.Pin(bytes=said.bytes_done, reason="Pinning", message=message)
+            pinning.pin = model.Pin(bytes=report.bytes_done, reason="Pinning", message=message)
 
     def _said_of(self, pinning: _Pinning) -> pond_messages.PinReport | None:
         agent = self.agents.get(pinning.node or "")
@@ -521,9 +521,9 @@ class PondState:
 
     def _drop_manifests(self) -> None:
         """Drop the manifests of snapshots that are not wanted any more."""
-        kept = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
-        kept |= {one.pin.digest for one in self._pins.values()}
-        self.manifests = {key: one for key, one in self.manifests.items() if key in kept}
+        wanted = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
+        wanted |= {one.pin.digest for one in self._pins.values()}
+        self.manifests = {key: one for key, one in self.manifests.items() if key in wanted}
 
 
 def _pinned_pin(known: manifest.Manifest) -> model.Pin:
@@ -574,8 +574,8 @@ def _shared_facts(agent: Agent) -> tuple[object, ...]:
     """Return the part of an agent's report that other agents are sent."""
     leases = frozenset(one.name for one in agent.report.leases)
     report = agent.report
-    where = (report.session, report.address, report.store, report.shares)
-    return where, frozenset(agent.held), leases
+    address = (report.session, report.address, report.store, report.shares)
+    return address, frozenset(agent.held), leases
 
 
 def _comparable(report: pond_messages.Report) -> pond_messages.Report:

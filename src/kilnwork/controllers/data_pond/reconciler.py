@@ -149,7 +149,7 @@ class Reconciler:
         """Continue a deletion; return whether the finalizer was removed."""
         if end.remove:
             self._ledger.remove(*key)
-        if not end.over:
+        if not end.finished:
             return False
         if end.left:
             root = pods.data_directory(pond, self._settings)

@@ -53,25 +53,25 @@ def assign_portions(
     fetches: `near`, by node.
     """
     found = {one.name: set(one.portions or ()) for one in holders}
-    there = {one.name: near.get(one.node, frozenset[int]()) for one in holders}
+    near_of = {one.name: near.get(one.node, frozenset[int]()) for one in holders}
     new = sorted(one.name for one in holders if one.portions is None)
     owned = set().union(*found.values())
-    nobodys = [one for one in range(count) if one not in owned] if holders else []
-    each, more = divmod(len(nobodys), len(new)) if new else (0, 0)
-    for portion in nobodys:
+    unassigned = [one for one in range(count) if one not in owned] if holders else []
+    each, more = divmod(len(unassigned), len(new)) if new else (0, 0)
+    for portion in unassigned:
         if new:
             full = sum(len(found[name]) > each for name in new)
             able = [name for name in new if len(found[name]) < each + (full < more)]
-            chosen = min(able, key=lambda name: (portion not in there[name], name))
+            chosen = min(able, key=lambda name: (portion not in near_of[name], name))
         else:
-            chosen = min(found, key=lambda n: (portion not in there[n], len(found[n]), n))
+            chosen = min(found, key=lambda n: (portion not in near_of[n], len(found[n]), n))
         found[chosen].add(portion)
     for name in new:
         if not found[name]:
             found[name] = _take_from_others(
-                count, max(1, count // len(holders)), found, near=there[name]
+                count, max(1, count // len(holders)), found, near=near_of[name]
             )
-    return {name: frozenset(has) for name, has in found.items()}
+    return {name: frozenset(portions) for name, portions in found.items()}
 
 
 def _take_from_others(
@@ -82,10 +82,10 @@ def _take_from_others(
     Portions that are near come first, then those that the fewest workers have, then those of the
     busiest workers.
     """
-    copies = Counter(portion for has in found.values() for portion in has)
+    copies = Counter(portion for portions in found.values() for portion in portions)
     load: dict[int, int] = {}
-    for has in found.values():
-        load |= {portion: max(len(has), load.get(portion, 0)) for portion in has}
+    for portions in found.values():
+        load |= {portion: max(len(portions), load.get(portion, 0)) for portion in portions}
 
     def rank(portion: int) -> tuple[bool, int, int, int]:
         return portion not in near, copies[portion], -load.get(portion, 0), portion

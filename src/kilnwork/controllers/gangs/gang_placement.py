@@ -187,7 +187,7 @@ def with_portions(
     spec: port.GangSpec,
     groups: tuple[members.Group, ...],
     placement: capacity.Placement,
-    going: Sequence[capacity.Member],
+    starting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
     """Return the members that are about to start, with their portions of the data."""
     shares: dict[str, frozenset[int]] = {}
@@ -196,37 +196,39 @@ def with_portions(
             started = [holder_of(p) for p in group.live if not members.is_gated(p)]
             new = [
                 data_portions.Holder(m.name, placement.assigned.get(m.name, ""))
-                for m in going
+                for m in starting
                 if m.group == group.spec.name
             ]
             shares |= share_portions(spec, group, [*started, *new])
-    return [msgspec.structs.replace(m, portions=shares.get(m.name)) for m in going]
+    return [msgspec.structs.replace(m, portions=shares.get(m.name)) for m in starting]
 
 
 def with_places(
-    found: port.GangState, placement: capacity.Placement, going: Sequence[capacity.Member]
+    found: port.GangState, placement: capacity.Placement, starting: Sequence[capacity.Member]
 ) -> port.GangState:
     """Return the state completed with the nodes where members are or will be, and the data that
     these need."""
     coming = (
-        {m.group: {placement.assigned[m.name]: m.portions}} for m in going if m.portions is not None
+        {m.group: {placement.assigned[m.name]: m.portions}}
+        for m in starting
+        if m.portions is not None
     )
     return msgspec.structs.replace(
         found,
-        nodes=found.nodes | {placement.assigned[m.name] for m in going},
+        nodes=found.nodes | {placement.assigned[m.name] for m in starting},
         portions=data_portions.merge(found.portions, *coming),
     )
 
 
 def waits_for_data(
-    found: port.GangState, placement: capacity.Placement, late: set[str]
+    found: port.GangState, placement: capacity.Placement, waiting: set[str]
 ) -> port.GangState:
     """Return the state while a gate is closed because data is missing."""
-    where = ", ".join(sorted({placement.assigned[name] for name in late}))
-    workers = "1 worker waits" if len(late) == 1 else f"{len(late)} workers wait"
+    nodes = ", ".join(sorted({placement.assigned[name] for name in waiting}))
+    workers = "1 worker waits" if len(waiting) == 1 else f"{len(waiting)} workers wait"
     return msgspec.structs.replace(
         found,
         reason=Reason.WAITING_FOR_DATA,
-        message=f"{workers} at the gate until the data is on {where}",
+        message=f"{workers} at the gate until the data is on {nodes}",
         again_s=LOOK_S,
     )

@@ -40,7 +40,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def live(self) -> tuple[pod.Pod, ...]:
         """The Pods of the group that are not being deleted."""
-        return tuple(p for p in self.pods if not p.terminating and not p.over)
+        return tuple(p for p in self.pods if not p.terminating and not p.is_finished)
 
     @property
     def gated(self) -> tuple[pod.Pod, ...]:
@@ -142,7 +142,7 @@ def describe_broken(groups: tuple[Group, ...], *, since: float | None) -> str:
 
 def _broken(group: Group, since: float | None) -> str:
     for seen in group.pods:
-        if seen.over or any(c.restart_count for c in seen.status.container_statuses):
+        if seen.is_finished or any(c.restart_count for c in seen.status.container_statuses):
             trouble = pod.find_trouble(seen)
             return trouble.text if trouble else f"Pod {seen.metadata.name} ended"
         made = seen.metadata.creation_timestamp

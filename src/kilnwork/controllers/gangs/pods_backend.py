@@ -179,8 +179,8 @@ class PodsBackend:
     ) -> port.GangState:
         found = members.state(groups, since=spec.running_since)
         placement, waiting = gang_placement.place(spec, groups, room)
-        going = gang_placement.choose_starting(spec, groups, placement, waiting)
-        if not going:
+        starting = gang_placement.choose_starting(spec, groups, placement, waiting)
+        if not starting:
             text = capacity.describe_unplaced(placement, room)
             if not text:  # some Pods do not exist yet
                 return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
@@ -190,24 +190,24 @@ class PodsBackend:
                 message="" if found.ready else text,
                 again_s=LOOK_FOR_MORE_S if found.ready else gang_placement.LOOK_S,
             )
-        going = gang_placement.with_portions(spec, groups, placement, going)
-        found = gang_placement.with_places(found, placement, going)
+        starting = gang_placement.with_portions(spec, groups, placement, starting)
+        found = gang_placement.with_places(found, placement, starting)
         data = spec.data
         if data is not None and (data.lead or spec.running_since is not None):
             # The whole gang starts together; later members start as soon as their own node has the
             # data.
-            late = {
+            without_data = {
                 m.name
-                for m in going
+                for m in starting
                 if placement.assigned[m.name] not in gang_placement.nodes_with_data(data, m)
             }
-            if late and spec.running_since is None:
-                return gang_placement.waits_for_data(found, placement, late)
-            going = [member for member in going if member.name not in late]
-        await self._open(spec, going, room)
+            if without_data and spec.running_since is None:
+                return gang_placement.waits_for_data(found, placement, without_data)
+            starting = [member for member in starting if member.name not in without_data]
+        await self._open(spec, starting, room)
         return (
             found
-            if going or found.ready
+            if starting or found.ready
             else msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         )
 
@@ -300,7 +300,7 @@ class PodsBackend:
     # Gates
 
     async def _open(
-        self, spec: port.GangSpec, going: Sequence[capacity.Member], room: capacity.Room
+        self, spec: port.GangSpec, starting: Sequence[capacity.Member], room: capacity.Room
     ) -> None:
         """Open the gates of these members.
 
@@ -322,5 +322,5 @@ class PodsBackend:
                     return
 
         async with asyncio.TaskGroup() as tasks:
-            for member in going:
+            for member in starting:
                 tasks.create_task(one(member))

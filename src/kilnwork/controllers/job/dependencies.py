@@ -84,7 +84,7 @@ class Dependencies:
             return self._task_state(wanted, namespace)
         chosen = self._job_of(seen, wanted)
         if chosen.found is None:
-            return plan.DependencyState(wanted, over=False, waits=chosen.waits)
+            return plan.DependencyState(wanted, finished=False, waits=chosen.waits)
         return self._job_state(seen, wanted, chosen.found)
 
     def _job_state(
@@ -107,8 +107,10 @@ class Dependencies:
         ring = plan.find_cycle(seen.metadata.name, waits_for)
         if name in ring:
             text = f"Jobs wait for each other (dependsOn): {' -> '.join(ring)}"
-            return plan.DependencyState(wanted, over=False, problem=text, job=name)
-        return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet", job=name)
+            return plan.DependencyState(wanted, finished=False, problem=text, job=name)
+        return plan.DependencyState(
+            wanted, finished=False, waits=f"{what} is not over yet", job=name
+        )
 
     def _job_of(self, seen: job.Job, wanted: job.Dependency) -> dependency_choice.Choice:
         """Return the Job that a dependency on a Job or JobConfig refers to."""
@@ -151,10 +153,10 @@ class Dependencies:
         what = f"Task {wanted.name}"
         if found is None:
             waits = self._missing(wanted, namespace).waits
-            return plan.DependencyState(wanted, over=False, waits=waits)
+            return plan.DependencyState(wanted, finished=False, waits=waits)
         # The view comes first: an end is written to the status some milliseconds later.
         known = self._find_view(found.metadata.uid) or found.status
         if not known.state or not task.State(known.state).final or known.run < found.spec.run:
-            return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
+            return plan.DependencyState(wanted, finished=False, waits=f"{what} is not over yet")
         why = f"{what} is {known.state}: {known.message or known.reason}"
         return plan.judge_dependency(wanted, why, known.state == task.State.SUCCESS)

@@ -36,7 +36,7 @@ class DependencyState(msgspec.Struct, frozen=True):
     """The state of a dependency of a Job."""
 
     dependency: job.Dependency
-    over: bool
+    finished: bool
     """Whether the dependency has finished."""
     problem: str = ""
     """Why waiting does not help; "" if it may."""
@@ -162,16 +162,18 @@ def config_name(seen: job.Job) -> tuple[str, str]:
 
 def cluster_name(seen: job.Job) -> str:
     """Return the TaskCluster on which the indexes of a Job run; "" if they need none."""
-    what = None if seen.spec.template is None else seen.spec.template.what
-    return what.cluster_name if what is not None and what.executor == task.WORKER else ""
+    template = None if seen.spec.template is None else seen.spec.template.effective_task
+    return (
+        template.cluster_name if template is not None and template.executor == task.WORKER else ""
+    )
 
 
 def needed_inputs(seen: job.Job) -> dict[str, tuple[inputs.InputSource, str | None]]:
     """Return the inputs of a Job's tasks by name, with the list of `withResultOf` under ""."""
     template = seen.spec.template
-    if template is None or template.what is None:
+    if template is None or template.effective_task is None:
         return {}
-    found = dict(inputs.sources(template.what))
+    found = dict(inputs.sources(template.effective_task))
     if template.parallelism is not None and template.parallelism.with_result_of is not None:
         source = template.parallelism.with_result_of
         found[""] = (_source(source), source.path)
@@ -337,7 +339,7 @@ def _hold_or_failure(
             return None, Failure(JobReason.DEPENDENCY_FAILED, state.problem)
     if broken:
         return None, Failure(Reason.INPUT_FAILED, broken[0])
-    waits = [state.waits for state in facts.dependencies if not state.over]
+    waits = [state.waits for state in facts.dependencies if not state.finished]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
         return start_queue.Hold(
@@ -412,8 +414,8 @@ def _plan_before_start(
         return msgspec.structs.replace(found, fail=Failure(error.reason, str(error)))
     held, failure = _hold_or_failure(facts, missing, broken)
     wakes = frozenset(
-        {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.over}
-        | {Wake("Job", s.job) for s in facts.dependencies if s.job and not s.over}
+        {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.finished}
+        | {Wake("Job", s.job) for s in facts.dependencies if s.job and not s.finished}
         | {Wake(source.kind, source.name) for source, _ in missing}
         | ({Wake("TaskCluster", cluster_name(seen))} if facts.no_cluster else set())
     )
@@ -479,8 +481,8 @@ def _seconds_until(time: str | None, now: float) -> float | None:
 def judge_dependency(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
     """Return what the end of a dependency means for the Job that depends on it."""
     if succeeded or wanted.outcome is job.DependencyOutcome.FINISHED:
-        return DependencyState(wanted, over=True)
-    return DependencyState(wanted, over=True, problem=why)
+        return DependencyState(wanted, finished=True)
+    return DependencyState(wanted, finished=True, problem=why)
 
 
 def find_cycle(name: str, waits_for: Callable[[str], Iterable[str]]) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Results of creating the Jobs of its ticks."""
     upcoming: Upcoming | None = None
     """The next ticks found by the last plan with this reading."""
-    ring: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
     """Names of JobConfigs that depend on each other in a cycle, from this one to itself."""
     now: float
     """Wall clock, in seconds."""
@@ -72,9 +72,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def problem(self) -> str:
         """Why the JobConfig cannot be used; "" if it can."""
-        if self.reading.problem or not self.ring:
+        if self.reading.problem or not self.cycle:
             return self.reading.problem
-        return f"spec.dependsOn: JobConfigs wait for each other: {' -> '.join(self.ring)}"
+        return f"spec.dependsOn: JobConfigs wait for each other: {' -> '.join(self.cycle)}"
 
 
 class Announcement(NamedTuple):
@@ -255,15 +255,15 @@ def _decide_ticks(
         tick = max(now, row.tick)
     elif found.decided is not None and found.decided > row.tick:
         tick = found.decided
-        run, over, reason = _apply_concurrency(
+        run, ended, reason = _apply_concurrency(
             facts, found.run, waiting=len(set(row.pending) - set(lost))
         )
         for one in found.dropped:
             counts[str(one.reason)] = counts.get(str(one.reason), 0) + one.count
             latest, why = max((latest, why), (one.latest, str(one.reason)))
-        if over:
-            counts[reason] = counts.get(reason, 0) + len(over)
-            latest, why = max((latest, why), (over[-1], reason))
+        if ended:
+            counts[reason] = counts.get(reason, 0) + len(ended)
+            latest, why = max((latest, why), (ended[-1], reason))
     elif not lost:
         return None
     return msgspec.structs.replace(
@@ -306,12 +306,12 @@ def _expired_jobs(facts: Facts) -> Iterator[job.Job]:
     ):
         if limit is None:
             continue
-        over = [
+        finished = [
             one
             for one in facts.jobs
             if job.is_final(one.status.phase)
             and (one.status.phase == job.Phase.SUCCEEDED) is wanted
             and one.metadata.deletion_timestamp is None
         ]
-        over.sort(key=lambda one: (one.status.finish_time or "", one.metadata.name))
-        yield from over[: max(len(over) - limit, 0)]
+        finished.sort(key=lambda one: (one.status.finish_time or "", one.metadata.name))
+        yield from finished[: max(len(finished) - limit, 0)]

@@ -52,7 +52,7 @@ class _KnownState(msgspec.Struct, gc=False):
     """The next ticks found by the last pass."""
     limits: object = None
     """The concurrency limit known to the engine."""
-    ring: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
     """The cycle of JobConfigs that depend on each other: all of them are reconciled when it
     forms or ends."""
     served: int = 0
@@ -204,7 +204,7 @@ class Reconciler:
                 now=now,
             ),
             upcoming=known.upcoming,
-            ring=known.ring,
+            cycle=known.cycle,
             now=self._clock.wall(),
         )
 
@@ -248,9 +248,9 @@ class Reconciler:
         if any(plan.depends_on(config)):
             waits_for = partial(self._waits_for, metadata.namespace)
             found = job_plan.find_cycle(metadata.name, waits_for)
-        if found != known.ring:
-            self._look_at({*known.ring, *found} - {metadata.name}, metadata.namespace)
-            known.ring = found
+        if found != known.cycle:
+            self._look_at({*known.cycle, *found} - {metadata.name}, metadata.namespace)
+            known.cycle = found
 
     def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
         found = self._caches.job_configs.get((namespace, name))
@@ -271,7 +271,7 @@ class Reconciler:
         if known is not None:
             self._writer.forget(known.uid)
             self._keys.pop(known.uid, None)
-            self._look_at(set(known.ring) - {key[1]}, key[0])
+            self._look_at(set(known.cycle) - {key[1]}, key[0])
             if config is None:
                 await self._engine().forget_schedule(known.uid)
 

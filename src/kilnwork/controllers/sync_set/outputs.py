@@ -116,30 +116,32 @@ def find_output(
 
     `reader`: name of the SyncSet that reads it; its own earlier generations may have written it.
     """
-    where = f"SyncSet {ref.set}"
+    subject = f"SyncSet {ref.set}"
     if of is None:
-        return model.Pin(message=f"{where} does not exist")
+        return model.Pin(message=f"{subject} does not exist")
     if of.spec.data.pond.name != pond:
-        text = f"{where} has its data in DataPond {of.spec.data.pond.name}, and this set in {pond}"
+        text = (
+            f"{subject} has its data in DataPond {of.spec.data.pond.name}, and this set in {pond}"
+        )
         return _failed_pin(text)
     if all(one.name != ref.name for one in of.spec.data.outputs):
-        return _failed_pin(f"{where} has no output {ref.name} in spec.data.outputs")
+        return _failed_pin(f"{subject} has no output {ref.name} in spec.data.outputs")
     digest = _digest(of.status, ref)
     if digest:
         return digest
     if ref.generation is not None and ref.generation < of.status.generation:
-        return _failed_pin(f"{where} keeps no output {ref.name} of generation {ref.generation}")
+        return _failed_pin(f"{subject} keeps no output {ref.name} of generation {ref.generation}")
     if ref.set == reader:
         return _failed_pin(
-            f"{where} is this set itself, and no earlier generation that is kept has written "
+            f"{subject} is this set itself, and no earlier generation that is kept has written "
             f"output {ref.name}: give the first generation another source"
         )
-    said = of.status.phase or "Pending"
-    if sync_set.Phase(said).final and of.status.generation == of.spec.generation:
+    phase = of.status.phase or "Pending"
+    if sync_set.Phase(phase).final and of.status.generation == of.spec.generation:
         return _failed_pin(
-            f"{where} has no output {ref.name}: generation {of.status.generation} {said}"
+            f"{subject} has no output {ref.name}: generation {of.status.generation} {phase}"
         )
-    return model.Pin(message=f"{where} has not written output {ref.name} yet: it is {said}")
+    return model.Pin(message=f"{subject} has not written output {ref.name} yet: it is {phase}")
 
 
 def _digest(seen: sync_set.SyncSetStatus, ref: data_pond.OutputRef) -> str:

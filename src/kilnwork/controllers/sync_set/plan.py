@@ -469,23 +469,23 @@ def _lease(
 def _explain_fetching(
     found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[int]]
 ) -> status.Explanation:
-    late = [(name, one) for name, one in found.items() if not one.ready]
-    if not late and found and nowhere:
+    incomplete = [(name, one) for name, one in found.items() if not one.ready]
+    if not incomplete and found and nowhere:
         lost = (
-            f"portions {data_portions.format_portions(has)} of group {name}"
-            for name, has in nowhere.items()
+            f"portions {data_portions.format_portions(portions)} of group {name}"
+            for name, portions in nowhere.items()
         )
         return status.Explanation(Reason.FETCHING, f"no node holds {', '.join(lost)} yet")
-    if not late:
+    if not incomplete:
         return status.Explanation(
             Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet"
         )
     texts = [
         f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
         + (f": {_message_of(name, one)}" if one.message and one.reason != "Fetching" else "")
-        for name, one in late[:5]
+        for name, one in incomplete[:5]
     ]
-    more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
+    more = f", and {len(incomplete) - 5} more nodes" if len(incomplete) > 5 else ""
     return status.Explanation(Reason.FETCHING, ", ".join(texts) + more)
 
 
@@ -608,14 +608,14 @@ def _plan_finish(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunV
     lease = None
     if not waits_for:
         lease = Lease(nodes=outputs.nodes(pins), snapshots=outputs.wanted_snapshots(pins))
-        late = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
-        if facts.kept and not late:
+        incomplete = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
+        if facts.kept and not incomplete:
             shown = status.StatusContent(
                 phase, why, flow=flow, outputs=outputs.output_statuses(pins)
             )
             made = status.make(seen, shown, now=facts.now)
             return Plan(outputs=lease, status=made, again_s=0.0)
-        waits_for = ", ".join(late) or "nodes are ordered to hold them"
+        waits_for = ", ".join(incomplete) or "nodes are ordered to hold them"
     keeps = status.Explanation(Reason.KEEPING_OUTPUTS, waits_for)
     late_s = times.seconds_to_data_timeout(seen, flow.finished, now=facts.now)
     if late_s is not None and late_s <= 0:

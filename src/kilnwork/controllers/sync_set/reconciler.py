@@ -324,10 +324,10 @@ class Reconciler:
     ) -> model.Pin:
         namespace, pond = _pond(seen)
         digest = snapshot_pins.wanted_digest(seen, snapshot.name, stored)
-        taken = snapshot.source.output
-        if taken is not None and digest is None:
-            of = self._caches.sync_sets.get((namespace, taken.set))
-            found = outputs.find_output(of, taken, pond=pond, reader=seen.metadata.name)
+        output_ref = snapshot.source.output
+        if output_ref is not None and digest is None:
+            of = self._caches.sync_sets.get((namespace, output_ref.set))
+            found = outputs.find_output(of, output_ref, pond=pond, reader=seen.metadata.name)
             if isinstance(found, model.Pin):
                 return found
             digest = found

@@ -89,7 +89,7 @@ def _readers(
     first = seen.spec.resources.groups[0].name
     found: dict[str, list[str]] = {}
     for name, steps in flow_program.shard_readers(built).items():
-        for group in {step.step.group or first for step in steps if not step.own_cluster}:
+        for group in {step.step.group or first for step in steps if not step.needs_no_group}:
             if name in names:
                 found.setdefault(group, []).append(name)
     return found

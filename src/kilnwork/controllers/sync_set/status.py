@@ -169,9 +169,9 @@ def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_se
 
 def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
     """Return the current status with the observed generation of the object."""
-    kept = seen.status.generations[: seen.spec.keep.generations]
+    current = seen.status.generations[: seen.spec.keep.generations]
     return msgspec.structs.replace(
-        seen.status, observed_generation=seen.metadata.generation, generations=kept
+        seen.status, observed_generation=seen.metadata.generation, generations=current
     )
 
 

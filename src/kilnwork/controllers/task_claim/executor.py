@@ -87,7 +87,7 @@ class ClaimExecutor(service.ExecutorService):
         if not self._assigned.is_set() and not self.claim.first.status.phase:
             await self.claim.write_status({"phase": task_claim.Phase.WAITING})
         while not (self._assigned.is_set() or self._settled.is_set()):
-            if lost := self.claim.lost:
+            if lost := self.claim.loss_reason:
                 self.retire()
                 await self.link.acknowledged(timeout_s=ACKNOWLEDGED_S)
                 return _R.WORKER_LOST.value, lost
@@ -140,7 +140,7 @@ class ClaimAttempt(external.ExternalAttempt):
                 raise external.Failed(text, reason=_R.INVALID_SPEC, retry=False) from error
         outcome = await self._claim.outcome(given.progress)
         if outcome is None:
-            raise external.Lost(self._claim.lost)
+            raise external.Lost(self._claim.loss_reason)
         if outcome.state == "Succeeded":
             return _decode_result(outcome, given.spec.output_type)
         text = outcome.message or f"says the holder of TaskClaim {self._name}"

@@ -139,15 +139,15 @@ class ExpectedPods:
         due = self._clock.monotonic() + PATIENCE_S
         self._made[made.metadata.uid] = (owner_uid, made, due)
 
-    def heard_of(self, uid: str) -> None:
+    def forget(self, uid: str) -> None:
         self._made.pop(uid, None)
 
-    def and_known(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
+    def merge_with(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
         """Return the Pods of one owner: those in the cache, and those that the cache will get."""
         pods = list(known)
         names = {p.metadata.name for p in pods}
         now = self._clock.monotonic()
-        self._made = {uid: kept for uid, kept in self._made.items() if kept[2] > now}
+        self._made = {uid: expected for uid, expected in self._made.items() if expected[2] > now}
         for owner, made, _ in self._made.values():
             if owner == owner_uid and made.metadata.name not in names:
                 pods.append(made)

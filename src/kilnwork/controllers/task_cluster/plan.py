@@ -138,14 +138,14 @@ def decide(facts: Facts, settings: worker_pods.WorkerPodSettings) -> Plan:
         used_up=facts.used_up,
     )
     accepted = facts.accepted in (None, digest)
-    going = choose(replaceable=facts.account_exists and accepted)
-    tried = facts.account_exists and not accepted and choose(replaceable=True) != going
+    leaving = choose(replaceable=facts.account_exists and accepted)
+    tried = facts.account_exists and not accepted and choose(replaceable=True) != leaving
     return msgspec.structs.replace(
         base,
         trial=_trial_pod(facts, cluster, made_from) if tried else None,
-        drain=going.draining,
-        create=_new_pods(facts, cluster, made_from, count=going.missing),
-        remove=(*_ended_pods(facts), *(_removal(p, going.why) for p in going.empty)),
+        drain=leaving.draining,
+        create=_new_pods(facts, cluster, made_from, count=leaving.missing),
+        remove=(*_ended_pods(facts), *(_removal(p, leaving.why) for p in leaving.empty)),
         mend_secret=mend,
     )
 
@@ -190,10 +190,10 @@ def _plan_deletion(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
     finalizer everything ends now."""
     left_s = deletion.remaining_s(cluster, now=facts.now)
     if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
-        over = False if deletion.has_finalizer(cluster) else None
+        finalizer = False if deletion.has_finalizer(cluster) else None
         return Plan(
             close=True,
-            finalizer=over,
+            finalizer=finalizer,
             missing=_workers_without_pod(facts),
             gone=_gone_workers(facts),
         )
@@ -242,7 +242,7 @@ def _ended_pods(facts: Facts) -> tuple[Removal, ...]:
     return tuple(
         _removal(p, "it has ended", grace_s=_GONE_GRACE_S)
         for p in facts.pods
-        if p.over and not p.terminating and _age_s(facts, p) >= YOUNG_S
+        if p.is_finished and not p.terminating and _age_s(facts, p) >= YOUNG_S
     )
 
 
@@ -257,7 +257,7 @@ def _age_s(facts: Facts, seen: pod.Pod) -> float:
 
 def _again_s(facts: Facts) -> float | None:
     """Return the seconds until an ended Pod is old enough to be replaced."""
-    ages = [_age_s(facts, p) for p in facts.pods if p.over and not p.terminating]
+    ages = [_age_s(facts, p) for p in facts.pods if p.is_finished and not p.terminating]
     return min((YOUNG_S - age for age in ages if age < YOUNG_S), default=None)
 
 
@@ -272,7 +272,7 @@ def _workers_without_pod(facts: Facts) -> tuple[model.WorkerView, ...]:
 
 def _gone_workers(facts: Facts) -> tuple[Gone, ...]:
     """Return workers that have ended although their Pods still exist."""
-    over = {p.metadata.uid: pod.find_trouble(p) for p in facts.pods if p.over}
+    over = {p.metadata.uid: pod.find_trouble(p) for p in facts.pods if p.is_finished}
     found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
     gone = (Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
     return (*gone, *_stopped_workers(facts))
@@ -283,7 +283,7 @@ def _stopped_workers(facts: Facts) -> Iterator[Gone]:
     silent = {w.pod_uid for w in _workers(facts) if not w.ready}
     for seen in facts.pods:
         status = worker_pods.container_status(seen)
-        ended = None if status is None or seen.over else status.ended
+        ended = None if status is None or seen.is_finished else status.ended
         if seen.metadata.uid in silent and ended is not None and ended.finished_at:
             why = ended.reason or f"exit code {ended.exit_code}"
             yield Gone(seen.metadata.uid, why, clock.parse_rfc3339(ended.finished_at))

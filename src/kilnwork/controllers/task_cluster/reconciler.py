@@ -84,7 +84,7 @@ class Reconciler:
             same = worker_pods.is_same(old, new)
             if same and self._is_used_up(old) == self._is_used_up(new):
                 return  # a task has started or ended in it
-        self._expected.heard_of(metadata.uid)
+        self._expected.forget(metadata.uid)
         if new is None:
             self._heard.pop(metadata.uid, None)
         cluster = metadata.annotations.get(worker_pods.CLUSTER_LABEL)
@@ -155,7 +155,7 @@ class Reconciler:
             return plan.Facts(cluster=None, view=view)
         cluster = msgspec.structs.replace(found, status=self._writer.current(found))
         uid = cluster.metadata.uid
-        owned = self._expected.and_known(uid, self._caches.pods.owned_by(uid))
+        owned = self._expected.merge_with(uid, self._caches.pods.owned_by(uid))
         secret = tokens.channel_secret(self._caches, cluster)
         now = self._clock.wall()
         if deletion.has_work(view):

@@ -129,8 +129,8 @@ def _progress(cluster: task_cluster.TaskCluster, workers: ObservedWorkers) -> Cr
     reason = Reason.WORKERS_STARTING if ready else Reason.NO_WORKERS_READY
     for silent in (p for p in waited_for if p.metadata.uid in heard):
         since = clock.rfc3339(heard[silent.metadata.uid])
-        where = f" on node {silent.spec.node_name}" if silent.spec.node_name else ""
-        text = f"worker {silent.metadata.name}{where} has not been heard of since {since}"
+        hint = f" on node {silent.spec.node_name}" if silent.spec.node_name else ""
+        text = f"worker {silent.metadata.name}{hint} has not been heard of since {since}"
         return CreationRefusal(reason, text)
     if left := _describe_leaving(workers):
         return CreationRefusal(Reason.WORKERS_REPLACED, f"not all workers get tasks{left}")

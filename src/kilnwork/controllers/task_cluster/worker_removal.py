@@ -107,9 +107,9 @@ def choose(
     `used_up`: uids of Pods that can take no more containers and are replaced immediately.
     """
     facts = _Facts(cluster, view, digest)
-    there = [p for p in pods if not p.terminating and not p.over]
-    finished = [p for p in there if p.metadata.uid in used_up]
-    staying = [p for p in there if p.metadata.uid not in used_up]
+    existing = [p for p in pods if not p.terminating and not p.is_finished]
+    used_up_pods = [p for p in existing if p.metadata.uid in used_up]
+    staying = [p for p in existing if p.metadata.uid not in used_up]
     replicas = cluster.spec.replicas
     outdated = [p for p in staying if facts.outdated(p)] if replaceable else []
     spare = _max_surplus(cluster, outdated, facts)
@@ -120,16 +120,16 @@ def choose(
         chosen, why = _choose_outdated(cluster, staying, outdated, facts), OUTDATED
     else:
         chosen, why = [], ""
-    if finished:
-        chosen, why = [*finished, *chosen], USED_UP
-    gone = facts.draining & {p.metadata.uid for p in pods if p.terminating}
+    if used_up_pods:
+        chosen, why = [*used_up_pods, *chosen], USED_UP
+    terminating = facts.draining & {p.metadata.uid for p in pods if p.terminating}
     drained = [p for p in chosen if p.metadata.uid in facts.draining]
     made = sum(not p.terminating for p in pods if p.metadata.uid not in used_up)
     current = made - len(outdated)
     return Leaving(
         pods=tuple(chosen),
         why=why,
-        draining=gone | {p.metadata.uid for p in chosen},
+        draining=terminating | {p.metadata.uid for p in chosen},
         empty=tuple(p for p in drained if not facts.holding(p)),
         missing=max(0, min(replicas - current, replicas + spare - made)),
     )

@@ -45,15 +45,15 @@ def test_deletion_ends_when_all_agents_have_removed_their_data() -> None:
     known = state(n1=True, n2=False)
     known.remove()
     decided = decide(known, on_node("n1"))
-    assert (decided.remove, decided.over) == (True, False)
+    assert (decided.remove, decided.finished) == (True, False)
     assert "n2" in decided.message
     done = decide(state(n1=True), on_node("n1"))
-    assert (done.remove, done.over, done.left) == (False, True, ())
+    assert (done.remove, done.finished, done.left) == (False, True, ())
 
 
 def test_deletion_waits_for_a_pod_without_a_report() -> None:
-    assert not decide(state(), on_node("n1")).over
-    assert decide(None).over
+    assert not decide(state(), on_node("n1")).finished
+    assert decide(None).finished
 
 
 @pytest.mark.parametrize(("passed_s", "over"), [(0, False), (299, False), (300, True)])
@@ -61,14 +61,14 @@ def test_deletion_waits_some_minutes_for_unreachable_nodes(passed_s: float, *, o
     known = state()
     known.remove()
     decided = decide(known, on_node("n1"), now=NOW + passed_s)
-    assert decided.over is over
+    assert decided.finished is over
     assert decided.left == (("n1",) if over else ())
     assert decided.again_s == 300 - passed_s
 
 
 def test_deletion_ends_if_agents_are_refused_and_none_is_live() -> None:
-    assert decide(state(), on_node("n1"), refused=True).over
-    assert not decide(state(n1=False), on_node("n1"), refused=True).over
+    assert decide(state(), on_node("n1"), refused=True).finished
+    assert not decide(state(n1=False), on_node("n1"), refused=True).finished
 
 
 def test_only_a_deleted_pond_with_the_finalizer_is_closing() -> None:

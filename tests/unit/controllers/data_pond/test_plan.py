@@ -392,7 +392,7 @@ def test_leases_of_sync_sets_delay_the_deletion_of_a_pond() -> None:
     end = deleted(known).end
 
     assert end is not None
-    assert (end.remove, end.over, end.reason) == (False, False, reasons.PondReason.LEASES_HELD)
+    assert (end.remove, end.finished, end.reason) == (False, False, reasons.PondReason.LEASES_HELD)
     assert "risk-g1" in end.message
     assert "mine" not in end.message
     ready = deleted(known).status.conditions[0]
@@ -403,7 +403,7 @@ def test_nodes_remove_their_data_before_the_finalizer_is_removed() -> None:
     known = of_agents(n1={"leases": (lease("user_mine"),)}, n2={})
     end = deleted(known).end
     assert end is not None
-    assert (end.remove, end.over) == (True, False)
+    assert (end.remove, end.finished) == (True, False)
     assert "n1, n2" in end.message
 
     known.remove("quant", "lake")
@@ -413,7 +413,7 @@ def test_nodes_remove_their_data_before_the_finalizer_is_removed() -> None:
 
     end = deleted(known).end
     assert end is not None
-    assert (end.remove, end.over, end.left) == (False, True, ())
+    assert (end.remove, end.finished, end.left) == (False, True, ())
 
 
 def test_unreachable_nodes_are_awaited_and_finally_named() -> None:
@@ -426,16 +426,16 @@ def test_unreachable_nodes_are_awaited_and_finally_named() -> None:
     late = deleted(known, at=NOW + deletion.DEADLINE_S).end
 
     assert early is not None
-    assert (early.over, early.again_s) == (False, 1)
+    assert (early.finished, early.again_s) == (False, 1)
     assert late is not None
-    assert (late.over, late.left) == (True, ("n2",))
+    assert (late.finished, late.left) == (True, ("n2",))
 
 
 def test_pond_without_agents_is_deleted_immediately() -> None:
     for known in (None, of_agents()):
         end = deleted(known).end
         assert end is not None
-        assert (end.over, end.left) == (True, ())
+        assert (end.finished, end.left) == (True, ())
 
 
 def test_deletion_does_not_wait_for_agents_that_cannot_be_created() -> None:
@@ -447,9 +447,9 @@ def test_deletion_does_not_wait_for_agents_that_cannot_be_created() -> None:
     waiting, hopeless = (deleted(known, pods=waits, refusal=one).end for one in (None, refusal))
 
     assert waiting is not None
-    assert not waiting.over
+    assert not waiting.finished
     assert hopeless is not None
-    assert (hopeless.over, hopeless.left) == (True, ("n1",))
+    assert (hopeless.finished, hopeless.left) == (True, ("n1",))
 
 
 # directories

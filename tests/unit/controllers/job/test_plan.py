@@ -204,7 +204,7 @@ def test_dependency_outcome_decides_the_effect_of_an_end(
 ) -> None:
     wanted = job.Dependency(name="b", outcome=outcome)
     found = plan.judge_dependency(wanted, "why", succeeded)
-    assert (found.over, found.problem) == (True, problem)
+    assert (found.finished, found.problem) == (True, problem)
 
 
 LIST = inputs.InputSource(inputs.InputKind.TASK, "lister")
