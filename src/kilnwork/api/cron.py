@@ -129,7 +129,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
                 total += 1
         return total + self._count_local(start, until + offset)
 
-    def _left_out(self, change: time_zones.Change) -> bool:
+    def _left_out(self, change: time_zones.ClockChange) -> bool:
         """Return whether `change` skips a local time of the expression and does not end at
         another one."""
         begin, last = time_zones.seconds_of(change.begin), time_zones.seconds_of(change.last)

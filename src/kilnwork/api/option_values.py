@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
-from kilnwork.api import date_formats, documents, job_config
+from kilnwork.api import documents, job_config, momentjs_formats
 
 Option = job_config.Option
 Type = job_config.OptionType
@@ -155,11 +155,11 @@ def _date(option: Option, value: Any) -> str:
             raise Refused(f"is needed: give a time in RFC 3339, such as {example}")
         return ""
     try:
-        moment = date_formats.parse_rfc3339(text)
+        moment = momentjs_formats.parse_rfc3339(text)
     except ValueError as error:
         shown = documents.show(text)
         raise Refused(f"must be a time in RFC 3339, such as {example}, not {shown}") from error
-    return date_formats.format_time(moment, config.format) if config.format else text
+    return momentjs_formats.format_time(moment, config.format) if config.format else text
 
 
 def _int(option: Option, value: Any) -> int | None:

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import (
-    date_formats,
     documents,
     job_config,
     job_variables,
+    momentjs_formats,
     option_values,
     yaml_loader,
 )
@@ -210,8 +210,8 @@ def _choice_problems(option: Option, below: str) -> Iterator[Problem]:
 def _date_problems(option: Option, below: str) -> Iterator[Problem]:
     config: job_config.DateOption = option_values.config_of(option)
     try:
-        date_formats.check_format(config.format)
-    except date_formats.InvalidFormat as error:
+        momentjs_formats.check_format(config.format)
+    except momentjs_formats.InvalidFormat as error:
         yield f"{below}.format", str(error)
 
 

@@ -79,7 +79,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     exact: bool = True
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ScheduleFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The facts from which a schedule is planned. Times are in seconds since the Unix epoch."""
 
     now: float
@@ -91,7 +91,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The last decided tick, or None before the first."""
 
 
-class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class SchedulePlan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The plan for a schedule at one moment."""
 
     run: tuple[int, ...] = ()
@@ -138,7 +138,8 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     not_after: int
     """Last second that may be a tick."""
     last_updated: float | None
-    """Second up to which ticks are ignored according to the schedule; one part of `Facts.epoch`."""
+    """Second up to which ticks are ignored according to the schedule; one part of
+    `ScheduleFacts.epoch`."""
     disabled: bool
     daylight_saving: job_config.DaylightSaving
     missed_runs: job_config.MissedRuns
@@ -250,21 +251,21 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return collections.deque(ticks, count)
 
 
-def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
+def plan(schedule: CompiledSchedule, facts: ScheduleFacts) -> SchedulePlan:
     """Decide what to do about a schedule at the given time.
 
     Repeatable: the same facts give the same plan, and facts with the `decided` of a plan give none
     of its ticks again.
     """
     if schedule.disabled:
-        return Plan(decided=facts.decided, waiting=WaitReason.DISABLED)
+        return SchedulePlan(decided=facts.decided, waiting=WaitReason.DISABLED)
     now = math.floor(facts.now)
     floor = math.floor(facts.epoch)
     if facts.decided is not None:
         floor = max(floor, facts.decided)
     first = schedule.next_after(floor)
     if first is None or first > now:
-        return Plan(
+        return SchedulePlan(
             decided=facts.decided,
             next_tick=first,
             waiting=_wait_reason(first, now=now, decided=facts.decided),
@@ -282,7 +283,7 @@ def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
             schedule, floor, last_missed, now=now, superseded=bool(on_time)
         )
     run = (*missed, *on_time)
-    return Plan(
+    return SchedulePlan(
         run=run,
         dropped=dropped,
         decided=max((*run, *(each.latest for each in dropped))),

@@ -41,11 +41,11 @@ def schedule(
 
 def plan(
     what: schedules.CompiledSchedule, now: float, *, epoch: float = 0, decided: int | None = None
-) -> schedules.Plan:
-    return schedules.plan(what, schedules.Facts(now=now, epoch=epoch, decided=decided))
+) -> schedules.SchedulePlan:
+    return schedules.plan(what, schedules.ScheduleFacts(now=now, epoch=epoch, decided=decided))
 
 
-def drops(found: schedules.Plan) -> dict[schedules.DropReason, int]:
+def drops(found: schedules.SchedulePlan) -> dict[schedules.DropReason, int]:
     return {dropped.reason: dropped.count for dropped in found.dropped}
 
 
@@ -61,7 +61,7 @@ class Clock:
         self.dropped = 0
         self.last = self.look()
 
-    def look(self) -> schedules.Plan:
+    def look(self) -> schedules.SchedulePlan:
         self.last = plan(self.schedule, self.now, epoch=self.epoch, decided=self.decided)
         self.decided = self.last.decided
         self.ran += self.last.run
@@ -79,13 +79,13 @@ class Clock:
 def test_tick_on_time_runs() -> None:
     hourly = schedule("0 * * * *")
     found = plan(hourly, NOON + 0.02, epoch=NOON - 60)
-    assert found == schedules.Plan(run=(NOON,), decided=NOON, next_tick=NOON + 3600)
+    assert found == schedules.SchedulePlan(run=(NOON,), decided=NOON, next_tick=NOON + 3600)
 
 
 def test_nothing_is_due_before_a_tick() -> None:
     hourly = schedule("0 * * * *")
     found = plan(hourly, NOON - 0.001, epoch=NOON - 60)
-    assert found == schedules.Plan(next_tick=NOON, waiting=Waiting.NOT_YET_DUE)
+    assert found == schedules.SchedulePlan(next_tick=NOON, waiting=Waiting.NOT_YET_DUE)
     assert found.message == "the next run is at 2026-06-01T12:00:00Z"
 
 
@@ -173,7 +173,7 @@ def test_years_of_missed_ticks_are_counted_quickly(policy: Policy, expression: s
     each = schedule(expression, policy=policy, most=1000, within=60)
     begin = NOON - 10 * 365 * DAY_S
 
-    def look() -> schedules.Plan:
+    def look() -> schedules.SchedulePlan:
         return plan(each, NOON + 30.5, epoch=begin)
 
     found = look()
@@ -253,7 +253,7 @@ def test_edits_and_enabling_never_run_past_ticks() -> None:
 def test_disabled_schedule_runs_nothing_but_shows_its_ticks() -> None:
     hourly = schedule("0 * * * *", disabled=True)
     found = plan(hourly, NOON + 1, epoch=0, decided=NOON - 3600)
-    assert found == schedules.Plan(decided=NOON - 3600, waiting=Waiting.DISABLED)
+    assert found == schedules.SchedulePlan(decided=NOON - 3600, waiting=Waiting.DISABLED)
     assert "spec.schedule.disabled" in found.message
     assert schedules.upcoming_ticks(hourly, NOON, 1) == (NOON + 3600,)
 

@@ -20,14 +20,14 @@ RENEW_DAYS = 365
 not trust each other, so this should be rare."""
 
 
-class Pair(NamedTuple):
+class KeyPair(NamedTuple):
     """Certificate and key in PEM."""
 
     certificate: bytes
     key: bytes
 
 
-def create(*, now: float) -> Pair:
+def create(*, now: float) -> KeyPair:
     """Create a new certificate with its key. `now`: wall clock, in seconds."""
     key = certificates.new_key()
     subject = certificates.name(pond_certificate.SERVER_NAME)
@@ -41,7 +41,7 @@ def create(*, now: float) -> Pair:
         .add_extension(certificates.alternatives([pond_certificate.SERVER_NAME]), critical=False)
         .sign(key, certificates.SHA256)
     )
-    return Pair(certificates.pem(made), certificates.key_pem(key))
+    return KeyPair(certificates.pem(made), certificates.key_pem(key))
 
 
 def needs_renewal(pem: bytes, *, now: float) -> bool:

@@ -93,7 +93,7 @@ def data_directory(pond: data_pond.DataPond, settings: PondPodSettings) -> str:
 
 
 def make_secret(
-    pond: data_pond.DataPond, settings: PondPodSettings, *, token: str, pair: certificate.Pair
+    pond: data_pond.DataPond, settings: PondPodSettings, *, token: str, pair: certificate.KeyPair
 ) -> meta.JsonObject:
     """Return the pond's Secret: token, and certificate with its key."""
     return {
@@ -109,7 +109,7 @@ def make_secret(
     }
 
 
-def pair_data(pair: certificate.Pair) -> dict[str, str]:
+def pair_data(pair: certificate.KeyPair) -> dict[str, str]:
     """Return the entries of the Secret for the certificate."""
     return {
         pond_certificate.CERTIFICATE_KEY: _base64(pair.certificate),

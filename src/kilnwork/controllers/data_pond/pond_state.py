@@ -21,7 +21,7 @@ MAX_RELEASED = 10_000
 meanwhile."""
 
 
-class Agent(msgspec.Struct, kw_only=True):
+class AgentState(msgspec.Struct, kw_only=True):
     """A node as its agent has reported it."""
 
     report: pond_messages.Report
@@ -58,7 +58,7 @@ class PondState:
         self.root = ""
         self.revision = int(time.wall() * 1000)
         """Incremented with each change; differs from all revisions of earlier managers."""
-        self.agents: dict[str, Agent] = {}
+        self.agents: dict[str, AgentState] = {}
         self.manifests: dict[str, manifest.Manifest] = {}
         self.deleted = False
         """Whether the DataPond is being deleted: nothing new is started."""
@@ -251,7 +251,7 @@ class PondState:
             since = before.since
         else:
             since = self._clock.wall()
-        now = Agent(report=report, seen=self._clock.monotonic(), since=since)
+        now = AgentState(report=report, seen=self._clock.monotonic(), since=since)
         self.agents[node] = now
         if before is None or _shared_facts(before) != _shared_facts(now):
             self.revision += 1
@@ -570,7 +570,7 @@ def _sum_readiness(
     return model.Readiness(bytes_done=done, bytes_total=total, reason="Fetching", message=message)
 
 
-def _shared_facts(agent: Agent) -> tuple[object, ...]:
+def _shared_facts(agent: AgentState) -> tuple[object, ...]:
     """Return the part of an agent's report that other agents are sent."""
     leases = frozenset(one.name for one in agent.report.leases)
     report = agent.report

@@ -36,7 +36,7 @@ class Member(msgspec.Struct, frozen=True):
     """Its portions of the data; None while they are undecided, and if each node holds all data."""
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes, and the known Pods that use resources on them."""
 
     nodes: tuple[meta.JsonObject, ...] = ()
@@ -66,7 +66,7 @@ def is_gated(pod: meta.JsonObject) -> bool:
     return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 
-def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Placement:
+def place(room: ClusterRoom, members: Sequence[Member], *, ready: frozenset[str]) -> Placement:
     """Assign nodes to members, as far as there is room. `ready`: nodes to fill first."""
     nodes = {name_of(node): node for node in room.nodes}
     used = _used(room, nodes)
@@ -82,7 +82,7 @@ def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Pl
     return Placement(assigned, tuple(unplaced))
 
 
-def describe_unplaced(placement: Placement, room: Room) -> str:
+def describe_unplaced(placement: Placement, room: ClusterRoom) -> str:
     """Return which members have no node and why, in one sentence for each group; "" if all have
     one."""
     if not placement.unplaced:
@@ -132,7 +132,7 @@ def affinity_to(
 _Used = dict[str, dict[str, decimal.Decimal]]
 
 
-def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
+def _used(room: ClusterRoom, nodes: Mapping[str, meta.JsonObject]) -> _Used:
     """Return the resources that Pods use on each node.
 
     Pods whose gate is open but that have no node yet are counted on the first node that they fit.
@@ -207,7 +207,7 @@ def _format_amount(amount: decimal.Decimal) -> str:
     return f"{amount:.3f}".rstrip("0").rstrip(".")
 
 
-def _describe_free(room: Room) -> str:
+def _describe_free(room: ClusterRoom) -> str:
     nodes = {name_of(node): node for node in room.nodes}
     used = _used(room, nodes)
     texts = [

@@ -20,7 +20,7 @@ Reason = reasons.SetReason
 
 
 def opening_patch(
-    spec: port.GangSpec, member: capacity.Member, room: capacity.Room, *, now: float
+    spec: port.GangSpec, member: capacity.Member, room: capacity.ClusterRoom, *, now: float
 ) -> meta.JsonObject:
     """Return the merge patch that opens the gate of a Pod.
 
@@ -52,7 +52,7 @@ def opening_patch(
 
 
 def place(
-    spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+    spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
 ) -> tuple[capacity.Placement, list[capacity.Member]]:
     """Place the gated members, required ones first."""
     raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
@@ -75,7 +75,7 @@ def place(
 
 def _place_others(
     spec: port.GangSpec,
-    room: capacity.Room,
+    room: capacity.ClusterRoom,
     needed: Sequence[capacity.Member],
     others: Sequence[capacity.Member],
 ) -> capacity.Placement:
@@ -90,7 +90,9 @@ def _place_others(
     return capacity.Placement({**first.assigned, **second.assigned}, second.unplaced)
 
 
-def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> capacity.Member:
+def _member(
+    spec: port.GangSpec, group: members.ObservedGroup, raw: meta.JsonObject
+) -> capacity.Member:
     allowed: frozenset[str] | None = None
     near: Mapping[str, int] = {}
     if spec.data is not None:
@@ -100,17 +102,19 @@ def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> 
     return capacity.Member(capacity.name_of(raw), group.spec.name, raw, allowed, near)
 
 
-def would_fit(spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room) -> bool:
+def would_fit(
+    spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
+) -> bool:
     """Return whether a gang could start if nothing else ran."""
     gated = tuple(p for p in room.pods if capacity.is_gated(p))
-    alone = capacity.Room(nodes=room.nodes, pods=gated)
+    alone = capacity.ClusterRoom(nodes=room.nodes, pods=gated)
     placement, waiting = place(spec, groups, alone)
     return bool(choose_starting(spec, groups, placement, waiting))
 
 
 def choose_starting(
     spec: port.GangSpec,
-    groups: tuple[members.Group, ...],
+    groups: tuple[members.ObservedGroup, ...],
     placement: capacity.Placement,
     waiting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
@@ -137,8 +141,8 @@ def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset
 
 
 def with_current_pods(
-    groups: tuple[members.Group, ...], room: capacity.Room
-) -> tuple[members.Group, ...]:
+    groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
+) -> tuple[members.ObservedGroup, ...]:
     """Return the groups with their Pods as just read."""
     raw = {p["metadata"]["uid"]: p for p in room.pods}
     return tuple(
@@ -154,7 +158,7 @@ def with_current_pods(
     )
 
 
-def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
+def portions_of(groups: tuple[members.ObservedGroup, ...]) -> data_portions.Places:
     """Return the portions of all workers whose gate is open, including those that have not
     started yet."""
     return data_portions.merge(
@@ -174,7 +178,7 @@ def holder_of(seen: pod.Pod) -> data_portions.Holder:
 
 
 def share_portions(
-    spec: port.GangSpec, group: members.Group, holders: Sequence[data_portions.Holder]
+    spec: port.GangSpec, group: members.ObservedGroup, holders: Sequence[data_portions.Holder]
 ) -> dict[str, frozenset[int]]:
     """Return the portions of each worker of a group, by name."""
     near = {} if spec.data is None else data_portions.merge(spec.data.held, spec.data.wanted)
@@ -185,7 +189,7 @@ def share_portions(
 
 def with_portions(
     spec: port.GangSpec,
-    groups: tuple[members.Group, ...],
+    groups: tuple[members.ObservedGroup, ...],
     placement: capacity.Placement,
     starting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:

@@ -29,7 +29,7 @@ _REFUSED = frozenset(
 """Reasons of a TaskCluster without Pods that do not disappear by themselves, unlike a quota."""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The observed state of one group. `cluster`: None while it does not exist."""
 
     spec: port.GroupSpec
@@ -81,12 +81,12 @@ def is_gated(seen: pod.Pod) -> bool:
     return any(gate.name == sync_set_validation.GATE for gate in seen.spec.scheduling_gates)
 
 
-def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
+def nodes(groups: tuple[ObservedGroup, ...]) -> frozenset[str]:
     """Return the nodes of members."""
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
 
 
-def held_portions(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
+def held_portions(groups: tuple[ObservedGroup, ...]) -> dict[str, dict[str, frozenset[int]]]:
     """Return the portions of Pods, by group and node."""
     return data_portions.merge(
         *(
@@ -98,13 +98,13 @@ def held_portions(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[in
     )
 
 
-def first_opened(groups: tuple[Group, ...]) -> float | None:
+def first_opened(groups: tuple[ObservedGroup, ...]) -> float | None:
     """Return when the first gate of a member was opened, or None while all gates are closed."""
     times = (p.metadata.annotations.get(OPENED_ANNOTATION) for g in groups for p in g.live)
     return min((float(text) for text in times if text), default=None)
 
 
-def first_created(groups: tuple[Group, ...]) -> float | None:
+def first_created(groups: tuple[ObservedGroup, ...]) -> float | None:
     """Return when the first of the TaskClusters was created, or None before."""
     times = (
         g.cluster.metadata.creation_timestamp
@@ -114,12 +114,12 @@ def first_created(groups: tuple[Group, ...]) -> float | None:
     return min((clock.parse_rfc3339(text) for text in times if text), default=None)
 
 
-def describe_missing(groups: tuple[Group, ...]) -> str:
+def describe_missing(groups: tuple[ObservedGroup, ...]) -> str:
     """Return which workers are not connected and why, in one sentence for each group."""
     return "; ".join(_missing(groups))
 
 
-def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
+def _missing(groups: tuple[ObservedGroup, ...]) -> Iterator[str]:
     for group in groups:
         if group.complete:
             continue
@@ -128,7 +128,7 @@ def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
         yield text + "connected" + (f": {why}" if why else "")
 
 
-def describe_broken(groups: tuple[Group, ...], *, since: float | None) -> str:
+def describe_broken(groups: tuple[ObservedGroup, ...], *, since: float | None) -> str:
     """Return which member has ended in a group that fails with its members, or "".
 
     `since`: when the flow started. A Pod created later is a replacement, unless the group is
@@ -140,7 +140,7 @@ def describe_broken(groups: tuple[Group, ...], *, since: float | None) -> str:
     return ""
 
 
-def _broken(group: Group, since: float | None) -> str:
+def _broken(group: ObservedGroup, since: float | None) -> str:
     for seen in group.pods:
         if seen.is_finished or any(c.restart_count for c in seen.status.container_statuses):
             trouble = pod.find_trouble(seen)
@@ -154,7 +154,7 @@ def _broken(group: Group, since: float | None) -> str:
 
 
 def state(
-    groups: tuple[Group, ...],
+    groups: tuple[ObservedGroup, ...],
     *,
     since: float | None,
     reason: reasons.SetReason = Reason.WAITING_FOR_WORKERS,

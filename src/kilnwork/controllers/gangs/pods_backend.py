@@ -83,7 +83,7 @@ class PodsBackend:
     # Waiting
 
     def _is_late(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> bool:
         """Return whether the wait has ended: that of members with open gates for the others, or
         of all members if no gate is open and the gang has a timeout."""
@@ -95,7 +95,7 @@ class PodsBackend:
         return began is not None and self._clock.wall() >= began + spec.wait_s
 
     async def _requeue(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
         message = found.message
         if members.first_opened(groups) is None:
@@ -119,7 +119,7 @@ class PodsBackend:
         )
 
     def _with_wait(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
         """Return the state with the time of the next look: for room, and for the end of the
         wait."""
@@ -132,7 +132,7 @@ class PodsBackend:
     # Room
 
     async def _find_room(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...]
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...]
     ) -> port.GangState:
         """Return where the gated members would be placed, without opening a gate."""
         room = await self._room(spec)
@@ -145,8 +145,8 @@ class PodsBackend:
         )
 
     async def _open_gates(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...]
-    ) -> tuple[tuple[members.Group, ...], port.GangState]:
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...]
+    ) -> tuple[tuple[members.ObservedGroup, ...], port.GangState]:
         """Open the gates of placed members, if all required members have room.
 
         Returns also the groups as read now: the caches may not reflect gates that were opened
@@ -160,7 +160,10 @@ class PodsBackend:
         return groups, await self._take_turn(spec, groups, room)
 
     async def _take_turn(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+        self,
+        spec: port.GangSpec,
+        groups: tuple[members.ObservedGroup, ...],
+        room: capacity.ClusterRoom,
     ) -> port.GangState:
         """Let a gang reserve room, unless a gang of higher priority waits for it."""
         begins = spec.running_since is None and members.first_opened(groups) is None
@@ -175,7 +178,10 @@ class PodsBackend:
         return found
 
     async def _open_room_gates(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+        self,
+        spec: port.GangSpec,
+        groups: tuple[members.ObservedGroup, ...],
+        room: capacity.ClusterRoom,
     ) -> port.GangState:
         found = members.state(groups, since=spec.running_since)
         placement, waiting = gang_placement.place(spec, groups, room)
@@ -212,7 +218,7 @@ class PodsBackend:
         )
 
     async def _without_check(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
         """Open all gates without a check, because the manager may not read nodes.
 
@@ -236,7 +242,7 @@ class PodsBackend:
         if any(len(g.live) < g.spec.min for g in groups) and spec.running_since is None:
             return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         gated = [(g, p) for g in groups for p in g.gated]
-        room = capacity.Room()
+        room = capacity.ClusterRoom()
         going = [
             capacity.Member(p.metadata.name, g.spec.name, await self._raw(p)) for g, p in gated
         ]
@@ -247,7 +253,7 @@ class PodsBackend:
     async def _raw(self, seen: pod.Pod) -> meta.JsonObject:
         return await self._client.get(resource.PODS, seen.metadata.name, seen.metadata.namespace)
 
-    async def _room(self, spec: port.GangSpec) -> capacity.Room | None:
+    async def _room(self, spec: port.GangSpec) -> capacity.ClusterRoom | None:
         """Return the current nodes and Pods, or None if the manager may not read nodes."""
         try:
             nodes = await self._client.list(resource.NODES, type=dict)
@@ -257,10 +263,10 @@ class PodsBackend:
             pods = await self._client.list(resource.PODS, type=dict)
         except errors.Forbidden:
             pods = await self._client.list(resource.PODS, spec.namespace, type=dict)
-        return capacity.Room(nodes=tuple(nodes.items), pods=tuple(pods.items))
+        return capacity.ClusterRoom(nodes=tuple(nodes.items), pods=tuple(pods.items))
 
     async def _share_lost(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
         """Reassign portions that no worker holds any more, once the replacement exists, which
         may take them first."""
@@ -300,7 +306,7 @@ class PodsBackend:
     # Gates
 
     async def _open(
-        self, spec: port.GangSpec, starting: Sequence[capacity.Member], room: capacity.Room
+        self, spec: port.GangSpec, starting: Sequence[capacity.Member], room: capacity.ClusterRoom
     ) -> None:
         """Open the gates of these members.
 

@@ -65,7 +65,7 @@ class Explanation(NamedTuple):
     message: str
 
 
-class Hold(msgspec.Struct, frozen=True):
+class StatusHold(msgspec.Struct, frozen=True):
     """A difference that is not written yet: its class, and since when (monotonic seconds).
 
     `first`: since when there is any difference. A Job of short tasks changes between Running and
@@ -276,8 +276,8 @@ def _metav1(seen: job.Job, kind: str, value: bool | None, why: Explanation) -> m
 
 
 def hold(
-    current: job.JobStatus, wanted: job.JobStatus, *, held: Hold | None, now: float
-) -> tuple[Hold | None, float | None]:
+    current: job.JobStatus, wanted: job.JobStatus, *, held: StatusHold | None, now: float
+) -> tuple[StatusHold | None, float | None]:
     """Return the hold to remember, and in how many seconds to write `wanted`.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds.
@@ -286,7 +286,7 @@ def hold(
         return None, None
     sort, delay_s = _classify(current, wanted)
     if held is None or held.sort != sort:
-        held = Hold(sort, now, now if held is None else held.first)
+        held = StatusHold(sort, now, now if held is None else held.first)
     # The status does not name this run yet: everything that waits says why within a second.
     silent = current.run != wanted.run or not current.phase
     most_s = WAITING_HOLD_S if silent else MINOR_HOLD_S

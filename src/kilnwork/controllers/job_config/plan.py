@@ -38,7 +38,7 @@ class Upcoming(msgspec.Struct, frozen=True, gc=False):
     ticks: tuple[int, ...]
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ParsedConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A parsed JobConfig, parsed once for each object generation."""
 
     generation: int
@@ -53,7 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All known facts about one JobConfig."""
 
     config: job_config.JobConfig
-    reading: Reading
+    reading: ParsedConfig
     jobs: tuple[job.Job, ...]
     """The Jobs that it owns."""
     group: index_model.GroupView
@@ -109,7 +109,7 @@ def decide(facts: Facts) -> Plan:
     surplus = tuple(_expired_jobs(facts))
     if facts.problem:
         return Plan(delete=surplus, status=status.invalid(config, facts.problem, now=facts.now))
-    schedule, found = reading.schedule, schedules.Plan()
+    schedule, found = reading.schedule, schedules.SchedulePlan()
     if schedule is not None:
         found = schedules.plan(schedule, _schedule_facts(facts))
     lost = _resolved_ticks(facts, schedule)
@@ -164,11 +164,11 @@ def extend_upcoming(
     return Upcoming(after, (*left, *schedules.upcoming_ticks(schedule, last, lacking)))
 
 
-def parse(config: job_config.JobConfig) -> Reading:
+def parse(config: job_config.JobConfig) -> ParsedConfig:
     """Parse a JobConfig, which takes as long as the rest of a pass."""
     problems = job_validation.validate_job_config(config)
     encoded = msgspec.json.encode(config.spec.schedule)
-    return Reading(
+    return ParsedConfig(
         generation=config.metadata.generation,
         problem="; ".join(f"{field} {why}" for field, why in problems),
         schedule=None if problems else _schedule(config),
@@ -190,9 +190,9 @@ def _schedule(config: job_config.JobConfig) -> schedules.CompiledSchedule | None
     return schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
 
 
-def _schedule_facts(facts: Facts) -> schedules.Facts:
+def _schedule_facts(facts: Facts) -> schedules.ScheduleFacts:
     row = facts.row
-    return schedules.Facts(
+    return schedules.ScheduleFacts(
         now=facts.now,
         epoch=schedules.initial_epoch(facts.config),
         decided=None if row is None else row.tick,
@@ -230,7 +230,7 @@ def _announcements(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Ann
 def _decide_ticks(
     facts: Facts,
     schedule: schedules.CompiledSchedule | None,
-    found: schedules.Plan,
+    found: schedules.SchedulePlan,
     *,
     lost: dict[int, reasons.ConfigReason | None],
 ) -> index_model.Decision | None:

@@ -35,7 +35,7 @@ class _KnownState(msgspec.Struct, gc=False):
     """State of one object that is kept in memory between passes."""
 
     uid: str
-    reading: plan.Reading
+    reading: plan.ParsedConfig
     """The parsed JobConfig of its newest object generation."""
     held: float | None = None
     """Since when a status waits to be written (monotonic seconds)."""

@@ -31,7 +31,7 @@ class Ticks(NamedTuple):
 
     upcoming: tuple[int, ...]
     """The next ticks; empty without a schedule."""
-    planned: schedules.Plan
+    planned: schedules.SchedulePlan
     """The plan of the schedule: due ticks, and what it waits for."""
     refusal: pending_ticks.JobRefusal | None = None
     """Why Jobs of due ticks cannot be created."""

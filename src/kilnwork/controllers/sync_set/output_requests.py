@@ -28,7 +28,7 @@ class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_written(
     flows: ports.Flows, run: flow_model.NewFlowRun
-) -> Mapping[str, outputs.Written]:
+) -> Mapping[str, outputs.WrittenOutput]:
     """Return where the successful tasks of each output have run."""
     return {
         one.name: outputs.where_written(await _instances(flows, run.key, one.step))
@@ -58,7 +58,7 @@ def request_pins(
     asked: OutputRun,
     run: flow_model.NewFlowRun,
     *,
-    written: Mapping[str, outputs.Written],
+    written: Mapping[str, outputs.WrittenOutput],
 ) -> Mapping[str, model.Pin]:
     """Return the pin of each output, without outputs that no task wrote."""
     globs = {one.name: one.glob for one in run.outputs}

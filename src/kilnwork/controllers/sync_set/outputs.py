@@ -21,7 +21,7 @@ SUFFIX = ".out"
 """Suffix of leases for outputs; names of SyncSets contain no dots."""
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class WrittenOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Where the tasks of an output have run.
 
     `attempts`: the directories that count, by node. `unknown`: a task whose node is not known any
@@ -45,20 +45,20 @@ def kept_leases(seen: sync_set.SyncSet) -> frozenset[str]:
     return frozenset(lease_name(name, generation) for generation in past | own)
 
 
-def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
+def where_written(instances: Iterable[flow_model.InstanceView]) -> WrittenOutput:
     """Return where the successful tasks of a step have run."""
     found: dict[str, list[str]] = {}
     for one in instances:
         if one.state is not flow_model.InstanceState.SUCCEEDED:
             continue
         if not (one.node and one.task and one.attempt):
-            return Written(unknown=one.key)
+            return WrittenOutput(unknown=one.key)
         name = worker_variables.output_directory(one.task, run=one.run, attempt=one.attempt)
         found.setdefault(one.node, []).append(name)
-    return Written(attempts={node: tuple(names) for node, names in sorted(found.items())})
+    return WrittenOutput(attempts={node: tuple(names) for node, names in sorted(found.items())})
 
 
-def describe_unknown(written: Mapping[str, Written]) -> str:
+def describe_unknown(written: Mapping[str, WrittenOutput]) -> str:
     """Return the output with a task whose node is unknown, and the task; "" if there is none."""
     for name, one in written.items():
         if one.unknown:

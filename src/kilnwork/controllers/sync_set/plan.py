@@ -38,7 +38,7 @@ FETCH_LOOK_S = 5.0
 """Seconds between looks at nodes that fetch: a lost agent sends nothing."""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class DataLease(msgspec.Struct, frozen=True, kw_only=True):
     """What nodes should hold for a generation. `portions`: the same for groups with divided
     data."""
 
@@ -121,9 +121,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to create the objects of the spec."""
     gang: port.GangSpec | None = None
     """The gang to request before deciding again."""
-    lease: Lease | None = None
+    lease: DataLease | None = None
     """What nodes should hold."""
-    outputs: Lease | None = None
+    outputs: DataLease | None = None
     """What nodes should hold of its outputs."""
     serve: data_portions.Places = {}
     """By TaskCluster and node, the portions whose tasks run on the workers there."""
@@ -392,7 +392,7 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
 
     ready: bool
     why: status.Explanation
-    lease: Lease | None = None
+    lease: DataLease | None = None
     failed: status.Explanation | None = None
     snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
 
@@ -452,7 +452,7 @@ def _lease(
     spec: port.GangSpec,
     gang: port.GangState,
     nodes: frozenset[str],
-) -> Lease:
+) -> DataLease:
     """Return what each node should hold: the portions of its workers, and what it held before."""
     kept = {
         group: {node: has for node, has in by_node.items() if node in nodes}
@@ -463,7 +463,9 @@ def _lease(
     snapshots = requirements.wanted_snapshots(
         seen, program, counts=counts, portions=portions, backend=facts.backend
     )
-    return Lease(nodes=nodes, snapshots=snapshots, portions=portions, outputs=bool(program.outputs))
+    return DataLease(
+        nodes=nodes, snapshots=snapshots, portions=portions, outputs=bool(program.outputs)
+    )
 
 
 def _explain_fetching(
@@ -607,7 +609,7 @@ def _plan_finish(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunV
     waits_for = outputs.describe_missing(pins)
     lease = None
     if not waits_for:
-        lease = Lease(nodes=outputs.nodes(pins), snapshots=outputs.wanted_snapshots(pins))
+        lease = DataLease(nodes=outputs.nodes(pins), snapshots=outputs.wanted_snapshots(pins))
         incomplete = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
         if facts.kept and not incomplete:
             shown = status.StatusContent(

@@ -58,7 +58,7 @@ class _KnownState(msgspec.Struct):
     """Why the engine does not accept the flow, by generation."""
     fetching: tuple[int, float] | None = None
     """A generation, and since when its nodes fetch (wall clock)."""
-    written_by: tuple[int, Mapping[str, outputs.Written]] | None = None
+    written_by: tuple[int, Mapping[str, outputs.WrittenOutput]] | None = None
     """A generation, and where the tasks of its outputs have run, by output."""
     wait: waits.Wait | None = None
     """The current wait."""
@@ -344,7 +344,7 @@ class Reconciler:
         known: _KnownState,
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
-    ) -> Mapping[str, outputs.Written]:
+    ) -> Mapping[str, outputs.WrittenOutput]:
         """Return where the tasks of each output have run, from the success of the flow until it
         is written."""
         if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
@@ -358,7 +358,7 @@ class Reconciler:
         self,
         seen: sync_set.SyncSet,
         run: flow_model.NewFlowRun | None,
-        written: Mapping[str, outputs.Written],
+        written: Mapping[str, outputs.WrittenOutput],
     ) -> Mapping[str, model.Pin]:
         if run is None:
             return {}

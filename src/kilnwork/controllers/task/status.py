@@ -55,7 +55,7 @@ class Explanation(msgspec.Struct, frozen=True):
     message: str
 
 
-class Hold(msgspec.Struct, frozen=True):
+class StatusHold(msgspec.Struct, frozen=True):
     """A difference that is not written yet: its class, and since when (monotonic seconds)."""
 
     sort: str
@@ -222,10 +222,10 @@ def hold(
     current: task.TaskStatus,
     wanted: task.TaskStatus,
     *,
-    held: Hold | None,
+    held: StatusHold | None,
     now: float,
     is_pod: bool = False,
-) -> tuple[Hold | None, float | None]:
+) -> tuple[StatusHold | None, float | None]:
     """Decide when to write `wanted`: return the hold to remember, and the seconds to wait.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds. Reasons for waiting
@@ -237,7 +237,7 @@ def hold(
         return None, None
     sort, delay_s = _classify(current, wanted, is_pod=is_pod)
     if held is None or held.sort != sort:
-        held = Hold(sort, now)
+        held = StatusHold(sort, now)
     return held, max(0.0, held.since + delay_s - now)
 
 

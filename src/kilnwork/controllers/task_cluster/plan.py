@@ -38,7 +38,7 @@ class Removal(msgspec.Struct, frozen=True):
     why: str
 
 
-class Gone(msgspec.Struct, frozen=True):
+class EndedWorker(msgspec.Struct, frozen=True):
     """A worker that has ended; `why` in one sentence, "" if nothing was wrong.
 
     `ended`: set if the Pod still exists but its container ended at this time, by the wall clock of
@@ -104,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod of a new template, to check whether the API server would create it."""
     missing: tuple[model.WorkerView, ...] = ()
     """Workers whose Pods are unknown; the API server is asked before they are reported as gone."""
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[EndedWorker, ...] = ()
     """Workers that have ended although their Pods exist."""
     again_s: float | None = None
     """Seconds until the next look, even without a change."""
@@ -270,15 +270,15 @@ def _workers_without_pod(facts: Facts) -> tuple[model.WorkerView, ...]:
     return tuple(w for w in _workers(facts) if w.pod_uid not in known)
 
 
-def _gone_workers(facts: Facts) -> tuple[Gone, ...]:
+def _gone_workers(facts: Facts) -> tuple[EndedWorker, ...]:
     """Return workers that have ended although their Pods still exist."""
     over = {p.metadata.uid: pod.find_trouble(p) for p in facts.pods if p.is_finished}
     found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
-    gone = (Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
+    gone = (EndedWorker(uid, trouble.text if trouble else "") for uid, trouble in found)
     return (*gone, *_stopped_workers(facts))
 
 
-def _stopped_workers(facts: Facts) -> Iterator[Gone]:
+def _stopped_workers(facts: Facts) -> Iterator[EndedWorker]:
     """Yield unconnected workers whose container is not running: its restart may take minutes."""
     silent = {w.pod_uid for w in _workers(facts) if not w.ready}
     for seen in facts.pods:
@@ -286,7 +286,7 @@ def _stopped_workers(facts: Facts) -> Iterator[Gone]:
         ended = None if status is None or seen.is_finished else status.ended
         if seen.metadata.uid in silent and ended is not None and ended.finished_at:
             why = ended.reason or f"exit code {ended.exit_code}"
-            yield Gone(seen.metadata.uid, why, clock.parse_rfc3339(ended.finished_at))
+            yield EndedWorker(seen.metadata.uid, why, clock.parse_rfc3339(ended.finished_at))
 
 
 def awaited_account(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ OUTDATED = "it was made from an older template"
 USED_UP = "it has had as many ephemeral containers as a Pod should have"
 
 
-class Leaving(msgspec.Struct, frozen=True):
+class RemovalChoice(msgspec.Struct, frozen=True):
     """The workers to remove."""
 
     pods: tuple[pod.Pod, ...] = ()
@@ -100,7 +100,7 @@ def choose(
     digest: str,
     replaceable: bool,
     used_up: frozenset[str] = frozenset(),
-) -> Leaving:
+) -> RemovalChoice:
     """Choose surplus workers; otherwise outdated ones, some at a time; and all that are used up.
 
     `digest`: digest of the template for new Pods. `replaceable`: whether new Pods can be created.
@@ -126,7 +126,7 @@ def choose(
     drained = [p for p in chosen if p.metadata.uid in facts.draining]
     made = sum(not p.terminating for p in pods if p.metadata.uid not in used_up)
     current = made - len(outdated)
-    return Leaving(
+    return RemovalChoice(
         pods=tuple(chosen),
         why=why,
         draining=terminating | {p.metadata.uid for p in chosen},

@@ -42,7 +42,9 @@ def a_node(name: str, *taints: tuple[str, str], **labels: str) -> node.Node:
     )
 
 
-def secret(settings: pods.PondPodSettings = LOCAL, pair: certificate.Pair = PAIR) -> caches.Secret:
+def secret(
+    settings: pods.PondPodSettings = LOCAL, pair: certificate.KeyPair = PAIR
+) -> caches.Secret:
     body = pods.make_secret(pond(), settings, token="t", pair=pair)
     return caches.Secret(metadata=meta.ObjectMeta(name="lake-pond", uid="s1"), data=body["data"])
 

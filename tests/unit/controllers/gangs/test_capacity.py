@@ -33,8 +33,10 @@ def members(*sizes: int, **more: Any) -> list[capacity.Member]:
     return [capacity.Member(f"p{i}", "g", pod(f"p{i}", cpu), **more) for i, cpu in enumerate(sizes)]
 
 
-def room(*cpus: int, pods: tuple[dict[str, Any], ...] = ()) -> capacity.Room:
-    return capacity.Room(nodes=tuple(node(f"n{i}", cpu) for i, cpu in enumerate(cpus)), pods=pods)
+def room(*cpus: int, pods: tuple[dict[str, Any], ...] = ()) -> capacity.ClusterRoom:
+    return capacity.ClusterRoom(
+        nodes=tuple(node(f"n{i}", cpu) for i, cpu in enumerate(cpus)), pods=pods
+    )
 
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=12)
@@ -97,7 +99,7 @@ def test_members_are_placed_only_on_allowed_nodes() -> None:
 
 
 def test_lacks_describes_group_request_reason_and_free_room() -> None:
-    here = capacity.Room(
+    here = capacity.ClusterRoom(
         nodes=(node("a", 2), node("b", 8, taints=[{"key": "gpu", "effect": "NoSchedule"}])),
         pods=(pod("x", 1, nodeName="a"),),
     )

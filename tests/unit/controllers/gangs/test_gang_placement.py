@@ -44,16 +44,16 @@ def spec(**more: Any) -> port.GangSpec:
     return port.GangSpec(**given)
 
 
-def gang(*pods: dict[str, Any], required: int) -> tuple[members.Group, ...]:
+def gang(*pods: dict[str, Any], required: int) -> tuple[members.ObservedGroup, ...]:
     group = port.GroupSpec(name="g", cluster="c", replicas=len(pods), min=required)
     seen = tuple(msgspec.convert(one, pod.Pod) for one in pods)
-    return (members.Group(spec=group, cluster=None, pods=seen),)
+    return (members.ObservedGroup(spec=group, cluster=None, pods=seen),)
 
 
 def going(cpu: int, count: int, *, required: int, **more: Any) -> list[str]:
     """Return the names of starting members, out of `count` members on a node with `cpu` cores."""
     pods = [raw(f"p{n}") for n in range(count)]
-    room = capacity.Room(nodes=(node("n1", cpu),), pods=tuple(pods))
+    room = capacity.ClusterRoom(nodes=(node("n1", cpu),), pods=tuple(pods))
     groups = gang(*pods, required=required)
     placement, waiting = gang_placement.place(spec(**more), groups, room)
     chosen = gang_placement.choose_starting(spec(**more), groups, placement, waiting)
@@ -78,20 +78,20 @@ def test_would_fit_ignores_running_pods() -> None:
     pods = [raw("p0"), raw("p1")]
     busy = raw("x", cpu=2, nodeName="n1") | {"status": {"phase": "Running"}}
     busy["spec"].pop("schedulingGates")
-    room = capacity.Room(nodes=(node("n1", 2),), pods=(*pods, busy))
+    room = capacity.ClusterRoom(nodes=(node("n1", 2),), pods=(*pods, busy))
     groups = gang(*pods, required=2)
     placement, waiting = gang_placement.place(spec(), groups, room)
     assert gang_placement.choose_starting(spec(), groups, placement, waiting) == []
     assert gang_placement.would_fit(spec(), groups, room)
     large = raw("p0", cpu=3)
-    alone = capacity.Room(nodes=room.nodes, pods=(large,))
+    alone = capacity.ClusterRoom(nodes=room.nodes, pods=(large,))
     assert not gang_placement.would_fit(spec(), gang(large, required=1), alone)
 
 
 def test_patch_opens_only_our_gate() -> None:
     given = raw("p0", schedulingGates=[{"name": "other"}, GATE])
     member = capacity.Member("p0", "g", given, None, {}, frozenset({2, 0}))
-    room = capacity.Room(nodes=(node("n1", 2),), pods=())
+    room = capacity.ClusterRoom(nodes=(node("n1", 2),), pods=())
     patch = gang_placement.opening_patch(spec(), member, room, now=12.5)
     assert patch["spec"] == {"schedulingGates": [{"name": "other"}]}
     assert patch["metadata"]["resourceVersion"] == "7"

@@ -27,7 +27,7 @@ def worker(name: str, *, ready: bool = True) -> model.WorkerView:
     )
 
 
-def group(*pods: pod.Pod, workers: str = "", ready: str = "", **spec: Any) -> members.Group:
+def group(*pods: pod.Pod, workers: str = "", ready: str = "", **spec: Any) -> members.ObservedGroup:
     given = {"name": "g", "cluster": "risk-g1-g", "replicas": 2, "min": 2, **spec}
     conditions = (
         (meta.Condition(type="Ready", status="False", reason=ready, message="quota"),)
@@ -45,7 +45,9 @@ def group(*pods: pod.Pod, workers: str = "", ready: str = "", **spec: Any) -> me
         queued=0,
         draining=frozenset(),
     )
-    return members.Group(spec=port.GroupSpec(**given), cluster=cluster, pods=pods, view=view)
+    return members.ObservedGroup(
+        spec=port.GroupSpec(**given), cluster=cluster, pods=pods, view=view
+    )
 
 
 def test_pods_are_live_until_they_end_or_are_deleted() -> None:

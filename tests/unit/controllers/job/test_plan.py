@@ -159,7 +159,11 @@ def test_finished_job_unknown_to_the_journal_is_left_unchanged() -> None:
 
 
 def _dependency(**more: Any) -> plan.DependencyState:
-    given = {"dependency": job.Dependency(name="b"), "over": False, "waits": "Job b is not over"}
+    given = {
+        "dependency": job.Dependency(name="b"),
+        "finished": False,
+        "waits": "Job b is not over",
+    }
     return plan.DependencyState(**{**given, **more})
 
 
@@ -172,7 +176,7 @@ def test_unfinished_dependency_holds_the_job() -> None:
 
 
 def test_failed_dependency_fails_the_job() -> None:
-    state = _dependency(over=True, problem="Job b is Failed: x")
+    state = _dependency(finished=True, problem="Job b is Failed: x")
     first = _decide(_job(), dependencies=(state,))
     assert first.put is not None
     assert first.put.hold is not None, "it must not start before it is failed"
@@ -182,7 +186,7 @@ def test_failed_dependency_fails_the_job() -> None:
 
 def test_job_starts_when_its_dependency_has_finished() -> None:
     hold = start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
-    facts = {"dependencies": (_dependency(over=True),), "known_hold": hold}
+    facts = {"dependencies": (_dependency(finished=True),), "known_hold": hold}
     decided = _decide(_job(), view=_view(job.Phase.QUEUED), **facts)
     assert decided.hold is None
     again = _decide(_job(), view=_view(job.Phase.QUEUED), **{**facts, "known_hold": None})

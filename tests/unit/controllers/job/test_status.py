@@ -16,7 +16,7 @@ def _write_times(current: job.JobStatus, *, until: float) -> list[float]:
     ms.
     """
     found: list[float] = []
-    held: status.Hold | None = None
+    held: status.StatusHold | None = None
     for step in range(int(until * 10)):
         now = step / 10
         wanted = msgspec.structs.replace((RUNNING, PENDING)[step % 2], created_tasks=step)

@@ -422,7 +422,7 @@ def test_upcoming_ticks_are_remembered() -> None:
 
 def test_job_configs_in_a_dependency_cycle_create_nothing() -> None:
     config = _config()
-    decided = _decide(config, row=_row(config, NOW - 120), ring=("report", "load", "report"))
+    decided = _decide(config, row=_row(config, NOW - 120), cycle=("report", "load", "report"))
     assert (decided.decision, decided.make) == (None, ())
     assert decided.status.state == "Invalid"
     valid = next(one for one in decided.status.conditions if one.type == "Valid")

@@ -68,7 +68,7 @@ def test_outputs_that_no_task_wrote_are_not_pinned() -> None:
     asked = output_requests.OutputRun(namespace="quant", pond="lake", lease="risk-g3", uid="u")
 
     def pins(**attempts: tuple[str, ...]) -> Any:
-        written = {"prices": outputs.Written(attempts=attempts)}
+        written = {"prices": outputs.WrittenOutput(attempts=attempts)}
         return output_requests.request_pins(ponds, asked, a_run(), written=written)
 
     assert pins() == {}

@@ -161,7 +161,7 @@ def test_first_write_is_delayed_according_to_the_state(state: task.State, delay_
 
 def test_equal_status_is_not_written() -> None:
     shown = _first(task.State.RUNNING)
-    assert status.hold(shown, shown, held=status.Hold("minor", 1.0), now=2.0) == (None, None)
+    assert status.hold(shown, shown, held=status.StatusHold("minor", 1.0), now=2.0) == (None, None)
 
 
 def test_waiting_clock_does_not_restart_when_the_reason_changes() -> None:

@@ -178,7 +178,7 @@ def test_ended_pod_is_deleted_and_its_worker_reported() -> None:
     view = _view(_worker("c-0", holding=1, ready=False))
     decided = _decide(_cluster(), pods=(_pod("c-0", phase="Failed"),), view=view)
     assert [(r.name, r.grace_s) for r in decided.remove] == [("c-0", 0)]
-    assert decided.gone == (plan.Gone("uid-c-0", "Pod c-0 failed: no reason given"),)
+    assert decided.gone == (plan.EndedWorker("uid-c-0", "Pod c-0 failed: no reason given"),)
     assert decided.create == ()
 
 
@@ -261,7 +261,7 @@ def test_worker_whose_container_waits_for_its_restart_is_gone() -> None:
     silent, linked = _view(_worker("c-0", ready=False)), _view(_worker("c-0"))
     waits, runs = _restarting("c-0", running=False), _restarting("c-0", running=True)
     decided = _decide(_cluster(), pods=(waits,), view=silent)
-    assert decided.gone == (plan.Gone("uid-c-0", "OOMKilled", 1767225600.0),)
+    assert decided.gone == (plan.EndedWorker("uid-c-0", "OOMKilled", 1767225600.0),)
     assert _decide(_cluster(), pods=(waits,), view=linked).gone == ()
     assert _decide(_cluster(), pods=(runs,), view=silent).gone == ()
 
