@@ -2,8 +2,8 @@
 
     python bench/counter.py [--repeat N] [--json FILE]
 
-Every figure stands beside its floor, measured in the same run: a ratio survives a noisy machine, a
-duration does not. Run by `make bench`; needs nothing but this checkout's environment.
+Every figure has a floor measured in the same run: a ratio survives a noisy machine, a duration does
+not. Run by `make bench`; needs only this checkout's environment.
 """
 
 import argparse
@@ -31,14 +31,14 @@ KILN = up_support.KILN
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes."""
+    """Return the seconds that `work` takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def command(*argv: str) -> Callable[[], object]:
-    """Running a whole process, its output dropped."""
+    """Run a process to its end; drop its output."""
     return lambda: subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -47,7 +47,7 @@ def median_ms(seconds: list[float]) -> float:
 
 
 def start_up(repeat: int) -> list[dict[str, Any]]:
-    """`kiln --help` against a bare interpreter, in turn."""
+    """Measure `kiln --help` and a bare interpreter, alternating."""
     bare, helped = [], []
     for _ in range(repeat * 3):
         bare.append(timed(command(sys.executable, "-c", "pass")))
@@ -64,7 +64,7 @@ def start_up(repeat: int) -> list[dict[str, Any]]:
 
 
 def ready(directory: Path, repeat: int) -> list[dict[str, Any]]:
-    """From the command to /readyz 200: on an empty directory, and on one that was used before."""
+    """Measure from the command to /readyz 200: on an empty directory, and on a used one."""
     first, again = [], []
     for number in range(repeat):
         server = up_support.UpServer(directory / f"ready-{number}", workdir=directory)
@@ -84,7 +84,9 @@ def ready(directory: Path, repeat: int) -> list[dict[str, Any]]:
 
 
 def counter(directory: Path, repeat: int) -> list[dict[str, Any]]:
-    """51 tasks, each created through the API by the one before, once the cluster is ready."""
+    """Measure 51 tasks, each created through the API by the one before, once the cluster is
+    ready.
+    """
     walls, programs = [], []
     example = ROOT / "examples" / "01-counter"
     for number in range(repeat):
@@ -132,7 +134,9 @@ async def succeeded(server: up_support.UpServer, name: str) -> None:
 
 
 async def object_to_running(server: up_support.UpServer, tasks: int) -> list[float]:
-    """Seconds from just before the POST to the first instruction of the task's own program."""
+    """Return the seconds from just before the POST to the first instruction of the task's own
+    program.
+    """
     config = kube_config.load(server.data / "kubeconfig")
     delays = []
     async with kube_client.Client(config) as client:
@@ -161,7 +165,7 @@ async def object_to_running(server: up_support.UpServer, tasks: int) -> list[flo
 
 
 def latency(directory: Path, tasks: int) -> list[dict[str, Any]]:
-    """Object → running on a warm worker."""
+    """Measure the latency from object to running on a warm worker."""
     server = up_support.UpServer(directory / "latency", workdir=directory)
     server.start()
     try:
@@ -183,7 +187,7 @@ def latency(directory: Path, tasks: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure all, print a table, write JSON if asked."""
+    """Measure all figures, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=100, help="tasks for the latency figures")

@@ -47,6 +47,16 @@ def _hear_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name binary parameters by their argument: compressed data contains the time of its creation.
+
+    xdist refuses to run when two of its processes collect different ids.
+    """
+    if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
+        return argname
+    return None
+
+
 def pytest_unconfigure() -> None:
     """Leave nothing in the directory of everybody."""
     short_paths.remove_all()

@@ -17,7 +17,7 @@ LIMIT_MIB = 400
 
 @pytest.fixture(scope="module")
 def limited(kube: kube_cluster.Kube, real_node: str) -> Iterator[str]:
-    """A namespace with a cluster of one worker, two slots, that may use LIMIT_MIB."""
+    """Create a namespace with a cluster of one worker with two slots, limited to LIMIT_MIB."""
     manager = kube_manager.Manager(kube, kube_manager.on_real_node(real_node))
     manager.install()
     name = kube_servers.fresh_name("memory")
@@ -35,12 +35,12 @@ def limited(kube: kube_cluster.Kube, real_node: str) -> Iterator[str]:
 
 @kiln.task
 def eat(mib: int) -> int:
-    """Use so much memory, 10 MiB after another."""
+    """Use so much memory, in steps of 10 MiB."""
     held = [bytearray(b"x" * (10 << 20)) for _ in range(mib // 10)]
     return len(held)
 
 
-def test_the_largest_task_fails_and_the_worker_stays(
+def test_largest_task_fails_and_the_worker_stays(
     kube: kube_cluster.Kube, limited: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))

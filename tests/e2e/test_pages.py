@@ -1,7 +1,7 @@
 """README, tutorials and how-tos by hand: their files, their commands, and what they say is printed.
 
 Two pages have tests of their own, with more to check: first-tasks in test_tutorial.py and
-from-aksjobscheduler in test_walkthrough.py. Those that need a Kubernetes cluster are read in
+migrate-from-aksjobscheduler in test_walkthrough.py. Those that need a Kubernetes cluster are in
 tests/cluster/test_pages.py. That each page is read somewhere is the last test here.
 """
 
@@ -80,7 +80,7 @@ MAP_A_FILE = page_reader.Page(
 
 COMERS = [
     page_reader.Page(path=pages.DOCS / "how-to" / name)
-    for name in ("come-from-furiko.md", "come-from-cronjob.md")
+    for name in ("migrate-from-furiko.md", "migrate-from-cronjob.md")
 ]
 
 USE_KUBECTL = page_reader.Page(
@@ -114,7 +114,7 @@ def start_program(reader: page_reader.Reader, *argv: str) -> None:
 
 
 RETRY = page_reader.Page(
-    path=pages.DOCS / "how-to" / "retry-what-failed.md",
+    path=pages.DOCS / "how-to" / "retry-failed-tasks.md",
     instead={"$ID": "$(kiln tasks --data runs --function __main__:report -o name)"},
 )
 
@@ -161,7 +161,7 @@ PAGES = [
 ELSEWHERE = {
     "how-to/use-notebooks.md": "tests/e2e/test_notebook.py",
     "tutorial/first-tasks.md": "tests/e2e/test_tutorial.py",
-    "how-to/from-aksjobscheduler.md": "tests/e2e/test_walkthrough.py",
+    "how-to/migrate-from-aksjobscheduler.md": "tests/e2e/test_walkthrough.py",
     "how-to/run-on-a-cluster.md": "tests/cluster/test_pages.py",
     "how-to/attach-a-node.md": "tests/cluster/test_virtual_node.py",
 }

@@ -237,7 +237,7 @@ def test_set_is_paused_resumed_and_cancelled(server: up_server.UpServer) -> None
 
     waiting.wait_until(first_is_over, what="what ran has ended")
     assert status(server)["flow"]["steps"]["second"]["running"] == 0
-    assert "`kiln resume syncset/risk` lets it go on." in server.kiln("why", "kss/risk").stdout
+    assert "`kiln resume syncset/risk` resumes it." in server.kiln("why", "kss/risk").stdout
     server.kiln("resume", "syncset/risk")
 
     def second_runs() -> bool:
@@ -249,7 +249,7 @@ def test_set_is_paused_resumed_and_cancelled(server: up_server.UpServer) -> None
     assert found["reason"] == "Killed"
     done = server.kiln("wait", "syncset/risk", check=False)
     assert done.returncode == 6
-    assert "`kiln retry syncset/risk --failed` runs again what failed" in done.stderr
+    assert "`kiln retry syncset/risk --failed` runs the failed steps again" in done.stderr
     assert "`kiln replay risk --generation 1` all of the same data and flow" in done.stderr
 
 

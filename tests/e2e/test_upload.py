@@ -257,7 +257,7 @@ def test_ctrl_c_leaves_the_job_running(server: up_support.UpServer) -> None:
         upload.send_signal(signal.SIGINT)
         _, said = upload.communicate(timeout=40)
     assert upload.returncode == exits.Exit.INTERRUPTED
-    assert f"job {job} goes on: `kiln wait {job}` waits for it" in said
+    assert f"job {job} continues: `kiln wait {job}` waits for it" in said
     server.kiln("cancel", job)
     assert server.kiln("wait", job, check=False).returncode == exits.Exit.TASK_FAILED
 

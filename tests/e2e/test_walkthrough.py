@@ -1,4 +1,4 @@
-"""docs/how-to/from-aksjobscheduler.md by hand: the README of the source system, line by line.
+"""docs/how-to/migrate-from-aksjobscheduler.md by hand: the README of its system, line by line.
 
 Its curl commands are those of that README, but for address, file and id.
 """
@@ -16,7 +16,7 @@ import pytest
 from support import pages, waiting
 from support import up_server as up_support
 
-PAGE = (pages.DOCS / "how-to" / "from-aksjobscheduler.md").read_text()
+PAGE = (pages.DOCS / "how-to" / "migrate-from-aksjobscheduler.md").read_text()
 COMMANDS = [command for command in pages.console(PAGE) if command != "kiln up --source-compat"]
 EXAMPLE = pages.ROOT / "examples" / "30-upload"
 

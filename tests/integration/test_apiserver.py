@@ -1,6 +1,7 @@
-"""What is of the embedded API server alone: its directory, ports, restarts, scheduling, our kinds.
+"""Behaviour of the embedded API server alone: its directory, ports, restarts, scheduling, our
+kinds.
 
-What holds for any API server is tested on it by `tests/conformance`.
+Behaviour of every API server is tested in `tests/conformance`.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 # --- objects -----------------------------------------------------------------------------------
 
 
-async def test_concurrent_patches_all_count(http: embedded_server.Http) -> None:
+async def test_concurrent_patches_are_all_applied(http: embedded_server.Http) -> None:
     await http.post(CONFIG_MAPS, config_map("a"))
     responses = await asyncio.gather(
         *(http.patch(f"{CONFIG_MAPS}/a", {"data": {f"k{i}": str(i)}}) for i in range(30))
@@ -65,7 +66,7 @@ async def test_concurrent_patches_all_count(http: embedded_server.Http) -> None:
     assert len(data) == 31
 
 
-async def test_generation_counts_changes_of_the_spec_only(http: embedded_server.Http) -> None:
+async def test_generation_rises_only_with_the_spec(http: embedded_server.Http) -> None:
     await http.post(TASKS, task("t"))
     labelled = await http.patch(f"{TASKS}/t", {"metadata": {"labels": {"a": "b"}}})
     assert labelled.json["metadata"]["generation"] == 1
@@ -98,7 +99,7 @@ async def test_task_objects_are_immutable(http: embedded_server.Http) -> None:
         ("GET", f"{TASKS}/t/nothing", None, 404, 'tasks.kilnwork.dev "t" not found'),
     ],
 )
-async def test_bad_requests_get_a_clear_status(
+async def test_bad_request_gets_a_status_with_its_reason(
     http: embedded_server.Http, method: str, path: str, body: Any, status: int, text: str
 ) -> None:
     response = await http.send(method, path, body)
@@ -106,7 +107,7 @@ async def test_bad_requests_get_a_clear_status(
     assert text in response.message
 
 
-async def test_roles_take_strategic_merge(http: embedded_server.Http) -> None:
+async def test_roles_accept_strategic_merge_patches(http: embedded_server.Http) -> None:
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     await http.post(f"{RBAC}/roles", {"metadata": {"name": "r"}, "rules": [rule]})
     patch = {"$setElementOrder/rules": [], "rules": [rule, rule | {"verbs": ["list"]}]}
@@ -120,14 +121,14 @@ async def test_roles_take_strategic_merge(http: embedded_server.Http) -> None:
 # --- watches -----------------------------------------------------------------------------------
 
 
-async def test_a_watch_from_another_directory_must_list_again(http: embedded_server.Http) -> None:
+async def test_watch_of_another_data_directory_is_expired(http: embedded_server.Http) -> None:
     async with http.watch(f"{TASKS}?resourceVersion=99999") as stream:
         type_, status = await stream.next()
         assert (type_, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
         assert await stream.ended()
 
 
-async def test_a_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> None:
+async def test_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> None:
     async with (
         embedded_server.control_plane(tmp_path) as first,
         embedded_server.http(first) as http,
@@ -150,7 +151,7 @@ async def test_a_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> No
         assert int(newer["metadata"]["resourceVersion"]) > int(version) + 3
 
 
-async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
+async def test_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
     mine = {"apiGroups": ["example.com"], "resources": ["boats"], "verbs": ["get"]}
 
     async def start(extended: extensions.Extensions, *, change: bool = False) -> list[Any]:
@@ -183,7 +184,7 @@ async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Pa
     assert await start(embedded_kinds.EXTENSIONS) == after
 
 
-async def test_a_stop_ends_watches(tmp_path: Path) -> None:
+async def test_stop_ends_watches(tmp_path: Path) -> None:
     plane = cluster.ControlPlane(
         cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=embedded_kinds.EXTENSIONS)
     )
@@ -241,7 +242,7 @@ async def test_logs_of_a_pod_that_runs_nowhere_are_refused(http: embedded_server
 # --- the server --------------------------------------------------------------------------------
 
 
-async def test_a_second_server_on_the_directory_is_refused_by_name(
+async def test_second_server_on_the_directory_is_refused_by_name(
     plane: cluster.ControlPlane,
 ) -> None:
     second = cluster.ControlPlane(
@@ -253,9 +254,7 @@ async def test_a_second_server_on_the_directory_is_refused_by_name(
         await second.start()
 
 
-async def test_a_port_in_use_is_refused_by_name(
-    plane: cluster.ControlPlane, tmp_path: Path
-) -> None:
+async def test_port_in_use_is_refused_by_name(plane: cluster.ControlPlane, tmp_path: Path) -> None:
     for port in (plane.port, plane.port - 1):
         second = cluster.ControlPlane(
             cluster.ControlPlaneSettings(
@@ -277,7 +276,7 @@ async def test_files_are_private(plane: cluster.ControlPlane) -> None:
     assert endpoints["channel"] == {"unix": "/x"}
 
 
-async def test_mounted_apps_are_on_both_ports_and_learn_who_comes(
+async def test_mounted_apps_serve_both_ports_and_get_the_user(
     plane: cluster.ControlPlane,
 ) -> None:
     async def mounted(scope: Any, receive: Any, send: Any) -> None:

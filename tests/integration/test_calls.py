@@ -1,4 +1,4 @@
-"""Calls over real sockets, kept in a journal or in memory: what drivers and slots see."""
+"""Calls over real sockets, stored in a journal or in memory, as drivers and slots see them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ def a_driver(directory: Path) -> raw_peers.RawDriver:
     return raw_peers.RawDriver(socket_in(directory))
 
 
-async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_call_runs_and_returns_its_result(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         item = driver.item(b"[[1,2],{}]", name="sum")
@@ -62,14 +62,14 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
 async def a_slot_at_work(
     directory: Path, worker: raw_worker.RawWorker, driver: raw_peers.RawDriver
 ) -> tuple[raw_peers.RawSlot, calls.CallRun]:
-    """A slot that has been given the driver's first call."""
+    """Return a slot that has got the driver's first call."""
     driver.template()
     driver.submit(driver.item())
     slot = await raw_peers.open_slot(worker)
     return slot, await slot.run()
 
 
-async def test_a_burst_is_sent_ahead_and_all_results_come_back(
+async def test_burst_is_sent_ahead_and_all_results_come_back(
     dispatcher: hub.Hub, tmp_path: Path
 ) -> None:
     async with a_worker(tmp_path, slots=2) as worker, a_driver(tmp_path) as driver:
@@ -100,7 +100,7 @@ async def play(slot: raw_peers.RawSlot) -> None:
         slot.done(*(raw_peers.ended_well(r.ref, r.arguments.data, seconds=1e-6) for r in runs))
 
 
-async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         driver.submit(driver.item())
@@ -120,7 +120,9 @@ async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_pat
 
 
 async def refusal(slot: raw_peers.RawSlot) -> messages.Refused:
-    """The first refusal that is not about its agent's announcement, which may not be read yet."""
+    """Return the first refusal that is not about the agent's announcement, which may be unread
+    yet.
+    """
     for _ in range(200):
         await slot.connect()
         refused = await slot.expect(messages.Refused)
@@ -131,9 +133,7 @@ async def refusal(slot: raw_peers.RawSlot) -> messages.Refused:
     raise AssertionError("its announcement was never read")
 
 
-async def test_an_agent_announces_only_slots_that_it_was_asked_for(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_agent_announces_only_requested_slots(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         stranger = raw_worker.RawWorker(socket_in(tmp_path), name="w-1")
@@ -150,7 +150,9 @@ async def test_an_agent_announces_only_slots_that_it_was_asked_for(
         await slot.disconnect()
 
 
-async def test_a_slot_reports_only_what_it_was_given(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_reports_only_calls_that_it_was_given(
+    dispatcher: hub.Hub, tmp_path: Path
+) -> None:
     async with a_worker(tmp_path, slots=2) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         driver.submit(driver.item())
@@ -164,7 +166,7 @@ async def test_a_slot_reports_only_what_it_was_given(dispatcher: hub.Hub, tmp_pa
             await one.disconnect()
 
 
-async def test_what_a_slot_says_of_a_call_is_seen(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_reports_are_visible_in_views(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         slot.serial += 1
@@ -187,9 +189,7 @@ async def test_what_a_slot_says_of_a_call_is_seen(dispatcher: hub.Hub, tmp_path:
         await slot.disconnect()
 
 
-async def test_a_driver_that_comes_back_finds_its_calls(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_reconnected_driver_finds_its_calls(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         items = [driver.item(), driver.item()]
@@ -210,9 +210,7 @@ async def test_a_driver_that_comes_back_finds_its_calls(
         await slot.disconnect()
 
 
-async def test_who_watches_gets_the_result_or_is_told_that_there_is_none(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_watch_gets_the_result_or_pending(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         foreign = raw_peers.RawDriver(socket_in(tmp_path), namespace="other")
@@ -229,7 +227,7 @@ async def test_who_watches_gets_the_result_or_is_told_that_there_is_none(
         await slot.disconnect()
 
 
-async def test_a_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         driver.submit(driver.item(key="daily"))
@@ -246,7 +244,7 @@ async def test_a_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path
         await slot.disconnect()
 
 
-async def test_a_killed_call_is_stopped_in_its_slot(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_killed_call_is_stopped_in_its_slot(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         driver.say(messages.Cancel((run.ref.task,)))
@@ -257,7 +255,9 @@ async def test_a_killed_call_is_stopped_in_its_slot(dispatcher: hub.Hub, tmp_pat
         await slot.disconnect()
 
 
-async def test_a_slot_that_dies_loses_only_what_it_ran(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_that_dies_loses_only_its_running_call(
+    dispatcher: hub.Hub, tmp_path: Path
+) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         await slot.disconnect()
@@ -276,9 +276,7 @@ async def test_a_slot_that_dies_loses_only_what_it_ran(dispatcher: hub.Hub, tmp_
         await another.disconnect()
 
 
-async def test_a_task_in_a_slot_submits_waits_and_runs_its_child(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_task_runs_its_child_while_it_waits(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, parent = await a_slot_at_work(tmp_path, worker, driver)
         child = calls.CallItem(
@@ -302,9 +300,7 @@ async def test_a_task_in_a_slot_submits_waits_and_runs_its_child(
         await slot.disconnect()
 
 
-async def test_large_results_come_in_frames_that_a_receiver_can_begin_with(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_large_results_are_split_into_frames(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         slot.succeed(run, seconds=1e-6)
@@ -320,7 +316,7 @@ async def test_large_results_come_in_frames_that_a_receiver_can_begin_with(
         await slot.disconnect()
 
 
-async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
+async def test_driver_that_does_not_read_loses_only_its_link(
     dispatcher: hub.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "MAX_UNREAD_BYTES", 100_000)
@@ -342,7 +338,7 @@ async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
         await slot.disconnect()
 
 
-async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
+async def test_full_backlog_delays_acceptance(tmp_path: Path) -> None:
     options = hub.HubOptions(max_backlog=5)
     async with (
         hubs.running(tmp_path, kept=memory_store.MemoryStore(), options=options),
@@ -392,7 +388,7 @@ async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
     ],
     ids=["command", "code", "suspend", "arguments", "slot's", "hello"],
 )
-async def test_what_a_driver_may_not_say_costs_it_its_link(
+async def test_illegal_message_of_a_driver_closes_its_link(
     dispatcher: hub.Hub, tmp_path: Path, said: messages.FromPeer, reason: str
 ) -> None:
     async with a_driver(tmp_path) as driver:
@@ -402,7 +398,7 @@ async def test_what_a_driver_may_not_say_costs_it_its_link(
         await driver.closed()
 
 
-async def test_a_driver_without_a_token_is_refused_for_good(
+async def test_driver_without_a_token_is_refused_for_good(
     dispatcher: hub.Hub, tmp_path: Path
 ) -> None:
     driver = raw_peers.RawDriver(socket_in(tmp_path), credential="guess")
@@ -413,7 +409,7 @@ async def test_a_driver_without_a_token_is_refused_for_good(
     await driver.disconnect()
 
 
-async def test_who_leaves_tells_everybody(tmp_path: Path) -> None:
+async def test_stopping_hub_notifies_all_peers(tmp_path: Path) -> None:
     async with hubs.running(tmp_path, kept=memory_store.MemoryStore()) as dispatcher:
         worker, driver = a_worker(tmp_path), a_driver(tmp_path)
         async with worker, driver:

@@ -1,4 +1,4 @@
-"""A dispatcher that starts anew from its journal takes up calls where they were."""
+"""Calls after a restart of the dispatcher: it restores them from its journal."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ ONE = attempts.Payload(attempts.JSON, b"1")
 
 
 class Peers:
-    """A worker, its one slot and a driver, who outlive dispatchers."""
+    """A worker, its one slot and a driver, which outlive dispatchers."""
 
     def __init__(self, directory: Path) -> None:
         socket = directory / "run" / "channel.sock"
@@ -36,7 +36,7 @@ class Peers:
             await peer.disconnect()
 
 
-async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> None:
+async def test_running_calls_go_on_and_waiting_calls_run_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -65,7 +65,7 @@ async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> No
         await peers.leave()
 
 
-async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
+async def test_results_that_other_calls_need_are_found_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -93,7 +93,7 @@ async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
         await peers.leave()
 
 
-async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Path) -> None:
+async def test_delegating_call_takes_the_outcome_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -125,7 +125,7 @@ async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Pat
         await peers.leave()
 
 
-async def test_a_key_is_remembered(tmp_path: Path) -> None:
+async def test_key_is_remembered_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -148,8 +148,10 @@ async def test_a_key_is_remembered(tmp_path: Path) -> None:
         await driver.disconnect()
 
 
-async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> None:
-    """Until its lease has passed it may come back with them, so it is no idle worker."""
+async def test_worker_that_is_not_back_yet_keeps_its_calls(tmp_path: Path) -> None:
+    """Until its lease expires the worker may come back with its calls, so it does not count as
+    idle.
+    """
     peers = Peers(tmp_path)
     async with hubs.running(tmp_path) as dispatcher:
         await peers.meet()

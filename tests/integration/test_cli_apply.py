@@ -1,4 +1,4 @@
-"""`kiln apply` checks all objects before it sends one, and says what the server would say."""
+"""`kiln apply` validates all objects before it sends one, with the messages of the server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +71,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_same_words_as_the_server(kiln: in_process_cli.Kiln, tmp_path: Path, name: str) -> None:
+def test_error_text_equals_that_of_the_server(
+    kiln: in_process_cli.Kiln, tmp_path: Path, name: str
+) -> None:
     file = written(tmp_path, WRONG[name])
     ours, servers = kiln("apply", "-f", file), kiln("apply", "-f", file, "--validate=false")
     assert ours.code == servers.code == exits.Exit.FAILED
@@ -81,7 +83,7 @@ def test_same_words_as_the_server(kiln: in_process_cli.Kiln, tmp_path: Path, nam
     assert "1 of the objects" in last
 
 
-def test_nothing_is_applied_if_one_is_wrong(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
+def test_no_object_is_applied_if_one_is_invalid(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     file = written(tmp_path, config("good"), WRONG["cron"], config("also"), WRONG["variable"])
     done = kiln("apply", "-f", file)
     assert (done.code, done.out) == (exits.Exit.FAILED, "")
@@ -92,7 +94,9 @@ def test_nothing_is_applied_if_one_is_wrong(kiln: in_process_cli.Kiln, tmp_path:
     assert kiln("get", "jobconfig", "also").code == exits.Exit.NOT_FOUND
 
 
-def test_change_is_checked_with_what_is_there(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
+def test_change_is_validated_against_the_stored_object(
+    kiln: in_process_cli.Kiln, tmp_path: Path
+) -> None:
     job = made("Job", "fixed", template={"taskTemplate": COMMAND}, suspend=True)
     assert kiln("apply", "-f", written(tmp_path, job)).code == 0
     other = {**job, "spec": {**job["spec"], "template": {"taskTemplate": {"command": ["false"]}}}}

@@ -1,4 +1,6 @@
-"""File jobs are named alike by every command: by id, by name, as `file/…`; `kiln get files` too."""
+"""File jobs have the same names in every command: an id, a name, or `file/…`; also `kiln get
+files`.
+"""
 
 import json
 import os
@@ -53,7 +55,7 @@ def kiln(
 
 @pytest.fixture(scope="module")
 def job(server: up_support.UpServer) -> str:
-    """The id of a job of five parts that is over and called `loud`."""
+    """Return the id of a finished job of five parts called `loud`."""
     done = server.kiln("upload", str(SAMPLE), "--mapper", "mappers.py:loud", "--name", "loud",
                        "--items-per-part", "5", "--watch")  # fmt: skip
     return done.stdout.strip()
@@ -69,7 +71,7 @@ spec: {}
 """
 
 
-def test_a_job_without_one_good_record_is_loud_wherever_it_is_told(
+def test_job_without_a_good_record_is_reported_by_every_command(
     kiln: in_process_cli.Kiln,
 ) -> None:
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:broken")
@@ -94,7 +96,7 @@ def upload_stuck(kiln: in_process_cli.Kiln, name: str) -> str:
 
 
 @pytest.mark.parametrize("word", ["{}", "f-{short}", "loud", "file/{}", "files/loud"])
-def test_every_command_takes_every_way_to_name_a_job(
+def test_every_command_accepts_every_form_of_job_name(
     kiln: in_process_cli.Kiln, job: str, word: str
 ) -> None:
     word = word.format(job, short=job[8:16])
@@ -107,7 +109,7 @@ def test_every_command_takes_every_way_to_name_a_job(
     assert "succeeded in" in kiln("why", f"{word}-2").out
 
 
-def test_the_logs_of_a_job_are_those_of_a_part(kiln: in_process_cli.Kiln, job: str) -> None:
+def test_logs_of_a_job_are_those_of_a_part(kiln: in_process_cli.Kiln, job: str) -> None:
     done = kiln("logs", "loud")
     assert "record 1\n" in done.out
     assert f"this is part 1 of 5: `kiln logs {job}-2` shows the next" in done.err
@@ -134,16 +136,16 @@ def test_parts_are_listed_by_state_in_any_case(kiln: in_process_cli.Kiln, job: s
     assert "known are Waiting" in kiln("files", job, "--parts", "--state", "nonsense").err
 
 
-def test_jobs_of_kubernetes_are_told_from_file_jobs(kiln: in_process_cli.Kiln) -> None:
+def test_job_objects_are_distinguished_from_file_jobs(kiln: in_process_cli.Kiln) -> None:
     for line in ("why job/loud", "logs job/loud", "cancel job/loud", "jobs loud"):
-        told = kiln(*line.split())
-        assert (told.code, "`kiln files`" in told.err) == (exits.Exit.NOT_FOUND, True), line
+        reported = kiln(*line.split())
+        assert (reported.code, "`kiln files`" in reported.err) == (exits.Exit.NOT_FOUND, True), line
     none = kiln("get", "jobs")
     assert (none.code, "`kiln files`" in none.err) == (exits.Exit.OK, True)
 
 
 @pytest.mark.parametrize("command", ["files", "results {} --part 1"])
-def test_output_that_nobody_takes_is_no_bug(
+def test_closed_output_pipe_is_not_an_error(
     server: up_support.UpServer, job: str, command: str
 ) -> None:
     arguments = [up_support.KILN, *command.format(job).split()]
@@ -155,8 +157,8 @@ def test_output_that_nobody_takes_is_no_bug(
         return done.returncode, done.stderr.decode()
 
     full = os.open("/dev/full", os.O_WRONLY)
-    said = "error: the output cannot be written: No space left on device\n"
-    assert run(arguments, full) == (exits.Exit.FAILED, said)
+    output = "error: the output cannot be written: No space left on device\n"
+    assert run(arguments, full) == (exits.Exit.FAILED, output)
     reading, writing = os.pipe()
     os.close(reading)
     assert run(arguments, writing) == (exits.Exit.OK, "")
@@ -191,7 +193,7 @@ def test_stopping_and_deleting_by_name(kiln: in_process_cli.Kiln) -> None:
     assert kiln("delete", "file/twice", "--ignore-not-found").out == ""
 
 
-def test_all_file_jobs_of_a_namespace_are_deleted_when_that_is_said(
+def test_delete_all_deletes_all_file_jobs_of_a_namespace(
     kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     (tmp_path / "apart.yaml").write_text(APART)
@@ -236,7 +238,7 @@ def test_names_of_jobs_are_completed(server: up_support.UpServer, job: str) -> N
         ("lacking:row", "Install nosuchpackage where the workers run"),
     ],
 )
-def test_a_mapper_that_workers_cannot_import_is_refused_before_the_upload(
+def test_mapper_that_workers_cannot_import_is_refused_before_the_upload(
     kiln: in_process_cli.Kiln, server: up_support.UpServer, mapper: str, words: str
 ) -> None:
     (server.workdir / "lacking.py").write_text("import nosuchpackage\n")
@@ -250,7 +252,7 @@ def test_a_mapper_that_workers_cannot_import_is_refused_before_the_upload(
     assert (reducer.code, words in reducer.err) == (exits.Exit.USAGE, True)
 
 
-def test_a_mapper_is_found_where_workers_find_it(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
+def test_mapper_is_looked_up_as_workers_do(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     assert kiln("upload", str(SAMPLE), "--mapper", "mappers:loud", "--watch").code == 0
     (tmp_path / "sent").mkdir()
     (tmp_path / "sent" / "sent_along.py").write_text("def row(record):\n    return 1\n")

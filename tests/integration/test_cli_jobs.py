@@ -1,4 +1,4 @@
-"""`kiln run-job`, `jobs`, `schedule`, `backfill`, and what other commands do with `job/NAME`."""
+"""`kiln run-job`, `jobs`, `schedule`, `backfill`, and other commands with `job/NAME`."""
 
 import datetime as dt
 import json
@@ -79,7 +79,7 @@ def wait_for(server: up_server.UpServer, name: str, phase: str) -> None:
 
 @pytest.fixture(scope="module")
 def failed(server: up_server.UpServer) -> str:
-    """A Job of three indexes, of which `bad` has failed."""
+    """Return a Job of three indexes, of which `bad` has failed."""
     server.kiln("run-job", "parts", "--name", "failed")
     wait_for(server, "failed", "Failed")
     return "failed"
@@ -95,7 +95,7 @@ def test_values_of_options_reach_the_job(kiln: in_process_cli.Kiln) -> None:
     assert kiln("result", "job/one").out == '"Ada 3"\n'
 
 
-def test_values_of_a_file(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
+def test_option_values_are_read_from_a_file(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text("who: Bo\ntimes: 2\n")
     asked = (
@@ -125,7 +125,7 @@ def test_values_of_a_file(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
         (("--option", "who"), "write NAME=VALUE"),
     ],
 )
-def test_what_is_no_value_is_refused_before_a_job_is_made(
+def test_invalid_option_value_is_refused_before_creation(
     kiln: in_process_cli.Kiln, given: tuple[str, ...], text: str
 ) -> None:
     before = kiln("jobs", "--config", "greet", "-o", "name").out
@@ -135,7 +135,7 @@ def test_what_is_no_value_is_refused_before_a_job_is_made(
     assert kiln("jobs", "--config", "greet", "-o", "name").out == before
 
 
-def test_a_terminal_is_asked_for_values(
+def test_run_prompts_for_values_on_a_terminal(
     kiln: in_process_cli.Kiln, server: up_server.UpServer
 ) -> None:
     argv = [up_server.KILN, "run-job", "greet", "--name", "asked", "--option", "loud=yes"]
@@ -152,7 +152,7 @@ def test_a_terminal_is_asked_for_values(
     }  # fmt: skip
 
 
-def test_a_terminal_shows_a_bar(server: up_server.UpServer) -> None:
+def test_progress_bar_is_shown_on_a_terminal(server: up_server.UpServer) -> None:
     slow = template("sh", "-c", "sleep 1.2", parallelism={"withCount": 8})
     server.kiln("apply", "-f", "-", stdin=json.dumps(config("slow", slow)))
     shown = terminal.Terminal([up_server.KILN, "run-job", "slow", "--watch"], server.environment)
@@ -161,7 +161,7 @@ def test_a_terminal_shows_a_bar(server: up_server.UpServer) -> None:
     assert "8 of 8 indexes have succeeded" in shown.shown
 
 
-def test_a_job_for_later_waits_in_the_queue(
+def test_job_with_a_later_start_waits_in_the_queue(
     kiln: in_process_cli.Kiln, server: up_server.UpServer
 ) -> None:
     assert (
@@ -213,8 +213,8 @@ def test_names_of_configs_and_options_are_completed(
     assert found == offered
 
 
-def test_a_config_that_is_not_there(kiln: in_process_cli.Kiln) -> None:
-    for command in (("run-job", "nobody"), ("disable", "nobody"), ("schedule", "nobody")):
+def test_missing_config_is_named(kiln: in_process_cli.Kiln) -> None:
+    for command in (("run-job", "missing"), ("disable", "missing"), ("schedule", "missing")):
         done = kiln(*command)
         assert (done.code, "there is no JobConfig" in done.err) == (exits.Exit.NOT_FOUND, True)
 
@@ -298,7 +298,7 @@ def test_logs_of_a_job_of_one_index_are_waited_for(
     assert "kiln result job/after" in kiln("result", "after").err
 
 
-def test_a_task_of_that_name_is_not_the_index(
+def test_task_of_that_name_is_not_the_index(
     kiln: in_process_cli.Kiln, server: up_server.UpServer
 ) -> None:
     stranger = {
@@ -317,7 +317,7 @@ def test_a_task_of_that_name_is_not_the_index(
     assert kiln("result", "job/mine").out == "1\n"
 
 
-def test_results_are_of_jobs_that_have_one(kiln: in_process_cli.Kiln, failed: str) -> None:
+def test_result_of_a_job_without_one_is_an_error(kiln: in_process_cli.Kiln, failed: str) -> None:
     done = kiln("result", f"job/{failed}")
     assert (done.code, "is Failed" in done.err) == (exits.Exit.TASK_FAILED, True)
 
@@ -325,7 +325,7 @@ def test_results_are_of_jobs_that_have_one(kiln: in_process_cli.Kiln, failed: st
 # Changing
 
 
-def test_retry_runs_what_failed(kiln: in_process_cli.Kiln, server: up_server.UpServer) -> None:
+def test_retry_runs_failed_indexes(kiln: in_process_cli.Kiln, server: up_server.UpServer) -> None:
     assert kiln("run-job", "parts", "--name", "again", "--watch").code == exits.Exit.TASK_FAILED
     done = kiln("retry", "job/again", "--failed", "--wait")
     assert "starts again as run 2" in done.out
@@ -357,14 +357,14 @@ def _indexes(kiln: in_process_cli.Kiln, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_job_is_suspended_and_cancelled(
+def test_job_is_suspended_and_cancelled(
     kiln: in_process_cli.Kiln, server: up_server.UpServer
 ) -> None:
     assert kiln("run-job", "sleep", "--name", "held").code == OK
     wait_for(server, "held", "Running")
     assert kiln("pause", "job/held").out == "Job held is suspended\n"
     assert server.get("jobs", "held")["spec"]["suspend"] is True
-    assert kiln("resume", "job/held").out == "Job held goes on\n"
+    assert kiln("resume", "job/held").out == "Job held is resumed\n"
     refused = kiln("retry", "job/held")
     assert (refused.code, "not over" in refused.err) == (exits.Exit.FAILED, True)
     later = kiln("cancel", "job/held", "--at", "2099-01-01T00:00Z")
@@ -376,7 +376,9 @@ def test_a_job_is_suspended_and_cancelled(
     assert kiln("jobs", "held").code == exits.Exit.NOT_FOUND
 
 
-def test_a_job_is_named_where_only_it_can_be_meant(kiln: in_process_cli.Kiln, failed: str) -> None:
+def test_job_name_without_kind_is_accepted_where_unambiguous(
+    kiln: in_process_cli.Kiln, failed: str
+) -> None:
     assert f"job/{failed} starts again as run 2" in kiln("retry", failed, "--wait").out
     assert f"Job {failed} is already Failed" in kiln("suspend", failed).err
     assert kiln("wait", failed, "--for", "Failed").code == OK
@@ -386,7 +388,7 @@ def test_a_job_is_named_where_only_it_can_be_meant(kiln: in_process_cli.Kiln, fa
     assert (never.code, "will not be Succeeded" in never.err) == (exits.Exit.TASK_FAILED, True)
 
 
-def test_a_name_of_a_file_job_and_a_job_is_ambiguous(
+def test_name_shared_by_file_job_and_job_is_ambiguous(
     kiln: in_process_cli.Kiln, tmp_path: Path, failed: str
 ) -> None:
     records = tmp_path / "two.jsonl"
@@ -420,7 +422,7 @@ def test_schedules_are_shown_and_switched(
     assert (refused.code, "has no schedule" in refused.err) == (exits.Exit.FAILED, True)
 
 
-def test_an_expression_needs_no_server(
+def test_schedule_expression_is_checked_without_a_server(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     kiln = in_process_cli.kiln_of(tmp_path, monkeypatch, capfd)
@@ -435,7 +437,7 @@ def test_an_expression_needs_no_server(
     assert (nowhere.code, "--timezone: " in nowhere.err) == (exits.Exit.USAGE, True)
 
 
-def test_backfill_makes_each_tick_once(
+def test_backfill_creates_each_tick_once(
     kiln: in_process_cli.Kiln, server: up_server.UpServer
 ) -> None:
     asked = ("backfill", "daily", "--from", "2026-01-01", "--to", "2026-01-03")
@@ -461,10 +463,10 @@ def test_backfill_makes_each_tick_once(
         (("--from", "2026-01-01", "--to", "2026-01-09", "--limit", "3"), "more than 3 ticks"),
         (("--from", "2025-01-01", "--to", "2025-01-31"), "--concurrency-policy Allow"),
         (("--from", "2026-01-01T03:00", "--to", "2026-01-01T04:00"), "has no tick"),
-        (("--from", "yesterday", "--to", "2026-01-01"), "is no time"),
+        (("--from", "yesterday", "--to", "2026-01-01"), "is not a time"),
     ],
 )
-def test_backfill_refuses_what_is_not_meant(
+def test_backfill_refuses_ambiguous_ranges(
     kiln: in_process_cli.Kiln, asked: tuple[str, ...], text: str
 ) -> None:
     done = kiln("backfill", "daily", *asked)

@@ -1,4 +1,4 @@
-"""`kiln apply` of a Task that makes an object: the server checks that object first."""
+"""`kiln apply` of a Task that creates an object: the server validates that object first."""
 
 import asyncio
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ async def creating(server: up_server.UpServer, task: dict[str, Any]) -> None:
         await kube.create(kinds.TASKS, task, "default")
 
 
-def test_an_object_that_would_be_refused_is_refused_before_the_task(
+def test_invalid_object_is_refused_before_its_task(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     definition = {
@@ -96,15 +96,13 @@ def test_an_object_that_would_be_refused_is_refused_before_the_task(
     assert "with names in the place of its inputs" in warned.err
 
 
-def test_a_kind_that_is_not_there_yet_is_a_warning(
-    kiln: in_process_cli.Kiln, tmp_path: Path
-) -> None:
+def test_missing_kind_is_a_warning(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     made = kiln("apply", "-f", written(tmp_path, task("later", "Tome", 3)))
     assert made.code == 0
     assert "its object is not checked: the server serves no kind Tome" in made.err
 
 
-def test_what_no_attempt_could_make_the_server_refuses(
+def test_server_refuses_objects_that_no_attempt_could_create(
     kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     wrong = task("wrong", "${task.name}", 3)

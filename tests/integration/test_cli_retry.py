@@ -54,7 +54,7 @@ def apply(server: up_server.UpServer, *items: dict[str, Any]) -> None:
 
 
 @pytest.mark.curl
-def test_a_parent_runs_again_with_the_child_that_failed(
+def test_retry_runs_a_parent_and_its_failed_child(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
@@ -63,7 +63,7 @@ def test_a_parent_runs_again_with_the_child_that_failed(
     assert kiln("wait", "parent").code == FAILED
     gate.touch()
     assert kiln("retry", "badly", "--failed", "--wait").out == (
-        "parent starts again: badly runs again when that asks for it\n"
+        "parent starts again and will run badly again\n"
     )
     assert kiln("wait", "parent").code == OK
     assert sorted(log.read_text().split()) == ["badly", "badly", "well"]
@@ -73,7 +73,7 @@ def test_a_parent_runs_again_with_the_child_that_failed(
     assert (refused.code, "nothing of it failed" in refused.err) == (exits.Exit.FAILED, True)
 
 
-def test_objects_that_failed_for_one_another_run_again_in_order(
+def test_retry_runs_dependent_task_objects_in_order(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -95,7 +95,7 @@ def test_objects_that_failed_for_one_another_run_again_in_order(
     assert server.get("tasks", "well")["status"]["run"] == 1
 
 
-def test_a_job_runs_again_before_the_one_that_depends_on_it(
+def test_retry_runs_a_job_before_its_dependent(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
@@ -117,7 +117,7 @@ def test_a_job_runs_again_before_the_one_that_depends_on_it(
     )
 
 
-def test_the_task_of_a_job_is_the_jobs(
+def test_task_of_a_job_is_retried_through_its_job(
     server: up_server.UpServer, kiln: in_process_cli.Kiln
 ) -> None:
     apply(server, of_kind("Job", "bad", {"template": {"taskTemplate": {"command": ["false"]}}}))
@@ -126,7 +126,7 @@ def test_the_task_of_a_job_is_the_jobs(
     assert (refused.code, "works for a job" in refused.err) == (exits.Exit.FAILED, True)
 
 
-def test_the_task_of_a_deleted_job_does_not_run_again(
+def test_task_of_a_deleted_job_does_not_run_again(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -151,7 +151,7 @@ def test_the_task_of_a_deleted_job_does_not_run_again(
     assert "gone-0" not in kiln("tasks").out
 
 
-def test_a_suspended_job_that_has_ended_is_resumed_and_runs_again(
+def test_suspended_job_that_has_ended_is_resumed_and_runs_again(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     gate, begun = tmp_path / "gate", tmp_path / "begun"
@@ -173,7 +173,7 @@ def test_a_suspended_job_that_has_ended_is_resumed_and_runs_again(
     assert server.get("jobs", "held")["status"]["run"] == 2
 
 
-def test_a_second_retry_follows_the_first(
+def test_second_retry_follows_the_first(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -201,7 +201,7 @@ def fail_once_then_wait(directory: str) -> None:
 
 
 @pytest.mark.parametrize("option", [(), ("--failed",)], ids=["plain", "failed"])
-def test_a_second_retry_of_a_call_follows_the_first(
+def test_second_retry_of_a_call_follows_the_first(
     server: up_server.UpServer,
     kiln: in_process_cli.Kiln,
     tmp_path: Path,
@@ -222,11 +222,11 @@ def test_a_second_retry_of_a_call_follows_the_first(
     assert kiln("wait", future.id).code == OK
 
 
-def test_tasks_are_suspended_and_go_on(
+def test_tasks_are_suspended_and_resumed(
     server: up_server.UpServer, kiln: in_process_cli.Kiln
 ) -> None:
     apply(server, of_kind("Task", "held", {"command": ["true"], "suspend": True}))
-    assert kiln("resume", "held").out == "held goes on\n"
+    assert kiln("resume", "held").out == "held is resumed\n"
     assert kiln("wait", "held").code == OK
     over = kiln("suspend", "held")
     assert (over.code, "is already Success" in over.err) == (exits.Exit.FAILED, True)
@@ -244,7 +244,7 @@ def test_former_names_work_and_are_not_listed(
     assert f"  {command} " in kiln("--help").out
 
 
-def test_what_excludes_each_other_is_refused(kiln: in_process_cli.Kiln) -> None:
+def test_mutually_exclusive_options_are_refused(kiln: in_process_cli.Kiln) -> None:
     assert kiln("retry", "x", "--failed", "--force").code == exits.Exit.USAGE
     refused = kiln("retry", "syncset/x")
     assert (refused.code, "kiln replay x" in refused.err) == (exits.Exit.USAGE, True)

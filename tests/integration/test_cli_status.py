@@ -1,4 +1,4 @@
-"""`kiln status`: file jobs beside tasks, what somebody may see, and what is missing."""
+"""`kiln status`: file jobs beside tasks, users with few rights, and missing servers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def kiln(
 def as_account(
     server: up_support.UpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Be this ServiceAccount from now on."""
+    """Use the kubeconfig of this ServiceAccount from now on."""
 
     def become(account: str) -> None:
         token = server.kiln("token", account).stdout.strip()
@@ -119,7 +119,7 @@ def test_tasks_are_counted_by_function_and_state(
     kiln("delete", "task", "root", "far")
 
 
-def test_what_may_not_be_seen_is_said_and_the_rest_shown(
+def test_status_names_missing_rights_and_shows_the_rest(
     kiln: in_process_cli.Kiln, as_account: Callable[[str], None]
 ) -> None:
     kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "seen", "--paused")
@@ -139,7 +139,7 @@ def test_what_may_not_be_seen_is_said_and_the_rest_shown(
     assert (done.code, "files: not shown: " in done.out) == (0, True)
 
 
-def test_who_may_see_one_namespace_sees_that_and_is_told_so(
+def test_status_is_limited_to_the_permitted_namespace(
     kiln: in_process_cli.Kiln, as_account: Callable[[str], None]
 ) -> None:
     as_account("viewer")
@@ -147,7 +147,7 @@ def test_who_may_see_one_namespace_sees_that_and_is_told_so(
     assert (done.code, done.err) == (0, "")
     assert "(in namespace default)" in done.out
     assert "nodes: not shown: " in done.out
-    assert "Only namespace default: you may not see all; -n names another." in done.out
+    assert "Shows only namespace default: you may not read all; use -n for another one." in done.out
     facts = json.loads(kiln("status", "-o", "json").out)
     assert [cluster["namespace"] for cluster in facts["clusters"]] == ["default"]
     assert (facts["onlyIn"], set(facts["missing"])) == ("default", {"nodes"})

@@ -1,4 +1,4 @@
-"""The TaskCluster controller on the real API server; its dispatcher says what the test wants."""
+"""The TaskCluster controller on the real API server, with a fake dispatcher."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,14 +35,14 @@ async def test_longest_cluster_name_gets_pods(world: controller_world.World) -> 
     assert all(len(name) <= 63 for name in pods)
 
 
-async def test_deleted_pod_is_replaced_and_its_worker_given_up(
+async def test_deleted_pod_is_replaced_and_its_worker_is_lost(
     world: controller_world.World,
 ) -> None:
     await world.cluster()
     first = (await world.wait_for_pods("default-0"))["default-0"]
     world.hub.publish_cluster((controller_world.NS, "default"), controller_world.worker(first))
     await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
-    await waiting.wait_until_async(lambda: world.hub.gone, what="worker given up")
+    await waiting.wait_until_async(lambda: world.hub.gone, what="worker is removed")
     assert world.hub.gone[0] == first["metadata"]["uid"]
 
     async def replaced() -> bool:
@@ -75,7 +75,7 @@ async def test_fewer_replicas_delete_the_last_pods(world: controller_world.World
     assert left["default-0"]["metadata"]["uid"] == before["default-0"]["metadata"]["uid"]
 
 
-async def test_idle_pods_go_first_and_busy_ones_when_their_tasks_have_ended(
+async def test_scale_down_deletes_idle_pods_first(
     world: controller_world.World,
 ) -> None:
     await world.cluster(replicas=3)
@@ -104,18 +104,18 @@ async def test_pods_that_stay_terminating_are_replaced(world: controller_world.W
     await world.wait_for_pods("default-1", "default-2")
 
 
-async def test_status_tells_workers_slots_and_queue(world: controller_world.World) -> None:
+async def test_status_counts_workers_slots_and_queue(world: controller_world.World) -> None:
     await world.cluster()
     pod = (await world.wait_for_pods("default-0"))["default-0"]
     world.hub.publish_cluster(
         (controller_world.NS, "default"), controller_world.worker(pod, busy=1), queued=3
     )
 
-    async def told() -> bool:
+    async def reported() -> bool:
         status = await world.status("default", kinds.TASK_CLUSTERS)
         return status.get("readyReplicas") == 1 and status["slots"] == {"total": 2, "busy": 1}
 
-    await waiting.wait_until_async(told, what="status")
+    await waiting.wait_until_async(reported, what="status")
     status = await world.status("default", kinds.TASK_CLUSTERS)
     assert status["queued"] == 3
     assert {c["type"]: c["status"] for c in status["conditions"]} == {
@@ -124,18 +124,18 @@ async def test_status_tells_workers_slots_and_queue(world: controller_world.Worl
     }
 
 
-async def test_name_that_is_taken_is_told(world: controller_world.World) -> None:
+async def test_taken_name_is_reported(world: controller_world.World) -> None:
     pod = controller_world.body(
         resource.PODS, "default-0", spec={"containers": [{"name": "x", "image": "x"}]}
     )
     await world.kube.create(resource.PODS, pod, controller_world.NS)
     await world.cluster()
 
-    async def told() -> bool:
+    async def reported() -> bool:
         status = await world.status("default", kinds.TASK_CLUSTERS)
         return any(c["reason"] == "PodNameTaken" for c in status.get("conditions", ()))
 
-    await waiting.wait_until_async(told, what="PodNameTaken")
+    await waiting.wait_until_async(reported, what="PodNameTaken")
     await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
 
     async def made() -> bool:
@@ -161,7 +161,7 @@ async def test_new_slots_replace_idle_pods(world: controller_world.World) -> Non
     await waiting.wait_until_async(renewed, what="new Pod")
 
 
-async def test_no_worker_goes_for_a_template_that_is_refused(world: controller_world.World) -> None:
+async def test_refused_template_deletes_no_worker(world: controller_world.World) -> None:
     await world.cluster(replicas=1)
     await world.wait_for_pods("default-0")
     before = (await world.pods())["default-0"]["metadata"]["uid"]
@@ -189,7 +189,7 @@ async def test_no_worker_goes_for_a_template_that_is_refused(world: controller_w
     await waiting.wait_until_async(renewed, what="new Pod")
 
 
-async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
+async def test_deleted_secret_is_created_again_with_a_new_token(
     world: controller_world.World,
 ) -> None:
     await world.cluster()
@@ -207,7 +207,7 @@ async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
     assert await waiting.wait_until_async(made, what="new Secret")
 
 
-async def test_deleted_cluster_is_closed_also_after_a_restart(
+async def test_deleted_cluster_is_closed_after_a_restart(
     world: controller_world.World,
 ) -> None:
     await world.cluster("gone")
@@ -224,7 +224,7 @@ async def test_deleted_cluster_is_closed_also_after_a_restart(
     )
 
 
-async def test_a_deleted_cluster_stays_until_what_runs_has_ended(
+async def test_deleted_cluster_stays_until_its_tasks_have_ended(
     world: controller_world.World,
 ) -> None:
     await world.cluster("busy")
@@ -242,11 +242,11 @@ async def test_a_deleted_cluster_stays_until_what_runs_has_ended(
     assert key not in world.hub.closed
     assert world.hub.clusters[key].draining == {pod["metadata"]["uid"]}
 
-    async def told() -> bool:
+    async def reported() -> bool:
         status = await world.status("busy", kinds.TASK_CLUSTERS)
         return any(c["reason"] == "Draining" for c in status["conditions"])
 
-    await waiting.wait_until_async(told, what="it says so")
+    await waiting.wait_until_async(reported, what="it says so")
     world.hub.publish_cluster(
         key, controller_world.worker(pod), draining=world.hub.clusters[key].draining
     )
@@ -258,7 +258,7 @@ async def test_a_deleted_cluster_stays_until_what_runs_has_ended(
     await waiting.wait_until_async(gone, what="cluster and Pods are gone")
 
 
-async def test_a_cluster_without_work_goes_without_a_manager(world: controller_world.World) -> None:
+async def test_idle_cluster_is_deleted_without_a_manager(world: controller_world.World) -> None:
     await world.cluster("idle")
     await world.wait_for_pods("idle-0")
     await world.controllers.stop()
@@ -267,7 +267,7 @@ async def test_a_cluster_without_work_goes_without_a_manager(world: controller_w
         await world.kube.get(kinds.TASK_CLUSTERS, "idle", controller_world.NS)
 
 
-async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
+async def test_namespace_that_is_no_longer_served_loses_its_workers(
     world: controller_world.World,
 ) -> None:
     await world.cluster("left", replicas=2)
@@ -291,14 +291,14 @@ async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
 
 
 async def start_default(world: controller_world.World, *, slots: int = 2) -> None:
-    """Start and stop what makes TaskCluster `default`."""
+    """Start and stop the controller that creates TaskCluster `default`."""
     made = controllers.DefaultCluster(world.kube, slots=slots, time=clock.SystemClock())
     await made.start()
     await made.stop()
 
 
 async def slots_of_default(world: controller_world.World) -> int | None:
-    """Slots of TaskCluster `default`; None when there is none."""
+    """Return the slots of TaskCluster `default`; None if it does not exist."""
     try:
         found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controller_world.NS)
     except errors.NotFound:
@@ -307,7 +307,7 @@ async def slots_of_default(world: controller_world.World) -> int | None:
     return slots
 
 
-async def test_default_cluster_is_made_once(world: controller_world.World) -> None:
+async def test_default_cluster_is_created_once(world: controller_world.World) -> None:
     await start_default(world)
     assert await slots_of_default(world) == 2
     await world.kube.delete(kinds.TASK_CLUSTERS, "default", controller_world.NS)
@@ -321,10 +321,10 @@ async def gone(world: controller_world.World) -> bool:
 
 
 @pytest.mark.parametrize("again", ["while it runs", "while it is stopped"])
-async def test_default_cluster_comes_back_with_its_definition(
+async def test_default_cluster_is_created_again_with_its_definition(
     world: controller_world.World, again: str
 ) -> None:
-    """Once: deleted by itself it stays away."""
+    """Only then: a default cluster that a user deletes is not created again."""
     name = kinds.TASK_CLUSTERS.qualified
     definition = await world.kube.get(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
     made = controllers.DefaultCluster(world.kube, slots=2, time=clock.SystemClock())
@@ -361,7 +361,7 @@ async def test_default_cluster_comes_back_with_its_definition(
     assert await gone(world)
 
 
-async def test_default_cluster_made_by_an_earlier_version_is_not_made_again(
+async def test_default_cluster_of_an_earlier_version_is_not_created_again(
     world: controller_world.World,
 ) -> None:
     patch = {"metadata": {"annotations": {"kilnwork.dev/default-cluster": "made"}}}
@@ -370,7 +370,7 @@ async def test_default_cluster_made_by_an_earlier_version_is_not_made_again(
     assert await gone(world)
 
 
-async def test_default_cluster_that_exists_is_left_as_it_is(world: controller_world.World) -> None:
+async def test_existing_default_cluster_is_unchanged(world: controller_world.World) -> None:
     await world.cluster("default", replicas=2)
     await start_default(world, slots=7)
     found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controller_world.NS)

@@ -1,4 +1,6 @@
-"""Blobs on disk and tasks in a store: what any task or template refers to stays, all else goes."""
+"""Garbage collection of blobs: what a task or template refers to stays, everything else is
+removed.
+"""
 
 import os
 import time
@@ -43,7 +45,7 @@ async def dispatcher(
 
 
 class Values:
-    """The blobs of the namespace, all of them many hours old."""
+    """The blobs of the namespace, all many hours old."""
 
     def __init__(self, directory: Path) -> None:
         self.kept = blobs.Blobs(directory / "blobs" / "ns", durable=False)
@@ -56,11 +58,11 @@ class Values:
         return digest
 
     def payload(self) -> attempts.Payload:
-        """A value in a blob that refers to two more."""
+        """Return a value in a blob that refers to two more."""
         return attempts.Payload(attempts.PICKLE, b"", self.one(), 4, (self.one(), self.one()))
 
     def inline(self) -> attempts.Payload:
-        """A value that is no blob, and refers to one."""
+        """Return a value that is not a blob and refers to one."""
         return attempts.Payload(attempts.PICKLE, b"small", blobs=(self.one(),))
 
     def age(self) -> None:
@@ -76,7 +78,7 @@ def named(*payloads: attempts.Payload) -> set[bytes]:
 
 
 async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
-    """What is left after a look."""
+    """Run a collection; return the remaining blobs."""
     clock.advance(blob_collection.MIN_STEADY_S)
     await dispatcher.forget_old()
     return values.there()
@@ -90,7 +92,7 @@ def succeeded(run: calls.CallRun, result: attempts.Payload) -> calls.CallEnd:
     return msgspec.structs.replace(raw_peers.ended_well(run.ref), payload=result)
 
 
-async def test_what_tasks_and_templates_refer_to_stays(
+async def test_blobs_of_tasks_and_templates_are_kept(
     dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
@@ -117,7 +119,7 @@ async def test_what_tasks_and_templates_refer_to_stays(
         await slot.disconnect()
 
 
-async def test_what_is_forgotten_goes_after_a_restart_too(
+async def test_blobs_of_forgotten_tasks_are_removed_after_restart(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
@@ -143,7 +145,7 @@ async def test_what_is_forgotten_goes_after_a_restart_too(
     await again.stop()
 
 
-async def test_a_prune_frees_what_only_the_forgotten_had(
+async def test_prune_removes_blobs_of_forgotten_tasks_only(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
@@ -180,7 +182,7 @@ async def test_namespaces_are_directories(
     dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     other = blobs.Blobs(tmp_path / "blobs" / "other", durable=False)
-    digest, _ = other.put([b"nobody's"])
+    digest, _ = other.put([b"unused"])
     os.utime(other.path(digest), (1.0, 1.0))
     assert await collected(dispatcher, clock, Values(tmp_path)) == set()
     assert list(other.entries()) == []

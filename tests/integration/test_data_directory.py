@@ -1,5 +1,4 @@
-"""The data directory and the directory for sockets: long paths, traps laid in /tmp, nothing
-left."""
+"""The data directory and the directory for sockets: long paths, symlinks in /tmp, clean-up."""
 
 from pathlib import Path
 
@@ -14,7 +13,7 @@ def long_path(tmp_path: Path) -> Path:
     return tmp_path / ("a" * 100) / ("b" * 100)
 
 
-async def test_a_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
+async def test_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
     async with embedded_server.control_plane(long_path) as plane:
         run = plane.run_dir
         assert run.is_dir()
@@ -23,7 +22,7 @@ async def test_a_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
     assert not run.exists()
 
 
-async def test_a_link_laid_in_tmp_is_not_followed(long_path: Path, tmp_path: Path) -> None:
+async def test_symlink_in_tmp_is_not_followed(long_path: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir(mode=0o755)
     run = paths.runtime_dir(long_path)
@@ -38,7 +37,7 @@ async def test_a_link_laid_in_tmp_is_not_followed(long_path: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["token", "kubeconfig", "pki/ca.key", "control.db"])
-async def test_what_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
+async def test_unwritable_path_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "data" / name).mkdir(parents=True)
     with pytest.raises(errors.ConfigurationError, match="data"):
         async with embedded_server.control_plane(tmp_path / "data"):
@@ -46,7 +45,7 @@ async def test_what_cannot_be_written_is_named(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["token", "pki/ca.key", "pki/sa.key", "control.db"])
-async def test_garbage_is_refused_and_named(tmp_path: Path, name: str) -> None:
+async def test_corrupt_files_are_refused_and_named(tmp_path: Path, name: str) -> None:
     async with embedded_server.control_plane(tmp_path / "data"):
         pass
     (tmp_path / "data" / name).write_bytes(bytes(range(128, 256)) * 40)
@@ -55,7 +54,7 @@ async def test_garbage_is_refused_and_named(tmp_path: Path, name: str) -> None:
             pass
 
 
-async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+async def test_file_instead_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(errors.ConfigurationError, match="cannot be used"):
         async with embedded_server.control_plane(tmp_path / "data"):

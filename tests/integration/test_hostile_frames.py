@@ -1,4 +1,4 @@
-"""Whatever drivers and slots send, only their own link suffers."""
+"""Malicious drivers and slots: they can harm only their own link."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ class OneSecret:
 
 
 class Home:
-    """A dispatcher, a worker that opens what it is asked to, and a driver whose calls must run."""
+    """A dispatcher, a worker that opens requested slots, and a driver whose calls must run."""
 
     def __init__(self, directory: Path, kept: port.Store) -> None:
         self.failures: list[BaseException] = []
@@ -50,7 +50,7 @@ class Home:
         self.refs: list[attempts.AttemptRef] = []
 
     async def begin(self) -> None:
-        """Start, and learn of some tasks that a hostile peer may have heard of."""
+        """Start, and create some tasks whose ids a hostile peer may know."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, facts: self.failures.append(_error(facts)))
         await self.hub.start(self.socket)
@@ -75,7 +75,7 @@ class Home:
         await self.hub.stop()
 
     async def end_slot(self, slot: raw_peers.RawSlot) -> None:
-        """A slot's process is over; what it had was a matter between it and its own cluster."""
+        """End a slot's process; its calls concern only its own cluster."""
         await slot.disconnect()
         self.worker.serial += 1
         self.worker.say(
@@ -87,7 +87,7 @@ class Home:
         await self.worker.expect(messages.Renewed)
 
     async def still_works(self) -> None:
-        """An honest driver's call runs in an honest slot, and its result comes back."""
+        """Check that a call of an honest driver runs in an honest slot and returns its result."""
         if self.failures:
             raise self.failures[0]
         item = self.driver.item()
@@ -100,7 +100,7 @@ class Home:
 
 
 def _error(facts: dict[str, Any]) -> BaseException:
-    """What nobody caught on the dispatcher's loop."""
+    """Exceptions that reached the dispatcher's loop unhandled."""
     return facts.get("exception") or RuntimeError(facts["message"])
 
 
@@ -119,7 +119,7 @@ async def a_home(directory: Path, kept: port.Store) -> AsyncIterator[Home]:
 
 
 class Liar:
-    """Says what its kind may say, about anything."""
+    """Generates messages that its kind of peer may send, about anything."""
 
     def __init__(self, home: Home, seed: int) -> None:
         self.random = random.Random(seed)
@@ -220,7 +220,7 @@ class Liar:
         return made
 
     def damaged(self, stream: list[bytes]) -> bytes:
-        """Frames in another order, twice, cut short, or followed by rubbish."""
+        """Return the frames in another order, repeated, truncated, or followed by garbage."""
         pick = self.random
         kind = pick.choice(["whole", "shuffled", "twice", "cut", "flipped", "rubbish", "giant"])
         if kind == "shuffled":
@@ -252,7 +252,7 @@ def _frame(message: Any) -> list[bytes]:
 
 
 async def settle(peer: Any) -> None:
-    """Read until the dispatcher has closed the link, or has nothing more to say."""
+    """Read until the dispatcher has closed the link, or has nothing more to send."""
     try:
         async with asyncio.timeout(0.01):
             while True:
@@ -274,7 +274,7 @@ def kept(tmp_path: Path, request: pytest.FixtureRequest) -> port.Store:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_a_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
+def test_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
     asyncio.run(lie_as_drivers(tmp_path_factory.mktemp("home"), seed, durable=_durable(kept)))
 
 
@@ -284,7 +284,7 @@ def test_a_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_a_lying_slot_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
+def test_lying_slot_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
     asyncio.run(lie_as_slot(tmp_path_factory.mktemp("home"), seed, durable=_durable(kept)))
 
 
@@ -302,10 +302,10 @@ async def lie_as_drivers(directory: Path, seed: int, *, durable: bool) -> None:
             liar = Liar(home, seed + number)
             async with raw_peers.RawDriver(home.socket) as driver:
                 driver.template()
-                said = [liar.of_submitter() for _ in range(liar.random.randrange(12))]
-                driver.send(liar.damaged(encoded(said)))
+                messages_sent = [liar.of_submitter() for _ in range(liar.random.randrange(12))]
+                driver.send(liar.damaged(encoded(messages_sent)))
                 await settle(driver)
-        await home.end_slot(home.hostile)  # it answers nobody who wants something stopped
+        await home.end_slot(home.hostile)  # it does not respond to a request to stop
         await home.end_slot(home.honest)
         await home.still_works()
 
@@ -318,8 +318,8 @@ async def lie_as_slot(directory: Path, seed: int, *, durable: bool) -> None:
             slot.running = list(liar.some(liar.ref))
             await raw_peers.connect(slot)
             slot.say(messages.Template(1, raw_peers.ADD))
-            said = [liar.of_slot() for _ in range(liar.random.randrange(12))]
-            slot.send(liar.damaged(encoded(said)))
+            messages_sent = [liar.of_slot() for _ in range(liar.random.randrange(12))]
+            slot.send(liar.damaged(encoded(messages_sent)))
             await settle(slot)
         await home.end_slot(slot)
         await home.still_works()
@@ -327,7 +327,7 @@ async def lie_as_slot(directory: Path, seed: int, *, durable: bool) -> None:
 
 @given(data=st.binary(max_size=300))
 @settings(max_examples=30, deadline=None)
-def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: Any) -> None:
+def test_random_bytes_after_a_hello_harm_no_other_peer(data: bytes, tmp_path_factory: Any) -> None:
     async def send() -> None:
         directory = tmp_path_factory.mktemp("home")
         dispatcher = Home(directory, memory_store.MemoryStore())
@@ -342,7 +342,7 @@ def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: A
     asyncio.run(send())
 
 
-async def test_what_is_nearly_right_is_named(tmp_path: Path) -> None:
+async def test_malformed_field_is_named(tmp_path: Path) -> None:
     home = Home(tmp_path, memory_store.MemoryStore())
     await home.hub.start(home.socket)
     async with raw_peers.RawDriver(home.socket) as driver:

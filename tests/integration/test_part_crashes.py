@@ -1,4 +1,4 @@
-"""A part or its reducer may be killed by SIGKILL at any point; the next attempt makes it whole."""
+"""A part or its reducer killed by SIGKILL at any point; the next attempt completes it."""
 
 import subprocess
 import sys
@@ -19,7 +19,9 @@ SPEC: dict[str, Any] = {"mapper": {"function": "support.mapper_functions:same"}}
 
 
 def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
-    """Run it in a process of its own that dies at its nth effect; False if it lived."""
+    """Run the work in a process that kills itself at its nth effect; return False if there were
+    fewer.
+    """
     command = [sys.executable, "-m", "support.crashing_part", kind]
     raw = msgspec.json.encode(work).decode()
     done = subprocess.run([*command, raw, str(at)], check=False, cwd="tests", timeout=30)
@@ -28,7 +30,7 @@ def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_a_part_may_be_killed_at_any_effect(tmp_path: Path) -> None:
+def test_part_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
         here = local_parts.World(tmp_path / str(at), CONTENT, **SPEC)
         died = killed("part", here.work(), at)
@@ -45,7 +47,7 @@ def test_a_part_may_be_killed_at_any_effect(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
+def test_part_survives_repeated_kills(tmp_path: Path) -> None:
     here = local_parts.World(tmp_path, CONTENT, **SPEC)
     at = 1
     while killed("part", here.work(), at):
@@ -55,7 +57,7 @@ def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_reducer_may_be_killed_at_any_effect(tmp_path: Path) -> None:
+def test_reducer_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
         here = local_parts.World(tmp_path / str(at), CONTENT, itemsPerPart=10, **SPEC)
         runs = tuple((here.map(part.number).part, 1) for part in here.manifest.parts)

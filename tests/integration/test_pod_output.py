@@ -1,4 +1,4 @@
-"""What tasks in Pods print, brought while they run: with a real node, journal and API server."""
+"""Output of tasks in Pods, fetched while they run, with a real node, journal and API server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -58,7 +58,7 @@ async def a_reader(world: pod_world.World, gate: Path) -> Reader:
     return Reader(world, uid)
 
 
-async def test_a_manager_that_follows_it_may_end(world: pod_world.World) -> None:
+async def test_manager_may_restart_while_it_follows_a_log(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     reader = await a_reader(world, gate)
     async with reader.outputs.following(reader.ref):
@@ -70,7 +70,7 @@ async def test_a_manager_that_follows_it_may_end(world: pod_world.World) -> None
     assert reader.kept == b"one\ntwo\n"
 
 
-async def test_that_of_a_failed_init_container_is_kept_with_its_name(
+async def test_output_of_a_failed_init_container_is_kept_by_name(
     world: pod_world.World,
 ) -> None:
     init = [
@@ -82,7 +82,7 @@ async def test_that_of_a_failed_init_container_is_kept_with_its_name(
     assert reader.kept == b"[second] no such bucket\n[second] exit\n"
 
 
-async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back(
+async def test_absent_node_is_named_and_its_output_is_fetched_later(
     world: pod_world.World,
 ) -> None:
     gate = world.directory / "gate"
@@ -90,7 +90,7 @@ async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back
     assert world.plane.node is not None
     await world.plane.node.abandon()
     world.plane.node = None
-    with pytest.raises(server_errors.NoOutput, match=r"cannot read what it prints: .*node n1 "):
+    with pytest.raises(server_errors.NoOutput, match=r"cannot read its output: .*node n1 "):
         await reader.outputs.catch_up(reader.ref)
     async with reader.outputs.following(reader.ref):
         await world.plane.start_node()
@@ -100,7 +100,7 @@ async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back
     assert reader.kept == b"one\ntwo\n"
 
 
-async def test_a_manager_without_the_right_says_which(
+async def test_manager_without_the_right_to_logs_names_it(
     world: pod_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = world.directory / "gate"

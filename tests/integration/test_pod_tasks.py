@@ -1,6 +1,6 @@
 """Tasks that are Pods, with all controllers, a real hub and journal, an API server and a node.
 
-What is the same for every executor is in tests/contract/test_executors.py.
+Behaviour of every executor is tested in tests/contract/test_executors.py.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ async def world() -> AsyncIterator[pod_world.World]:
         await made.plane.stop()
 
 
-async def test_its_status_names_pod_and_node_also_after_a_restart(world: pod_world.World) -> None:
+async def test_status_names_pod_and_node_after_a_restart(world: pod_world.World) -> None:
     uid = await world.task("a")
     status = await world.wait_for_state("a", "Success", "Succeeded")
     [pod] = await world.pods()
@@ -57,7 +57,7 @@ async def test_its_status_names_pod_and_node_also_after_a_restart(world: pod_wor
     assert len(await world.pods()) == 1
 
 
-async def test_the_output_of_several_containers_is_kept_by_name(world: pod_world.World) -> None:
+async def test_output_of_several_containers_is_kept_by_name(world: pod_world.World) -> None:
     uid = await world.task(
         "a",
         pod={
@@ -74,7 +74,7 @@ async def test_the_output_of_several_containers_is_kept_by_name(world: pod_world
     assert sorted(kept.splitlines()) == [b"[main] 1", b"[main] 2", b"[other] 3"], uid
 
 
-async def test_a_deleted_task_takes_its_running_pod_with_it(world: pod_world.World) -> None:
+async def test_deleted_task_removes_its_running_pod(world: pod_world.World) -> None:
     await world.task("a", FOREVER)
     await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
@@ -84,7 +84,7 @@ async def test_a_deleted_task_takes_its_running_pod_with_it(world: pod_world.Wor
     assert pod_world.programs(pod) == set()
 
 
-async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(
+async def test_deleted_task_removes_its_pod_without_a_manager(
     world: pod_world.World,
 ) -> None:
     """The finalizer waits for the next one."""
@@ -96,7 +96,7 @@ async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(
     await world.wait_for_no_pods()
 
 
-async def test_a_lost_journal_adopts_what_goes_on(world: pod_world.World) -> None:
+async def test_new_journal_adopts_running_pods(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     before = await world.wait_for_state("a", "Running")
@@ -109,7 +109,7 @@ async def test_a_lost_journal_adopts_what_goes_on(world: pod_world.World) -> Non
     assert len(await world.pods()) == 1
 
 
-async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
+async def test_unknown_pod_is_kept_until_it_is_deleted(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER)
@@ -133,7 +133,7 @@ async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
     await world.wait_for_no_pods()
 
 
-async def test_a_pod_that_is_deleted_unseen_after_its_end_ended_as_it_did(
+async def test_pod_deleted_unseen_after_its_end_keeps_its_outcome(
     world: pod_world.World,
 ) -> None:
     gate = world.directory / "gate"
@@ -154,7 +154,7 @@ async def test_a_pod_that_is_deleted_unseen_after_its_end_ended_as_it_did(
     await world.wait_for_no_pods()
 
 
-async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
+async def test_pod_removed_by_force_during_a_kill_is_unconfirmed(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER, timeouts={"killGraceSeconds": 60})
@@ -181,7 +181,7 @@ async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
     )
 
 
-async def test_an_end_between_our_look_and_our_deletion_counts(world: pod_world.World) -> None:
+async def test_end_between_observation_and_deletion_counts(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.wait_for_state("a", "Running")
@@ -202,10 +202,10 @@ async def test_an_end_between_our_look_and_our_deletion_counts(world: pod_world.
     assert world.manager.before_delete is None
 
 
-async def test_what_a_manager_creates_that_has_lost_its_place_is_ended(
+async def test_pod_created_by_a_deposed_manager_is_ended(
     world: pod_world.World,
 ) -> None:
-    """Its request arrives when the next manager has long decided about the attempt."""
+    """The request arrives long after the next manager has decided about the attempt."""
     await world.task("a", FOREVER)
     await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
@@ -225,7 +225,7 @@ async def test_what_a_manager_creates_that_has_lost_its_place_is_ended(
     assert (await world.status("a"))["reason"] == "Killed"
 
 
-async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(
+async def test_kill_on_an_absent_node_is_confirmed_when_it_is_back(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER)
@@ -249,7 +249,7 @@ async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(
     await world.wait_for_no_pods()
 
 
-async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
+async def test_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER, retry={"maxLosses": 0})
@@ -273,12 +273,12 @@ async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
 
 
 def stopped(status: dict[str, Any]) -> str:
-    """What condition Stopped says."""
+    """Return the status and reason of condition Stopped."""
     [found] = [c["status"] for c in status["conditions"] if c["type"] == "Stopped"]
     return str(found)
 
 
-async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
+async def test_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.wait_for_state("a", "Running")
@@ -293,7 +293,7 @@ async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
     assert (status["attempts"], status["podName"]) == (1, before["metadata"]["name"])
 
 
-async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: pod_world.World) -> None:
+async def test_node_shutdown_costs_a_loss_and_no_attempt(world: pod_world.World) -> None:
     """As at the end of `kiln up`."""
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
     await world.wait_for_state("a", "Running")
@@ -307,7 +307,7 @@ async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: pod_worl
     assert (status["attempts"], status["losses"]) == (2, 1)
 
 
-async def test_a_program_that_a_stranger_kills_is_a_loss(world: pod_world.World) -> None:
+async def test_program_killed_from_outside_is_a_loss(world: pod_world.World) -> None:
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
     await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
@@ -316,7 +316,7 @@ async def test_a_program_that_a_stranger_kills_is_a_loss(world: pod_world.World)
     assert (status["attempts"], status["losses"]) == (2, 1)
 
 
-async def test_a_container_that_is_started_again_is_the_same_attempt(
+async def test_container_that_is_started_again_is_the_same_attempt(
     world: pod_world.World,
 ) -> None:
     mark = world.directory / "mark"
@@ -349,7 +349,7 @@ AWAY = errors.from_status(503, "ServiceUnavailable", "the server is shutting dow
     ],
     ids=["quota", "account", "right", "away"],
 )
-async def test_what_passes_by_itself_is_waited_for_and_named(
+async def test_transient_refusal_is_waited_for_and_named(
     world: pod_world.World, refusal: Callable[[], errors.ApiError], reason: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("kilnwork.executors.refusals.CREATE_AGAIN_S", 0.5)
@@ -368,7 +368,7 @@ async def test_what_passes_by_itself_is_waited_for_and_named(
         "maximum cpu usage per Pod is 1, but limit is 2",
     ],
 )
-async def test_what_admission_refuses_fails_at_once(world: pod_world.World, why: str) -> None:
+async def test_pod_refused_by_admission_fails_at_once(world: pod_world.World, why: str) -> None:
     world.refusals.append(forbidden(why))
     await world.task("a", retry={"maxAttempts": 5})
     status = await world.wait_for_state("a", "Failed", "AdmissionError")
@@ -377,7 +377,7 @@ async def test_what_admission_refuses_fails_at_once(world: pod_world.World, why:
     assert await world.pods() == []
 
 
-async def test_in_a_namespace_that_is_deleted_nothing_can_be_created(
+async def test_terminating_namespace_fails_the_task(
     world: pod_world.World,
 ) -> None:
     why = "unable to create new content in namespace default because it is being terminated"
@@ -388,7 +388,7 @@ async def test_in_a_namespace_that_is_deleted_nothing_can_be_created(
     assert (status["message"], status["attempts"]) == (why, 1)
 
 
-async def test_what_the_api_server_finds_invalid_fails_with_its_words(
+async def test_invalid_pod_fails_with_the_servers_message(
     world: pod_world.World,
 ) -> None:
     await world.task("a", pod={"containers": [{"name": "UPPER", "image": "x"}]})
@@ -396,7 +396,7 @@ async def test_what_the_api_server_finds_invalid_fails_with_its_words(
     assert "containers[0].name" in status["message"]
 
 
-async def test_a_field_that_the_api_server_does_not_know_is_not_left_out(
+async def test_unknown_field_is_not_dropped(
     world: pod_world.World,
 ) -> None:
     await world.task(
@@ -406,7 +406,7 @@ async def test_a_field_that_the_api_server_does_not_know_is_not_left_out(
     assert 'unknown field "spec.activeDeadlineSecond"' in status["message"]
 
 
-async def test_a_pod_whose_labels_are_taken_away_is_followed(
+async def test_pod_without_its_labels_is_still_followed(
     world: pod_world.World, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("kilnwork.executors.pod.executor.UNWATCHED_CHECK_S", 0.5)
@@ -435,7 +435,7 @@ async def test_no_taskcluster_is_needed_or_touched(world: pod_world.World) -> No
 
 
 async def controlled_cluster(world: pod_world.World) -> None:
-    """A TaskCluster without workers."""
+    """Return a TaskCluster without workers."""
     body = controller_world.body(kinds.TASK_CLUSTERS, "default", spec={"replicas": 0})
     await world.kube.create(kinds.TASK_CLUSTERS, body, NS)
 
@@ -446,7 +446,7 @@ async def controlled_cluster(world: pod_world.World) -> None:
     await waiting.wait_until_async(seen, what="the TaskCluster has a status")
 
 
-async def test_a_defect_of_an_executor_shows_and_is_got_over(
+async def test_internal_error_of_an_executor_is_reported_and_retried(
     world: pod_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> NoReturn:

@@ -1,4 +1,6 @@
-"""Agents of a pond as processes: pinned once, fetched once, shared, and never mixed."""
+"""Agents of a pond as processes: snapshots are pinned once, fetched once, shared, and kept
+apart.
+"""
 
 import asyncio
 import functools
@@ -65,7 +67,7 @@ async def pinned(home: pond_manager.PondManager, request: str = "r1") -> str:
     return pin.digest
 
 
-async def test_a_snapshot_is_read_once_and_is_on_all_nodes(
+async def test_snapshot_is_read_once_and_is_on_all_nodes(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start(*NODES)
@@ -81,7 +83,7 @@ async def test_a_snapshot_is_read_once_and_is_on_all_nodes(
     assert sum(home.counters(node).fetched_peers for node in NODES) == 2 * lake.sent
 
 
-async def test_a_second_run_fetches_nothing(
+async def test_second_run_fetches_nothing(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start(*NODES)
@@ -121,7 +123,7 @@ async def test_nodes_get_the_files_of_their_shards(
     assert set(home.ready("set-g1")) == {"node-2"}
 
 
-async def test_the_source_is_asked_where_no_peer_answers(
+async def test_source_is_used_when_no_peer_responds(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -136,7 +138,7 @@ async def test_the_source_is_asked_where_no_peer_answers(
     assert sorted(lake.gets) == sorted(FILES)
 
 
-async def test_peers_are_not_asked_if_they_shall_not(
+async def test_peers_are_not_used_when_disabled(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     home.declare(http(lake), fetch=data_pond.PondFetch(from_peers=False))
@@ -150,7 +152,7 @@ async def test_peers_are_not_asked_if_they_shall_not(
     assert home.counters("node-1").served == home.counters("node-2").served == 0
 
 
-async def test_a_source_that_changes_gives_what_was_pinned(
+async def test_changed_source_still_delivers_the_pinned_snapshot(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -164,7 +166,7 @@ async def test_a_source_that_changes_gives_what_was_pinned(
     assert ponds.read_files(home.run("node-2", "set-g1") / "market") == FILES
 
 
-async def test_a_source_that_changed_is_not_taken_for_what_was_pinned(
+async def test_changed_source_is_not_delivered_as_the_pinned_snapshot(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -180,7 +182,7 @@ async def test_a_source_that_changed_is_not_taken_for_what_was_pinned(
     assert not (home.run("node-2", "set-g1") / "market").exists()
 
 
-async def test_a_source_that_sends_damage_is_data_corruption(
+async def test_damaged_source_is_data_corruption(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -199,7 +201,7 @@ async def test_a_source_that_sends_damage_is_data_corruption(
     assert not (home.run("node-2", "set-g1") / "market").exists()
 
 
-async def test_a_blob_that_was_written_to_is_fetched_anew(
+async def test_modified_blob_is_fetched_again(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1", "node-2")
@@ -217,7 +219,7 @@ async def test_a_blob_that_was_written_to_is_fetched_anew(
             assert ponds.read_files(home.run(node, lease) / "market") == FILES
 
 
-async def test_a_tree_that_was_written_to_is_mended_by_the_next_agent(
+async def test_modified_tree_is_repaired_by_the_next_agent(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -234,7 +236,7 @@ async def test_a_tree_that_was_written_to_is_mended_by_the_next_agent(
     assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
 
 
-async def test_nobody_reads_what_was_found_damaged_and_cannot_be_had(
+async def test_damaged_irreplaceable_blob_is_not_readable(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -259,7 +261,7 @@ async def test_nobody_reads_what_was_found_damaged_and_cannot_be_had(
 
 
 def _is_whole(tree: Path) -> bool:
-    """Whether all files are there and undamaged; a tree that is made anew is away for a moment."""
+    """Return whether all files are intact; a tree being rebuilt is absent for a moment."""
     try:
         return ponds.read_files(tree) == FILES
     except FileNotFoundError:
@@ -271,7 +273,7 @@ def _scribble(file: Path) -> None:
     file.write_bytes(b"scribble")
 
 
-async def test_a_restarted_manager_releases_nothing(
+async def test_restarted_manager_releases_nothing(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1", "node-2")
@@ -297,7 +299,7 @@ async def test_a_restarted_manager_releases_nothing(
     await home.until(lambda: not home.run("node-2", "set-g1").exists())
 
 
-async def test_a_snapshot_is_found_by_its_digest_after_a_restart(
+async def test_snapshot_is_found_by_its_digest_after_a_restart(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
@@ -316,7 +318,7 @@ async def test_a_snapshot_is_found_by_its_digest_after_a_restart(
     assert (asked().state, asked().digest) == (model.PINNED, digest)
 
 
-async def test_a_released_lease_lets_its_data_go(home: pond_manager.PondManager) -> None:
+async def test_released_lease_frees_its_data(home: pond_manager.PondManager) -> None:
     home.declare(capacity="1Mi", high_watermark=0.5, low_watermark=0.1)
     await home.start("node-1")
     snapshots = []
@@ -338,7 +340,7 @@ async def test_a_released_lease_lets_its_data_go(home: pond_manager.PondManager)
     assert home.counters("node-1").evicted >= 200_000
 
 
-async def test_a_full_pond_says_so_and_goes_on_when_there_is_room(
+async def test_full_pond_is_reported_and_resumes_with_room(
     home: pond_manager.PondManager,
 ) -> None:
     home.declare(capacity="300k")
@@ -362,7 +364,7 @@ async def test_a_full_pond_says_so_and_goes_on_when_there_is_room(
     await home.until(lambda: asked().state == model.PINNED)
 
 
-async def test_an_agent_without_the_token_is_not_heard(home: pond_manager.PondManager) -> None:
+async def test_agent_without_the_token_is_refused(home: pond_manager.PondManager) -> None:
     (home.directory / "token").write_text("a-guess")
     await home.start("node-1")
 
@@ -392,7 +394,7 @@ async def test_nodes_that_share_a_disk_are_served_by_one_agent(
     assert lake.gets == []
 
 
-async def test_a_directory_of_another_pond_is_refused(
+async def test_directory_of_another_pond_is_refused(
     home: pond_manager.PondManager, tmp_path: Path
 ) -> None:
     theirs = ponds.opened(tmp_path / "node-2", pond="other/lake")
@@ -408,14 +410,14 @@ async def test_a_directory_of_another_pond_is_refused(
     await home.until(lambda: trouble() == [""])
 
 
-async def test_an_agent_stops_when_it_is_told_to(home: pond_manager.PondManager) -> None:
+async def test_agent_stops_on_sigterm(home: pond_manager.PondManager) -> None:
     await home.start("node-1")
     await home.until(lambda: len(home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND)) == 1)
 
     assert await home.kill("node-1", signal.SIGTERM) == 0
 
 
-async def test_an_agent_leaves_when_its_server_is_gone(home: pond_manager.PondManager) -> None:
+async def test_agent_ends_when_its_server_is_gone(home: pond_manager.PondManager) -> None:
     await home.start("node-1", absence_s=3)
     await home.until(lambda: len(home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND)) == 1)
     with pytest.raises(TimeoutError):
@@ -427,10 +429,10 @@ async def test_an_agent_leaves_when_its_server_is_gone(home: pond_manager.PondMa
     await home.start_manager()
 
 
-async def test_a_killed_agent_fetches_nothing_twice(
+async def test_killed_agent_fetches_nothing_twice(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
-    """Killed again and again at moments that a seed chooses, it goes on where it was."""
+    """Killed repeatedly at seeded moments, it resumes where it was."""
     seed = int(os.environ.get("POND_SEED", "7"))
     chance = Random(seed)
     lake.files = {f"f{n}": chance.randbytes(300_000) for n in range(12)}
@@ -469,10 +471,10 @@ async def test_a_killed_agent_fetches_nothing_twice(
     assert before == {path: lake.gets.count(path) for path in before}, f"seed {seed}"
 
 
-async def test_an_agent_killed_as_it_delivers_goes_on(
+async def test_agent_killed_during_delivery_resumes(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
-    """Trees and leases too: at whatever moment, the run sees all of the snapshot or none."""
+    """Including trees and leases: at every moment a run sees all of the snapshot or none of it."""
     seed = int(os.environ.get("POND_SEED", "7"))
     chance = Random(seed)
     lake.files = {f"d{n % 5}/f{n}": chance.randbytes(40_000) for n in range(60)}
@@ -511,7 +513,7 @@ def _sent_or_ready(
     return lake.sent >= target or all(one is not None and one.ready for one in ready)
 
 
-async def test_snapshots_are_named_as_expressions_name_them(home: pond_manager.PondManager) -> None:
+async def test_snapshots_have_the_names_of_expressions(home: pond_manager.PondManager) -> None:
     await home.start("node-1")
     wanted = msgspec.structs.replace(market(await pinned(home)), name="dailyTrades")
 
@@ -524,7 +526,7 @@ async def test_snapshots_are_named_as_expressions_name_them(home: pond_manager.P
 # file jobs
 
 
-async def test_a_file_job_that_runs_is_waited_for(home: pond_manager.PondManager) -> None:
+async def test_snapshot_waits_for_a_running_file_job(home: pond_manager.PondManager) -> None:
     home.jobs["quant/one/parts"] = None
     await home.start("node-1")
     source = data_pond.SnapshotSource(files="one", path="parts")
@@ -541,7 +543,7 @@ async def test_a_file_job_that_runs_is_waited_for(home: pond_manager.PondManager
     assert pin.digest == ponds.manifest_of(files).digest
 
 
-async def test_a_file_job_of_another_namespace_is_not_there(home: pond_manager.PondManager) -> None:
+async def test_file_job_of_another_namespace_is_not_found(home: pond_manager.PondManager) -> None:
     home.jobs["other/one/results"] = {"results.ndjson": b"secret"}
     await home.start("node-1")
 
@@ -557,8 +559,9 @@ async def test_a_file_job_of_another_namespace_is_not_there(home: pond_manager.P
 async def stuck(
     home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> AsyncIterator[file_server.FileServer]:
-    """A source that takes requests and never responds; an agent waits for it with all its
-    threads."""
+    """Make the source accept requests without responding; an agent waits for it with all its
+    threads.
+    """
     with file_server.FileServer({f"f{n}": b"x" for n in range(40)}) as made:
         made.hangs = True
         slow = data_pond.PondSource(
@@ -573,7 +576,7 @@ async def stuck(
         yield made
 
 
-async def test_a_source_that_hangs_holds_up_no_other(
+async def test_hanging_source_does_not_block_others(
     home: pond_manager.PondManager, stuck: file_server.FileServer
 ) -> None:
     digest = await pinned(home)
@@ -587,7 +590,7 @@ async def test_a_source_that_hangs_holds_up_no_other(
     assert hung.state == model.PENDING
 
 
-async def test_an_agent_stops_though_a_source_hangs(
+async def test_agent_stops_although_a_source_hangs(
     home: pond_manager.PondManager, stuck: file_server.FileServer
 ) -> None:
     async with asyncio.timeout(connections.STALL_S / 4):
@@ -602,7 +605,7 @@ def removed(home: pond_manager.PondManager, *nodes: str) -> bool:
     return state is not None and all(state.agents[node].report.removed for node in nodes)
 
 
-async def test_a_deleted_pond_leaves_nothing_on_its_nodes(home: pond_manager.PondManager) -> None:
+async def test_deleted_pond_leaves_nothing_on_its_nodes(home: pond_manager.PondManager) -> None:
     await home.start(*NODES[:2])
     digest = await pinned(home)
     home.want("one", market(digest), market2(digest))
@@ -618,7 +621,7 @@ def market2(digest: str) -> model.WantedSnapshot:
     return model.WantedSnapshot(name="own", digest=digest, access="copy", source=SOURCE)
 
 
-async def test_a_removal_that_was_killed_is_done_by_the_next_agent(
+async def test_interrupted_removal_is_finished_by_the_next_agent(
     home: pond_manager.PondManager,
 ) -> None:
     await home.start("node-1")
@@ -635,7 +638,7 @@ async def test_a_removal_that_was_killed_is_done_by_the_next_agent(
     assert not home.root("node-1").exists()
 
 
-async def test_a_directory_of_another_pond_is_left_alone(home: pond_manager.PondManager) -> None:
+async def test_directory_of_another_pond_is_unchanged(home: pond_manager.PondManager) -> None:
     other = ponds.opened(home.root("node-1"), pond="quant/other")
     await home.start("node-1")
     await home.until(lambda: "node-1" in home.ledger.nodes("quant", "lake"))
@@ -651,7 +654,7 @@ async def test_a_directory_of_another_pond_is_left_alone(home: pond_manager.Pond
 
 
 @pytest.mark.parametrize("cut", [False, True])
-async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
+async def test_damage_at_rest_is_found_and_the_run_reads_intact_files(
     home: pond_manager.PondManager, *, cut: bool
 ) -> None:
     await home.start("node-1")
@@ -681,8 +684,8 @@ async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
     assert (home.root("node-1") / "quarantine" / name).exists()
 
 
-async def test_a_peer_whose_disk_is_damaged_mends_itself(home: pond_manager.PondManager) -> None:
-    """Who fetches from it gets whole files all the same, from the source."""
+async def test_damaged_peer_repairs_itself(home: pond_manager.PondManager) -> None:
+    """An agent that fetches from it still gets intact files, from the source."""
     await home.start("node-1")
     digest = await pinned(home)
     home.want("one", market(digest), nodes=["node-1"])

@@ -1,4 +1,4 @@
-"""The writer of statuses against a real API server, with a cache that has not heard of them yet."""
+"""The status writer against a real API server, with a cache that lags behind."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from support import controller_world, embedded_server
 NS = controller_world.NS
 
 
-async def test_two_writes_from_one_look_do_not_conflict_but_one_over_another_does(
+async def test_only_writes_over_a_foreign_change_conflict(
     tmp_path: Path,
 ) -> None:
     async with embedded_server.admin_client(tmp_path) as kube:
@@ -31,7 +31,7 @@ async def test_two_writes_from_one_look_do_not_conflict_but_one_over_another_doe
     assert (found.status.state, found.spec.suspend) == ("Running", True)
 
 
-async def test_a_version_that_is_seen_before_the_response_is_known_as_ours_or_told(
+async def test_version_seen_before_the_response_is_ours_or_reported(
     tmp_path: Path,
 ) -> None:
     async with embedded_server.admin_client(tmp_path) as kube:

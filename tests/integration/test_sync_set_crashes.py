@@ -1,8 +1,8 @@
-"""A manager that dies after each step of a SyncSet, on a real API server: a new one goes on.
+"""A manager that crashes after each step of a SyncSet, on a real API server, and its successors.
 
-A step is a request that writes, of any controller, or a call of the engine of flows. Each kills the
-manager the first time that it is done, so each pass of the controller is cut off at each of its
-steps; what is left is in objects, in the engine, and with the agents of the pond.
+A step is a write of any controller, or a call of the flow engine. Each kills the manager the first
+time, so each pass of the controller is cut off at each of its steps; the remaining state is in
+objects, in the engine, and with the agents of the pond.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +29,7 @@ NODES = ("a", "b")
 
 
 class World(set_world.SetWorld):
-    """With managers that die, and the agents of a pond, which live on."""
+    """Crashing managers, and the agents of a pond, which live on."""
 
     def __init__(self, kube: Any) -> None:
         self.deaths = crash_points.CrashLog()
@@ -45,7 +45,7 @@ class World(set_world.SetWorld):
         await self.controllers.start(self.hub, empty_job_hub.engine(), flows)
 
     async def go_on(self) -> None:
-        """Play everybody else for a moment, and start a new manager for one that has died."""
+        """Play all other components for a moment, and replace a crashed manager."""
         if self.deaths.dead:
             await self.controllers.stop()
             self.deaths.dead = False
@@ -98,7 +98,7 @@ def data(order: str) -> dict[str, Any]:
 
 
 def steps(world: World, *words: str) -> int:
-    """After how many steps that have these words a manager has died."""
+    """Return the number of crash points that have these words."""
     return sum(set(words) <= set(step) for step in world.deaths.died)
 
 
@@ -174,7 +174,7 @@ async def test_managers_that_die_at_each_step_retry_once(world: World, backend: 
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-async def test_managers_that_die_as_a_set_goes_leave_nothing(
+async def test_managers_that_die_during_a_deletion_leave_nothing(
     world: World, *, suspended: bool
 ) -> None:
     await world.set(data=data("lead"))

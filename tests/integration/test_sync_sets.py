@@ -1,4 +1,4 @@
-"""The SyncSet controller on the real API server; flows and workers do what the test wants."""
+"""The SyncSet controller on the real API server; the test plays flows and workers."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -66,15 +66,15 @@ async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
     status = await world.wait_for_set("Failed", "NonZeroExit")
     assert status["message"] == "price failed"
 
-    async def told() -> bool:
+    async def reported() -> bool:
         events = await world.kube_events("NonZeroExit")
         return [e["involvedObject"]["name"] for e in events] == ["risk"]
 
-    await waiting.wait_until_async(told, what="a kube event")
+    await waiting.wait_until_async(reported, what="a kube event")
 
 
 async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld) -> None:
-    """Also if it is the larger one, and came later; and priorities may change meanwhile."""
+    """Even if it is larger and was created later; priorities may change meanwhile."""
     await world.gangs.node("a", cpu="2")
     container = {"name": "x", "image": "x", "resources": {"requests": {"cpu": "1"}}}
     filler = {"nodeName": "a", "containers": [container]}
@@ -102,7 +102,7 @@ async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld
     assert "worker" in status["message"]
 
 
-async def test_set_that_would_never_fit_holds_nobody_up(world: set_world.SetWorld) -> None:
+async def test_set_that_would_never_fit_does_not_block_others(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", cpu="1")
     await world.set("large", priority=5)
     await world.wait_for_set("Placing", "WaitingForRoom", name="large")
@@ -123,11 +123,11 @@ async def test_long_wait_is_a_kube_event_once(
     await world.set()
     await world.wait_for_set("Placing", "WaitingForRoom")
 
-    async def told() -> list[str]:
+    async def reported() -> list[str]:
         found = await world.kube_events("WaitingForRoom")
         return [event["message"] for event in found]
 
-    [message] = await waiting.wait_until_async(told, what="a kube event")
+    [message] = await waiting.wait_until_async(reported, what="a kube event")
     assert "1 worker has no node in group worker" in message
     await world.change(suspend=True)
 
@@ -135,10 +135,10 @@ async def test_long_wait_is_a_kube_event_once(
         return len(await world.kube_events("Suspended")) == 1
 
     await waiting.wait_until_async(suspended, what="another kube event")
-    assert len(await told()) == 1
+    assert len(await reported()) == 1
 
 
-async def test_object_that_may_not_be_made_is_told_by_its_path(
+async def test_forbidden_object_is_reported_with_its_path(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
@@ -154,17 +154,17 @@ async def test_object_that_may_not_be_made_is_told_by_its_path(
     assert gang["message"] == status["message"]
 
 
-async def test_workers_that_cannot_be_made_are_refused_and_not_waited_for(
+async def test_workers_that_cannot_be_created_are_refused_at_once(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
-    await world.set(resources={"groups": world.groups(serviceAccountName="nobody")})
+    await world.set(resources={"groups": world.groups(serviceAccountName="missing")})
     status = await world.wait_for_set("Placing", "ObjectRefused")
     assert status["message"].startswith("group worker: 0 of 2 workers are connected: ")
-    assert "nobody" in status["message"]
+    assert "missing" in status["message"]
 
 
-async def test_set_without_room_says_who_lacks_what(world: set_world.SetWorld) -> None:
+async def test_set_without_room_names_the_lacking_resource(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", cpu="1")
     await world.set()
     status = await world.wait_for_set("Placing", "WaitingForRoom")
@@ -182,7 +182,7 @@ async def test_set_that_may_not_wait_again_fails(world: set_world.SetWorld) -> N
     await world.end_all_pods()
 
 
-async def test_auto_is_local_where_every_node_is(world: set_world.SetWorld) -> None:
+async def test_auto_backend_is_local_where_every_node_is_local(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", **{"kilnwork.dev/local": "true"})
     await world.set(backend="auto")
     await world.gathered()
@@ -194,7 +194,7 @@ async def test_auto_is_local_where_every_node_is(world: set_world.SetWorld) -> N
     }
 
 
-async def test_auto_refuses_workers_without_requests_elsewhere(
+async def test_auto_backend_refuses_workers_without_requests(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
@@ -206,7 +206,7 @@ async def test_auto_refuses_workers_without_requests_elsewhere(
     )
 
 
-async def test_suspended_set_makes_nothing_until_it_is_resumed(
+async def test_suspended_set_creates_nothing_until_resumed(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
@@ -278,14 +278,14 @@ async def test_replay_repeats_flow_and_data_of_a_generation(world: set_world.Set
     assert status["replayOf"] == 1
 
 
-async def test_replay_of_what_is_not_kept_fails(world: set_world.SetWorld) -> None:
+async def test_replay_of_a_forgotten_generation_fails(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
     await world.set(generation=5, replay={"generation": 5, "of": 3})
     status = await world.wait_for_set("Failed", "NoGeneration", generation=5)
     assert "generation 3 is not kept" in status["message"]
 
 
-async def test_generations_that_are_not_kept_are_forgotten(world: set_world.SetWorld) -> None:
+async def test_old_generations_are_forgotten(world: set_world.SetWorld) -> None:
     await world.running(keep={"generations": 1})
     world.flows.move(1, model.Phase.SUCCEEDED)
     await world.wait_for_set("Succeeded")
@@ -369,7 +369,9 @@ async def test_worker_that_ends_fails_the_generation(world: set_world.SetWorld) 
     assert "Pod risk-g1-worker-0 failed: Evicted" in status["message"]
 
 
-async def test_objects_are_made_first_and_go_with_the_set(world: set_world.SetWorld) -> None:
+async def test_objects_are_created_first_and_removed_with_the_set(
+    world: set_world.SetWorld,
+) -> None:
     await world.gangs.node("a")
     settings = {
         "apiVersion": "v1",
@@ -385,7 +387,7 @@ async def test_objects_are_made_first_and_go_with_the_set(world: set_world.SetWo
     assert made["metadata"]["ownerReferences"][0]["uid"] == uid
 
 
-async def test_object_that_may_not_be_made_is_told(world: set_world.SetWorld) -> None:
+async def test_forbidden_object_is_reported(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
     other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}
     await world.set(resources={"groups": world.groups(), "objects": [other]})

@@ -1,6 +1,6 @@
 """TaskClaims against the real API server, dispatcher and journal: what a program with curl does.
 
-The admission rules are here too, as the embedded API server has them; tests/cluster has those of a
+Admission rules are tested here as the embedded API server has them; tests/cluster tests those of a
 real one.
 """
 
@@ -30,7 +30,7 @@ LARGE = "x" * 100_000
 
 
 class World(pod_world.World):
-    """A manager that serves claims, and what holders do."""
+    """A manager that serves claims, and the actions of holders."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -52,11 +52,11 @@ class World(pod_world.World):
         await self.kube.create(CLAIMS, body, NS)
 
     async def report(self, name: str = "c", **status: Any) -> None:
-        """What the holder writes."""
+        """Write a report as the holder does."""
         await self.kube.merge_patch(CLAIMS, name, {"status": status}, NS, subresource="status")
 
     async def phase(self, phase: str, name: str = "c") -> dict[str, Any]:
-        """Wait until a claim is in this phase; its status."""
+        """Wait until a claim is in this phase; return its status."""
         status: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -81,7 +81,7 @@ async def world() -> AsyncIterator[World]:
         await made.plane.stop()
 
 
-async def test_a_task_and_its_result_take_three_writes_of_status(
+async def test_task_with_a_result_costs_three_status_writes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
@@ -141,7 +141,7 @@ async def test_progress_is_shown(world: World) -> None:
         ),
     ],
 )
-async def test_outcomes(
+async def test_reported_outcome_decides_the_state(
     world: World, spec: dict[str, Any], outcome: dict[str, Any], *, state: str, reason: str
 ) -> None:
     await world.external("a", **spec)
@@ -164,7 +164,7 @@ async def test_outcomes(
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["acknowledged", "deleted"])
-async def test_a_kill_is_asked_of_the_holder_and_its_outcome_is_the_proof(
+async def test_kill_is_requested_from_the_holder_and_confirmed_by_its_outcome(
     world: World, *, deleted: bool
 ) -> None:
     await world.external("a", timeouts={"killGraceSeconds": 0.1})
@@ -186,8 +186,8 @@ async def test_a_kill_is_asked_of_the_holder_and_its_outcome_is_the_proof(
         await world.phase("Finished")
 
 
-async def test_a_deleted_task_ends_its_claim(world: World) -> None:
-    """The holder ends what it does; the claim is its own, and goes by its `ttl`."""
+async def test_deleted_task_ends_its_claim(world: World) -> None:
+    """The holder stops its work; the claim belongs to it and is removed after its `ttl`."""
     await world.external("a")
     await world.claim(ttlSecondsAfterFinished=0)
     await world.phase("Claimed")
@@ -206,7 +206,7 @@ async def test_a_deleted_task_ends_its_claim(world: World) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["not renewed", "deleted"])
-async def test_what_a_lost_holder_had_goes_to_another_claim(world: World, *, deleted: bool) -> None:
+async def test_task_of_a_lost_holder_goes_to_another_claim(world: World, *, deleted: bool) -> None:
     await world.external("a")
     await world.claim(leaseSeconds=60 if deleted else 3)
     if deleted:
@@ -225,7 +225,7 @@ async def test_what_a_lost_holder_had_goes_to_another_claim(world: World, *, del
     assert (await world.wait_for_state("a", "Success"))["result"]["value"] == 2
 
 
-async def test_a_claim_that_waits_and_is_not_renewed_gets_no_task(world: World) -> None:
+async def test_unrenewed_waiting_claim_gets_no_task(world: World) -> None:
     await world.claim(leaseSeconds=1, ttlSecondsAfterFinished=0)
 
     async def gone() -> bool:
@@ -240,7 +240,7 @@ async def test_a_claim_that_waits_and_is_not_renewed_gets_no_task(world: World) 
 
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["afterwards", "meanwhile"])
-async def test_a_claim_goes_on_after_a_restart_of_the_manager(
+async def test_claim_goes_on_after_a_restart_of_the_manager(
     world: World, *, meanwhile: bool
 ) -> None:
     await world.external("a", {"literal": "$${not.a.variable}"})
@@ -260,9 +260,7 @@ async def test_a_claim_goes_on_after_a_restart_of_the_manager(
 
 
 @pytest.mark.parametrize("forged", [{"id": "none"}, {"attempt": 2**60}])
-async def test_a_claim_whose_task_another_client_has_changed_ends_alone(
-    world: World, forged: dict[str, Any]
-) -> None:
+async def test_claim_with_a_changed_task_ends_alone(world: World, forged: dict[str, Any]) -> None:
     await world.external("a")
     await world.claim()
     await world.phase("Claimed")
@@ -291,7 +289,7 @@ async def test_outcomes_are_written_once_and_specs_not_changed(world: World) -> 
         await world.report(outcome={"state": "Failed"})
 
 
-async def test_only_who_may_use_an_executor_claims_its_tasks(world: World) -> None:
+async def test_claims_need_the_right_to_use_the_executor(world: World) -> None:
     await world.claim("theirs", executor="other")
     token = await holder_of(world.kube, "mine")
     holder = dataclasses.replace(world.plane.admin_config(), token=token)
@@ -308,8 +306,8 @@ async def test_only_who_may_use_an_executor_claims_its_tasks(world: World) -> No
             await kube.merge_patch(CLAIMS, "theirs", status, NS, subresource="status")
 
 
-async def test_who_may_not_use_an_executor_may_take_its_claims_away(world: World) -> None:
-    """What guards claims stands in the way of no deletion, and of no kill."""
+async def test_claims_can_be_deleted_without_the_right_to_use_the_executor(world: World) -> None:
+    """Admission rules for claims do not block deletions or kills."""
     await world.external("a")
     await world.claim("theirs")
     await world.phase("Claimed", "theirs")
@@ -327,7 +325,7 @@ async def test_who_may_not_use_an_executor_may_take_its_claims_away(world: World
 
 
 async def holder_of(kube: client.Client, executor: str) -> str:
-    """The token of an account with the rights that the how-to gives it."""
+    """Return the token of an account with the rights that the how-to grants."""
     group = kinds.GROUP
     rules = [
         {"apiGroups": [group], "resources": ["executors/external"], "verbs": ["use"],

@@ -1,4 +1,4 @@
-"""The Task controller on the real API server, with a dispatcher that does what the test says."""
+"""The Task controller on the real API server, with a fake dispatcher."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ async def test_reconciling_again_writes_nothing(world: controller_world.World) -
     assert {n: p["metadata"]["resourceVersion"] for n, p in (await world.pods()).items()} == pods
 
 
-async def test_status_that_somebody_else_writes_is_written_again(
+async def test_status_overwritten_by_another_client_is_restored(
     world: controller_world.World,
 ) -> None:
     await world.submit_one("a")
@@ -97,7 +97,7 @@ async def test_result_keeps_its_nulls_in_the_status(world: controller_world.Worl
     assert status["result"]["value"] == {"x": None, "y": [1]}
 
 
-async def test_missing_cluster_is_told_and_its_coming_starts_the_task(
+async def test_missing_cluster_is_reported_and_its_creation_starts_the_task(
     world: controller_world.World,
 ) -> None:
     await world.task("a", clusterName="counter")
@@ -107,7 +107,7 @@ async def test_missing_cluster_is_told_and_its_coming_starts_the_task(
     await world.submitted("a", within_s=1.0)
 
 
-async def test_missing_object_is_told_and_its_coming_starts_the_task(
+async def test_missing_object_is_reported_and_its_creation_starts_the_task(
     world: controller_world.World,
 ) -> None:
     await world.cluster()
@@ -141,7 +141,7 @@ async def test_failed_input_fails_its_dependents(world: controller_world.World) 
     await waiting.wait_until_async(lambda: world.kube_events("NonZeroExit"), what="kube event")
 
 
-async def test_missing_account_is_told_and_its_coming_makes_workers(
+async def test_missing_account_is_reported_and_its_creation_makes_workers(
     world: controller_world.World,
 ) -> None:
     await world.cluster(serviceAccountName="counter")
@@ -170,7 +170,7 @@ async def test_kill_timestamp_kills(world: controller_world.World) -> None:
     assert {"type": "Stopped", "status": "True"}.items() <= status["conditions"][2].items()
 
 
-async def test_kill_timestamp_ahead_kills_then_though_nothing_else_happens(
+async def test_future_kill_timestamp_kills_without_other_changes(
     world: controller_world.World,
 ) -> None:
     await world.submit_one("a")
@@ -191,7 +191,7 @@ async def test_kill_timestamp_before_submission_needs_no_dispatcher(
     assert world.hub.names() == []
 
 
-async def test_suspended_task_starts_when_it_is_let_go(world: controller_world.World) -> None:
+async def test_suspended_task_starts_when_resumed(world: controller_world.World) -> None:
     await world.cluster()
     await world.task("a", suspend=True)
     await world.wait_for_state("a", "Pending", "Suspended", within_s=1.0)
@@ -200,7 +200,7 @@ async def test_suspended_task_starts_when_it_is_let_go(world: controller_world.W
     await world.submitted("a", within_s=1.0)
 
 
-async def test_suspension_reaches_a_task_that_the_dispatcher_has(
+async def test_suspension_reaches_a_submitted_task(
     world: controller_world.World,
 ) -> None:
     await world.submit_one("a")
@@ -228,7 +228,7 @@ async def test_deleted_object_kills_its_task(world: controller_world.World) -> N
     await world.kube.delete(kinds.TASKS, "a", controller_world.NS)
     await waiting.wait_until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
     uid = next(iter(world.hub.views))
-    await waiting.wait_until_async(lambda: world.hub.released == [uid], what="it is let go")
+    await waiting.wait_until_async(lambda: world.hub.released == [uid], what="it is released")
 
 
 async def test_object_deleted_while_the_manager_was_away_kills_its_task(
@@ -247,7 +247,7 @@ async def test_object_deleted_while_the_manager_was_away_kills_its_task(
     await world.submitted("c")
 
 
-async def test_object_made_anew_is_another_task(world: controller_world.World) -> None:
+async def test_recreated_object_is_another_task(world: controller_world.World) -> None:
     await world.cluster()
     first = await world.task("a")
     await world.submitted("a")
@@ -260,18 +260,18 @@ async def test_object_made_anew_is_another_task(world: controller_world.World) -
     await world.wait_for_state("a", "Success", "Succeeded")
 
 
-async def test_end_that_came_while_the_manager_was_away_is_told(
+async def test_end_during_an_absence_of_the_manager_is_reported(
     world: controller_world.World,
 ) -> None:
     await world.submit_one("a")
     await world.controllers.stop()
     world.hub.succeed("a")
     await world.restart()
-    told = await world.wait_for_state("a", "Success", "Succeeded")
-    assert ("Finished", "True") in {(c["type"], c["status"]) for c in told["conditions"]}
+    reported = await world.wait_for_state("a", "Success", "Succeeded")
+    assert ("Finished", "True") in {(c["type"], c["status"]) for c in reported["conditions"]}
 
 
-async def test_failed_task_runs_anew_when_run_rises(world: controller_world.World) -> None:
+async def test_failed_task_runs_again_when_run_rises(world: controller_world.World) -> None:
     await world.submit_one("a")
     world.hub.move("a", "Failed", reason="NonZeroExit", message="exit code 1", exit_code=1)
     await world.wait_for_state("a", "Failed", "NonZeroExit")
@@ -282,7 +282,7 @@ async def test_failed_task_runs_anew_when_run_rises(world: controller_world.Worl
     assert status["run"] == 2
 
 
-async def test_success_runs_anew_only_by_force(world: controller_world.World) -> None:
+async def test_succeeded_task_runs_again_only_by_force(world: controller_world.World) -> None:
     await world.submit_one("a")
     world.hub.succeed("a")
     await world.wait_for_state("a", "Success", "Succeeded")
@@ -306,7 +306,7 @@ async def test_result_is_written_to_the_output_object(world: controller_world.Wo
     assert made["data"] == {"n": 1}
 
 
-async def test_output_object_of_somebody_else_is_left_alone(world: controller_world.World) -> None:
+async def test_foreign_output_object_is_unchanged(world: controller_world.World) -> None:
     await world.cluster()
     await world.data("out", "mine")
     await world.task("a", outputObject="out")
@@ -366,7 +366,7 @@ async def test_journal_and_objects_agree_after_a_restart(tmp_path: Path) -> None
 
 
 class _Dispatcher:
-    """The real hub, and what it has of a name."""
+    """The real hub, with look-ups by name."""
 
     def __init__(self, hub: hubs.Hub) -> None:
         self._hub = hub

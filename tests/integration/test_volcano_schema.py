@@ -1,4 +1,4 @@
-"""The Job that is rendered for Volcano fulfils Volcano's own schema, as an API server checks it."""
+"""The Job rendered for Volcano satisfies Volcano's own schema, checked as an API server does."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ JOBS = resource.Resource(
 )
 
 
-async def test_job_is_valid_and_nothing_of_it_is_unknown(tmp_path: Path) -> None:
+async def test_job_is_valid_without_unknown_fields(tmp_path: Path) -> None:
     text = peer_sources.read(
         "volcano", "volcano/config/crd/volcano/bases/batch.volcano.sh_jobs.yaml"
     )

@@ -1,4 +1,4 @@
-"""Tasks that are Workflows, against what the real workflow-controller of Argo has said."""
+"""Tasks that are Workflows, against recorded statuses of the real workflow-controller of Argo."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -38,7 +38,7 @@ class Setting:
         return submission.task
 
     async def only_workflow(self) -> dict[str, Any]:
-        """Wait for a Workflow; it is the only one."""
+        """Wait for a Workflow and return it; there must be only one."""
 
         async def look() -> list[Any]:
             return list((await self.admin.list(argo_replay.WORKFLOWS, NS, type=dict)).items)
@@ -49,7 +49,7 @@ class Setting:
 
 @pytest.fixture
 async def bare() -> AsyncIterator[Setting]:
-    """Workflows are not known yet."""
+    """Run a setting in which Workflows are not served yet."""
     directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
         subject = argo_replay.WorkflowSubject(admin)
@@ -59,7 +59,7 @@ async def bare() -> AsyncIterator[Setting]:
 
 @pytest.fixture
 async def with_node() -> AsyncIterator[Setting]:
-    """As `setting`, with a node."""
+    """Run a `setting` with a node."""
     directory = short_paths.directory()
     async with object_subject.control_plane(directory, node=True) as admin:
         await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
@@ -73,7 +73,7 @@ async def with_node() -> AsyncIterator[Setting]:
 
 @pytest.fixture
 async def unheard(bare: Setting) -> Setting:
-    """Argo is installed, and its controller does not run."""
+    """Run a setting with Argo installed and its controller stopped."""
     await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
     return bare
 
@@ -95,7 +95,7 @@ async def setting(unheard: Setting) -> AsyncIterator[Setting]:
         ("invalid", "Failed", "WorkflowFailed", None, "template name 'nowhere' undefined"),
     ],
 )
-async def test_its_end_is_the_tasks(
+async def test_workflow_end_is_the_end_of_the_task(
     setting: Setting, story: str, state: str, reason: str, code: int | None, says: str
 ) -> None:
     task = await setting.submit(story)
@@ -105,14 +105,14 @@ async def test_its_end_is_the_tasks(
     await setting.world.wait_until_clean()
 
 
-async def test_global_outputs_are_its_result(setting: Setting) -> None:
+async def test_global_outputs_are_the_result(setting: Setting) -> None:
     task = await setting.submit("success")
     view = await setting.world.wait_for_state(task, "Success")
     assert view.result is not None
     assert view.result.data == b'{"greeting":"hello"}'
 
 
-async def test_that_it_is_suspended_is_shown_until_it_is_resumed(setting: Setting) -> None:
+async def test_suspension_is_shown_until_resumed(setting: Setting) -> None:
     task = await setting.submit("suspend")
     view = await setting.world.wait_for_state(task, "Running", "Suspended")
     assert "step approve waits to be resumed" in view.message
@@ -120,7 +120,7 @@ async def test_that_it_is_suspended_is_shown_until_it_is_resumed(setting: Settin
     await setting.world.wait_for_state(task, "Success", "Succeeded")
 
 
-async def test_a_kill_stops_it(setting: Setting) -> None:
+async def test_kill_stops_the_workflow(setting: Setting) -> None:
     task = await setting.submit("stop")
     await setting.world.wait_for_state(task, "Running", "Suspended")
     await setting.world.kill(task)
@@ -129,7 +129,7 @@ async def test_a_kill_stops_it(setting: Setting) -> None:
     await setting.world.wait_until_clean()
 
 
-async def test_what_does_not_stop_within_the_grace_is_terminated(setting: Setting) -> None:
+async def test_workflow_that_does_not_stop_in_time_is_terminated(setting: Setting) -> None:
     task = await setting.submit("terminate", timeouts=api_task.Timeouts(kill_grace_seconds=2))
     await setting.world.wait_for_state(task, "Running", "Suspended")
     await setting.world.kill(task)
@@ -140,7 +140,7 @@ async def test_what_does_not_stop_within_the_grace_is_terminated(setting: Settin
     await setting.world.wait_until_clean()
 
 
-async def test_stop_comes_before_terminate_and_takes_the_suspension_away(
+async def test_stop_precedes_terminate_and_resumes_the_workflow(
     unheard: Setting,
 ) -> None:
     task = await unheard.submit("stop", timeouts=api_task.Timeouts(kill_grace_seconds=3))
@@ -163,7 +163,7 @@ async def test_stop_comes_before_terminate_and_takes_the_suspension_away(
     await waiting.wait_until_async(terminated, what="it is asked to terminate")
 
 
-async def test_it_is_killed_when_its_pods_are_over_not_when_it_says_so(setting: Setting) -> None:
+async def test_workflow_is_killed_when_its_pods_have_ended(setting: Setting) -> None:
     task = await setting.submit("stop")
     await setting.world.wait_for_state(task, "Running", "Suspended")
     name = (await setting.only_workflow())["metadata"]["name"]
@@ -185,7 +185,7 @@ async def test_it_is_killed_when_its_pods_are_over_not_when_it_says_so(setting: 
     assert view.stopped is True
 
 
-async def test_one_that_no_controller_has_seen_is_deleted(unheard: Setting) -> None:
+async def test_workflow_unseen_by_any_controller_is_deleted(unheard: Setting) -> None:
     task = await unheard.submit("success")
     view = await unheard.world.wait_for_state(task, "Staging", "Starting")
     await unheard.only_workflow()
@@ -199,7 +199,7 @@ async def test_one_that_no_controller_has_seen_is_deleted(unheard: Setting) -> N
     await unheard.world.wait_until_clean()
 
 
-async def test_one_that_somebody_deletes_is_lost_and_made_again(setting: Setting) -> None:
+async def test_deleted_workflow_is_a_loss_and_created_again(setting: Setting) -> None:
     retry = api_task.Retry(max_losses=1, delay_seconds=0.05)
     task = await setting.submit("suspend", retry=retry)
     await setting.world.wait_for_state(task, "Running", "Suspended")
@@ -215,7 +215,7 @@ async def test_one_that_somebody_deletes_is_lost_and_made_again(setting: Setting
     await setting.world.wait_for_state(task, "Success")
 
 
-async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_out(
+async def test_output_of_steps_is_kept_without_argos_containers(
     with_node: Setting,
 ) -> None:
     task = await with_node.submit("suspend")
@@ -261,12 +261,12 @@ async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_ou
 
 
 class AnyKind(object_subject.ObjectSubject):
-    """Executor `customResource`, which knows nothing of Workflows, with Workflows."""
+    """Workflows under executor `customResource`, which has no knowledge of Workflows."""
 
     kind = argo_replay.WORKFLOWS
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
-        """A task that goes through a story; `script` is its name."""
+        """Return the spec of a task that goes through a story; `script` is its name."""
         result = object_task.ObjectResult(
             success_condition='.status.phase == "Succeeded"',
             failure_condition=rules.Rule(
@@ -286,7 +286,7 @@ class AnyKind(object_subject.ObjectSubject):
 
 @pytest.fixture
 async def as_object() -> AsyncIterator[Setting]:
-    """As `setting`, with the executor of objects of any kind."""
+    """Run a `setting` with the executor of objects of any kind."""
     directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
         await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
@@ -297,8 +297,8 @@ async def as_object() -> AsyncIterator[Setting]:
             yield Setting(world, admin)
 
 
-async def test_a_workflow_may_be_given_as_an_object_of_any_kind(as_object: Setting) -> None:
-    """Then its rules say what its phases mean, and to stop it is to delete it."""
+async def test_workflow_can_be_a_custom_resource_task(as_object: Setting) -> None:
+    """Its rules then define the meaning of phases, and stopping it means deleting it."""
     done, failed = await as_object.submit("success"), await as_object.submit("failure")
     view = await as_object.world.wait_for_state(done, "Success", "Succeeded")
     assert view.result is not None
@@ -313,7 +313,7 @@ async def test_a_workflow_may_be_given_as_an_object_of_any_kind(as_object: Setti
     await as_object.world.wait_until_clean()
 
 
-async def test_without_argo_it_waits_and_goes_on_when_that_is_installed(bare: Setting) -> None:
+async def test_task_waits_until_argo_is_installed(bare: Setting) -> None:
     task = await bare.submit("success")
     view = await bare.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert "no kind Workflow in argoproj.io/v1alpha1" in view.message

@@ -1,8 +1,8 @@
-"""A stand-in for the workflow-controller of Argo: it says again what the real one has said.
+"""A replacement for Argo's workflow-controller that replays recorded statuses.
 
-`argo_traces.json` has what was recorded by `hack.argo_traces`: of each story the statuses in their
-order, and where somebody must do something first. A Workflow with label `story` goes through it,
-any other through COMMON.
+`argo_traces.json` was recorded by `hack.argo_traces`: for each story the statuses in order, and the
+points at which a user has to act first. A Workflow with label `story` goes through that story, any
+other through COMMON.
 """
 
 import contextlib
@@ -58,7 +58,9 @@ DEFINITION = {
 
 @functools.cache
 def stories() -> dict[str, list[dict[str, Any]]]:
-    """Steps of each story: a `status`, or what somebody must do before it goes on (`await`)."""
+    """Return the steps of each story: a `status`, or what a user must do before it goes on
+    (`await`).
+    """
     found: dict[str, list[dict[str, Any]]] = json.loads(
         (Path(__file__).parent / "argo_traces.json").read_text()
     )
@@ -67,7 +69,7 @@ def stories() -> dict[str, list[dict[str, Any]]]:
 
 @functools.cache
 def hera_workflows() -> dict[str, dict[str, Any]]:
-    """Workflows as `Workflow.to_dict()` of Hera 7.1.0 gives them: `hack.hera_workflows`."""
+    """Return Workflows as `Workflow.to_dict()` of Hera 7.1.0 makes them (`hack.hera_workflows`)."""
     found: dict[str, dict[str, Any]] = json.loads(
         (Path(__file__).parent / "hera_workflows.json").read_text()
     )
@@ -75,7 +77,7 @@ def hera_workflows() -> dict[str, dict[str, Any]]:
 
 
 def workflow_manifest(story: str) -> dict[str, Any]:
-    """A Workflow that goes through a story."""
+    """Return the manifest of a Workflow that goes through a story."""
     return {
         "metadata": {"labels": {"story": story}},
         "spec": {"entrypoint": "main", "templates": [{"name": "main", "suspend": {}}]},
@@ -83,13 +85,13 @@ def workflow_manifest(story: str) -> dict[str, Any]:
 
 
 class Controller:
-    """Replays stories. `run` it."""
+    """Controller that replays stories; `run` is its main loop."""
 
     def __init__(self, kube: client.Client) -> None:
         self._client = kube
         self._known: cache.Cache[dict[str, Any]] = cache.Cache()
         self._background = coroutines.BackgroundWork("argo")
-        self._told: set[str] = set()
+        self._started: set[str] = set()
 
     async def run(self) -> None:
         followed = reflector.Reflector(self._client, WORKFLOWS, dict, self._known, self._changed)
@@ -99,9 +101,9 @@ class Controller:
             await self._background.stop()
 
     def _changed(self, key: tuple[str, str], old: Any, new: Any) -> None:
-        if new is None or new["metadata"]["uid"] in self._told:
+        if new is None or new["metadata"]["uid"] in self._started:
             return
-        self._told.add(new["metadata"]["uid"])
+        self._started.add(new["metadata"]["uid"])
         self._background.start(f"workflow {key[1]}", self._tell(key))
 
     async def _tell(self, key: tuple[str, str]) -> None:
@@ -139,7 +141,7 @@ async def resume(kube: client.Client, name: str) -> None:
 
 @contextlib.asynccontextmanager
 async def running(admin: client.Client) -> AsyncIterator[None]:
-    """A stand-in at work."""
+    """Run a replaying controller inside the block."""
     background = coroutines.BackgroundWork("controlling")
     background.start("argo", Controller(admin).run())
     try:
@@ -149,7 +151,7 @@ async def running(admin: client.Client) -> AsyncIterator[None]:
 
 
 class WorkflowSubject(object_subject.ObjectSubject):
-    """Executor `workflow` on the embedded Kubernetes."""
+    """Subject of the executor contract: executor `workflow` on the embedded Kubernetes."""
 
     kind = WORKFLOWS
 
@@ -157,6 +159,8 @@ class WorkflowSubject(object_subject.ObjectSubject):
         return workflow.WorkflowExecutor(kube, shared)
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
-        """A task that goes through a story; `script` is its name."""
+        """Return the spec of a task that goes through a story; `script` is the name of the
+        story.
+        """
         given = object_task.WorkflowTemplate(manifest=workflow_manifest(script))
         return api_task.TaskSpec(workflow=given, **more)

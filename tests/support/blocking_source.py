@@ -1,6 +1,7 @@
-"""An HTTP source of files for DataPonds on real nodes, which may keep a node waiting.
+"""HTTP source of files for DataPonds on real nodes that can make a node wait.
 
-Who asks is known by the range of its address: each node of hack/kube has one for its Pods.
+A requesting node is identified by the range of its address: hack/kube gives each node a range for
+its Pods.
 """
 
 import collections
@@ -16,7 +17,7 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: Any) -> None:
-        """Agents end their connections as they like."""
+        """Ignore errors: agents close their connections whenever they like."""
 
 
 def _stamp(content: bytes | None) -> str:
@@ -24,14 +25,15 @@ def _stamp(content: bytes | None) -> str:
 
 
 class BlockingSource:
-    """A context manager. `files`: content by path; may be changed. `gets`: (range, path) of each
-    request that was answered with a file."""
+    """HTTP server as a context manager. `files` maps paths to content and may be changed; `gets`
+    lists (range, path) of each request that got a file.
+    """
 
     def __init__(self, address: str, files: Mapping[str, bytes]) -> None:
         self.files = dict(files)
         self.gets: collections.Counter[tuple[str, str]] = collections.Counter()
         self.free = threading.Event()
-        """Set: nobody waits. Else only the range that asked first is served."""
+        """While this is not set, only the range that asked first is served."""
         self.free.set()
         self.first: str | None = None
         """The range that asked first since `hold`."""
@@ -54,12 +56,12 @@ class BlockingSource:
         self._server.server_close()
 
     def hold(self) -> None:
-        """From now on serve but the node that asks first, until `free` is set."""
+        """From now on serve only the node that asks first, until `free` is set."""
         self.first = None
         self.free.clear()
 
     def sent(self) -> int:
-        """How many files were sent so far."""
+        """Return how many files were sent so far."""
         return self.gets.total()
 
     def _admit(self, asked_by: str) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of the machine's memory whatever happens to calls; used by random stories."""
+"""Invariants of the machine's memory that hold after any sequence of calls; for random stories."""
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import memory, records
@@ -7,7 +7,9 @@ from support import call_simulation
 
 
 def check_each_task_has_one_place(mem: memory.Memory) -> None:
-    """Held by exactly one, or queued, backing off, held back, waiting for inputs, delegated."""
+    """Check that each task is in exactly one place: held, queued, backing off, suspended, waiting
+    for inputs, or delegated.
+    """
     holders: dict[ids.TaskId, int] = {}
     for worker in mem.workers.values():
         held = [worker.held, worker.unclaimed, *(s.held for s in worker.processes.values())]
@@ -28,7 +30,7 @@ def check_each_task_has_one_place(mem: memory.Memory) -> None:
 
 
 def check_reservation_counts(mem: memory.Memory) -> None:
-    """What is kept of each slot and worker is what a recount gives."""
+    """Check that the counts kept for each slot and worker equal a recount."""
     for worker in mem.workers.values():
         for slot in worker.processes.values():
             _slot_is_right(worker, slot)
@@ -54,7 +56,7 @@ def _slot_is_right(worker: records.Worker, slot: records.Slot) -> None:
 
 
 def check_no_call_waits_beside_idle_slot(mem: memory.Memory) -> None:
-    """A free reservation with an idle slot, and a queue, cannot be at once."""
+    """Check that no call is queued while an idle slot has a free reservation."""
     for cluster in mem.clusters.values():
         for worker in cluster.workers.values():
             free = worker.ready and worker.idle and worker.busy < worker.slots
@@ -62,7 +64,9 @@ def check_no_call_waits_beside_idle_slot(mem: memory.Memory) -> None:
 
 
 def check_slots_open_for_waiting_calls(mem: memory.Memory) -> None:
-    """A free reservation and a queue, and nothing opens: only when slots cannot be opened."""
+    """Check that a queue with free reservations has slots opening, unless slots cannot be
+    opened.
+    """
     for cluster in mem.clusters.values():
         for worker in cluster.workers.values():
             few = len(worker.processes) < 8 * worker.slots and not worker.misses
@@ -71,7 +75,7 @@ def check_slots_open_for_waiting_calls(mem: memory.Memory) -> None:
 
 
 def check_wanted_tasks_index(mem: memory.Memory) -> None:
-    """The index of wanted tasks has waits that stand, and nothing else."""
+    """Check that the index of wanted tasks has exactly the waits that exist."""
     for task, waits in mem.waits_by_task.items():
         assert waits
         for wait in waits:
@@ -81,7 +85,7 @@ def check_wanted_tasks_index(mem: memory.Memory) -> None:
 
 
 def check_no_task_runs_twice_at_once(world: call_simulation.Simulation) -> None:
-    """The newest attempt of a task runs in one slot of the world at most."""
+    """Check that the newest attempt of a task runs in at most one slot."""
     seen = set()
     for slot in world.slots():
         for ref in slot.stack:

@@ -1,8 +1,9 @@
-"""Agents, their slots, a driver and the machine between them, for random stories about calls.
+"""Simulation of agents, slots, a driver and the machine between them, for random stories about
+calls.
 
-The players keep to the channel's rules (`channel.messages`), but die, forget links and answer late
-at any time. What a player has is not what the machine thinks that it has: that is what stories
-compare (`call_checks`).
+The simulated processes keep to the channel's rules (`channel.messages`), but die, lose links and
+respond late at any time. Their state is independent of what the machine believes; stories compare
+both (`call_invariants`).
 """
 
 import random
@@ -30,7 +31,7 @@ _FIRST = (instructions.AttachPeer, instructions.CloseLink)
 
 
 class WaitSpec(NamedTuple):
-    """What an attempt waits for: all of these, or any if `first`."""
+    """What an attempt waits for: all of these tasks, or any of them if `first`."""
 
     tasks: tuple[ids.TaskId, ...]
     in_place: bool
@@ -38,7 +39,9 @@ class WaitSpec(NamedTuple):
 
 
 class SlotPlayer:
-    """A slot process. `stack`: what has begun, bottom first; those of `waits` wait for others."""
+    """A simulated slot process. `stack` has the attempts that have begun, bottom first; those in
+    `waits` wait for others.
+    """
 
     def __init__(self, name: bytes, agent: "AgentPlayer") -> None:
         self.name = name
@@ -52,7 +55,7 @@ class SlotPlayer:
 
     @property
     def top(self) -> attempts.AttemptRef | None:
-        """What is on top of the stack, waiting or not."""
+        """Return the attempt on top of the stack, waiting or not."""
         return self.stack[-1] if self.stack else None
 
     @property
@@ -65,13 +68,15 @@ class SlotPlayer:
         return self.top is not None and self.top in self.waits
 
     def begin(self) -> None:
-        """Start the next one if nothing has begun."""
+        """Start the next queued attempt if none has begun."""
         if not self.stack and self.queue:
             self.stack.append(self.queue.pop(0))
 
 
 class AgentPlayer:
-    """An agent process and its slots. `wanted`: slots that it was asked for and has not forked."""
+    """A simulated agent process and its slots. `wanted` are requested slots that it has not forked
+    yet.
+    """
 
     def __init__(self, session: bytes, pod_uid: str) -> None:
         self.session = session
@@ -84,7 +89,9 @@ class AgentPlayer:
 
 
 class Simulation:
-    """Everything outside the machine; `open_store` gives the store of each life of it."""
+    """Everything outside the machine; `open_store` returns the store for each life of the
+    dispatcher.
+    """
 
     def __init__(self, open_store: Callable[[], port.Store]) -> None:
         self.wall, self.mono = 1_000_000.0, 0.0
@@ -108,7 +115,7 @@ class Simulation:
     # the dispatcher
 
     def start(self) -> None:
-        """A dispatcher takes up what its store has; the driver connects."""
+        """Start a dispatcher on what its store has; the driver connects."""
         self.store = self.open_store()
         opened = self.store.open()
         self.memory = memory.Memory(
@@ -124,7 +131,7 @@ class Simulation:
         self.attach()
 
     def die(self, lost: inputs.Input | None) -> None:
-        """SIGKILL: what was decided and not written is gone, and all links with it."""
+        """Kill the dispatcher: decisions that were not written are lost, and all links break."""
         if lost is not None:
             self.machine.handle(lost, self.now())
         self.machine.take(self.now())
@@ -145,7 +152,9 @@ class Simulation:
         return inputs.Moment(self.wall, self.mono)
 
     def apply(self, item: inputs.Input) -> None:
-        """The machine hears it; what players answer is heard after that, in order."""
+        """Apply an input to the machine, then the responses of the simulated processes, in
+        order.
+        """
         self.machine.handle(item, self.now())
         if self._settling:
             return
@@ -160,7 +169,7 @@ class Simulation:
             self._replies.clear()
 
     def look_up_and_apply(self, item: Any, *, again: bool = False) -> None:
-        """As the hub does: the store is asked first."""
+        """Apply an input after a look-up in the store, as the hub does."""
         asked = self.machine.lookups(item, again=again)
         if asked is not None:
             reader = self.store.reader
@@ -201,7 +210,7 @@ class Simulation:
                 self._deliver(link, result)
 
     def begin_again(self, task: records.Task) -> None:
-        """A new run of a task is on disk."""
+        """Store a new run of a task."""
         assert self.finals.pop(task.id) is not api_task.State.SUCCESS, "a success is reused"
         self.runs[task.id] = task.run
         self.newest.pop(task.id, None)
@@ -259,7 +268,7 @@ class Simulation:
     # the driver
 
     def attach(self) -> None:
-        """The driver connects, names its templates, and watches what it has no result of."""
+        """Connect the driver: it names its templates and watches every task without a result."""
         self.driver = next(self.numbers)
         self.apply(inputs.Attach(self.driver, bytes(16), "ns"))
         self.define(self.driver)
@@ -310,7 +319,7 @@ class Simulation:
         self.apply(item)
 
     def fork_slot(self, agent: AgentPlayer, *, fails: bool = False) -> None:
-        """The agent forks a slot that it was asked for, or cannot."""
+        """Let the agent fork a requested slot, or fail to."""
         name = agent.wanted.pop(0)
         if fails:
             self.report_slot_gone(agent, name, None, code=None)
@@ -345,7 +354,7 @@ class Simulation:
     def exits(
         self, slot: SlotPlayer, *, code: int, asked: bool = False, late: bool = False
     ) -> None:
-        """A slot's process is over; its link may be read to the end after that was said."""
+        """End a slot's process; its link may be read to the end only after the report."""
         agent, link = slot.agent, slot.link
         agent.slots.pop(slot.name, None)
         slot.link = 0
@@ -382,7 +391,7 @@ class Simulation:
         self.look_up_and_apply(item)
 
     def wait(self, slot: SlotPlayer, waited: WaitSpec) -> None:
-        """What runs waits; what was queued goes back first."""
+        """Make the running attempt wait; queued attempts are returned first."""
         ref = slot.running
         self.give_back(slot, list(slot.queue))
         if ref is not None and slot.running == ref and slot.link and not slot.queue:
@@ -390,7 +399,7 @@ class Simulation:
             self.apply(inputs.Waiting(slot.link, ref, *waited))
 
     def resume_wait(self, slot: SlotPlayer) -> bool:
-        """What waits on top goes on, if what it waits for is over."""
+        """Resume the waiting attempt on top if its tasks have finished; return whether it did."""
         ref = slot.top
         if ref is None or ref not in slot.waits:
             return False
@@ -403,7 +412,7 @@ class Simulation:
         return True
 
     def pass_time(self, seconds: float, *, renews: bool) -> None:
-        """Time passes; agents that cannot renew end their slots before their lease ends."""
+        """Let time pass; agents that cannot renew end their slots before their lease expires."""
         self.wall += seconds
         self.mono += seconds
         if renews:

@@ -1,4 +1,6 @@
-"""A world of one test around an embedded API server: its directory, itself, an admin's client."""
+"""The world of one test around an embedded API server: directory, server and administrator's
+client.
+"""
 
 import shutil
 from typing import Any, Self
@@ -9,7 +11,9 @@ from support import short_paths
 
 
 class World:
-    """The directory is short enough for Unix sockets. A node starts where one is named."""
+    """A running control plane. The directory is short enough for Unix sockets; with `node_name` a
+    node runs too.
+    """
 
     def __init__(self, **settings: Any) -> None:
         self.data = short_paths.directory()

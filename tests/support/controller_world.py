@@ -1,7 +1,7 @@
-"""An API server, a dispatcher that is told what to say, and the real controllers between them.
+"""An API server, a fake dispatcher, and the real controllers between them.
 
-For tests of the controllers. `World` declares objects, waits for what their status says, and counts
-the writes to them.
+For tests of the controllers. `World` declares objects, waits for their statuses, and counts writes
+to them.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ QUIET_S = 0.3
 
 
 class Writes:
-    """Counts the changes of each object of one kind, from a watch of its own."""
+    """Counts the changes of each object of one kind, from its own watch."""
 
     def __init__(self, kube: client.Client, kind: resource.Resource) -> None:
         self.count: Counter[str] = Counter()
@@ -46,7 +46,7 @@ class Writes:
                 self._seen[change.key[1]] = change.resource_version
 
     async def counted(self) -> Counter[str]:
-        """As they are now, of all objects there are: a watch lags behind, more or less."""
+        """Return the current counts of all existing objects, once the watch has caught up."""
 
         async def level() -> bool:
             listed = await self._kube.list(self._kind, NS, type=dict)
@@ -58,7 +58,7 @@ class Writes:
 
 
 class World:
-    """An API server, a dispatcher that is told what to say, and controllers between them."""
+    """An API server, a fake dispatcher, and controllers between them."""
 
     def __init__(self, kube: client.Client) -> None:
         self.kube = kube
@@ -81,13 +81,13 @@ class World:
         return controllers.Controllers(self.kube, SETTINGS, time=clock.SystemClock())
 
     async def restart(self) -> None:
-        """A new manager on the same API server and dispatcher."""
+        """Start a new manager on the same API server and dispatcher."""
         await self.controllers.stop()
         self.controllers = self._new()
         await self.controllers.start(self.hub, empty_job_hub.engine())
 
     async def task(self, name: str, **spec: Any) -> str:
-        """Declare a Task; gives its uid."""
+        """Declare a Task; return its uid."""
         declared = body(kinds.TASKS, name, spec={"command": ["true"], **spec})
         made = await self.kube.create(kinds.TASKS, declared, NS)
         uid: str = made["metadata"]["uid"]
@@ -98,7 +98,7 @@ class World:
         await self.kube.create(kinds.TASK_CLUSTERS, declared, NS)
 
     async def scale(self, name: str, replicas: int) -> None:
-        """Ask for so many workers."""
+        """Set the number of workers."""
         change = {"spec": {"replicas": replicas}}
         await self.kube.merge_patch(kinds.TASK_CLUSTERS, name, change, NS)
 
@@ -117,17 +117,19 @@ class World:
     async def wait_for_state(
         self, name: str, state: str, reason: str, *, within_s: float = 5.0
     ) -> Any:
-        """Wait until a Task tells this state and reason; gives its status."""
+        """Wait until a Task has this state and reason; return its status."""
 
-        async def told() -> dict[str, Any] | None:
+        async def reported() -> dict[str, Any] | None:
             status = await self.status(name)
             same = (status.get("state"), status.get("reason")) == (state, reason)
             return status if same else None
 
-        return await waiting.wait_until_async(told, what=f"{state}/{reason}", timeout_s=within_s)
+        return await waiting.wait_until_async(
+            reported, what=f"{state}/{reason}", timeout_s=within_s
+        )
 
     async def submitted(self, name: str, times: int = 1, *, within_s: float = 5.0) -> None:
-        """Wait until the dispatcher has a task."""
+        """Wait until the dispatcher has got a task."""
         await waiting.wait_until_async(
             lambda: self.hub.names().count(name) >= times,
             what=f"{name} submitted",
@@ -135,7 +137,7 @@ class World:
         )
 
     async def submit_one(self, name: str) -> None:
-        """Declare TaskCluster `default` and a Task, which the dispatcher has then."""
+        """Declare TaskCluster `default` and a Task, and wait until the dispatcher has it."""
         await self.cluster()
         await self.task(name)
         await self.submitted(name)
@@ -154,7 +156,7 @@ class World:
         return await waiting.wait_until_async(found, what=f"Pods {names}")
 
     async def wait_for_no_pods(self) -> None:
-        """Wait until there are none."""
+        """Wait until no Pods exist."""
 
         async def empty() -> bool:
             return not await self.pods()
@@ -172,7 +174,7 @@ def body(kind: resource.Resource, name: str, **more: Any) -> dict[str, Any]:
 
 
 def worker(pod: dict[str, Any], *, busy: int = 0, ready: bool = True) -> model.WorkerView:
-    """The worker in a Pod, as the dispatcher would tell of it."""
+    """Return the view of the worker in a Pod, as the dispatcher would publish it."""
     metadata = pod["metadata"]
     return model.WorkerView(
         name=metadata["name"],
@@ -187,7 +189,7 @@ def worker(pod: dict[str, Any], *, busy: int = 0, ready: bool = True) -> model.W
 
 @contextlib.asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[World]:
-    """A world of its own in `directory`."""
+    """Start a new world in `directory`."""
     async with embedded_server.admin_client(directory) as kube:
         made = World(kube)
         await made.start()

@@ -1,7 +1,8 @@
-"""Managers that die after each thing that they do for the first time, and never come further.
+"""Managers that crash after each kind of write once, so that each write is tried as a crash point.
 
-`Mortal` is the client of one such manager, `MortalFlows` its engine of flows; `Deaths` outlives
-them, and knows after what one has died already. Used by tests of the SyncSet controller.
+`CrashingClient` is the Kubernetes client of such a manager, `CrashingFlows` its flow engine.
+`CrashLog` outlives the managers and records after which writes one has crashed. Used by tests of
+the SyncSet controller.
 """
 
 from typing import Any
@@ -15,23 +16,25 @@ Step = tuple[str, ...]
 
 
 class ManagerDied(Exception):
-    """The manager is gone in the middle of what it does."""
+    """Raised in place of the crash of the manager."""
 
 
 class CrashLog:
-    """`died`: the steps after which a manager has died, in order. `dead`: the newest one has."""
+    """Record of crash points. `died` has the steps after which a manager crashed, in order; `dead`
+    is True once the newest manager has.
+    """
 
     def __init__(self) -> None:
         self.died: dict[Step, None] = {}
         self.dead = False
 
     def alive(self) -> None:
-        """Raises ManagerDied."""
+        """Raise ManagerDied if the manager has crashed."""
         if self.dead:
             raise ManagerDied
 
     def after(self, *step: str) -> None:
-        """Raises ManagerDied, the first time."""
+        """Raise ManagerDied the first time that this step is passed."""
         if step not in self.died:
             self.died[step] = None
             self.dead = True
@@ -39,7 +42,7 @@ class CrashLog:
 
 
 class CrashingClient:
-    """See the module. What is only read is no step."""
+    """Client whose writes are crash points. Reads are not."""
 
     def __init__(self, kube: Any, deaths: CrashLog) -> None:
         self._kube, self._deaths = kube, deaths
@@ -59,7 +62,7 @@ class CrashingClient:
 
 
 class CrashingFlows:
-    """See the module. `flows`: the engine, which lives on."""
+    """Flow engine whose calls are crash points; the engine `flows` behind it lives on."""
 
     def __init__(self, flows: fake_flows.FakeFlows, deaths: CrashLog) -> None:
         self._flows, self._deaths = flows, deaths
@@ -79,7 +82,7 @@ class CrashingFlows:
 
 
 def _words(kind: resource.Resource, about: Any) -> Step:
-    """Of what it is: its name, and the phase and reason that are written of it."""
+    """Return the name of the written object, with the written phase and reason."""
     if kind == resource.EVENTS:
         return ()
     if isinstance(about, str):

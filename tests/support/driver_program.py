@@ -1,7 +1,7 @@
-"""Homes of `kiln.start()` as tests see them: driver programs, and what is left of them.
+"""Driver programs that use `kiln.start()`, as subprocesses, and the processes that they leave.
 
-A driver is a subprocess here wherever it is killed or its start is measured. Everything that it
-starts inherits `mark` in its environment, so that leftovers are found whatever they have become.
+Used where a driver is killed or its start is measured. Everything that it starts inherits `mark` in
+its environment, so leftovers are found even when they are orphaned.
 """
 
 import os
@@ -16,7 +16,7 @@ from support import waiting
 
 
 class Program:
-    """A driver program in a file of its own, with whatever it starts."""
+    """A driver program in a file of its own, with all the processes that it starts."""
 
     def __init__(self, directory: Path, source: str, *, name: str = "program.py") -> None:
         self.path = directory / name
@@ -30,7 +30,7 @@ class Program:
         return {**os.environ, name: value}
 
     def start(self, *arguments: str) -> None:
-        """Start it; its output is in pipes."""
+        """Start the program; its output goes to pipes."""
         self.process = subprocess.Popen(
             [sys.executable, str(self.path), *arguments],
             stdout=subprocess.PIPE,
@@ -46,12 +46,12 @@ class Program:
         return self.process.stdout.readline().strip()
 
     def run(self, *arguments: str, timeout_s: float = 50.0) -> str:
-        """Run it to its good end: what it prints."""
+        """Run the program until it exits with 0; return its output."""
         self.start(*arguments)
         return self.end(timeout_s=timeout_s)
 
     def end(self, *, timeout_s: float = 50.0) -> str:
-        """Wait for its good end: the rest of what it prints."""
+        """Wait until the program exits with 0; return the rest of its output."""
         assert self.process is not None
         out, err = self.process.communicate(timeout=timeout_s)
         assert self.process.returncode == 0, out + err
@@ -66,16 +66,16 @@ class Program:
             pipe.close()
 
     def alive(self, what: str = "") -> dict[int, str]:
-        """Its processes whose command line contains `what`, by pid."""
+        """Return its processes whose command line contains `what`, by pid."""
         found = {pid: _command(pid) for pid in processes.find_members(None, marker=self.mark)}
         return {pid: command for pid, command in found.items() if what in command}
 
     def wait_gone(self) -> None:
-        """Wait until nothing of it is left."""
+        """Wait until none of its processes is left."""
         waiting.wait_until(lambda: not self.alive(), what="all its processes have ended")
 
     def destroy(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Kill all of its processes."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.communicate()

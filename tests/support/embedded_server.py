@@ -1,8 +1,4 @@
-"""A whole embedded control plane in this process, with bare HTTP or our own client to it.
-
-For tests of the API server as any HTTP client sees it, and of what needs a real server below. No
-node runs unless a test starts one.
-"""
+"""A whole embedded control plane in this process, with plain HTTP or our own client to it."""
 
 import asyncio
 import contextlib
@@ -66,10 +62,10 @@ class Http:
         sent = {"Content-Type": content_type} if data is not None else {}
         async with self.session.request(
             method, path, data=data, headers=sent | (headers or {})
-        ) as answer:
-            text = await answer.text()
-            decoded = json.loads(text) if "json" in answer.content_type else text
-            return Response(answer.status, decoded, dict(answer.headers))
+        ) as response:
+            text = await response.text()
+            decoded = json.loads(text) if "json" in response.content_type else text
+            return Response(response.status, decoded, dict(response.headers))
 
     async def get(self, path: str, **more: Any) -> Response:
         return await self.send("GET", path, **more)
@@ -91,21 +87,21 @@ class Http:
     @contextlib.asynccontextmanager
     async def watch(self, path: str, **more: Any) -> AsyncIterator["Stream"]:
         mark = "&" if "?" in path else "?"
-        async with self.session.get(f"{path}{mark}watch=1", **more) as answer:
-            assert answer.status == 200, await answer.text()
-            yield Stream(answer)
+        async with self.session.get(f"{path}{mark}watch=1", **more) as response:
+            assert response.status == 200, await response.text()
+            yield Stream(response)
 
 
 class Stream:
     """The changes of one watch."""
 
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer = answer
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
 
     async def next(self, *, timeout_s: float = 30.0) -> tuple[str, Any]:
         """(type, object) of the next change; fails when none comes in time."""
         async with asyncio.timeout(timeout_s):
-            line = await self._answer.content.readline()
+            line = await self._response.content.readline()
         assert line, "the watch has ended"
         decoded = json.loads(line)
         return decoded["type"], decoded["object"]
@@ -118,7 +114,7 @@ class Stream:
     async def ended(self, *, timeout_s: float = 30.0) -> bool:
         """True when the stream ends with nothing more in it."""
         async with asyncio.timeout(timeout_s):
-            return await self._answer.content.readline() == b""
+            return await self._response.content.readline() == b""
 
 
 @contextlib.asynccontextmanager
@@ -147,7 +143,9 @@ async def admin_client(directory: Path) -> AsyncIterator[client.Client]:
 
 
 def http(plane: cluster.ControlPlane, *, token: str | None = "admin") -> Http:
-    """A client of it: the administrator's unless a token is given, nobody's for None."""
+    """Return an HTTP client for the control plane: as administrator, with a token, or anonymous for
+    None.
+    """
     if token == "admin":
         token = (plane.data_dir / "token").read_text().strip()
     return Http(plane.address, ca=plane.certificates.ca_certificate, token=token)

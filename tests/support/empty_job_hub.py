@@ -1,4 +1,4 @@
-"""An engine of jobs without Jobs, for tests of controllers that have nothing to do with them."""
+"""A job hub without Jobs, for tests of controllers that do not use Jobs."""
 
 import asyncio
 from typing import Any, NoReturn, cast

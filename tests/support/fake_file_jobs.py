@@ -1,8 +1,4 @@
-"""A service of file jobs that does what the test tells it, with a real store behind it.
-
-For tests of the REST API that want to decide how jobs fare and when. It keeps what was created, and
-its views change only by `move`, `commit_part` and `publish`.
-"""
+"""A file job service that a test controls, with a real store behind it."""
 
 import asyncio
 import hashlib
@@ -44,7 +40,7 @@ class FakeFileJobs(service.FileJobs):
         self.fake_number += 1
         return model.JobId(uuid.UUID(int=self.fake_number).bytes, f"2026-11-{self.fake_number:05}")
 
-    def known(self, namespace: str, key: model.Key) -> model.JobView | None:
+    def find_by_key(self, namespace: str, key: model.Key) -> model.JobView | None:
         found = self.fake_keys.get((namespace, key.user, key.text))
         if found is None or found[0] not in self.fake_views:
             return None
@@ -57,7 +53,7 @@ class FakeFileJobs(service.FileJobs):
         if failure is not None:
             raise failure
         if new.key is not None:
-            known = self.known(new.namespace, new.key)
+            known = self.find_by_key(new.namespace, new.key)
             if known is not None:
                 return known, False
             place = (new.namespace, new.key.user, new.key.text)
@@ -113,7 +109,7 @@ class FakeFileJobs(service.FileJobs):
         return self._part(job, parts[number - 1]) if number <= len(parts) else None
 
     async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
-        """As `commit_part` was told."""
+        """Return the commits given to `commit_part`."""
         return [commit for _, commit in sorted(self.fake_commits[job].items())]
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
@@ -143,7 +139,7 @@ class FakeFileJobs(service.FileJobs):
         del self.fake_views[job]
         self._tell()
 
-    async def changed(
+    async def wait_for_change(
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
     ) -> model.JobView | None:
         try:

@@ -1,4 +1,4 @@
-"""An engine of flows that does what the test tells it, for tests of the SyncSet controller."""
+"""A flow engine that a test controls, for tests of the SyncSet controller."""
 
 import asyncio
 from collections.abc import Mapping

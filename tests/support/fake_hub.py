@@ -1,8 +1,4 @@
-"""A dispatcher that does what the test tells it: the port that controllers use, nothing behind it.
-
-For tests of the controllers on a real API server that want to decide how tasks fare and when. It
-keeps what was submitted and killed, and publishes views as the real one does.
-"""
+"""A dispatcher that a test controls: the port that controllers use, without anything behind it."""
 
 import asyncio
 import unittest.mock
@@ -62,7 +58,7 @@ class FakeHub:
         self.move(view.name, "Killed", reason=str(reason), **ended)
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
-        """Held back, or let go."""
+        """Suspend or resume a task."""
         view = self.views.get(task)
         if view is not None and not view.state.final:
             self.move(view.name, view.state, suspended=suspended)
@@ -72,7 +68,7 @@ class FakeHub:
         self.released += tasks
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
-        """Views that are newer than `since`."""
+        """Return the views that are newer than `since`, once there are any."""
         while True:
             newer = [self.views[t] for t, seq in self._changed.items() if seq > since]
             if newer:
@@ -95,7 +91,7 @@ class FakeHub:
         self.portions[cluster] = dict(portions)
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
-        """Keep that it was told, and let the worker go."""
+        """Record the notification and remove the worker."""
         self.gone.append(pod_uid)
         for key, view in list(self.clusters.items()):
             left = tuple(w for w in view.workers if w.pod_uid != pod_uid)
@@ -117,11 +113,11 @@ class FakeHub:
     async def join_executor(
         self, executor: str, *, capacity: int, receive: Callable[[Any], None]
     ) -> executor_links.ExecutorLink:
-        """Executors get nothing here, so that nobody looks for the other end."""
+        """Return no link: executors get no instructions from this hub."""
         return cast("executor_links.ExecutorLink", None)
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
-        """Clusters that were told of since."""
+        """Return the clusters that were published since."""
         while True:
             newer = {key for key, seq in self._clusters_changed.items() if seq > since}
             if newer:

@@ -1,4 +1,4 @@
-"""Agents of a pond that tell the manager's ledger what the test says, and fetch nothing."""
+"""Pond agents that report to the manager's ledger what a test says, and fetch nothing."""
 
 from kilnwork.api import data_pond, pond_messages
 from kilnwork.controllers.data_pond import ledger

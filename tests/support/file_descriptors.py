@@ -1,4 +1,4 @@
-"""Descriptors of this process: which are open, and what happens when there are no more."""
+"""File descriptors of this process: the open ones, and a limit on new ones."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ def open_descriptors() -> set[str]:
 
 @contextlib.contextmanager
 def limit_new(count: int) -> Iterator[None]:
-    """Only so many more can be opened: gaps are filled, then the limit is set."""
+    """Allow only `count` more descriptors: fill gaps, then set the limit."""
     fillers, highest = [os.dup(0)], max(map(int, open_descriptors()))
     while fillers[-1] <= highest:
         fillers.append(os.dup(0))

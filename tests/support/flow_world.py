@@ -1,4 +1,4 @@
-"""Flows on a dispatcher that is played by hand, with a real journal.
+"""Flows on a dispatcher that the test steps, with a real journal.
 
 Used by tests of `jobs.flows`. Its tasks call functions of a table, as `kilnwork.testing.run_flow`
 does with the same table, so that both can be compared.
@@ -26,7 +26,9 @@ UID = str(uuid.UUID(int=1))
 
 
 class FlowDispatcher(index_job_world.IndexDispatcher):
-    """Calls what its tasks call. `calls`: what was called with what, in order."""
+    """Dispatcher that calls the functions of its tasks. `calls` has the calls with arguments, in
+    order.
+    """
 
     def __init__(self, directory: Path, functions: Functions) -> None:
         super().__init__(directory)
@@ -72,7 +74,7 @@ class FlowDispatcher(index_job_world.IndexDispatcher):
 
 
 class FlowWorld(index_job_world.IndexWorld):
-    """One life of the services after another, in one directory."""
+    """Consecutive lives of the services in one directory."""
 
     def __init__(
         self, directory: Path, functions: Functions, *, fuse: job_world.Fuse | None = None
@@ -86,12 +88,12 @@ class FlowWorld(index_job_world.IndexWorld):
         return self.services.flows
 
     async def run(self, new: model.NewFlowRun) -> model.FlowRunView:
-        """Start a run and see its end."""
+        """Start a run and return its view at the end."""
         await self.services.flows.start(new)
         return await self.over(new.key)
 
     async def over(self, key: model.FlowKey) -> model.FlowRunView:
-        """Return the view of a run that is over."""
+        """Return the view of a finished run."""
 
         def final() -> bool:
             view = self.services.flows.view(key)

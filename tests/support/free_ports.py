@@ -1,7 +1,4 @@
-"""Ports for processes that can be given a number only: free now, and free when they bind them.
-
-For tests of Pods that serve and of managers that advertise themselves.
-"""
+"""Free ports for processes that take only a port number: free now and when they bind it."""
 
 import itertools
 import os
@@ -15,7 +12,7 @@ _numbers = itertools.count(os.getpid() * 101)  # test processes side by side beg
 
 
 def free() -> int:
-    """Nobody else on 127.0.0.1 has it."""
+    """Return a port that no other process on 127.0.0.1 has."""
     for number in itertools.islice(_numbers, _COUNT):
         port = _LOWEST + number % _COUNT
         try:

@@ -1,4 +1,4 @@
-"""Commands of `kiln` in the process of the tests, as one who types them sees them."""
+"""`kiln` commands run in the test process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from kilnwork.cli import main
 
 
 class CommandResult(NamedTuple):
-    """A command that has ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -21,7 +21,7 @@ Kiln = Callable[..., CommandResult]
 
 
 def kiln_of(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Kiln:
-    """For this test: as the administrator of the server of a data directory."""
+    """Return a function that runs `kiln` as the administrator of the server of a data directory."""
     monkeypatch.setenv("KUBECONFIG", str(data / "kubeconfig"))
 
     def run(*args: str) -> CommandResult:

@@ -1,6 +1,6 @@
-"""An index set on a dispatcher that does everything at once, to measure what its items cost.
+"""Measures the cost per item of an index set, on a dispatcher that runs every task at once.
 
-`python -m support.index_job_cost 1000000` (in `tests`) prints the figures of so many.
+`python -m support.index_job_cost 1000000` (in `tests`) prints the figures for so many items.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ KEPT = 512
 
 
 class InstantDispatcher(job_world.Dispatcher):
-    """A dispatcher whose tasks succeed as soon as they are committed, and are then forgotten."""
+    """A dispatcher whose tasks succeed when they are committed and are forgotten at once."""
 
     def run(self) -> None:
         ended = self.queued
@@ -39,7 +39,7 @@ class InstantDispatcher(job_world.Dispatcher):
 
 
 class Costs(NamedTuple):
-    """What a job has cost."""
+    """The measured costs of a job."""
 
     seconds: float
     memory: int

@@ -1,7 +1,7 @@
-"""Jobs on a real dispatcher with a real worker, that may be restarted.
+"""Jobs on a real dispatcher with a real worker; the dispatcher may be restarted.
 
-Used by tests of `jobs.index_jobs`. What slots call looks into the data directory
-(`support.index_function`).
+Used by tests of `jobs.index_jobs`. The functions that slots call are in `support.index_function`
+and use the data directory.
 """
 
 import contextlib
@@ -65,12 +65,12 @@ class World:
         await self.start()
 
     def template(self, **fields: Any) -> dict[str, Any]:
-        """A template whose indexes call `index_function.square`."""
+        """Return a template whose indexes call `index_function.square`."""
         task = self.call("square", "${task.index_num}", str(self.directory))
         return {"taskTemplate": task, **fields}
 
     def call(self, function: str, *args: str) -> dict[str, Any]:
-        """A taskTemplate that calls a function of `index_function`."""
+        """Return a taskTemplate that calls a function of `index_function`."""
         call = {"function": f"support.index_function:{function}", "args": args}
         return {"clusterName": "counter", "call": call}
 
@@ -88,7 +88,7 @@ class World:
     def new(
         self, name: str = "job", *, template: dict[str, Any] | None = None, **fields: Any
     ) -> index_model.NewIndexJob:
-        """`fields`: of the spec, or of `NewIndexJob`."""
+        """Return a new Job; `fields` are fields of the spec or of `NewIndexJob`."""
         own = {key: fields.pop(key) for key in list(fields) if key in _NEW}
         spec = {"template": self.template() if template is None else template, **fields}
         return index_model.NewIndexJob(
@@ -101,7 +101,7 @@ class World:
         )
 
     async def put(self, name: str = "job", **fields: Any) -> str:
-        """Return the uid of a new Job."""
+        """Create a Job; return its uid."""
         return (await self.jobs.put(self.new(name, **fields))).uid
 
     def view(self, uid: str) -> index_model.IndexJobView:
@@ -124,26 +124,26 @@ class World:
         return await self.until(uid, lambda view: view.phase.final)
 
     def task(self, uid: str, item: int) -> Any:
-        """The task of an item (index + 1), or of the finalizer (0)."""
+        """Return the view of the task of an item (index + 1), or of the finalizer (0)."""
         return self.hub.view(task_hub.task_id(uuid.UUID(uid).bytes, item))
 
     def tasks(self, uid: str, count: int) -> dict[int, api_task.State]:
-        """States of those tasks of indexes that the dispatcher has."""
+        """Return the states of the index tasks that the dispatcher has."""
         found = ((number, self.task(uid, number + 1)) for number in range(count))
         return {number: view.state for number, view in found if view is not None}
 
     async def flush(self) -> None:
-        """Until what follows from the newest batch is on disk too."""
+        """Wait until the consequences of the newest batch are on disk too."""
         for _ in range(2):
             await self.hub.participation.write([])
 
     async def free(self, name: str = "hold") -> None:
-        """Let those go on that wait for this file to go."""
+        """Remove a hold file, so that calls that wait for its removal go on."""
         (self.directory / name).unlink()
 
     @property
     def size(self) -> int:
-        """Bytes of the journal, when its log is copied into it."""
+        """Return the size of the journal in bytes, without its write-ahead log."""
         with contextlib.closing(apsw.Connection(str(self.directory / "journal.db"))) as found:
             return int(found.pragma("page_count")) * int(found.pragma("page_size"))
 
@@ -158,13 +158,13 @@ class World:
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
     async def called(self, number: int) -> None:
-        """Until so many indexes were called."""
+        """Wait until so many indexes were called."""
         await waiting.wait_until_async(
             lambda: len(self.calls) >= number, what=f"{number} calls", timeout_s=60.0
         )
 
     async def noted(self, number: int) -> list[str]:
-        """Until so many notes were written."""
+        """Wait until so many notes were written; return them."""
         await waiting.wait_until_async(
             lambda: len(self.notes) >= number, what=f"{number} notes", timeout_s=60.0
         )

@@ -1,7 +1,7 @@
-"""Jobs on a dispatcher that is played by hand, with a real journal.
+"""Index jobs on a dispatcher that the test steps, with a real journal.
 
 Used by tests of `jobs.index_jobs` that kill the process at each of its writes. Tasks outlive the
-service; one that is told to run succeeds, or fails if `broken` says so.
+service; a started task succeeds, or fails if `broken` has it.
 """
 
 import types
@@ -18,7 +18,7 @@ _S = api_task.State
 
 
 class IndexDispatcher(job_world.Dispatcher):
-    """`broken_names`: of tasks that fail."""
+    """Dispatcher of index jobs. `broken_names`: names of tasks that fail."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -66,7 +66,7 @@ class IndexDispatcher(job_world.Dispatcher):
 
 
 class IndexWorld(job_world.World):
-    """One life of the services after another, in one directory."""
+    """Consecutive lives of the services in one directory."""
 
     def __init__(self, directory: Path, *, fuse: job_world.Fuse | None = None) -> None:
         super().__init__(directory, fuse=fuse)

@@ -1,7 +1,7 @@
-"""Two threads that take turns by lines: every interleaving of two pieces of code, one at a time.
+"""Deterministic interleaving of two threads by lines, for tests of races on the real code.
 
-For tests of races: deterministic, over the real code. A schedule says after how many lines of one
-module the other thread goes on; when one is through, the other runs to its end.
+A schedule says after how many lines of one module the other thread runs; when one has finished, the
+other runs to its end.
 """
 
 import sys
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class Interleaving:
-    """`run` executes two callables, line by line of `module`, as `schedule` says.
+    """Runs two callables, line by line of `module`, as `schedule` says.
 
-    `schedule`: how many lines the first runs, then the second, then the first, and so on; after
-    its last number a thread runs to its end.
+    `schedule`: number of lines that the first runs, then the second, then the first, and so on;
+    after its last number a thread runs to its end.
     """
 
     def __init__(self, module: ModuleType, schedule: Sequence[int]) -> None:
@@ -28,7 +28,7 @@ class Interleaving:
         self.lines = [0, 0]
 
     def run(self, first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
-        """What the two returned, or the exception that left them."""
+        """Return the results of the two callables, or the exceptions that they raised."""
         results: list[Any] = [None, None]
 
         def work(me: int, call: Callable[[], Any]) -> None:

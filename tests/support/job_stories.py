@@ -1,6 +1,6 @@
-"""Random stories of one job: its steps are carried out late, out of order, or lost in a crash.
+"""Random stories of one file job: its steps are carried out late, out of order, or lost in a crash.
 
-Used by tests of `jobs.plan` and `jobs.facts`. Nothing here waits or writes: the store is a dict of
+Used by tests of `jobs.plan` and `jobs.facts`. Nothing waits or writes here: the store is a dict of
 commit records, the journal a dict of tasks, a row and pages. Workers are killed, paused and wake
 late; users cancel, pause and redrive.
 """
@@ -61,7 +61,7 @@ class Task:
 
 
 class Story:
-    """One job of `parts` parts. `calm`: from then on nothing goes wrong."""
+    """One job of `parts` parts. Once `calm` is set, nothing fails any more."""
 
     def __init__(self, dice: random.Random, *, parts: int) -> None:
         self.dice = dice
@@ -86,16 +86,16 @@ class Story:
         spec = filejobs.FileJobSpec(
             max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
         )
-        file_items.check(spec, manifest)
+        file_items.check_spec(spec, manifest)
         self.job = records.Job(
             model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec,
             source=SOURCES.new(spec, manifest, source=None), created=self.now,
         )  # fmt: skip
         self.job.fresh = True
-        self.row = rows.JobRow._make(rows.of_new(self.job, None))
+        self.row = rows.JobRow._make(rows.new_job_row(self.job, None))
 
     def look(self) -> None:
-        """A round: what has changed is kept, what is to be done is under way."""
+        """Run one round of the service: store changes and start the steps that are due."""
         room = plan.TaskRoom(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True)
         found = plan.next_steps(self.job, room, self.now)
         if self.job.dirty or self.job.items.changed_pages:
@@ -104,7 +104,7 @@ class Story:
             self.log.append(str(step))
             if isinstance(step, plan_steps.Recover):
                 every = self.job.stage is records.Stage.STOPPING
-                known = [n for n in transitions.recoverable(self.job) if n in self.tasks]
+                known = [n for n in transitions.find_recoverable(self.job) if n in self.tasks]
                 left = [n for n in known if every or not self.tasks[n].state.final]
                 self.under_way.append((step, left))
             else:
@@ -112,22 +112,22 @@ class Story:
         self.check()
 
     def _keep(self) -> None:
-        self.row = rows.JobRow._make(rows.of_new(self.job, None))
+        self.row = rows.JobRow._make(rows.new_job_row(self.job, None))
         for page in self.job.items.changed_pages:
             self.pages[page] = self.job.items.page(page)
         self.job.items.changed_pages.clear()
         self.job.dirty = False
 
     def crash(self) -> None:
-        """The service is killed: steps under way are lost, another service reads the row."""
+        """Kill the service: steps under way are lost, and a new service reads the row."""
         self.log.append("crash")
         self.under_way.clear()
-        self.job = rows.job_of(self.row, SOURCES, msgspec.json.encode(self.manifest))
+        self.job = rows.to_job(self.row, SOURCES, msgspec.json.encode(self.manifest))
         for page, packed in self.pages.items():
             self.job.items.load_page(page, packed)
 
     def happen(self) -> None:
-        """Something of what can happen now."""
+        """Let one random possible event happen."""
         self.now += 0.5
         kinds = [self._carry_out, self._work, self._work, self.look]
         if not self.calm:
@@ -155,7 +155,7 @@ class Story:
         self.look()
 
     def resume(self) -> None:
-        """Nobody pauses it any more."""
+        """Resume the job for good: no user pauses it after this."""
         if self.job.stage is not records.Stage.FINISHED:
             transitions.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
 
@@ -202,7 +202,7 @@ class Story:
             self._tell(part)
 
     def _tell(self, part: int) -> None:
-        transitions.moved(self.job, part, self.tasks[part].change(), now=self.now)
+        transitions.apply_task_change(self.job, part, self.tasks[part].change(), now=self.now)
 
     def _commit(self, part: int, run: int, outcome: filejobs.PartOutcome) -> filejobs.Commit:
         found = self.commits.get((part, run))
@@ -216,7 +216,7 @@ class Story:
         return found
 
     def _carry_out(self) -> None:
-        """Some step that is under way is done."""
+        """Finish one of the steps under way."""
         if not self.under_way:
             return
         at = self.dice.randrange(len(self.under_way))
@@ -226,7 +226,7 @@ class Story:
         if isinstance(step, _ORDERS):
             self._order(step)
         elif isinstance(step, plan_steps.Prepare):
-            transitions.prepared(self.job, now=self.now)
+            transitions.record_prepared(self.job, now=self.now)
         elif isinstance(step, plan_steps.Recover):
             self._recover(more)
         else:
@@ -251,18 +251,18 @@ class Story:
             return
         if not step.item:
             commit = self._commit(0, step.run, step.outcome or _O.FAILED)
-            transitions.concluded(self.job, self._result(commit), now=self.now)
+            transitions.apply_job_result(self.job, self._result(commit), now=self.now)
             return
         found = self.commits.get((step.item, step.run))
         if found is None and step.outcome is not None:
             found = self._commit(step.item, step.run, step.outcome)
         result = None if found is None else self._result(found)
-        transitions.settled(self.job, step.item, step.run, result, now=self.now)
+        transitions.apply_result(self.job, step.item, step.run, result, now=self.now)
 
     def _result(self, commit: filejobs.Commit) -> item_source.ItemResult:
         source = self.job.source
         assert isinstance(source, file_items.FileItems)
-        return source.result(commit)
+        return source.to_item_result(commit)
 
     def _recover(self, left: list[int]) -> None:
         runs = {
@@ -274,7 +274,7 @@ class Story:
             self._result(self.commits[key]) for key in self.commits if runs.get(key[0]) == key[1]
         ]
         changes = [(n, self.tasks[n].change()) for n in left]
-        transitions.recovered(self.job, found, changes, now=self.now)
+        transitions.record_recovered(self.job, found, changes, now=self.now)
 
     def _submit(self, part: int) -> None:
         run = self.job.run_of(part)

@@ -1,4 +1,4 @@
-"""Parts of file jobs in a local store, mapped here and now. Used by tests of `jobs.work`."""
+"""Parts of file jobs in a local store, mapped in this process. Used by tests of `jobs.work`."""
 
 import itertools
 import json
@@ -17,11 +17,11 @@ from kilnwork.sdk import context
 
 
 def never(_: int) -> None:
-    """Nobody asks to stop."""
+    """Report progress to nothing: the part is never asked to stop."""
 
 
 class World:
-    """A job's directory with an input; its parts are mapped by `map`."""
+    """The directory of a job with an input; `map` maps its parts."""
 
     def __init__(self, directory: Path, content: bytes, **spec: Any) -> None:
         self.store = local.LocalStore(directory)
@@ -48,19 +48,21 @@ class World:
         return self.map_by(never, number, attempt=attempt, run=run)
 
     def map_by(
-        self, passed: Callable[[int], None], number: int = 1, *, attempt: int = 1, run: int = 1
+        self, on_progress: Callable[[int], None], number: int = 1, *, attempt: int = 1, run: int = 1
     ) -> filejobs.Commit:
-        """Map one part as a task does; `passed` hears how far it is."""
+        """Map one part as a task does; `on_progress` is called with the progress."""
         task = ids.TaskId(number.to_bytes(16, "big"))
         context.begin(context.Context(task, run=run, attempt=attempt))
         try:
             work = self.work(number, run=run)
-            return part.mapped(work, attempt=attempt, passed=passed, clock=clock.SystemClock())
+            return part.map_part(
+                work, attempt=attempt, on_progress=on_progress, clock=clock.SystemClock()
+            )
         finally:
             context.end()
 
     def map_all(self) -> tuple[bytes, list[dict[str, Any]]]:
-        """Map all parts; their results in order, and their bad records."""
+        """Map all parts; return their results in order, and their bad records."""
         done = [self.map(each.number) for each in self.manifest.parts]
         for commit in done:
             found = commit.records
@@ -92,5 +94,5 @@ class World:
         return [json.loads(line) for line in self.content(commit.errors).splitlines()]
 
     def stored(self) -> list[str]:
-        """Keys of all that is in the directory, but the input."""
+        """Return all keys in the directory except the input."""
         return [facts.key for facts in self.store.list() if facts.key != "input"]

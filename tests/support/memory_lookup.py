@@ -1,4 +1,4 @@
-"""Stored objects without a store: what rules are tested against."""
+"""Stored objects without a store, for tests of rules over objects."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from kilnwork.api import meta, resource
 
 
 class MemoryLookup:
-    """`apiserver.lookup.Lookup` over a dictionary; `add` puts objects in."""
+    """`apiserver.lookup.Lookup` over a dictionary; `add` stores objects."""
 
     def __init__(self, *objects: tuple[resource.Resource, meta.JsonObject]) -> None:
         self._objects: dict[tuple[str, str, str], meta.JsonObject] = {}
@@ -14,7 +14,7 @@ class MemoryLookup:
             self.add(kind, obj)
 
     def add(self, kind: resource.Resource, obj: meta.JsonObject) -> None:
-        """Store an object, in the place of one with its name."""
+        """Store an object, replacing one of its name."""
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "") if kind.namespaced else ""
         self._objects[kind.qualified, namespace, metadata["name"]] = obj

@@ -1,4 +1,4 @@
-"""One of each message that drivers and slots exchange with a dispatcher."""
+"""One sample of each message that drivers and slots exchange with a dispatcher."""
 
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import messages

@@ -1,4 +1,4 @@
-"""Task functions that behave badly, for the fault tests; imported by the slots by name."""
+"""Task functions that behave badly, for the fault tests; slots import them by name."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import kilnwork as kiln
 
 @kiln.task
 def double(number: int) -> int:
-    """A well-behaved one, to see that the slots are."""
+    """Return twice the number: a well-behaved task, to see that the slots still work."""
     return 2 * number
 
 
@@ -22,13 +22,13 @@ def large(byte: int, size: int) -> bytes:
 
 @kiln.task
 def length(data: bytes) -> int:
-    """Needs a result that is kept as a blob."""
+    """Return the length of data that is stored as a blob."""
     return len(data)
 
 
 @kiln.task
 def forks() -> int:
-    """Leaves a copy of its process behind, which would go on for ten minutes; its pid."""
+    """Leave a fork of this process running for ten minutes; return its pid."""
     pid = os.fork()
     if pid == 0:
         time.sleep(600)
@@ -38,7 +38,7 @@ def forks() -> int:
 
 @kiln.task
 def daemonises() -> int:
-    """Leaves a daemon behind: a session of its own, no parent, no trace in its environment."""
+    """Leave a daemon: a new session, no parent, no mark in its environment."""
     script = (
         "import subprocess as s; print(s.Popen(['sleep', '600'], stdout=s.DEVNULL, env={}).pid)"
     )
@@ -55,7 +55,7 @@ def daemonises() -> int:
 
 @kiln.task(kill_grace=0.5)
 def clings(path: str) -> None:
-    """Ignores SIGTERM and every exception; notes its pid and that of a child that does so too."""
+    """Ignore SIGTERM and every exception; write its pid and that of a child that does the same."""
     signal_ignored = "trap '' TERM; while :; do sleep 600; done"
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -85,7 +85,7 @@ class Pair:
 
 @kiln.task
 def takes(pair: object, notes: str) -> int:
-    """Notes that it ran, and how often that was so far."""
+    """Note this call; return how many notes there are."""
     with open(notes, "a+") as file:  # noqa: PTH123
         file.write("x")
         file.seek(0)
@@ -94,7 +94,9 @@ def takes(pair: object, notes: str) -> int:
 
 @kiln.task
 def dies_once(notes: str) -> int:
-    """Asks for a child; is killed; asks for it again with an equal argument, pickled otherwise."""
+    """Submit a child, get killed, and submit it again with an equal argument that is pickled
+    differently.
+    """
     first = kiln.context().attempt == 1
     result = takes.submit(Pair(reverse=not first), notes).result()
     if first:
@@ -104,7 +106,7 @@ def dies_once(notes: str) -> int:
 
 @kiln.task
 def dies_once_and_changes_its_mind(notes: str) -> list[int]:
-    """Asks for a child; is killed; asks for another one in its place, told apart by its JSON."""
+    """Submit a child, get killed, and submit another in its place, distinguished by its JSON."""
     attempt = kiln.context().attempt
     result = takes.submit(attempt, notes).result()
     if attempt == 1:

@@ -1,7 +1,8 @@
-"""A process for which no file gets a second name: link(2) fails as on FAT, exFAT or Azure Files.
+"""A process in which link(2) fails, as on FAT, exFAT or Azure Files.
 
-By a filter of system calls (seccomp(2), BPF), since a test cannot mount such a file system: what is
-proved is what we do about the kernel's answer. Run in a child; nobody can take it back.
+Done by a filter of system calls (seccomp(2), BPF), since a test cannot mount such a file system:
+the tests check our reaction to the kernel's error. Run it in a child process; the filter cannot be
+removed.
 """
 
 import ctypes
@@ -18,12 +19,12 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 
 def possible() -> bool:
-    """Whether this machine's numbers are known."""
+    """Return whether the system call numbers of this machine are known."""
     return platform.machine() in _NUMBERS
 
 
 def forbid(number: int = errno.EOPNOTSUPP) -> None:
-    """From now on, link(2) fails with `number` in this process."""
+    """Make link(2) fail with errno `number` in this process from now on."""
     numbers = _NUMBERS[platform.machine()]
     program = [(_LOAD, 0, 0, 0)]
     for index, call in enumerate(numbers):
@@ -31,8 +32,8 @@ def forbid(number: int = errno.EOPNOTSUPP) -> None:
     program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | number)]
     code = b"".join(struct.pack("HBBI", *one) for one in program)
     held = ctypes.create_string_buffer(code)
-    told = struct.pack("HxxxxxxP", len(program), ctypes.addressof(held))
+    reported = struct.pack("HxxxxxxP", len(program), ctypes.addressof(held))
     libc = ctypes.CDLL(None, use_errno=True)
-    for arguments in ((_NO_NEW_PRIVS, 1, 0, 0, 0), (_SECCOMP, _FILTER, told, 0, 0)):
+    for arguments in ((_NO_NEW_PRIVS, 1, 0, 0, 0), (_SECCOMP, _FILTER, reported, 0, 0)):
         if libc.prctl(*arguments):
             raise OSError(ctypes.get_errno(), "prctl")

@@ -1,4 +1,4 @@
-"""Sources of other projects that tests compare with; they are not part of this repository."""
+"""Sources of other projects that tests compare with; not part of this repository."""
 
 import os
 import tarfile
@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def archive(name: str) -> Path:
-    """The archive of a project; skips the test where there is none.
+    """Return the archive of a project; skip the test if there is none.
 
-    Looked for in $KILN_PEERS, then in ../shared/peers beside the checkout.
+    Looks in $KILN_PEERS, then in ../shared/peers beside the checkout.
     """
     named = os.environ.get("KILN_PEERS")
     directories = [Path(named)] if named else [ROOT.parent / "shared" / "peers"]
@@ -26,7 +26,7 @@ def archive(name: str) -> Path:
 
 
 def read(name: str, path: str) -> str:
-    """The text of one file of a project."""
+    """Return the text of one file of a project."""
     with tarfile.open(archive(name)) as files:
         member = files.extractfile(path)
         assert member is not None

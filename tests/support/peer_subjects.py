@@ -1,8 +1,9 @@
-"""Executors that are no part of the manager, under its contract: `external`, `http`, `function`.
+"""Subjects of the executor contract that are not part of the manager: `external`, `http`,
+`function`.
 
-Each is a process of its own and a peer of the dispatcher, here a service in the test that outlives
-the manager's lives. An order makes an attempt and ends it; nothing has a name that somebody else
-could take. A step is an order that comes, or a report that goes.
+Each is a separate process and a peer of the dispatcher; here it is a service in the test that
+outlives the manager. An order starts an attempt and ends it; an attempt has no name that another
+client could take. Orders received and reports sent are the steps.
 """
 
 import asyncio
@@ -33,13 +34,13 @@ _STEPS = {messages.Run: "run", messages.Stop: "stop"}
 
 
 class Programs:
-    """Scripts that run, as processes."""
+    """Scripts that run as processes."""
 
     def __init__(self) -> None:
         self.running: dict[str, asyncio.subprocess.Process] = {}
 
     async def run(self, script: str, identity: tuple[str, str, str]) -> int:
-        """Return the exit code of a script. It is ended when this is cancelled."""
+        """Run a script and return its exit code. Cancelling this kills the script."""
         names = ("KILN_TASK_ID", "KILN_RUN", "KILN_ATTEMPT")
         variables = dict(zip(names, identity, strict=True), PATH=os.environ["PATH"])
         process = await asyncio.create_subprocess_exec(
@@ -97,7 +98,7 @@ class Stepping(service.ExecutorService):
 
 
 class SteppingExternal(Stepping, external.ExternalService):
-    """A user's program. What its attempts report are steps."""
+    """A user's program whose attempts report in steps."""
 
     def make(self, run: messages.Run) -> external.ExternalAttempt:
         made = super().make(run)
@@ -106,7 +107,7 @@ class SteppingExternal(Stepping, external.ExternalService):
 
 
 class SteppingHttp(Stepping, http_service.HttpService):
-    """`kiln executor http`, the same."""
+    """A `kiln executor http` whose attempts report in steps."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -118,7 +119,7 @@ class SteppingHttp(Stepping, http_service.HttpService):
 
 
 class PeerSubject(executor_world.Subject):
-    """What they have in common. `remove`: the process ends as by SIGKILL, and another begins."""
+    """Base of these subjects. `remove` kills the process as by SIGKILL and starts another."""
 
     creates, deletes, releases = "run", "stop", ""
     waits = ("Pending", "ExecutorUnavailable", "")
@@ -150,7 +151,7 @@ class PeerSubject(executor_world.Subject):
         raise NotImplementedError
 
     async def die(self) -> None:
-        """End the process without a word."""
+        """End the process without a message."""
         if self._service is not None:
             gone, self._service = self._service, None
             await gone._background.stop()
@@ -180,7 +181,7 @@ class PeerSubject(executor_world.Subject):
             await waiting.wait_until_async(lambda: not self._is_ready(), what="the link is gone")
 
     def _is_ready(self) -> bool:
-        """Whether the dispatcher would give it a task."""
+        """Return whether the dispatcher would give it a task."""
         if self.hub is None or self._service is None:
             return False
         settings = self._service._settings
@@ -189,7 +190,7 @@ class PeerSubject(executor_world.Subject):
 
     def _connect(self) -> socket.socket:
         if self._absent:
-            raise ConnectionRefusedError("nobody there, says the test")
+            raise ConnectionRefusedError("made unavailable by the test")
         self._socket = made = client.unix(str(self.directory / executor_world.SOCKET))
         return made
 
@@ -204,7 +205,7 @@ class PeerSubject(executor_world.Subject):
 
 
 class ExternalSubject(PeerSubject):
-    """A program with `kilnwork.executor`, which runs the script in the payload."""
+    """A program with `kilnwork.executor` that runs the script in the payload."""
 
     failed = "Raised"
 
@@ -233,15 +234,16 @@ class ExternalSubject(PeerSubject):
 
 
 class Ports(http_executors.EmptyReader):
-    """Where each Service is called after its port on this machine."""
+    """Resolves each Service to the port of its name on this machine."""
 
     async def url(self, namespace: str, name: str, waits: Any) -> str:
         return f"http://127.0.0.1:{name.removeprefix('port-')}"
 
 
 class HttpSubject(PeerSubject):
-    """`kiln executor http`, and a server that runs the script in the request until it has ended or
-    the connection is gone (`serve_scripts`). `function`: the server is a Service of Knative."""
+    """`kiln executor http`, and a server that runs the script in the request (`serve_scripts`)
+    until it has ended or the connection is closed. With `function` the server is a Knative Service.
+    """
 
     failed = "ResponseRejected"
     too_large_reason = "ResponseTooLarge"
@@ -291,7 +293,7 @@ class HttpSubject(PeerSubject):
 
 
 class FunctionSubject(HttpSubject):
-    """The same as a function."""
+    """The same with a function instead of a URL."""
 
     function = True
 
@@ -315,12 +317,12 @@ def serve_scripts(site: http_test_server.HttpServer, programs: Programs) -> None
 
 
 def _ignore(text: str) -> None:
-    """What is said to people."""
+    """Drop messages for users."""
 
 
 @contextlib.asynccontextmanager
 async def on_external(directory: Path) -> AsyncIterator[ExternalSubject]:
-    """Executor `external`."""
+    """Run executor `external`."""
     made = ExternalSubject(directory)
     try:
         yield made
@@ -332,7 +334,7 @@ async def on_external(directory: Path) -> AsyncIterator[ExternalSubject]:
 async def on_http(
     directory: Path, subject: type[HttpSubject] = HttpSubject
 ) -> AsyncIterator[HttpSubject]:
-    """Executor `http`."""
+    """Run executor `http`."""
     async with http_test_server.running() as site:
         made = subject(directory, site.base)
         serve_scripts(site, made.programs)
@@ -344,6 +346,6 @@ async def on_http(
 
 @contextlib.asynccontextmanager
 async def on_functions(directory: Path) -> AsyncIterator[HttpSubject]:
-    """Executor `function`."""
+    """Run executor `function`."""
     async with on_http(directory, FunctionSubject) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Controllers with a real hub and journal, an API server and a node: for tasks that are Pods."""
+"""Controllers with a real hub and journal, an API server and a node, for tests of pod tasks."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -20,8 +20,10 @@ NS = controller_world.NS
 
 
 class RefusingClient(client.Client):
-    """A manager's client, of whose creations of Pods the first are refused. `before_delete`: what
-    happens in the world before a deletion arrives, or before a Workflow is asked to stop."""
+    """A manager's client whose first creations of Pods are refused.
+
+    `before_delete` is called before a deletion is sent, or before a Workflow is asked to stop.
+    """
 
     refusals: list[errors.ApiError]
     before_delete: Callable[[], Awaitable[None]] | None = None
@@ -37,7 +39,7 @@ class RefusingClient(client.Client):
 
 
 class World:
-    """A control plane with a node, and a manager that can be ended and started again."""
+    """A control plane with a node, and a manager that can be ended and restarted."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -61,7 +63,7 @@ class World:
         self._manager = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        """Begin a manager."""
+        """Start a manager."""
         self.manager = RefusingClient(self.plane.admin_config(), user_agent="manager")
         self.manager.refusals = self.refusals
         await self._manager.enter_async_context(self.manager)
@@ -83,11 +85,11 @@ class World:
         self._manager.push_async_callback(made.stop)
 
     async def end(self) -> None:
-        """End it."""
+        """End the manager."""
         await self._manager.aclose()
 
     async def task(self, name: str, script: str = "true", **spec: Any) -> str:
-        """Declare a Task whose Pod runs a shell script; its uid."""
+        """Declare a Task whose Pod runs a shell script; return its uid."""
         body = {"containers": [worker_container(script)], "automountServiceAccountToken": False}
         spec = {"pod": {"spec": {**body, **spec.pop("pod", {})}}, **spec}
         spec.setdefault("timeouts", {"killGraceSeconds": 1})
@@ -102,7 +104,7 @@ class World:
     async def wait_for_state(
         self, name: str, state: str, reason: str | None = None
     ) -> dict[str, Any]:
-        """Wait until a Task says so; its status."""
+        """Wait until a Task has this state and reason; return its status."""
         last: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -117,7 +119,7 @@ class World:
         return last
 
     async def pods(self) -> list[dict[str, Any]]:
-        """All there are."""
+        """Return all Pods."""
         listed = await self.kube.list(resource.PODS, NS, type=dict)
         return list(listed.items)
 
@@ -133,7 +135,7 @@ def worker_container(script: str, name: str = "main") -> dict[str, Any]:
 
 
 def programs(pod: dict[str, Any]) -> set[int]:
-    """Pids of the container of a Pod."""
+    """Return the pids of the processes in the container of a Pod."""
     return processes.find_members(
         None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0"
     )

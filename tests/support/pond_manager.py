@@ -1,4 +1,4 @@
-"""A manager as far as ponds need it, over HTTP in the test's own loop, and agents as processes."""
+"""The pond part of a manager, over HTTP in the test's loop, with agents as processes."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,9 @@ class _Verifier:
 
 
 class JobFiles:
-    """Files of file jobs in memory, by `NAMESPACE/JOB/DIRECTORY`; None for one that still runs."""
+    """Files of file jobs in memory, by `NAMESPACE/JOB/DIRECTORY`; None for a job that still
+    runs.
+    """
 
     def __init__(self, directories: dict[str, dict[str, bytes] | None]) -> None:
         self._directories = directories
@@ -60,7 +62,9 @@ def _hex(content: bytes) -> str:
 
 
 class PondManager:
-    """See the module; an async context manager. `directory`: where all of it is."""
+    """A pond manager and its agents, as an async context manager. `directory` has all their
+    data.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -88,7 +92,7 @@ class PondManager:
         await self.stop_manager()
 
     async def start_manager(self) -> None:
-        """A new one knows nothing."""
+        """Start a manager without any state."""
         listening = serving.bind("127.0.0.1", self._port)
         self._port = int(listening.getsockname()[1])
         app = pond_exchange.PondExchange(self.ledger, _Verifier(), JobFiles(self.jobs))
@@ -107,7 +111,7 @@ class PondManager:
         await self.start_manager()
 
     def declare(self, *sources: data_pond.PondSource, **spec: object) -> None:
-        """There is a DataPond with these sources."""
+        """Declare a DataPond with these sources."""
         made = data_pond.DataPondSpec(sources=sources, **spec)  # type: ignore[arg-type]
         self.ledger.pond_changed(NAMESPACE, POND, made, root="/on/each/node")
 
@@ -118,7 +122,7 @@ class PondManager:
         return self.root(node) / "runs" / NAMESPACE / lease
 
     async def start(self, *nodes: str, absence_s: float | None = None) -> None:
-        """Start agents as processes of their own."""
+        """Start agents as separate processes."""
         for node in nodes:
             environment = {
                 **os.environ,
@@ -139,7 +143,7 @@ class PondManager:
                 )
 
     async def kill(self, node: str, number: int = signal.SIGKILL) -> int:
-        """End an agent; returns its exit code."""
+        """Kill an agent; return its exit code."""
         running = self.agents.pop(node)
         if running.returncode is None:
             running.send_signal(number)
@@ -149,7 +153,7 @@ class PondManager:
         return (self.directory / f"{node}.log").read_text()
 
     async def until(self, holds: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
-        """Wait until something holds, which is looked at after each change."""
+        """Wait until `holds` is true, checked after each change."""
         try:
             async with asyncio.timeout(within_s):
                 while not holds():
@@ -159,7 +163,7 @@ class PondManager:
             raise AssertionError(f"it never came to that\n{logs}") from None
 
     async def pin(self, source: data_pond.SnapshotSource, request: str = "r1") -> model.Pin:
-        """Until it is pinned, or has failed."""
+        """Wait until a source is pinned, or has failed."""
 
         def asked() -> model.Pin:
             return self.ledger.want_pin(NAMESPACE, POND, source, request=request)
@@ -179,7 +183,7 @@ class PondManager:
         return self.ledger.ready(NAMESPACE, POND, lease)
 
     async def until_ready(self, lease: str, *nodes: str) -> None:
-        """Until these nodes are."""
+        """Wait until these nodes are ready for the lease."""
 
         def holds() -> bool:
             found = self.ready(lease)

@@ -1,11 +1,13 @@
-"""Processes found by what they were started as; a sandbox shows those of its Pods too."""
+"""Finds processes by their command line; in a sandbox those of its Pods too."""
 
 import contextlib
 from pathlib import Path
 
 
 def pid_of_command(program: str, word: str) -> int:
-    """The pid of a process of `program` (the last part of a path) with `word` in its arguments."""
+    """Return the pid of a process of `program` (last part of a path) with `word` in its
+    arguments.
+    """
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):

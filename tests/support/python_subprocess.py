@@ -1,11 +1,11 @@
-"""Runs Python in a process of its own, as a worker would be one."""
+"""Runs Python code in a separate process, as a worker is one."""
 
 import subprocess
 import sys
 
 
 def run(program: str, *arguments: str) -> str:
-    """What it prints; fails the test with what it says on standard error."""
+    """Run a program; return its output, or fail the test with its standard error."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True,

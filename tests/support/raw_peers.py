@@ -1,6 +1,6 @@
-"""Drivers and slots of frames alone: they say exactly what a test tells them, over a real socket.
+"""Drivers and slots that send frames exactly as a test builds them, over a real socket.
 
-The worker that goes with them is `raw_worker.RawWorker`, which opens the slots it is asked for.
+The worker that opens the slots is `raw_worker.RawWorker`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ ADD = api_task.TaskSpec(call=api_task.Call(function="sums:add"))
 
 
 class RawDriver(raw_link.RawLink[messages.ToDriver]):
-    """One session of a driver; `connect` again is a reconnect."""
+    """One session of a driver; calling `connect` again reconnects."""
 
     def __init__(self, socket: Path, *, namespace: str = "ns", credential: str = "secret") -> None:
         super().__init__(socket, frames.decode_to_driver)
@@ -37,7 +37,7 @@ class RawDriver(raw_link.RawLink[messages.ToDriver]):
         self.say(messages.Template(number, spec))
 
     def item(self, data: bytes = b"[[1],{}]", **facts: object) -> calls.CallItem:
-        """The next call, of template 1 unless told otherwise."""
+        """Return the next call, of template 1 unless overridden."""
         self.number += 1
         given = {"template": 1, "arguments": attempts.Payload(attempts.JSON, data), **facts}
         return calls.CallItem(number=self.number, task=ids.new_task_id(), **given)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ class RawDriver(raw_link.RawLink[messages.ToDriver]):
 
 
 class RawSlot(raw_link.RawLink[messages.ToSlot]):
-    """One slot process; `connect` again is a reconnect."""
+    """One slot process; calling `connect` again reconnects."""
 
     def __init__(self, socket: Path, slot: bytes) -> None:
         super().__init__(socket, frames.decode_to_slot)
@@ -85,7 +85,7 @@ class RawSlot(raw_link.RawLink[messages.ToSlot]):
         return self.waiting_runs.pop(0)
 
     def done(self, *ends: calls.CallEnd) -> int:
-        """Report ends; the serial of the report."""
+        """Report ends; return the serial of the report."""
         self.serial += 1
         self.say(messages.CallsEnded(self.serial, ends))
         return self.serial
@@ -98,7 +98,7 @@ class RawSlot(raw_link.RawLink[messages.ToSlot]):
 def ended_well(
     ref: attempts.AttemptRef, data: bytes = b"null", *, seconds: float = 0.001
 ) -> calls.CallEnd:
-    """How a call ends well."""
+    """Return the end of a call that ended well."""
     payload = attempts.Payload(attempts.JSON, data)
     return calls.CallEnd(
         ref, attempts.Ending.SUCCEEDED, "Succeeded", "", payload, 1_700_000_000.0, seconds
@@ -106,7 +106,7 @@ def ended_well(
 
 
 async def open_slot(worker: raw_worker.RawWorker) -> RawSlot:
-    """Do as the next OpenSlot says: announce a slot and connect it."""
+    """Follow the next OpenSlot: announce a slot and connect it."""
     asked = await worker.expect(messages.OpenSlot)
     slot = RawSlot(worker.socket, asked.slot)
     worker.say(slot.opening)
@@ -115,15 +115,15 @@ async def open_slot(worker: raw_worker.RawWorker) -> RawSlot:
 
 
 async def connect(slot: RawSlot) -> None:
-    """Connect; again while the announcement was not read yet."""
+    """Connect the slot, repeated while its announcement has not been read yet."""
     for _ in range(200):
         await slot.connect()
         while not slot.inbox:
             await slot.read()
-        answer = slot.inbox.pop(0)
-        if isinstance(answer, messages.Attached):
+        response = slot.inbox.pop(0)
+        if isinstance(response, messages.Attached):
             return
-        assert isinstance(answer, messages.Refused)
-        assert answer.retry, answer
+        assert isinstance(response, messages.Refused)
+        assert response.retry, response
         await asyncio.sleep(0.01)
     raise AssertionError("the slot was not let in")

@@ -1,4 +1,4 @@
-"""A driver on a machine that sees no socket and no directory of its server: what it calls, by
+"""Functions for a driver on a machine that sees no socket and no directory of its server; sent by
 value.
 
 Used by the tests of `kiln.connect()` over the network, to a `kiln up` and into a cluster.
@@ -16,7 +16,7 @@ LARGE = 2_000_000
 
 
 def hide_server(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
-    """`directory` becomes the driver's own data directory; nothing is found near it."""
+    """Make `directory` the driver's own data directory, without a server beside it."""
     monkeypatch.setenv("XDG_DATA_HOME", str(directory))
     monkeypatch.setattr(resolve, "local_socket", lambda server, document: None)
 

@@ -1,6 +1,6 @@
-"""A manager as workers over the network see it: hub, channel, blobs and files on one TLS port.
+"""A manager as remote workers see it: hub, channel, blobs and files on one TLS port.
 
-Without Kubernetes: everybody has one secret. `wires` has the network in between.
+Without Kubernetes: all clients share one secret. `tcp_proxy` plays the network in between.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ SECRET = "opensesame"
 
 
 class RemoteManager:
-    """May be restarted, on the same port and journal."""
+    """A manager that can be restarted on the same port and journal."""
 
     def __init__(self, directory: Path, run: Path) -> None:
         self.directory = directory
@@ -27,7 +27,7 @@ class RemoteManager:
         self.files = local.LocalStore(directory / "files")
         self.requests: list[tuple[str, str]] = []
         self.forced_status: int | None = None
-        """Status with which all requests are answered, None for the right answer."""
+        """Status of all responses; None for the real one."""
         authority = certificates.Authority()
         self.ca = directory / "ca.crt"
         self.ca.write_text(authority.pem)

@@ -1,4 +1,4 @@
-"""A manager behind TLS, a wire to it, a worker at its end; and drivers on the manager's machine."""
+"""A manager behind TLS, a proxy as the network, a remote worker, and local drivers."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +12,7 @@ _TESTS = Path(__file__).parents[1]
 
 
 class World:
-    """See the module. Slots find the modules of tests."""
+    """Manager, network and worker. Slots find the modules of tests."""
 
     def __init__(
         self, directory: Path, manager: remote_manager.RemoteManager, wire: tcp_proxy.TcpProxy
@@ -29,18 +29,18 @@ class World:
 
     @contextlib.contextmanager
     def driver(self) -> Iterator[driver.Driver]:
-        """In a thread: it blocks."""
-        running = driver.Driver(
+        """Open a driver inside the block; call it in a thread, since it blocks."""
+        connected = driver.Driver(
             connect=lambda: client.unix(str(self.manager.socket)),
             credential=lambda: remote_manager.SECRET,
             cluster="counter",
         )
-        running.shares_files = False
-        running.open(timeout_s=10)
+        connected.shares_files = False
+        connected.open(timeout_s=10)
         try:
-            yield running
+            yield connected
         finally:
-            running.close()
+            connected.close()
 
 
 @contextlib.asynccontextmanager

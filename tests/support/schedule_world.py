@@ -1,7 +1,7 @@
-"""Schedules on a real API server, a real journal and the real controllers, with a clock that is set
-by hand, and lives of the manager that end at any of its writes.
+"""Schedules on a real API server, journal and controllers, with a settable clock and lives that end
+at any write.
 
-Used by tests of JobConfigs. No worker is there: Jobs are taken up by the engine and wait.
+Used by tests of JobConfigs. There are no workers: the engine accepts Jobs, which wait.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ MINUTE = 60
 
 
 class WallClock:
-    """A wall clock that stands still until it is set; the monotonic one runs."""
+    """A clock whose wall time stands still until it is set; the monotonic time runs."""
 
     def __init__(self) -> None:
         self.now = float(int(time.time()))
@@ -39,11 +39,11 @@ class WallClock:
 
 
 class CrashedHere(Exception):
-    """The manager was killed."""
+    """Raised in place of the kill of the manager."""
 
 
 class Fuse:
-    """Blows at the `after`-th write, and then always; None: never."""
+    """Fires at the `after`-th write and at every one after it; None means never."""
 
     def __init__(self, after: int | None = None) -> None:
         self.left = after
@@ -51,7 +51,7 @@ class Fuse:
         self.blown = ""
 
     def burn(self, what: str) -> None:
-        """A write begins, or has just happened and nobody has heard of it."""
+        """Count one write, before it begins or right after it."""
         self.check()
         self.steps.append(what)
         if self.left is not None and len(self.steps) > self.left:
@@ -64,7 +64,7 @@ class Fuse:
 
 
 class FusedClient(client.Client):
-    """A client whose writes burn a fuse; kube events are no writes that count."""
+    """A client whose writes burn a fuse; kube events do not count."""
 
     fuse: Fuse
 
@@ -81,7 +81,7 @@ class FusedClient(client.Client):
 
 
 class FusedJobs:
-    """The engine's door, whose writes burn a fuse."""
+    """The engine's port, whose writes burn a fuse."""
 
     _WRITES = frozenset(
         {"put", "decide", "release", "forget_schedule", "set_hold", "kill", "rerun"}
@@ -107,7 +107,7 @@ class FusedJobs:
 
 
 class World:
-    """A data directory and an API server, and one life of a manager after the other."""
+    """A data directory, an API server, and consecutive lives of a manager."""
 
     def __init__(self, directory: Path, kube: client.Client, settings: Any) -> None:
         self.kube, self.clock, self.fuse = kube, WallClock(), Fuse()
@@ -121,7 +121,7 @@ class World:
         self.controllers: controllers.Controllers
 
     async def start(self, *, cut_at: int | None = None) -> None:
-        """Begin a life that ends at its `cut_at`-th write."""
+        """Start a life that ends at its `cut_at`-th write."""
         self.fuse = Fuse(cut_at)
         self.hub = hubs.make(self._directory, clock=self.clock)
         await self.hub.start(hubs.socket_of(self._directory))
@@ -140,7 +140,7 @@ class World:
         await self.controllers.start(self.hub, jobs)
 
     async def end(self) -> None:
-        """End this life: what it has not written is lost."""
+        """End this life: unwritten changes are lost."""
         self.fuse.blown = self.fuse.blown or "the end"
         await self._life.aclose()
 
@@ -149,7 +149,7 @@ class World:
         await self.start()
 
     def set_clock(self, seconds: float) -> None:
-        """Move the wall clock, which the manager finds out."""
+        """Move the wall clock; the manager notices by itself."""
         self.clock.now += seconds
 
     async def config(self, name: str, **schedule: Any) -> str:
@@ -164,9 +164,10 @@ class World:
         return str(made["metadata"]["uid"])
 
     async def refuse_jobs(self, *, refuse: bool = True) -> None:
-        """Let the API server refuse new Jobs of schedules, or not any more.
+        """Make the API server refuse new Jobs of schedules, or accept them again.
 
-        An enumeration of the kind stands for quotas, policies and webhooks, which ours has not.
+        An enumeration in the definition stands for quotas, policies and webhooks, which ours does
+        not have.
         """
         path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/type/enum"
         allowed = ["Adhoc"] if refuse else ["Adhoc", "Scheduled"]
@@ -209,7 +210,7 @@ class World:
         await self.until(done, f"schedule {uid} is decided up to {tick}, and has its Jobs")
 
     def is_settled(self, uid: str, tick: int) -> bool:
-        """Whether that is so, on disk."""
+        """Return whether `settled` holds on disk."""
         indexes = self.services.indexes
         row = indexes.schedule(uid)
         if row is None or row.tick < tick or row.pending:
@@ -217,8 +218,11 @@ class World:
         return all(indexes.view(taken) is not None for taken in row.taken.values())
 
     async def ran(self, uid: str) -> dict[int, int]:
-        """Return how often each tick of a JobConfig has run: in the API, in the engine and in the
-        row of its schedule. Fails where these three differ."""
+        """Return how often each tick of a JobConfig has run, by the API, the engine and the row of
+        its schedule.
+
+        Fails if these three differ.
+        """
         owned = [
             one
             for one in await self.jobs()
@@ -241,7 +245,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[World]:
-    """A world whose manager is not started; it is ended."""
+    """Yield a world without a started manager; end its life afterwards."""
     async with embedded_server.control_plane(directory / "plane") as plane:
         settings = plane.admin_config()
         async with client.Client(settings) as kube:

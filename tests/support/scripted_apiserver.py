@@ -1,4 +1,4 @@
-"""A small scripted HTTP server on loopback, standing in for an API server that misbehaves."""
+"""A small scripted HTTP server on loopback that plays a misbehaving API server."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,7 +9,7 @@ Handler = Callable[[aiohttp.web.Request], Awaitable[aiohttp.web.StreamResponse]]
 
 
 class ScriptedApiServer:
-    """Answers each request by `handler` and keeps what was asked."""
+    """HTTP server that responds by `handler` and records requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
@@ -27,7 +27,7 @@ class ScriptedApiServer:
     def respond(
         self, body: Any, *, status: int = 200, headers: dict[str, str] | None = None
     ) -> None:
-        """Answer everything with the same JSON."""
+        """Respond to every request with the same JSON."""
 
         async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
             return aiohttp.web.json_response(body, status=status, headers=headers)

@@ -1,4 +1,4 @@
-"""Sessions of drivers whose dispatcher is a script, and calls without task functions."""
+"""Sessions of drivers with a scripted dispatcher, and calls without task functions."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ SPEC = task.TaskSpec(call=task.Call(function="tests:nothing"))
 def open_driver(
     dispatcher: scripted_dispatcher.ScriptedDispatcher, **options: Any
 ) -> driver.Driver:
-    """An open one; whoever asks for it closes it."""
+    """Return an open driver, which the caller closes."""
     settings: dict[str, Any] = {"connect": dispatcher.connect, "credential": lambda: "token"}
     made = driver.Driver(**(settings | options))
     made.open(timeout_s=10)
@@ -20,7 +20,7 @@ def open_driver(
 
 
 def submit(on: session.Session, text: str = "1", **more: Any) -> futures.CallFuture[Any]:
-    """A call whose arguments are this JSON."""
+    """Submit a call whose arguments are this JSON."""
     arguments = more.pop("arguments", scripted_dispatcher.json(text))
     number = on.template(more.pop("spec", SPEC))
     return on.submit(number, function="tests:nothing", arguments=arguments, **more)
@@ -29,7 +29,7 @@ def submit(on: session.Session, text: str = "1", **more: Any) -> futures.CallFut
 def ended_result(
     number: int, state: task.State, reason: str = "", message: str = ""
 ) -> calls.CallResult:
-    """A call that ended without a payload."""
+    """Return the result of a call that ended without a payload."""
     return calls.CallResult(number, state, reason, message)
 
 

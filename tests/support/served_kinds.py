@@ -1,4 +1,4 @@
-"""What the embedded API server of `kiln up` serves: Kubernetes' kinds and ours."""
+"""The kinds that the embedded API server of `kiln up` serves: Kubernetes' and ours."""
 
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane.apiserver import catalog, definitions

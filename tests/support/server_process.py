@@ -1,22 +1,22 @@
-"""A server of ours in a subprocess, to kill or stop; base of `up` and `kube_cluster`."""
+"""A server of ours in a subprocess, to kill or stop; base of `up_server` and `kube_cluster`."""
 
 import signal
 import subprocess
 
 
 class ServerProcess:
-    """`process` is None until the first start."""
+    """A server process. `process` is None until the first start."""
 
     process: subprocess.Popen[bytes] | None = None
 
     def kill(self) -> None:
-        """SIGKILL; what it started lives on."""
+        """Send SIGKILL; processes that it started live on."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def stop(self, *, timeout_s: float = 25.0) -> int:
-        """SIGTERM; its exit code."""
+        """Send SIGTERM; return the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Runs `kiln` where there is no server: what a command checks before it connects."""
+"""Runs `kiln` without a server: what commands check before they connect."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from kilnwork.cli import main
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command line ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -19,7 +19,7 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True)
 class ServerlessCli:
-    """`kiln` with a kubeconfig that does not exist: 3 is the exit code of what would connect."""
+    """`kiln` with a kubeconfig that does not exist: a command that would connect exits with 3."""
 
     capsys: pytest.CaptureFixture[str]
     kubeconfig: Path

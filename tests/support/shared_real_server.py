@@ -1,7 +1,7 @@
-"""A pytest plugin, loaded by `--server real`: one real control plane for all processes of a run.
+"""Pytest plugin of `--server real`: one real control plane for all processes of a run.
 
-The process that pytest was started as makes it, before its xdist workers, and removes it at the
-end; $KILN_KUBE_DIRECTORY tells the workers. Where that is set already, somebody else's is used.
+The main pytest process starts it before its xdist workers and removes it at the end; workers find
+it by $KILN_KUBE_DIRECTORY. If that is set already, the control plane there is used.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Directories for Unix sockets, whose paths may have 108 bytes (unix(7)): pytest's own are too
+"""Directories for Unix sockets, whose paths are limited to 108 bytes (unix(7)): pytest's are too
 long.
 
 For tests of the channel, the worker, the shim and the node.
@@ -15,7 +15,9 @@ _made: list[Path] = []
 
 
 def directory() -> Path:
-    """A new directory of mode 0700 with a short path; there until the tests of this process end."""
+    """Return a new directory of mode 0700 with a short path, removed when the tests of this process
+    end.
+    """
     made = Path(tempfile.mkdtemp(prefix="kiln-"))
     _made.append(made)
     return made
@@ -24,7 +26,7 @@ def directory() -> Path:
 def sockets_of(data: Path) -> None:
     """Remove the directories that the server of a data directory makes when its path is long.
 
-    It does so itself unless it is killed, as tests do.
+    The server does so itself, unless it is killed as in tests.
     """
     for made in (paths.runtime_dir(data), links_of(data)):
         if not made.is_relative_to(data) and made not in _made:
@@ -32,7 +34,9 @@ def sockets_of(data: Path) -> None:
 
 
 def links_of(data: Path) -> Path:
-    """Where containers of the server of a data directory find their mounts."""
+    """Return the directory in which containers of the server of a data directory find their
+    mounts.
+    """
     return volumes.links_directory(paths.runtime_dir(data), data / "pods")
 
 

@@ -1,8 +1,8 @@
-"""Ctrl-C at a chosen place: SIGINT to the main thread once it is inside of a given function.
+"""Sends SIGINT to the main thread while it is inside a given function, as Ctrl-C would.
 
-For tests of what blocks. A timer would hit the test itself on a busy machine, and end all of them.
-Python does not hear of a signal that comes right before a system call blocks: then it is sent
-again, as a user presses Ctrl-C again, but never once that call of the function is over.
+For tests of blocking calls. A timer would hit the test itself on a busy machine. Python does not
+notice a signal that arrives right before a system call blocks; then it is sent again, as a user
+presses Ctrl-C again, but never after that call of the function has ended.
 """
 
 import contextlib
@@ -17,7 +17,9 @@ from support import waiting
 
 
 def interrupt_inside(function: Callable[..., Any]) -> threading.Thread:
-    """Call it in the main thread, right before that calls `function` and stays there."""
+    """Arm the interrupt; call it in the main thread right before the call that blocks in
+    `function`.
+    """
     main = threading.main_thread().ident
     assert main is not None
 

@@ -1,4 +1,7 @@
-"""A store with the ways into it, in this process and without HTTP: for tests of what follows it."""
+"""The store of the API server with its writer and deleter, in process and without HTTP.
+
+For tests of components that follow the store.
+"""
 
 import contextlib
 import random
@@ -16,7 +19,7 @@ from support import waiting
 
 @dataclass(frozen=True)
 class World:
-    """The store, its writer and deleter, and short forms for tests."""
+    """The store, its writer and deleter, and shortcuts for tests."""
 
     store: store.Store
     writer: crud.ObjectWriter
@@ -26,7 +29,7 @@ class World:
     async def create(
         self, kind: resource.Resource, name: str, *, namespace: str = "default", **more: Any
     ) -> meta.JsonObject:
-        """Make an object; `metadata=` adds to its name."""
+        """Create an object; `metadata=` adds to its name."""
         metadata = {"name": name, **more.pop("metadata", {})}
         place = writes.target_of(kind, namespace, "")
         outcome = await self.writer.create(
@@ -56,7 +59,7 @@ class World:
 async def open_world(
     directory: Path, *, keep_changes: int = store.KEEP_CHANGES
 ) -> AsyncIterator[World]:
-    """A new store in `directory` with its basic namespaces; nothing follows it yet."""
+    """Open a new store in `directory` with its basic namespaces; nothing follows it yet."""
     held = store.Store(directory / "control.db", keep_changes=keep_changes)
     await held.start()
     now = clock.ManualClock()

@@ -1,7 +1,7 @@
-"""What lies between two ends of TCP: a wire that can be cut and stalled, and an HTTP proxy.
+"""TCP and HTTP proxies that play a network: connections can be cut and stalled.
 
-For tests of clients that live over networks. Whatever still goes through when one is left is ended,
-so that no connection outlives its test.
+For tests of network clients. Remaining connections are closed at the end of the block, so that none
+outlives its test.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ Address = tuple[str, int]
 
 
 class TcpProxy:
-    """A port that leads to another; what is cut or stalled is so for those who are connected."""
+    """A port that forwards to another; `cut` and `stall` affect existing connections."""
 
     def __init__(self, to: int) -> None:
         self._to = to
@@ -68,7 +68,7 @@ class TcpProxy:
     async def _address(
         self, near: asyncio.StreamReader, near_out: asyncio.StreamWriter
     ) -> Address | None:
-        """Where it leads for who has just connected; None: nowhere."""
+        """Return where a new connection leads; None: nowhere."""
         return "127.0.0.1", self._to
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -80,7 +80,9 @@ class TcpProxy:
 
 
 class HttpProxy(TcpProxy):
-    """An HTTP proxy that knows CONNECT. `asked`: for what; `status`: what it answers."""
+    """An HTTP proxy with CONNECT. `asked`: requested addresses; `status`: status of its
+    responses.
+    """
 
     def __init__(self) -> None:
         super().__init__(0)

@@ -1,4 +1,4 @@
-"""`kiln up` in a subprocess, with a data directory of its own: what end-to-end tests talk to."""
+"""`kiln up` in a subprocess with its own data directory: the server of end-to-end tests."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ KILN = str(Path(sys.executable).parent / "kiln")
 
 
 class UpServer(server_process.ServerProcess):
-    """One data directory and the server on it; the server may be killed and started again."""
+    """One data directory and the server on it, which may be killed and restarted."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class UpServer(server_process.ServerProcess):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the command line needs: PATH, HOME and this server's kubeconfig."""
+        """Return the environment of commands: PATH, HOME and this server's kubeconfig."""
         return {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": os.environ.get("HOME", "/"),
@@ -49,7 +49,7 @@ class UpServer(server_process.ServerProcess):
         }
 
     def start(self, *, timeout_s: float = 60.0) -> None:
-        """Start the server and wait until it says it is ready."""
+        """Start the server and wait until it reports that it is ready."""
         argv = [KILN, "up", "--port", "0", "--data", str(self.data), "--workdir", str(self.workdir)]
         if self.slots is not None:
             argv += ["--slots", str(self.slots)]
@@ -67,7 +67,7 @@ class UpServer(server_process.ServerProcess):
         return str(json.loads((self.data / "endpoints.json").read_text())["http"])
 
     def ready(self) -> bool:
-        """True once /readyz of *this* process answers 200."""
+        """Return whether /readyz of *this* process responds with 200."""
         assert self.process is not None
         if self.process.poll() is not None:
             raise AssertionError(
@@ -80,8 +80,8 @@ class UpServer(server_process.ServerProcess):
         if endpoints["pid"] != self.process.pid:
             return False
         try:
-            with urllib.request.urlopen(endpoints["http"] + "/readyz", timeout=2) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(endpoints["http"] + "/readyz", timeout=2) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
@@ -98,15 +98,19 @@ class UpServer(server_process.ServerProcess):
         return self._run(["kubectl", *arguments], check=check, stdin=stdin, timeout_s=timeout_s)
 
     def get(self, plural: str, name: str = "") -> Any:
-        """An object of ours, or the list of all, as the API server has it: no process, so often."""
+        """Return an object of ours, or the list of all, by HTTP: cheaper than a process, for
+        frequent calls.
+        """
         return self._get(f"/apis/kilnwork.dev/v1alpha1/namespaces/default/{plural}/{name}")
 
     def core(self, plural: str, name: str = "") -> Any:
-        """The same for Kubernetes' own kinds."""
+        """Return an object or list of Kubernetes' own kinds."""
         return self._get(f"/api/v1/namespaces/default/{plural}/{name}")
 
     def core_changes(self, plural: str, since: str) -> list[dict[str, Any]]:
-        """Every watch event after the resourceVersion `since`: what a poll can miss is there."""
+        """Return every watch event after the resourceVersion `since`, including what a poll would
+        miss.
+        """
         query = urllib.parse.urlencode(
             {"watch": "1", "resourceVersion": since, "timeoutSeconds": "1"}
         )
@@ -145,7 +149,7 @@ class UpServer(server_process.ServerProcess):
         return done
 
     def leftovers(self) -> dict[int, str]:
-        """Processes that were started for this data directory and still run, with their command."""
+        """Return running processes of this data directory, with their commands."""
         needles = [str(path).encode() for path in (self.data, short_paths.links_of(self.data))]
         found = {}
         for entry in Path("/proc").iterdir():
@@ -170,7 +174,7 @@ def serving(
     options: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[UpServer]:
-    """A ready `kiln up` on free ports; stopped afterwards, and nothing of it may be left."""
+    """Yield a ready `kiln up` on free ports; stop it and check that no process is left."""
     server = UpServer(
         directory / "data", workdir=directory, slots=slots, options=options, variables=variables
     )

@@ -1,4 +1,6 @@
-"""Views of tasks as the dispatcher would tell of them: for tests of what follows it."""
+"""Sample views of tasks, as the dispatcher publishes them, for tests of components that follow
+it.
+"""
 
 from typing import Any
 
@@ -11,7 +13,9 @@ NOW = 1_700_000_000.0
 
 
 def waiting(**facts: Any) -> model.TaskView:
-    """Task `a` of namespace `default`, declared, waiting for a worker, but for `facts`."""
+    """Return task `a` of namespace `default`, declared and waiting for a worker, with `facts`
+    replaced.
+    """
     known: dict[str, Any] = {
         "task": ids.task_id(UID),
         "namespace": "default",
@@ -42,7 +46,9 @@ def waiting(**facts: Any) -> model.TaskView:
 
 
 def running(**facts: Any) -> model.TaskView:
-    """The same, with its first attempt on worker `w-0` since `NOW`, but for `facts`."""
+    """Return the same task, with its first attempt on worker `w-0` since `NOW`, with `facts`
+    replaced.
+    """
     known: dict[str, Any] = {
         "state": task.State.RUNNING,
         "reason": reasons.Reason.STARTED,

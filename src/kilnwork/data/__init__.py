@@ -1,5 +1,6 @@
-"""Values by content, files by name: blobs, stores of files, records, and files cut by lines.
+"""Data: blobs by content, files by name in stores, records of files, and files split by lines.
 
-Used by sdk, worker, jobs, server and dispatch. msgspec and the standard library only and no
-threads, so that a process that is going to fork may import it. Knows neither tasks nor pickle.
+Used by sdk, worker, jobs, server and dispatch. Needs only msgspec and the standard library, and
+starts no threads, so that a process that is going to fork may import it. Independent of tasks and
+of pickle.
 """

@@ -1,7 +1,9 @@
-"""Blobs that this process still needs: renewed now and then for as long as their owner lives.
+"""Renewal of blobs that this process still needs, for as long as the objects that refer to them
+live.
 
 Used by references to blobs (`sdk.values.Ref`, `parts.Part`, futures with large results), which hold
-what they name, and by each session, whose background thread calls `renew`. Starts no thread.
+the blobs that they name, and by each session, whose background thread calls `renew`. Starts no
+thread.
 """
 
 import itertools
@@ -12,14 +14,15 @@ from kilnwork.data import blobs
 from kilnwork.kit import clock
 
 RENEW_S = 300.0
-"""The collector takes what was not renewed for twice as long, or for an hour."""
+"""Interval of renewals. The collector deletes blobs that were not renewed for an hour."""
 
 _AT_ONCE = 256
-"""Renewed in one go, some milliseconds, so that the thread that does it can do other things."""
+"""Blobs renewed in one call, some milliseconds, so that the calling thread can do other work."""
 
 
 class _Round:
-    """When the next one begins, and what is left of this one."""
+    """Progress of the renewals in one directory: when the next round begins, and what is left of
+    this one."""
 
     __slots__ = ("due", "left")
 
@@ -29,7 +32,7 @@ class _Round:
 
 
 class Holding:
-    """What is held; safe to use from several threads."""
+    """The blobs that are held; thread-safe."""
 
     def __init__(self, time: clock.Clock) -> None:
         self._time = time
@@ -38,7 +41,8 @@ class Holding:
         self._rounds: weakref.WeakKeyDictionary[blobs.Blobs, _Round] = weakref.WeakKeyDictionary()
 
     def hold(self, owner: object, digests: Iterable[bytes]) -> None:
-        """Renew these until `owner` is collected as garbage; it must take weak references."""
+        """Renew these blobs until `owner` is garbage-collected. `owner` must support weak
+        references."""
         number, held = next(self._numbers), self._held
         alive = weakref.ref(owner, lambda _: held.pop(number, None))
         held[number] = (alive, tuple(digests))
@@ -46,7 +50,7 @@ class Holding:
     def renew(
         self, kept: blobs.Blobs, submitted: Callable[[], Iterable[bytes]] = frozenset
     ) -> None:
-        """Renew some of what is held and in this directory, if it is time; call it often.
+        """Renew some of the held blobs in this directory, if it is time to; call it often.
 
         `submitted` returns further blobs, which need no owner.
         """

@@ -1,17 +1,17 @@
-"""Blobs: values too large for the journal, in files named for the SHA-256 of their content.
+"""Blobs: values too large for the journal, in files named by the SHA-256 of their content.
 
 Used by the sdk and the slots, which write and read them, and by `dispatch.hub.blob_collection`,
-which removes them. One `Blobs` is one directory, that of a namespace: `<2 hex>/<64 hex>`,
-directories of mode 0700, files 0600. A blob is written under a name of its own and then renamed, so
-that a reader sees all of it or nothing, however many write it at the same time. Not for files that
-change.
+which deletes them. One `Blobs` is one directory, that of a namespace: `<2 hex>/<64 hex>`,
+directories with mode 0700, files with mode 0600. A blob is written under a temporary name and then
+renamed, so that a reader sees either all of it or nothing, even if several processes write it at
+the same time. Not for files that change.
 
-Uses of a blob are not counted: its modification time is the pin. A process that puts a blob that
-exists already renews it, a process that holds a reference that no journal row has yet renews it now
-and then (`blob_renewal`), and the collector takes only what nothing refers to and no process has
-renewed for an hour. It sets a blob aside (`<64 hex>.old`) before it looks at the time again; a
-process that renews the blob meanwhile takes it back by renaming, so that one of the two wins and
-the other one knows.
+References to a blob are not counted: its modification time keeps it alive. A process that puts an
+existing blob renews it; a process that holds a reference which is in no journal row yet renews it
+periodically (`blob_renewal`). The collector deletes only blobs to which no row refers and that were
+not renewed for an hour. Before it checks the time again, it renames the blob (`<64 hex>.old`); a
+process that renews the blob meanwhile renames it back. So one of the two wins, and the other
+notices.
 """
 
 import contextlib
@@ -30,30 +30,34 @@ from kilnwork.kit import clock, digests
 Part = bytes | bytearray | memoryview
 
 FRESH_S = 60.0
-"""A blob renewed less than this ago is not renewed again: a thousand puts of it write nothing."""
+"""A blob that was renewed less than this long ago is not renewed again: a thousand puts of it write
+nothing."""
 
 _MAPPED_FROM = 1 << 20
-"""Smaller blobs are read, larger ones mapped: a mapping costs a file descriptor and page faults."""
+"""Size from which blobs are mapped instead of read: a mapping costs a file descriptor and page
+faults."""
 
 _PIECE_BYTES = 8 << 20
-"""Written between two looks at the room on the disk."""
+"""Bytes written between two checks of the free disk space."""
 
 _MAPPINGS = 256
-"""Mappings alive at a time, each with a descriptor; beyond, blobs are read into memory."""
+"""Maximum number of mappings, each with a descriptor; further blobs are read into memory."""
 
 _REMEMBERED = 1 << 16
-"""Blobs remembered as checked; then the memory starts again."""
+"""Number of verified blobs remembered; then the memory is cleared."""
 
 _UNFINISHED = ".new-"
 _ASIDE = ".old"
 
 
 locate: "Callable[[], Blobs] | None" = None
-"""The blobs of the session of this process; set by the sdk, for what reads them unasked."""
+"""Returns the blobs of this process's session; set by the sdk, for code that has no session at
+hand."""
 
 
 class Entry(NamedTuple):
-    """A blob in the directory. `modified`: wall clock, seconds. `aside`: a collector left it so."""
+    """A blob in the directory. `modified`: wall clock seconds. `aside`: a collector has renamed
+    it."""
 
     digest: bytes
     modified: float
@@ -67,12 +71,12 @@ class _Seen(NamedTuple):
 
 
 def text(digest: bytes) -> str:
-    """`sha256:` and 64 hex digits: how specs and people name a blob."""
+    """Return `sha256:` and 64 hex digits, the name of a blob in specs and for users."""
     return f"sha256:{digest.hex()}"
 
 
 def parse(name: str) -> bytes:
-    """The 32 bytes of what `text` wrote; raises ValueError for anything else."""
+    """Return the 32 bytes of a digest written by `text`. Raises ValueError for any other text."""
     algorithm, _, digits = name.partition(":")
     digest = bytes.fromhex(digits)
     if algorithm != "sha256" or len(digest) != 32:
@@ -81,11 +85,11 @@ def parse(name: str) -> bytes:
 
 
 class Blobs:
-    """The blobs of one namespace in `directory`, which is made with the first one.
+    """The blobs of one namespace in `directory`, which is created with the first blob.
 
-    `durable`: a blob is on disk when `put` returns, and none is written into the room that is left
-    for the journal (`disks`); without, it may be lost when the machine is, and there is no journal.
-    Any number of threads and processes may use one directory.
+    `durable`: a blob is on disk when `put` returns, and the space reserved for the journal is not
+    used (`disk_checks`). Otherwise blobs may be lost with the machine, and there is no journal. Any
+    number of threads and processes may use one directory.
     """
 
     def __init__(self, directory: Path, *, durable: bool, time: clock.Clock | None = None) -> None:
@@ -96,10 +100,11 @@ class Blobs:
         self._mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
     def put(self, parts: Sequence[Part]) -> tuple[bytes, int]:
-        """Keep the concatenation of `parts`; returns its digest and size, in bytes.
+        """Store the concatenation of `parts`; return its digest and size in bytes.
 
-        Repeatable: a good blob of that content is renewed, a damaged one replaced. The parts are
-        read twice and not copied; they must not change meanwhile. Raises `BlobNotWritten`.
+        May be repeated: an intact blob with this content is renewed, a damaged one is replaced. The
+        parts are read twice and not copied; they must not change meanwhile. Raises
+        `BlobNotWritten`.
         """
         views = [view for view in map(_flat, parts) if view.nbytes]
         digest, size = digests.sha256_of(views), sum(view.nbytes for view in views)
@@ -113,15 +118,16 @@ class Blobs:
         return digest, size
 
     def writer(self) -> "Writer":
-        """For a blob that comes in pieces. Leave its `with` block without commit to drop it."""
+        """Return a writer for a blob that comes in pieces. Leaving its `with` block without commit
+        discards the blob."""
         return Writer(self)
 
     def get(self, digest: bytes, *, private: bool = False) -> memoryview:
-        """The content, mapped from its file if it is large, read-only.
+        """Return the content, read-only, mapped from its file if it is large.
 
-        `private`: it may be changed in place, and only this caller sees the changes. The digest is
-        checked when this process meets the file for the first time, or after it was renewed.
-        Raises `BlobMissing`, `BlobDamaged`.
+        `private`: the caller may change it in place, and only this caller sees the changes. The
+        digest is verified when this process reads the file for the first time, or after the blob
+        was renewed. Raises `BlobMissing`, `BlobDamaged`.
         """
         view, seen = self._read(digest, private=private)
         if self._checked.get(digest) != seen:
@@ -135,12 +141,14 @@ class Blobs:
         return view
 
     def open(self, digest: bytes) -> int:
-        """A descriptor of its file, for reading some of it; checked and raising as `get`."""
+        """Return a file descriptor for reading parts of it. Verifies the digest and raises as
+        `get`."""
         self.get(digest)
         return self.descriptor(digest)
 
     def descriptor(self, digest: bytes) -> int:
-        """As `open`, unchecked: for those who pass the content on to a reader that checks it."""
+        """Return a file descriptor without verifying the digest: for passing the content on to a
+        reader that verifies it. Raises `BlobMissing`."""
         path = self.path(digest)
         for place in (path, self._aside(digest), path):
             with contextlib.suppress(FileNotFoundError):
@@ -152,7 +160,8 @@ class Blobs:
         )
 
     def touch(self, digest: bytes) -> bool:
-        """Renew it: the collector leaves it alone for another hour. False if there is none."""
+        """Renew a blob, so that the collector keeps it for another hour. Return False if there is
+        none."""
         return self.touch_here(digest)
 
     def touch_here(self, digest: bytes) -> bool:
@@ -179,7 +188,7 @@ class Blobs:
     # for the collector
 
     def entries(self) -> Iterator[Entry]:
-        """All blobs there are, a subdirectory at a time; those that vanish meanwhile are left
+        """Yield all blobs, one subdirectory at a time; blobs that are deleted meanwhile are left
         out."""
         for directory in sorted(_names(self.directory)):
             if len(directory) != 2:
@@ -192,10 +201,10 @@ class Blobs:
                         yield Entry(digest, modified, name.endswith(_ASIDE))
 
     def discard(self, digest: bytes, *, before: float) -> bool:
-        """Remove it unless it was renewed at `before` or later; True if it is gone.
+        """Delete a blob unless it was renewed at `before` or later; return whether it was deleted.
 
-        For one collector at a time. Of a `touch` at the same moment and this, one wins: either it
-        finds no blob, or the blob stays.
+        Only one collector may run at a time. Of this and a simultaneous `touch` one wins: either
+        `touch` finds no blob, or the blob stays.
         """
         aside = self._aside(digest)
         with contextlib.suppress(FileNotFoundError):
@@ -212,7 +221,7 @@ class Blobs:
         return False
 
     def discard_unfinished(self, *, before: float) -> None:
-        """Remove what writers have left that did not come to write anything since `before`."""
+        """Delete temporary files to which nothing was written since `before`."""
         for name in _names(self.directory):
             path = self.directory / name
             with contextlib.suppress(FileNotFoundError):
@@ -222,7 +231,7 @@ class Blobs:
     # within
 
     def _renew_good(self, digest: bytes, size: int) -> bool:
-        """Renew a blob if it is there and as it should be."""
+        """Renew a blob if it exists and is intact; return whether it is."""
         if not self.touch_here(digest):
             return False
         try:
@@ -260,7 +269,7 @@ class Blobs:
 
 
 class Writer(closing.Closes):
-    """A blob that is being written; no reader sees any of it before `commit`."""
+    """A blob that is being written; readers see nothing of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -272,7 +281,7 @@ class Writer(closing.Closes):
             self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb", buffering=1 << 16)
 
     def close(self) -> None:
-        """Leave nothing of what was not committed."""
+        """Discard the blob unless it was committed."""
         with contextlib.suppress(OSError):  # write and commit report a full disk
             self._file.close()
         self._path.unlink(missing_ok=True)
@@ -282,18 +291,18 @@ class Writer(closing.Closes):
         return digests.sha256()
 
     def write(self, part: Part) -> None:
-        """Append; `part` may be used again afterwards. Raises `BlobNotWritten`."""
+        """Append; the caller may reuse `part` afterwards. Raises `BlobNotWritten`."""
         view = _flat(part)
         self._hash.update(view)
         self.write_unhashed(view)
 
     @property
     def digest(self) -> bytes:
-        """Of what was written so far."""
+        """Digest of what was written so far."""
         return self._hash.digest()
 
     def commit(self) -> tuple[bytes, int]:
-        """The blob is there now; returns its digest and size. Raises `BlobNotWritten`."""
+        """Make the blob visible; return its digest and size. Raises `BlobNotWritten`."""
         digest = self._hash.digest()
         self.commit_as(digest)
         return digest, self.size
@@ -305,7 +314,8 @@ class Writer(closing.Closes):
                 self.size += self._file.write(view[at : at + _PIECE_BYTES])
 
     def _check_room(self, count: int) -> None:
-        """Others write meanwhile: what fitted when it was begun may not fit any more."""
+        """Raise OSError if there is not enough space. Other processes write too, so that this is
+        checked repeatedly."""
         if self._blobs.durable and disk_checks.usable_bytes(self._blobs.directory) < count:
             raise OSError(
                 errno.ENOSPC,
@@ -313,7 +323,7 @@ class Writer(closing.Closes):
             )
 
     def commit_as(self, digest: bytes) -> None:
-        """As `commit`, for a caller that has computed the digest already."""
+        """Commit under a digest that the caller has computed."""
         path = self._blobs.path(digest)
         with _explained(self._blobs.directory):
             self._file.flush()
@@ -356,7 +366,7 @@ def _copied(descriptor: int, size: int) -> memoryview:
 
 
 def make_directory(directory: Path) -> bool:
-    """Make it, private, unless it is there; True if it was not."""
+    """Create a directory with private mode; return whether it did not exist."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:

@@ -1,9 +1,10 @@
-"""Blobs of a manager that shares no directory with us: a local directory in front of its `/blobs`.
+"""Cached blobs: a local directory in front of the `/blobs` of a manager that shares no directory
+with us.
 
-Used by sessions and slots whose link goes over the network. What is read comes from the local
-directory, and is fetched into it at first; what is put is on the manager's disk before `put`
-returns. Many processes may use one directory: of those that miss the same blob one fetches it. The
-manager's blobs are what counts; the directory may lose anything at any time.
+Used by sessions and slots whose link goes over the network. Blobs are read from the local
+directory, and fetched into it at first use; a blob that is put is on the manager's disk before
+`put` returns. Many processes may use one directory: if several need the same blob, one of them
+fetches it. The manager's blobs are the authority; the directory may lose any blob at any time.
 """
 
 import contextlib
@@ -16,14 +17,14 @@ from kilnwork.data import blobs, errors, remote_blobs
 from kilnwork.kit import clock as clocks
 
 CACHE_BYTES = 2 << 30
-"""What a directory may hold; beyond, what was not used for longest goes."""
+"""Maximum size of the directory; above it, the least recently used blobs are deleted."""
 
 ASK_FIRST_BYTES = 1 << 20
-"""From this size on it is asked whether the manager has a blob, before it is sent."""
+"""Size from which the manager is asked whether it has a blob before the blob is sent."""
 
 
 class CachedBlobs(blobs.Blobs):
-    """See the module. `directory`: local; `store`: what counts."""
+    """Blobs in a local `directory`, in front of the manager's `store`."""
 
     def __init__(
         self,
@@ -38,10 +39,10 @@ class CachedBlobs(blobs.Blobs):
         self._most_bytes = most_bytes
         self._new_bytes = 0
         self._given: dict[bytes, float] = {}
-        """When the manager last said that it has a blob."""
+        """When the manager last confirmed that it has a blob, by digest."""
 
     def put(self, parts: Sequence[blobs.Part]) -> tuple[bytes, int]:
-        """As `Blobs.put`: on the manager's disk when it returns."""
+        """Store a value as `Blobs.put`; it is on the manager's disk when this returns."""
         digest, size = super().put(parts)
         self._give(digest, size)
         return digest, size
@@ -50,7 +51,7 @@ class CachedBlobs(blobs.Blobs):
         return _Writer(self)
 
     def get(self, digest: bytes, *, private: bool = False) -> memoryview:
-        """As `Blobs.get`; raises also `BlobsUnreachable`, `BlobsRefused`."""
+        """Return the content as `Blobs.get`; also raises `BlobsUnreachable`, `BlobsRefused`."""
         with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
             return super().get(digest, private=private)
         self._fetch(digest)
@@ -63,7 +64,7 @@ class CachedBlobs(blobs.Blobs):
             return super().open(digest)
 
     def touch(self, digest: bytes) -> bool:
-        """As `Blobs.touch`, there and here."""
+        """Renew a blob as `Blobs.touch`, both at the manager and here."""
         here = self.touch_here(digest)
         if self._is_fresh(digest):
             return True
@@ -77,8 +78,8 @@ class CachedBlobs(blobs.Blobs):
         return False
 
     def touch_all(self, digests: Sequence[bytes]) -> None:
-        """As `Blobs.touch_all`. Runs in the thread of a link, so it waits for the manager
-        briefly."""
+        """Renew blobs as `Blobs.touch_all`. Called in the thread of a link, so it waits for the
+        manager only briefly."""
         for digest in digests:
             self.touch_here(digest)
         stale = [digest for digest in digests if not self._is_fresh(digest)]
@@ -86,7 +87,7 @@ class CachedBlobs(blobs.Blobs):
             self._store.touch_all(stale)
 
     def give(self, digest: bytes, size: int) -> None:
-        """For `_Writer`: what is in the directory goes to the manager."""
+        """Send a blob of the directory to the manager; for `_Writer`."""
         self._give(digest, size)
 
     def _give(self, digest: bytes, size: int) -> None:
@@ -98,7 +99,7 @@ class CachedBlobs(blobs.Blobs):
         self._grew(size)
 
     def _fetch(self, digest: bytes) -> None:
-        """Raises `BlobMissing` when the manager has none either."""
+        """Fetch a blob from the manager. Raises `BlobMissing` if the manager does not have it."""
         blobs.make_directory(self.directory)
         with _locked(self.directory / f".get-{digest[:1].hex()}"):
             with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
@@ -134,7 +135,8 @@ class CachedBlobs(blobs.Blobs):
         self._given[digest] = self._time.wall()
 
     def _grew(self, size: int) -> None:
-        """Make room now and then: others fill the same directory, and do the same."""
+        """Count new bytes, and delete old blobs from time to time; other processes that use the
+        directory do the same."""
         self._new_bytes += size
         if self._new_bytes > self._most_bytes // 8:
             self._new_bytes = 0
@@ -155,7 +157,7 @@ class CachedBlobs(blobs.Blobs):
 
 
 class _Writer(blobs.Writer):
-    """Whose blob is at the manager after `commit`."""
+    """A writer whose blob is at the manager after `commit`."""
 
     def __init__(self, kept: CachedBlobs) -> None:
         super().__init__(kept)

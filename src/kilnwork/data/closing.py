@@ -1,4 +1,4 @@
-"""What ends with its `with` block: closed, or aborted unless it was committed in it.
+"""Base classes of context managers that close, or abort unless they were committed.
 
 Bases of readings and writers, here and in `files`.
 """
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closes(abc.ABC):
-    """The block ends with `close`."""
+    """A context manager that calls `close` at the end."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release what is held; may be repeated."""
+        """Release all resources; may be repeated."""
 
     def __enter__(self) -> Self:
         return self
@@ -22,11 +22,11 @@ class Closes(abc.ABC):
 
 
 class Aborts(Closes):
-    """The block ends with `abort`."""
+    """A context manager that calls `abort` at the end."""
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """Discard what was written. Repeatable; has no effect once that is complete."""
+        """Discard what was written. May be repeated; has no effect after a commit."""
 
     def close(self) -> None:
         self.abort()

@@ -1,9 +1,9 @@
-"""Commit records: how the run of a part ended, created once in the directory of its job.
+"""Commit records: the outcome of a run of a part, created once in the directory of its job.
 
-Used by the slots that map and reduce, by `jobs`, which cancels and fails by the same rule, and
-by what merges. The record *is* the result: of all attempts at a part's run, of cancelling and of
-failing, the first to create `commits/PART-RUN` wins, and everybody else takes the winner's record
-for the truth (design: fencing of parts). Nothing here replaces or removes one; a redrive has
+Used by the slots that map and reduce, by `jobs`, which cancels and fails parts by the same rule,
+and by code that merges outputs. The record *is* the result: of all attempts at a run of a part, of
+cancelling and of failing it, the first to create `commits/PART-RUN` wins, and all others accept the
+winner's record (design: fencing of parts). Records are never replaced or deleted; a redrive uses
 another run.
 """
 
@@ -18,18 +18,20 @@ from kilnwork.data.stores import port
 DIRECTORY = "commits/"
 
 SERVER = 0
-"""The attempt of a commit that no worker made."""
+"""Attempt number of a commit that was not made by a worker."""
 
 
 def key(part: int, run: int) -> str:
-    """Where it is, in the job's directory. `part`: 0 is the reducer."""
+    """Return the key of a record in the job's directory. Part 0 is the reducer."""
     return f"{DIRECTORY}{part}-{run}"
 
 
 def publish(store: port.Store, commit: filejobs.Commit) -> filejobs.Commit:
-    """Create the record, unless there is one; returns the one there is: ours or the winner's.
+    """Create the record unless there is one; return the existing record, which is ours or the
+    winner's.
 
-    Repeatable. What it names must be in the store already. Raises `StoreError`.
+    May be repeated. The files that the record names must be in the store already. Raises
+    `StoreError`.
     """
     place = key(commit.part, commit.run)
     try:
@@ -48,9 +50,9 @@ def fail_part(
     message: str,
     at: float,
 ) -> filejobs.Commit:
-    """Publish that the run ends without a result: no later commit of it can win.
+    """Publish that the run ends without a result, so that no later commit of it can win.
 
-    Returns the record there is: a worker may have been first. `at`: wall clock, seconds.
+    Return the existing record: a worker may have been first. `at`: wall clock seconds.
     """
     ended = filejobs.Commit(
         part=part,
@@ -65,7 +67,7 @@ def fail_part(
 
 
 def find(store: port.Store, part: int, run: int) -> filejobs.Commit | None:
-    """The record, None while the run goes on. Raises `ObjectDamaged`."""
+    """Return the record, or None while the run is unfinished. Raises `ObjectDamaged`."""
     try:
         return _read(store, key(part, run))
     except errors.ObjectMissing:
@@ -73,7 +75,7 @@ def find(store: port.Store, part: int, run: int) -> filejobs.Commit | None:
 
 
 def listed(store: port.Store) -> Iterator[tuple[int, int]]:
-    """Part and run of all records, in no useful order, without reading them."""
+    """Yield part and run of all records, unordered, without reading them."""
     for facts in store.list(DIRECTORY):
         part, _, run = facts.key.removeprefix(DIRECTORY).partition("-")
         if part.isdecimal() and run.isdecimal():
@@ -81,7 +83,7 @@ def listed(store: port.Store) -> Iterator[tuple[int, int]]:
 
 
 def latest(store: port.Store) -> dict[int, filejobs.Commit]:
-    """By part, the record of its highest run that has one. Raises `ObjectDamaged`."""
+    """Return the record of the highest run of each part. Raises `ObjectDamaged`."""
     runs: dict[int, int] = {}
     for part, run in listed(store):
         runs[part] = max(run, runs.get(part, 0))

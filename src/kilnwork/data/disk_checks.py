@@ -1,7 +1,7 @@
-"""What blobs and stores ask of a disk: that it has room to spare, and that it knows a directory.
+"""Disk checks for blobs and stores: free space, and syncing of directories.
 
-Used by `blobs`, `stores.local`, `server.blobs`, `dispatch.hub.attempt_logs`. Room is left for the
-journal, which shares the disk: data of one task may not stop all tasks.
+Used by `blobs`, `stores.local`, `server.blobs`, `dispatch.hub.attempt_logs`. Space is reserved for
+the journal, which shares the disk: the data of one task must not stop all tasks.
 """
 
 import functools
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 SPARE_BYTES = 256 << 20
-"""Left free: some minutes of a busy journal."""
+"""Space that is left free: enough for some minutes of a busy journal."""
 
 _SYNC_FILE_RANGE_WRITE = 2
 _SPARE_PART = 20
-"""Of a small disk, that part is left free."""
+"""On a small disk, one part in this many is left free."""
 
 
 def usable_bytes(directory: Path, *, share: float = 1.0) -> int:
-    """How much data may still be written to the disk of a directory; negative when the spare is
-    used. `share`: of the spare, which is to be left.
+    """Return how many bytes may still be written to the disk of a directory; negative if reserved
+    space is in use. `share`: fraction of the reserve to leave free.
 
     Raises FileNotFoundError.
     """
@@ -29,8 +29,8 @@ def usable_bytes(directory: Path, *, share: float = 1.0) -> int:
 
 
 def lacking(directory: Path) -> str:
-    """What is wrong with the room on the disk of a directory, for people; "" when there is
-    enough."""
+    """Return what is wrong with the free space on the disk of a directory, as a text for users; ""
+    if there is enough."""
     if usable_bytes(directory) >= 0:
         return ""
     spare = _spare_bytes(os.statvfs(directory))
@@ -42,9 +42,9 @@ def _spare_bytes(found: os.statvfs_result) -> int:
 
 
 def begin_sync(descriptor: int, start: int, count: int) -> None:
-    """Let the disk begin with these bytes of a file, so that a later fsync has less to wait for.
+    """Start writing these bytes of a file to disk, so that a later fsync has less to wait for.
 
-    Promises nothing, and hides no error from that fsync: sync_file_range(2), where there is one.
+    This guarantees nothing and hides no error from that fsync: sync_file_range(2), where it exists.
     """
     _sync_file_range()(descriptor, start, count, _SYNC_FILE_RANGE_WRITE)
 
@@ -62,7 +62,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the disk know what is in it (fsync(2): a new name needs one of its own)."""
+    """Sync the entries of a directory to disk: by fsync(2) a new name needs an fsync of its own."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

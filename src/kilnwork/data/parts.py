@@ -1,7 +1,7 @@
-"""A part of a file: some lines of it that follow each other, as a value that tasks are given.
+"""Parts of a file: consecutive lines of it, as a value that can be passed to tasks.
 
-Made by `splitting`, read by task functions. A part names a range of bytes and carries none. What a
-line is stands in `records.lines`.
+Created by `splitting`, read by task functions. A part names a range of bytes and contains none of
+them. What a line is, is defined in `records.lines`.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.records import lines
 
 BLOCK_BYTES = 1 << 18
-"""Read at a time: large enough for the disk, small enough for the processor's cache."""
+"""Bytes read at a time: large enough for the disk, small enough for the processor's cache."""
 
 _BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class SplitFile:
-    """The file that was split, with its state then; its parts share one of these.
+    """The file that was split, with its state at that time; its parts share one of these.
 
-    `modified_ns`: its modification time. `ended`: its last line ended with LF. `encoding`,
-    `errors`: as of `open`. `blob`: digest of a copy, for workers that do not see the file, or see
-    another one.
+    `modified_ns`: its modification time. `ended`: whether its last line ended with LF. `encoding`,
+    `errors`: as for `open`. `blob`: digest of a copy, for workers that do not see the file, or see
+    a different one.
     """
 
     path: str
@@ -52,11 +52,11 @@ class SplitFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes `start` to `end` (exclusive) of a file: whole lines, at least one.
+    """Bytes `start` to `end` (exclusive) of a file: one or more whole lines.
 
-    `index`: of `count` parts, from 0. `first_line`: number of its first line in the file, from 1,
-    as editors count; `line_count`: how many it has; both None if they were not counted. Iterate for
-    the lines as str, without their ends.
+    `index`: position among `count` parts, from 0. `first_line`: number of its first line in the
+    file, from 1 as in editors; `line_count`: number of its lines; both are None if lines were not
+    counted. Iterate over it to get the lines as str, without line ends.
     """
 
     file: SplitFile
@@ -73,22 +73,23 @@ class Part:
 
     @property
     def path(self) -> str:
-        """Of the file, absolute."""
+        """Absolute path of the file."""
         return self.file.path
 
     def __iter__(self) -> Iterator[str]:
         return self.lines()
 
     def lines(self) -> Iterator[str]:
-        """The lines, decoded, without their ends; a byte order mark at the file's start is dropped.
+        """Return the lines, decoded, without line ends; a byte order mark at the start of the file
+        is dropped.
 
         Raises `FileChanged` if the file is not the one that was split, UnicodeDecodeError with the
-        line's number in a note; FileNotFoundError or PermissionError where it cannot be read.
+        line number in a note, and FileNotFoundError or PermissionError if it cannot be read.
         """
         return itertools.chain.from_iterable(_lines(self))
 
     def bytes(self) -> bytes:
-        """All of it, as it is in the file. Raises as `lines`."""
+        """Return the whole content unchanged. Raises as `lines`."""
         with self.open() as file:
             content = file.read()
         if len(content) < self.end - self.start:
@@ -96,7 +97,7 @@ class Part:
         return content
 
     def open(self) -> io.BufferedReader:
-        """A binary file that begins and ends with this part, for readers that want a file.
+        """Return a binary file that contains this part only, for readers that need a file object.
 
         Raises as `lines`.
         """
@@ -104,7 +105,8 @@ class Part:
 
 
 def _lines(part: Part) -> Iterator[list[str]]:
-    """Lines by the block: going through a list is not Python code, unlike a generator."""
+    """Yield lists of lines, one per block: iterating over a list runs no Python code, unlike a
+    generator."""
     number = first = part.first_line or 1
     for block in lines.whole(_blocks(part)):
         try:
@@ -127,7 +129,7 @@ def _lines(part: Part) -> Iterator[list[str]]:
 
 
 def _blocks(part: Part) -> Iterator[bytes]:
-    """All of it, about `BLOCK_BYTES` at a time."""
+    """Yield the whole content, about `BLOCK_BYTES` at a time."""
     left = part.end - part.start
     with io.FileIO(_descriptor(part)) as file:
         file.seek(part.start)
@@ -140,7 +142,7 @@ def _blocks(part: Part) -> Iterator[bytes]:
 
 
 def _descriptor(part: Part) -> int:
-    """Of the file, if it is the one that was split, else of its copy."""
+    """Return a descriptor of the file if it is the one that was split, else of its copy."""
     file = part.file
     try:
         descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -174,7 +176,8 @@ def _copy(file: SplitFile, blob: bytes) -> int:
 
 
 def _whole_lines(part: Part, descriptor: int) -> bool:
-    """A file that only grew, or was copied, is as good as the one that was split."""
+    """Return whether the part still begins and ends with whole lines: a file that only grew, or was
+    copied, is as good as the one that was split."""
     before = os.pread(descriptor, 1, part.start - 1) if part.start else b"\n"
     last = os.pread(descriptor, 1, part.end - 1)
     unfinished = part.end == part.file.size and not part.file.ended
@@ -189,7 +192,7 @@ def _changed(file: SplitFile, how: str) -> data_errors.FileChanged:
 
 
 class _Range(io.RawIOBase):
-    """A part of a file as a file; owns the descriptor."""
+    """A range of a file as a file object; owns the descriptor."""
 
     def __init__(self, descriptor: int, start: int, end: int) -> None:
         self._descriptor = descriptor

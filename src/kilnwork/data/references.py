@@ -1,9 +1,10 @@
-"""Which blobs a pickled value refers to: noted while it is pickled, listed beside the payload.
+"""References to blobs in pickled values: noted while a value is pickled, and listed next to the
+payload.
 
-Used by `sdk.pickling`, which collects, and by what refers to blobs (`sdk.values.Ref`,
-`parts.Part`), which notes its digests when it is pickled. The dispatcher cannot look into a pickle;
-what is listed here it writes down with the row, so that the collector knows. A blob that refers to
-blobs has no list of its own: what refers to it names those too.
+Used by `sdk.pickling`, which collects them, and by objects that refer to blobs (`sdk.values.Ref`,
+`parts.Part`), which note their digests when they are pickled. The dispatcher cannot look into a
+pickle; it stores this list with the row, for the collector. A blob that refers to other blobs has
+no list of its own: whatever refers to it names those too.
 """
 
 import threading
@@ -18,14 +19,15 @@ _collecting = _Collecting()
 
 
 def note(digests: Iterable[bytes]) -> None:
-    """What is being pickled in this thread refers to these blobs; nothing if no collector is
-    there."""
+    """Note that the value being pickled in this thread refers to these blobs. Does nothing outside
+    of `noting`."""
     if _collecting.digests is not None:
         _collecting.digests.extend(digests)
 
 
 class Noting:
-    """See `noting`. A class, since a generator would take as long as pickling a small value."""
+    """Context manager returned by `noting`. A class, since a generator would take as long as
+    pickling a small value."""
 
     __slots__ = ("_outer",)
 

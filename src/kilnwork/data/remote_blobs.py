@@ -1,6 +1,6 @@
-"""The blobs of a manager that shares no directory with us, over HTTP.
+"""Remote blobs: the blobs of a manager that shares no directory with us, over HTTP.
 
-Used by `cached_blobs`, which puts a local directory in front; `server.blobs` is the other end.
+Used by `cached_blobs`, which adds a local directory; `server.blobs` is the other end.
 """
 
 import contextlib
@@ -15,8 +15,7 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import http_types, ids
 
 RENEW_S = 2.0
-"""How long the manager may be silent when blobs are renewed in passing, by threads that have other
-things to do."""
+"""Timeout for renewing blobs in threads that have other work to do."""
 
 _OK, _CREATED, _DONE, _NONE = 200, 201, 204, 404
 _FAILURES = client.Failures(
@@ -25,10 +24,9 @@ _FAILURES = client.Failures(
 
 
 class Store:
-    """The manager's blobs of one namespace, over HTTP.
+    """The manager's blobs of one namespace, over HTTP. Thread-safe.
 
-    `path`: of `/blobs/NAMESPACE`. `patience_s`: how long the manager may be away. Safe to use from
-    several threads.
+    `path`: of `/blobs/NAMESPACE`. `patience_s`: how long to retry while the manager is unreachable.
     """
 
     def __init__(
@@ -51,7 +49,8 @@ class Store:
         )
 
     def fetch(self, digest: bytes, take: Callable[[Iterator[bytes]], None]) -> bool:
-        """Give the content to `take`, which may be called again; False when there is none.
+        """Pass the content to `take`, which may be called again after an interruption. Return False
+        if there is no such blob.
 
         Raises `BlobsUnreachable`, `BlobsRefused`.
         """
@@ -66,12 +65,12 @@ class Store:
         return self._client.send(self._about("GET", digest), (_OK, _NONE), read)
 
     def put(self, digest: bytes, file: Path) -> None:
-        """Have the manager keep the content of a file. Raises also `BlobNotWritten`."""
+        """Send the content of a file to the manager. Also raises `BlobNotWritten`."""
         request = self._about("PUT", digest, body=file)
         self._client.send(request, (_OK, _CREATED), client.drop)
 
     def touch(self, digest: bytes) -> bool:
-        """Renew it; False if there is none."""
+        """Renew a blob; return False if there is none."""
 
         def read(response: client.OpenResponse) -> bool:
             client.drop(response)
@@ -80,7 +79,7 @@ class Store:
         return self._client.send(self._about("POST", digest), (_OK, _DONE, _NONE), read)
 
     def touch_all(self, digests: Sequence[bytes]) -> None:
-        """Renew them, or not: once, in a moment, without a word."""
+        """Renew blobs with a single short request; failures are ignored."""
         body = msgspec.json.encode([blobs.text(digest) for digest in digests])
         request = http_types.ClientRequest(
             method="POST", path=self._path, body=body, timeout_s=RENEW_S

@@ -1,8 +1,8 @@
-"""Takes a file apart into parts of whole lines, without looking at each line.
+"""Splitting: divides a file into parts of whole lines, without looking at each line.
 
-Used by the sdk (`kiln.split`). Reads the file once, a block at a time, counting line ends in whole
-blocks; only where a part may end is a line end looked for. The parts are ranges: nothing is copied,
-unless a copy is asked for, which is then written by the way.
+Used by the sdk (`kiln.split`). Reads the file once, block by block, counting line ends in whole
+blocks; single line ends are searched for only where a part may end. The parts are ranges: nothing
+is copied unless a copy is requested, which is written in the same pass.
 """
 
 import codecs
@@ -19,7 +19,8 @@ from kilnwork.data.records import foreign_formats
 
 
 class _Cut(NamedTuple):
-    """Where a part ends (exclusive), and how many lines end up to there; None: not counted."""
+    """Where a part ends (exclusive), and the number of lines up to there; None if they are not
+    counted."""
 
     end: int
     lines: int | None
@@ -34,12 +35,14 @@ def split(
     errors: str = "strict",
     copy: blobs.Blobs | None = None,
 ) -> list[parts.Part]:
-    """At most `n` parts of about the same size in bytes, in order; together they are the file.
+    """Return at most `n` parts of about the same size in bytes, in order; together they are the
+    file.
 
-    None is empty; an empty file has none. `number_lines`: count lines, which reads the whole file;
-    without, only the places where parts end are read. `encoding`, `errors`: for reading the parts,
-    as of `open`; line ends must be single LF bytes in it. `copy`: put the file there as a blob,
-    and count. Raises `NotSplittable`, `FileChanged`, `BlobNotWritten`, OSError.
+    No part is empty; an empty file has no parts. `number_lines`: count lines, which reads the whole
+    file; otherwise only the places where parts end are read. `encoding`, `errors`: for reading the
+    parts, as for `open`; line ends must be single LF bytes in the encoding. `copy`: store the file
+    there as a blob, and count lines. Raises `NotSplittable`, `FileChanged`, `BlobNotWritten`,
+    OSError.
     """
     if n < 1:
         raise ValueError(f"a file has at least one part: n is {n}")
@@ -65,12 +68,12 @@ def split(
 
 
 def _open(path: str, flags: int) -> int:
-    """As usual, but a pipe without a writer does not block."""
+    """Open a file; a pipe without a writer does not block."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _lines(before: _Cut, cut: _Cut) -> tuple[int | None, int | None]:
-    """Number of the first line, from 1, and how many there are."""
+    """Return the number of the first line, from 1, and the number of lines."""
     if before.lines is None or cut.lines is None:
         return None, None
     return before.lines + 1, cut.lines - before.lines
@@ -116,7 +119,7 @@ def _sought(file: io.FileIO, size: int, *, n: int) -> Iterator[_Cut]:
 
 
 def _line_end(file: io.FileIO, start: int, size: int) -> int | None:
-    """Where the first LF at `start` or after is; None if there is none."""
+    """Return where the first LF at or after `start` is, or None."""
     for base in range(start, size, parts.BLOCK_BYTES):
         block = os.pread(file.fileno(), min(parts.BLOCK_BYTES, size - base), base)
         if not block:
@@ -128,9 +131,10 @@ def _line_end(file: io.FileIO, start: int, size: int) -> int | None:
 
 
 def _target(end: int, size: int, *, n: int) -> int | None:
-    """From which byte on to look for the next line end; None: what is left is the last part.
+    """Return the byte from which to search for the next line end, or None if the rest is the last
+    part.
 
-    Part k should end at byte k * size / n, so it ends with the line that holds the byte before.
+    Part k should end at byte k * size / n, so it ends with the line that contains the byte before.
     """
     if end == size:
         return None
@@ -151,7 +155,8 @@ def _check(path: str, file: io.FileIO, found: os.stat_result) -> None:
 
 
 def _checked_encoding(name: str) -> str:
-    """`name`, if a line end is one LF byte in it; utf-8 for utf-8-sig, which readers know."""
+    """Return `name` if a line end is one LF byte in it. Return utf-8 for utf-8-sig, since readers
+    handle the mark."""
     if codecs.lookup(name).name == "utf-8-sig":
         return "utf-8"
     if "\n".encode(name) != b"\n":

@@ -1,15 +1,16 @@
-"""Jobs: sets of tasks with one end. A job on a file maps it part by part into one ordered result; a
-Job object runs a template for each index of an index set.
+"""Jobs: sets of tasks that end together. A job on a file maps it part by part into one ordered
+result; a Job object runs a template for each index of an index set.
 
-`engine` moves both, on the dispatcher's commits: `transitions` takes in what has happened (an item
-has ended, a run is to be repeated), `plan` decides what comes next, `start_queue` who may start;
-all three are pure. `tables` keeps the jobs in the journal, `admission` what they wait for. What is
-particular to items is behind `item_source`.
+`engine` advances the jobs of both kinds in the dispatcher's commits: `transitions` applies what has
+happened to a job's record (an item has ended, a run is to be repeated), `plan` decides what comes
+next, `start_queue` decides which jobs may start; all three are pure. `tables` stores the jobs in
+the journal, `admission` stores what they wait for. `item_source` is the port for everything that
+depends on the kind of items.
 
-`service` is what server, sdk and CLI talk to about files: it finds the job of an idempotency key,
-and returns when a new one is on disk. Its items are parts (`file_items`); the commit records in the
-store say how they ended (`kilnwork.data.commit_records`), `work` runs in the slots of workers.
-`index_jobs` is what the controllers talk to about Jobs: its items are indexes (`index_items`),
-which end as their tasks do. `assembly` makes both services on one engine. No HTTP, no Kubernetes
-objects.
+`service` is the API for server, sdk and CLI on file jobs: it finds the job of an idempotency key,
+and returns when a new job is on disk. The items of file jobs are parts (`file_items`); the commit
+records in the store say how they ended (`kilnwork.data.commit_records`), and `work` runs in the
+slots of workers. `index_jobs` is the API for the controllers on Jobs: their items are indexes
+(`index_items`), which end when their tasks end. `assembly` makes both services on one engine. No
+HTTP, no Kubernetes objects.
 """

@@ -1,9 +1,9 @@
-"""Which jobs may start, with the clock and the journal: `start_queue` decides, the engine carries
-out.
+"""Admission of jobs: keeps their claims, start times and deadlines, and asks `start_queue` which
+may start.
 
-Used by the engine, for jobs that have a claim. What is decided is written in the transaction of
-what follows from it, so that after a restart the rows of the journal say who has started. Not for
-jobs on files, which start when they come.
+Used by the engine for jobs that have a claim. The engine writes each decision in the same
+transaction as its consequences, so that after a restart the rows of the journal say which jobs have
+started. Jobs on files are not admitted: they start as soon as they are created.
 """
 
 import heapq
@@ -22,14 +22,15 @@ PAGE = 1000
 """Rows read at once."""
 
 POLL_S = 1.0
-"""Between looks at the wall clock while a job waits for it: the clock may be set."""
+"""Interval between looks at the wall clock while a job waits for its start time, since the clock
+may be set."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(start_queue.Claim).decode
 
 
 class Waiter(NamedTuple):
-    """An unfinished job of the journal."""
+    """An unfinished job, as read from the journal."""
 
     row: int
     uuid: bytes
@@ -41,7 +42,8 @@ class Waiter(NamedTuple):
 
 
 class Admission:
-    """Turns and deadlines of all unfinished jobs with a claim, whether or not memory has them."""
+    """Start queue and deadlines of all unfinished jobs with a claim, whether or not the job is in
+    memory."""
 
     def __init__(self, kept: tables.Tables, clock: clocks.Clock) -> None:
         self._tables, self._clock = kept, clock
@@ -51,16 +53,17 @@ class Admission:
         self._claims: dict[int, start_queue.Claim] = {}
         self._unwritten: dict[int, start_queue.Claim] = {}
         self._starts: list[tuple[float, int]] = []
-        """When jobs may start, by the wall clock."""
+        """(start time by the wall clock, row) of jobs with `start_after`; a heap."""
         self._ends: list[tuple[float, int]] = []
-        """When jobs have run for too long, by the monotonic clock."""
+        """(deadline by the monotonic clock, row) of started jobs with `job_seconds`; a heap."""
         self._deadlines: dict[int, float] = {}
-        """Which of `_ends` count; the others are of earlier runs."""
+        """Current deadline by row. An entry of `_ends` that differs belongs to an earlier run and
+        is ignored."""
 
     def load(self) -> None:
-        """Take in what the journal has of unfinished jobs."""
+        """Load the claims of all unfinished jobs from the journal."""
         above = 0
-        while page := self._tables.claims(above, PAGE):
+        while page := self._tables.list_claims(above, PAGE):
             for row, uuid, namespace, turn, stage, admitted, claim in page:
                 above = row
                 try:
@@ -82,87 +85,88 @@ class Admission:
                 )
 
     def _restore(self, found: Waiter) -> None:
-        self._know(found.row, found.uuid, found.claim)
+        self._register(found.row, found.uuid, found.claim)
         if found.waits:
-            self._wait(found.row, found.namespace, found.claim, fresh=False)
+            self._enqueue(found.row, found.namespace, found.claim, fresh=False)
             return
         self.turns.restore(found.row, found.namespace, found.claim, stopping=found.stopping)
         if found.admitted is not None:
-            self._limit(found.row, found.claim, self._clock.wall() - found.admitted)
+            self._set_deadline(found.row, found.claim, self._clock.wall() - found.admitted)
 
-    def _know(self, row: int, uuid: bytes, claim: start_queue.Claim) -> None:
+    def _register(self, row: int, uuid: bytes, claim: start_queue.Claim) -> None:
         self._uuids[row], self._rows[uuid], self._claims[row] = uuid, row, claim
 
-    def add(self, job: records.Job, claim: start_queue.Claim) -> None:
-        """A job waits that is new, or that is to run again."""
-        self._know(job.row, job.id.uuid, claim)
+    def add_waiting(self, job: records.Job, claim: start_queue.Claim) -> None:
+        """Add a job that waits to start: a new one, or one that is to run again."""
+        self._register(job.row, job.id.uuid, claim)
         self._unwritten[job.row] = claim
-        self._wait(job.row, job.namespace, claim, fresh=True)
+        self._enqueue(job.row, job.namespace, claim, fresh=True)
 
-    def _wait(self, row: int, namespace: str, claim: start_queue.Claim, *, fresh: bool) -> None:
+    def _enqueue(self, row: int, namespace: str, claim: start_queue.Claim, *, fresh: bool) -> None:
         start_after = claim.start_after
         due = start_after is None or start_after <= self._clock.wall()
         if start_after is not None and not due:
             heapq.heappush(self._starts, (start_after, row))
         self.turns.add(row, namespace, claim, due=due, fresh=fresh)
 
-    def _limit(self, row: int, claim: start_queue.Claim, ran_s: float) -> None:
-        """Its time runs from now on; a clock that was set gives no more than all of it."""
+    def _set_deadline(self, row: int, claim: start_queue.Claim, ran_s: float) -> None:
+        """Set the deadline of a job that has run for `ran_s`. A clock that was set never extends it
+        beyond the job's whole time."""
         if claim.job_seconds is not None:
             left_s = min(max(claim.job_seconds - ran_s, 0.0), claim.job_seconds)
             self._deadlines[row] = self._clock.monotonic() + left_s
             heapq.heappush(self._ends, (self._deadlines[row], row))
 
-    def started(self, job: records.Job) -> None:
-        """The turn of a job has come."""
+    def start_time_limit(self, job: records.Job) -> None:
+        """Start the time limit of a job whose turn has come."""
         claim = self._claims.get(job.row)
         if claim is not None:
-            self._limit(job.row, claim, 0.0)
+            self._set_deadline(job.row, claim, 0.0)
 
-    def claim(self, row: int) -> start_queue.Claim | None:
-        """Return what a job needs; None: the journal has none of it."""
+    def find_claim(self, row: int) -> start_queue.Claim | None:
+        """Return what a job needs in order to start, or None if the journal has no claim for it."""
         found = self._claims.get(row)
-        if found is None and (raw := self._tables.claim(row)) is not None:
+        if found is None and (raw := self._tables.find_claim(row)) is not None:
             found = _decode(raw)
         return found
 
-    def change(self, row: int, claim: start_queue.Claim) -> None:
-        """A job that is not over needs something else now."""
+    def change_claim(self, row: int, claim: start_queue.Claim) -> None:
+        """Replace the claim of an unfinished job."""
         if row in self._claims and self._claims[row] != claim:
             self._claims[row] = self._unwritten[row] = claim
-            self.turns.change(row, claim)
+            self.turns.change_claim(row, claim)
 
-    def over(self, row: int) -> None:
-        """A job has ended, or is gone."""
+    def remove(self, row: int) -> None:
+        """Remove a job that has finished or is deleted from the queue and the deadlines."""
         uuid = self._uuids.pop(row, None)
         if uuid is not None:
             del self._rows[uuid], self._claims[row]
             self._deadlines.pop(row, None)
             self.turns.remove(row)
 
-    def gone(self, row: int) -> None:
-        """Nothing of a job is in the journal any more."""
-        self.over(row)
+    def discard(self, row: int) -> None:
+        """Remove a job whose rows are deleted, including a claim that is not written yet."""
+        self.remove(row)
         self._unwritten.pop(row, None)
 
-    def uuid(self, row: int) -> bytes | None:
-        """Return which job that is; None of one that is over."""
+    def uuid_of(self, row: int) -> bytes | None:
+        """Return the UUID of the job in a row, or None if the job has finished."""
         return self._uuids.get(row)
 
-    def uuids(self, rows: Iterable[int]) -> list[bytes]:
-        """Return which jobs those are, without those that are over."""
+    def uuids_of(self, rows: Iterable[int]) -> list[bytes]:
+        """Return the UUIDs of the jobs in these rows, without those that have finished."""
         return [self._uuids[row] for row in rows if row in self._uuids]
 
-    def row(self, uuid: bytes) -> int | None:
-        """Return the row of a job that is not over."""
+    def row_of(self, uuid: bytes) -> int | None:
+        """Return the row of an unfinished job, or None."""
         return self._rows.get(uuid)
 
-    def due(self) -> list[int]:
-        """Let those wait no more whose time has come; return the rows of those that have run for
-        too long."""
+    def check_deadlines(self) -> list[int]:
+        """Mark the jobs whose start time has passed as due, and return the rows of jobs that have
+        exceeded their time limit."""
         wall, mono = self._clock.wall(), self._clock.monotonic()
         while self._starts and self._starts[0][0] <= wall:
-            self.turns.due(heapq.heappop(self._starts)[1])
+            self.turns.mark_due(heapq.heappop(self._starts)[1])
         late = []
         while self._ends and self._ends[0][0] <= mono:
             due, row = heapq.heappop(self._ends)
@@ -171,8 +175,8 @@ class Admission:
         return late
 
     @property
-    def next_s(self) -> float | None:
-        """Seconds until something is due, None: nothing will be."""
+    def next_deadline_s(self) -> float | None:
+        """Seconds until the next start time or deadline, or None if there is none."""
         found = []
         if self._starts:
             found.append(min(max(self._starts[0][0] - self._clock.wall(), 0.0), POLL_S))
@@ -180,8 +184,8 @@ class Admission:
             found.append(max(self._ends[0][0] - self._clock.monotonic(), 0.0))
         return min(found, default=None)
 
-    def gather(self, writes: tables.Writes) -> None:
-        """Add the claims that the journal has not got."""
+    def collect_writes(self, writes: tables.Writes) -> None:
+        """Add the claims that are not in the journal yet to `writes`."""
         for row, claim in self._unwritten.items():
             writes.add("put_job_claim", row, _encode(claim))
         self._unwritten.clear()

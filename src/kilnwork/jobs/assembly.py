@@ -1,7 +1,8 @@
-"""The services of jobs on one engine: made together, started and stopped in one order.
+"""Assembly of the job services: creates all of them on one engine, and starts and stops them in
+order.
 
-Used where a dispatcher is put together (`cli.wiring`) and by tests. File jobs and Jobs know nothing
-of each other.
+Used where a dispatcher is put together (`cli.wiring`) and by tests. The services do not know each
+other.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,10 @@ from kilnwork.kit import clock as clocks
 
 class JobServices:
     """The services of jobs. `files`: jobs on files; `indexes`: Jobs; `flows`: runs of SyncSets.
-    `retry_s`: between tries of what the store refused. `on_failure` is called when nothing can be
-    decided any more."""
+
+    `retry_s` is the delay before an operation that the store refused is tried again. `on_failure`
+    is called when the engine has failed and can make no more decisions.
+    """
 
     def __init__(
         self,
@@ -35,15 +38,17 @@ class JobServices:
         self.flows = runs.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")
 
     async def start(self, *, say: old_database.Say = lambda text: None) -> None:
-        """Go on with everything unfinished; the dispatcher runs. `say` is called with what takes
-        long. Raises `OldDatabaseUnreadable`; `StoreRefused` where files cannot be kept."""
+        """Resume all unfinished jobs. The dispatcher must be running. `say` is called with a
+        description of each slow operation. Raises `OldDatabaseUnreadable`, and `StoreRefused` if
+        the files of jobs cannot be stored."""
         await self.files.load(say=say)
         self.engine.start()
         self.flows.load()
         self.files.start()
 
     async def stop(self) -> None:
-        """Start nothing more, finish what is being written; jobs go on at the next start."""
+        """Start no more tasks and finish pending writes; unfinished jobs resume at the next
+        start."""
         await self.files.stop()
         await self.engine.stop()
         self.indexes.stop()

@@ -1,4 +1,5 @@
-"""When a job is decided before all of its items are over. Pure; used by `plan`."""
+"""Completion rules: whether a job is decided before all of its items have ended. Pure; used by
+`plan`."""
 
 from enum import IntEnum
 
@@ -7,17 +8,17 @@ from kilnwork.jobs import records
 
 
 class Verdict(IntEnum):
-    """Says what the ends of items so far come to."""
+    """What the item counts so far mean for the job."""
 
     OPEN = 0
     ENOUGH = 1
-    """It succeeds, whatever becomes of the rest."""
+    """The job succeeds, whatever happens to the remaining items."""
     LOST = 2
-    """It cannot succeed any more."""
+    """The job cannot succeed any more."""
 
 
-def verdict(wanted: job_settings.Completion, counts: records.Counts, size: int) -> Verdict:
-    """Return what `counts` of `size` items come to; a job without items succeeds."""
+def decide(wanted: job_settings.Completion, counts: records.Counts, size: int) -> Verdict:
+    """Return the verdict on `counts` of `size` items. A job without items succeeds."""
     least, most = wanted.min_successful, wanted.max_failed
     if least is not None and size:
         if counts.succeeded >= least:
@@ -29,10 +30,11 @@ def verdict(wanted: job_settings.Completion, counts: records.Counts, size: int) 
     return Verdict.ENOUGH if counts.closed >= size else Verdict.OPEN
 
 
-def message(
+def failure_message(
     wanted: job_settings.Completion, counts: records.Counts, size: int, *, nouns: str = "indexes"
 ) -> str:
-    """Return why a job is lost, without the first failure. `nouns`: what its items are called."""
+    """Return why a job cannot succeed, without the text of the first failure. `nouns`: plural of
+    the job's items."""
     if wanted.min_successful is not None:
         return (
             f"{counts.failed + counts.cancelled} of {size} {nouns} failed, and "

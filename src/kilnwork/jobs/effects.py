@@ -1,7 +1,8 @@
-"""The steps of jobs that are work of their item source: done in threads, and what came of them
-taken in.
+"""Effects: run the steps of a job that its item source performs in threads, and apply their
+results.
 
-Used by the engine, whose loop it shares. What fails is tried again, and the job says so meanwhile.
+Used by the engine, on the engine's event loop. A step that fails is retried, and until then the job
+shows the error.
 """
 
 import asyncio
@@ -22,35 +23,35 @@ log = logging.getLogger(__name__)
 THREADS = 8
 
 _Gathered = tuple[bytes | attempts.Payload | None, str]
-"""The results, and why the finalizer cannot get them."""
+"""The list of results, and why the finalizer cannot get it ("" if it can)."""
 
 
 class EffectOwner(Protocol):
-    """What effects need of the engine. `tasks`: which item of which job a task works on."""
+    """What effects need of the engine. `tasks`: the job and item of each task."""
 
     tasks: dict[ids.TaskId, tuple[records.Job, int]]
 
     @property
-    def over(self) -> bool:
-        """Return whether it takes in nothing any more."""
+    def is_stopped(self) -> bool:
+        """Whether the engine has stopped and accepts no more results."""
         ...
 
     def now(self) -> float: ...
 
-    def inline(self, job: records.Job) -> bytes | None:
-        """Return its input, if that may be in the journal alone."""
+    def find_inline_input(self, job: records.Job) -> bytes | None:
+        """Return the job's input if it may be in the journal only, else None."""
         ...
 
     def wake(self, job: records.Job) -> None: ...
 
-    def purged(self, job: records.Job) -> None: ...
+    def mark_purged(self, job: records.Job) -> None: ...
 
-    def failed(self, error: BaseException) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
 
 
 class Effects:
-    """Carries out steps. `blobs`: directory of the blobs, by namespace. `retry_s`: between tries of
-    what failed."""
+    """Runs steps. `blobs`: the directory of blobs, with a subdirectory per namespace. `retry_s`:
+    delay before a failed step is retried."""
 
     def __init__(
         self, owner: EffectOwner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float
@@ -59,11 +60,11 @@ class Effects:
         self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-store")
 
     async def stop(self) -> None:
-        """Begin nothing more; what a thread has begun it ends."""
+        """Begin no more work, and wait for the work that threads have begun."""
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
     def begin(self, job: records.Job, step: plan_steps.Step) -> None:
-        """Carry out a step; the owner is woken when it is done."""
+        """Begin a step; the owner is woken when it is done."""
         _METHODS[type(step)](self, job, step)
 
     def _in_thread(
@@ -71,55 +72,58 @@ class Effects:
         job: records.Job,
         key: tuple[str, int],
         work: Callable[[], Any],
-        then: Callable[[Any], None],
+        apply: Callable[[Any], None],
     ) -> None:
-        """Do some work; `then` takes in what came of it."""
+        """Run `work` in a thread, then call `apply` with its result on the event loop."""
 
-        def ended(future: "asyncio.Future[Any]") -> None:
-            if self._owner.over or future.cancelled():
+        def on_ended(future: "asyncio.Future[Any]") -> None:
+            if self._owner.is_stopped or future.cancelled():
                 return
             try:
-                self._take_in(job, key, future, then)
+                self._apply_outcome(job, key, future, apply)
             except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
-                self._owner.failed(error)
+                self._owner.fail(error)
 
         loop = asyncio.get_running_loop()
-        loop.run_in_executor(self._pool, work).add_done_callback(ended)
+        loop.run_in_executor(self._pool, work).add_done_callback(on_ended)
 
-    def _take_in(
+    def _apply_outcome(
         self,
         job: records.Job,
         key: tuple[str, int],
         future: "asyncio.Future[Any]",
-        then: Callable[[Any], None],
+        apply: Callable[[Any], None],
     ) -> None:
         error = future.exception()
         if error is None:
             job.trouble = ""
-            then(future.result())
+            apply(future.result())
         else:
             if not isinstance(error, data_errors.DataError):
                 log.error("work on the store of a job failed", exc_info=error)
             job.trouble = str(error)
             job.changed(self._owner.now())
-            future.get_loop().call_later(self._retry_s, self._again, job, key)
+            future.get_loop().call_later(self._retry_s, self._retry, job, key)
         self._owner.wake(job)
 
-    def _again(self, job: records.Job, key: tuple[str, int]) -> None:
-        transitions.done(job, *key)
+    def _retry(self, job: records.Job, key: tuple[str, int]) -> None:
+        transitions.finish_step(job, *key)
         self._owner.wake(job)
 
     def _gather(self, job: records.Job, _: plan_steps.Gather) -> None:
-        """Look up results on the loop, some at a time: the journal is read here only."""
+        """Read the results of all items on the event loop, in batches: the journal may be read only
+        there."""
         run = job.run
-        results = gathered_results.GatheredResults(job, self._hub, job.source.around_results(run))
+        results = gathered_results.GatheredResults(
+            job, self._hub, job.source.finalizer_arguments(run)
+        )
 
-        def go_on() -> None:
-            if self._owner.over:
+        def read_batch() -> None:
+            if self._owner.is_stopped:
                 return
             try:
                 if results.read_more():
-                    loop.call_soon(go_on)
+                    loop.call_soon(read_batch)
                     return
                 short = None if results.trouble else results.in_memory
                 if short is None and not results.trouble:
@@ -127,7 +131,7 @@ class Effects:
                     return
                 gathered((short, results.trouble))
             except Exception as error:  # noqa: BLE001 - as in `_in_thread`
-                self._owner.failed(error)
+                self._owner.fail(error)
             self._owner.wake(job)
 
         def build() -> _Gathered:
@@ -143,66 +147,68 @@ class Effects:
                 job.source.results = made
             else:
                 trouble = ""  # it was for an older run
-            transitions.gathered(job, trouble, now=self._owner.now())
+            transitions.record_gathered(job, trouble, now=self._owner.now())
 
         loop = asyncio.get_running_loop()
-        loop.call_soon(go_on)
+        loop.call_soon(read_batch)
 
     def _prepare(self, job: records.Job, _: plan_steps.Prepare) -> None:
-        work, run = job.source.prepare(job, self._owner.inline(job)), job.run
+        work, run = job.source.prepare(job, self._owner.find_inline_input(job)), job.run
 
-        def then(_: None) -> None:
-            transitions.prepared(job, now=self._owner.now())
+        def apply(_: None) -> None:
+            transitions.record_prepared(job, now=self._owner.now())
             if job.run != run:
                 job.prepared = False  # it was for an older run
 
-        self._in_thread(job, ("Prepare", 0), work, then)
+        self._in_thread(job, ("Prepare", 0), work, apply)
 
     def _recover(self, job: records.Job, _: plan_steps.Recover) -> None:
         # Tasks first, then results: what is over by now has left its result to be found.
-        named = {task_hub.task_id(job.id.uuid, item): item for item in transitions.recoverable(job)}
+        named = {
+            task_hub.task_id(job.id.uuid, item): item for item in transitions.find_recoverable(job)
+        }
         if job.stage is records.Stage.STOPPING or job.source.ends_with_task:
             left = [task for task in named if self._hub.knows(task)]
         else:
             left = [one.task for one in self._hub.unfinished(named)]
 
-        def then(found: list[item_source.ItemResult]) -> None:
+        def apply(found: list[item_source.ItemResult]) -> None:
             changes = [(named[one.task], one) for one in self._hub.states(left)]
-            transitions.recovered(job, found, changes, now=self._owner.now())
+            transitions.record_recovered(job, found, changes, now=self._owner.now())
             for item in job.tasks:
                 self._owner.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
 
         if job.source.ends_with_task:
-            then([])
+            apply([])
             self._owner.wake(job)
         else:
-            self._in_thread(job, ("Recover", 0), job.source.recover(job), then)
+            self._in_thread(job, ("Recover", 0), job.source.recover(job), apply)
 
     def _settle(self, job: records.Job, step: plan_steps.Settle) -> None:
         def returned() -> bytes | None:
             view = self._hub.view(task_hub.task_id(job.id.uuid, step.item))
             return None if view is None or view.result is None else view.result.data
 
-        def then(found: item_source.ItemResult | item_source.Damage | None) -> None:
+        def apply(found: item_source.ItemResult | item_source.Damage | None) -> None:
             now = self._owner.now()
             if isinstance(found, item_source.Damage):
-                transitions.damaged(job, found, now=now)
+                transitions.reopen_damaged(job, found, now=now)
             elif step.item:
-                transitions.settled(job, step.item, step.run, found, now=now)
+                transitions.apply_result(job, step.item, step.run, found, now=now)
             else:
-                transitions.concluded(job, found, now=now)
+                transitions.apply_job_result(job, found, now=now)
 
         work = job.source.settle(job, step, returned)
-        self._in_thread(job, ("Settle", step.item), work, then)
+        self._in_thread(job, ("Settle", step.item), work, apply)
 
     def _purge(self, job: records.Job, _: plan_steps.Purge) -> None:
-        def then(_: None) -> None:
-            self._owner.purged(job)
+        def apply(_: None) -> None:
+            self._owner.mark_purged(job)
 
         if job.source.ends_with_task:
-            then(None)
+            apply(None)
         else:
-            self._in_thread(job, ("Purge", 0), job.source.purge(job), then)
+            self._in_thread(job, ("Purge", 0), job.source.purge(job), apply)
 
 
 _METHODS: dict[type, Callable[[Effects, records.Job, Any], None]] = {

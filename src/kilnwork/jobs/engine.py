@@ -1,10 +1,12 @@
-"""The engine of jobs: `plan` decides, this carries out, nothing is shown before it is on disk.
+"""Engine: advances all jobs. `plan` decides; the engine executes, and publishes nothing before it
+is on disk.
 
-Used by the services (`service`, `index_jobs`). It is a participant of the dispatcher's commits: for
-each batch all jobs to which something has happened are asked for their next steps. What has changed
-of them is written in that batch, together with the tasks that the steps submit, hold back or kill.
-When it is on disk, work on the store goes to threads, views to callers that wait. What comes back
-is a fact, and the next batch. One thread; only the store is waited for elsewhere.
+Used by the services (`service`, `index_jobs`, `flows`). The engine is a participant of the
+dispatcher's commits. For each batch it asks `plan` for the next steps of every job that has
+changed, and writes the changes in that batch, together with the tasks that the steps submit,
+suspend or kill. When the batch is on disk, it hands work on the store to threads and publishes new
+views. The results of that work change jobs, and so lead to the next batch. Runs in one thread; only
+waits for the store happen elsewhere.
 """
 
 import asyncio
@@ -44,89 +46,93 @@ log = logging.getLogger(__name__)
 _S = items.ItemState
 
 MAX_LIVE = 10_000
-"""Unfinished jobs in memory; more wait in the journal, in the order in which they came."""
+"""Unfinished jobs in memory. Further jobs wait in the journal, in the order in which they were
+created."""
 
 MAX_LIVE_ITEMS = 1_000_000
-"""Items of unfinished jobs in memory: what defines parts of files takes some hundred MiB. With
-more, new jobs wait likewise."""
+"""Items of unfinished jobs in memory: at this number the definitions of parts of files take some
+hundred MiB. Above it, new jobs wait in the journal as well."""
 
 ROUND = 1000
-"""Jobs looked at in one round: some ten milliseconds of the loop."""
+"""Jobs advanced in one batch: some ten milliseconds of the event loop."""
 
 ALL_WINDOWS = 65_536
-"""Tasks of all jobs together: with very many jobs each gets fewer."""
+"""Limit on the tasks of all jobs together: with very many jobs each gets fewer."""
 
 MIN_WINDOW = 8
 
 KEPT_TASKS = 10_000
-"""Items of a job that have succeeded, and as many that have failed, whose tasks are kept as long as
-any other task: half a kilobyte each. A file has no more parts."""
+"""Number of succeeded and of failed items per job whose tasks are kept as long as any other task,
+half a kilobyte each. A file has no more parts than this."""
 
 SHOW_S = 0.05
-"""Until users see that a task has begun, at the latest."""
+"""Maximum delay until users see that a task has begun."""
 
 
-class _Joined:
-    """What follows from what was added to a batch, once that is on disk."""
+class _BatchEffects:
+    """What has to happen once the batch that is being written is on disk."""
 
     def __init__(self) -> None:
         self.effects: list[tuple[records.Job, plan_steps.Step]] = []
         self.shown: list[tuple[records.Job, model.GenericJobView[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.purged: list[records.Job] = []
-        self.existing: list[subscriptions.Change] = []
-        """Tasks that existed before they were submitted."""
-        self.taken_in: dict[ids.TaskId, subscriptions.Change] = {}
-        """What the batch did to tasks, by task."""
+        self.existing_tasks: list[subscriptions.Change] = []
+        """State of tasks that existed before they were submitted."""
+        self.applied_changes: dict[ids.TaskId, subscriptions.Change] = {}
+        """Changes of tasks in this batch that have been applied already, by task."""
 
 
 class Listener(Protocol):
-    """Follows the jobs of one kind of source: the service of those."""
+    """Observer of the jobs of one kind of source; implemented by that kind's service."""
 
-    def shown(self, job: records.Job) -> None:
-        """What is new of a job is on disk, and in its `view`; None: nothing of it is left."""
+    def on_job_changed(self, job: records.Job) -> None:
+        """Called when a change of a job is on disk. `job.view` is its new view, or None if the job
+        is deleted."""
         ...
 
-    def released(self, job: records.Job) -> None:
-        """A job was dropped from memory."""
+    def on_job_released(self, job: records.Job) -> None:
+        """Called when a job was dropped from memory."""
         ...
 
 
 class Planner(Protocol):
-    """Makes jobs of what others of its kind have come to, in the batch in which those end:
-    flows."""
+    """Creates jobs from the outcome of earlier jobs of its kind, in the same batch in which those
+    end. Implemented by flows."""
 
     @property
-    def ready(self) -> bool:
-        """Whether it has something for the next batch."""
+    def has_work(self) -> bool:
+        """Whether it has changes for the next batch."""
         ...
 
-    def ended(self, job: records.Job) -> None:
-        """A job is over in the batch that is being made; may be said twice."""
+    def on_job_ended(self, job: records.Job) -> None:
+        """Called when a job has finished in the batch that is being made; may be called twice for
+        one job."""
         ...
 
-    def plan(self, now: float) -> None:
-        """Add jobs, and change them, in the batch that is being made."""
+    def plan_jobs(self, now: float) -> None:
+        """Add and change jobs in the batch that is being made."""
         ...
 
-    def gather(self) -> instructions.Writes:
-        """Return its own rows of the batch."""
+    def collect_writes(self) -> instructions.Writes:
+        """Return the rows that the planner itself writes in this batch."""
         ...
 
-    def committed(self) -> None:
-        """What was gathered last is on disk."""
+    def on_committed(self) -> None:
+        """Called when the rows returned last are on disk."""
         ...
 
-    def stopped(self, why: errors.JobsStopped) -> None:
-        """No batch will be made any more."""
+    def on_stopped(self, why: errors.JobsStopped) -> None:
+        """Called when the engine has stopped: no further batch will be made."""
         ...
 
 
 class Engine:
-    """Jobs in memory, and the loop that moves them.
+    """Advances jobs, and keeps the unfinished ones in memory.
 
-    `retry_s`: between tries of what a source failed to do. `on_failure` is called when nothing can
-    be decided any more. Kinds of sources are registered before the start.
+    `retry_s` is the delay before a failed step of a source is retried. `on_failure` is called when
+    the engine has failed and can make no more decisions. All kinds of sources must be registered
+    before `start`.
     """
 
     def __init__(
@@ -148,9 +154,9 @@ class Engine:
         self._new_rows = itertools.count(1)
         self.kept_tasks = KEPT_TASKS
         self.live: dict[bytes, records.Job] = {}
-        """Jobs that are not over, or that are being changed; by UUID."""
+        """Jobs that are unfinished or being changed, by UUID."""
         self.by_text: dict[str, records.Job] = {}
-        """The same by the id that users see."""
+        """The same jobs by the id that users see."""
         self.tasks: dict[ids.TaskId, tuple[records.Job, int]] = {}
         self._ready: dict[records.Job, None] = {}
         self._pending = tables.PendingWrites()
@@ -159,12 +165,12 @@ class Engine:
         self._stale_timer: asyncio.TimerHandle | None = None
         self._queue, self.waiters = prepare_queue.PrepareQueue(), waiters.Waiters()
         self._effects = effects.Effects(self, hub, blobs=blobs, retry_s=retry_s)
-        self._joined: _Joined | None = None
+        self._joined: _BatchEffects | None = None
         self.stopped: errors.JobsStopped | None = None
         self._leave_hub: Callable[[], None] = lambda: None
         self._loaded_to = self._items = 0
         self.backlog = False
-        """Unfinished jobs are in the journal that are not in memory."""
+        """Whether the journal has unfinished jobs that are not in memory."""
 
     def register(
         self,
@@ -174,18 +180,19 @@ class Engine:
         *,
         planner: Planner | None = None,
     ) -> None:
-        """Register a kind of source, and who is notified of changes of its jobs. `planner`: makes
-        more of them when one ends."""
+        """Register a kind of source, and the listener for changes of its jobs. `planner` creates
+        further jobs when a job of this kind ends."""
         self.sources[kind], self._listeners[kind] = source, listener
         if planner is not None:
             self._planners[kind] = planner
 
     def start(self) -> None:
-        """Take up what is unfinished. The dispatcher runs."""
+        """Load the unfinished jobs and join the dispatcher's commits. The dispatcher must be
+        running."""
         self._loop = asyncio.get_running_loop()
         self._new_rows = itertools.count(self.tables.next_row())
         self.admission.load()
-        unfollow = self._hub.follow(self.tasks, self._take_in)
+        unfollow = self._hub.follow(self.tasks, self._apply_changes)
         leave = self._hub.participate(self)
 
         def leave_hub() -> None:
@@ -193,12 +200,12 @@ class Engine:
             leave()
 
         self._leave_hub = leave_hub
-        self._take_up()
+        self._load_unfinished()
         self._set_admission_timer()
 
     async def stop(self) -> None:
-        """Begin nothing more; what is being written is written."""
-        self._end(errors.JobsStopped())
+        """Begin nothing more, and wait for writes in progress."""
+        self._shut_down(errors.JobsStopped())
         self._leave_hub()
         for timer in (self._stale_timer, self._admission_timer):
             if timer is not None:
@@ -206,46 +213,47 @@ class Engine:
         await self._effects.stop()
 
     @property
-    def over(self) -> bool:
-        """Return whether it takes in nothing any more."""
+    def is_stopped(self) -> bool:
+        """Whether the engine has stopped and accepts no more changes."""
         return self.stopped is not None
 
-    def purged(self, job: records.Job) -> None:
-        """Nothing of it is in the store any more; its rows go with the next round."""
+    def mark_purged(self, job: records.Job) -> None:
+        """Delete the rows of a job, in the next batch, now that nothing of it is in the store any
+        more."""
         self._purged.append(job)
         self._hub.wake()
 
     def new_row(self) -> int:
-        """Return the number of a job that will be added."""
+        """Return the row number for a new job."""
         return next(self._new_rows)
 
     def now(self) -> float:
-        """Return the time by the wall clock, seconds."""
+        """Return the wall clock time in seconds."""
         return self._clock.wall()
 
-    def check(self) -> None:
-        """Raise `JobsStopped` if the engine takes in nothing any more."""
+    def check_running(self) -> None:
+        """Raise `JobsStopped` if the engine has stopped."""
         if self.stopped is not None:
             raise self.stopped
 
     def wake(self, job: records.Job) -> None:
-        """Something has happened to a job; one that was dropped from memory is ignored."""
+        """Advance a job in the next batch. Does nothing for a job that was dropped from memory."""
         if self.live.get(job.id.uuid) is job:
             self._ready[job] = None
             self._hub.wake()
 
-    async def settled(self, job: records.Job) -> model.GenericJobView[Any, Any]:
-        """Return its view, when all that is known of it now is on disk."""
-        self.check()
+    async def wait_stored(self, job: records.Job) -> model.GenericJobView[Any, Any]:
+        """Wait until all changes of a job so far are on disk, and return its view."""
+        self.check_running()
         if self.live.get(job.id.uuid) is not job:
             return job.view or rows.view(job)
-        waiter = self.waiters.settling(job)
+        waiter = self.waiters.add_waiter(job)
         self.wake(job)
         await waiter
         return job.view or rows.view(job)
 
     def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
-        """Take in a job that the journal has not got."""
+        """Add a new job, which the journal does not have yet."""
         self._pending.add(job, key, inline)
         job.ttl_s = self.sources[job.source.kind].ttl_s
         self.live[job.id.uuid] = self.by_text[job.id.text] = job
@@ -253,19 +261,18 @@ class Engine:
         self.wake(job)
 
     def redefine(self, job: records.Job, source: item_source.ItemSource) -> None:
-        """What the items of a job are is known only now; it has not started."""
+        """Replace the source of a job that has not started, now that its items are known."""
         self._items += source.size - job.size
-        transitions.provide(job, source, now=self.now())
+        transitions.set_items(job, source, now=self.now())
         self._pending.redefined.add(job)
         self.wake(job)
 
     def load(self, row: rows.JobRow) -> records.Job:
-        """Return a job of the journal; it stays in memory while it is not over or is being
-        changed."""
+        """Return the job of a row. It stays in memory while it is unfinished or being changed."""
         found = self.live.get(row.uuid)
         if found is None:
-            kind, definition = self.sources[row.source], self.tables.definition(row.row)
-            found = rows.job_of(row, kind, definition)
+            kind, definition = self.sources[row.source], self.tables.load_definition(row.row)
+            found = rows.to_job(row, kind, definition)
             self.tables.load_items(row.row, found.items)
             found.view = rows.view(found)
             found.ttl_s = kind.ttl_s
@@ -276,27 +283,27 @@ class Engine:
         return found
 
     def find(self, uuid: bytes) -> records.Job | None:
-        """Return a job of memory or of the journal; None if it is in neither."""
+        """Return a job from memory or the journal, or None if there is no such job."""
         found = self.live.get(uuid)
-        if found is None and (row := self.tables.job("uuid", uuid)) is not None:
+        if found is None and (row := self.tables.find_job("uuid", uuid)) is not None:
             found = self.load(row)
         return found
 
-    def inline(self, job: records.Job) -> bytes | None:
-        """Its input, if it may be in the journal alone."""
-        return self.tables.inline(job.row) if job.row in self._pending.inlined else None
+    def find_inline_input(self, job: records.Job) -> bytes | None:
+        """Return the job's input if it may be in the journal only, else None."""
+        return self.tables.find_inline_input(job.row) if job.row in self._pending.inlined else None
 
-    def _take_up(self) -> None:
-        """Load unfinished jobs, as many as there is room for."""
+    def _load_unfinished(self) -> None:
+        """Load unfinished jobs into memory, as many as there is room for."""
         self.backlog = True
-        while self.backlog and (room := self._room_for) > 0:
-            found = self.tables.jobs("unfinished_jobs", self._loaded_to, min(ROUND, room))
+        while self.backlog and (room := self._free_room) > 0:
+            found = self.tables.list_jobs("unfinished_jobs", self._loaded_to, min(ROUND, room))
             self.backlog = bool(found)
             for one in found:
                 self._loaded_to = one.row
-                self._take(one)
+                self._load_row(one)
 
-    def _take(self, row: rows.JobRow) -> None:
+    def _load_row(self, row: rows.JobRow) -> None:
         try:
             self.wake(self.load(row))
         except msgspec.MsgspecError as error:
@@ -304,27 +311,27 @@ class Engine:
             log.warning("a job of the journal cannot be read; it is left as it is", extra=extra)
 
     @property
-    def _room_for(self) -> int:
-        """How many more jobs memory may have; below 0: it has too many."""
+    def _free_room(self) -> int:
+        """Number of further jobs that may be in memory; negative if there are too many."""
         if self._items > MAX_LIVE_ITEMS:
             return -1
         return MAX_LIVE - len(self.live)
 
     def join(self, batch: instructions.Batch) -> bool:
-        """Add what has changed of jobs, and their tasks, to a batch (`commits.Participant`)."""
+        """Add changed jobs, and their tasks, to a batch (`commits.Participant`)."""
         if self.stopped is not None:
             return False
         changes = subscriptions.of_batch(batch, self.tasks) if self.tasks and batch.dirty else []
         if changes:
-            self._take_in(changes)
-        self._look_at_clock()
+            self._apply_changes(changes)
+        self._check_deadlines()
         turns_changed = self.admission.turns.changed
-        planned = any(one.ready for one in self._planners.values())
+        planned = any(one.has_work for one in self._planners.values())
         if not (self._ready or self._purged or turns_changed or planned):
             return False
         now = self.now()
-        joined = self._joined = _Joined()
-        joined.taken_in = {change.task: change for change in changes}
+        joined = self._joined = _BatchEffects()
+        joined.applied_changes = {change.task: change for change in changes}
         writes = tables.Writes()
         slots: dict[tuple[str, str], int] = {}
         touched: dict[records.Job, None] = {}
@@ -340,49 +347,49 @@ class Engine:
         for job in touched:
             self._pending.gather(writes, job)
             joined.shown.append((job, rows.view(job)))
-        self.admission.gather(writes)
+        self.admission.collect_writes(writes)
         joined.purged, self._purged = self._purged, []
         for job in joined.purged:
-            self.admission.gone(job.row)
+            self.admission.discard(job.row)
             writes.delete(job.row)
         batch.writes += writes.statements()
         for one in self._planners.values():
-            batch.writes += one.gather()
+            batch.writes += one.collect_writes()
         return True
 
     def _plan(self, now: float) -> None:
         for one in self._planners.values():
-            one.plan(now)
+            one.plan_jobs(now)
 
     def _advance(
         self,
         job: records.Job,
-        joined: "_Joined",
+        joined: "_BatchEffects",
         slots: dict[tuple[str, str], int],
         *,
         now: float,
     ) -> None:
-        """Ask for the next steps of a job, and carry them out in this batch."""
-        joined.waiters += self.waiters.taken(job)
-        found = plan.next_steps(job, self._room(job, slots), now)
+        """Ask `plan` for the next steps of a job, and execute them in this batch."""
+        joined.waiters += self.waiters.take_waiters(job)
+        found = plan.next_steps(job, self._task_room(job, slots), now)
         self._forget_tasks(job)
         self._unfollow(job)
         for step in found:
             self._carry_out(job, step, joined)
         if job.stage is records.FINISHED:
-            self.admission.over(job.row)
+            self.admission.remove(job.row)
             planner = self._planners.get(job.source.kind)
             if planner is not None:
-                planner.ended(job)
+                planner.on_job_ended(job)
         elif job.stage is records.STOPPING:
-            self.admission.turns.stopping(job.row)
+            self.admission.turns.mark_stopping(job.row)
 
     def _admit(self, now: float) -> None:
-        """Let those begin whose turn it is, and end those that are not accepted or replaced."""
+        """Start the jobs whose turn has come, and end those that are refused or replaced."""
         if not self.admission.turns.changed:
             return
         for decision in self.admission.turns.decide():
-            job = self._decided(decision.row)
+            job = self._find_by_row(decision.row)
             if job is None:
                 continue
             if isinstance(decision, start_queue.Replace):
@@ -391,7 +398,7 @@ class Engine:
                 pass  # it was killed meanwhile
             elif isinstance(decision, start_queue.Start):
                 transitions.admit(job, now=now)
-                self.admission.started(job)
+                self.admission.start_time_limit(job)
             elif isinstance(decision, start_queue.Wait):
                 transitions.requeue(job, now=now)
             else:
@@ -399,20 +406,20 @@ class Engine:
             self._ready[job] = None
         self._set_admission_timer()
 
-    def _decided(self, row: int) -> records.Job | None:
-        uuid = self.admission.uuid(row)
+    def _find_by_row(self, row: int) -> records.Job | None:
+        uuid = self.admission.uuid_of(row)
         try:
             return None if uuid is None else self.find(uuid)
         except msgspec.MsgspecError as error:
             extra = {"row": row, "error": str(error)}
             log.warning("a job of the journal cannot be read; it is left as it is", extra=extra)
-            self.admission.over(row)
+            self.admission.remove(row)
             return None
 
-    def _look_at_clock(self) -> None:
-        """End jobs that have run for too long, and let those wait no more whose time has come."""
-        for row in self.admission.due():
-            job, claim = self._decided(row), self.admission.claim(row)
+    def _check_deadlines(self) -> None:
+        """Fail jobs that have exceeded their time limit, and mark waiting jobs as due."""
+        for row in self.admission.check_deadlines():
+            job, claim = self._find_by_row(row), self.admission.find_claim(row)
             if job is not None and claim is not None:
                 message = f"it has run for {claim.job_seconds:g} s, timeouts.jobSeconds"
                 transitions.fail(job, "JobTimedOut", message, now=self.now())
@@ -422,7 +429,7 @@ class Engine:
         if self._admission_timer is not None:
             self._admission_timer.cancel()
             self._admission_timer = None
-        delay_s = self.admission.next_s
+        delay_s = self.admission.next_deadline_s
         if delay_s is not None and self.stopped is None:
             self._admission_timer = self._loop.call_later(delay_s, self._on_admission_timer)
 
@@ -431,21 +438,21 @@ class Engine:
         self._set_admission_timer()
 
     def committed(self) -> None:
-        """Show what was added last: it is on disk (`commits.Participant`)."""
+        """Publish the changes of the last batch, which is on disk (`commits.Participant`)."""
         joined, self._joined = self._joined, None
         if joined is not None and self.stopped is None:
-            self._show(joined)
+            self._publish(joined)
             for one in self._planners.values():
-                one.committed()
-            self.waiters.settled(joined.waiters)
+                one.on_committed()
+            self.waiters.wake_stored(joined.waiters)
             if self._ready or self._purged:
                 self._hub.wake()
 
     def aborted(self, error: BaseException) -> None:
-        """End all waits: no batch will be written any more (`commits.Participant`)."""
-        self._end(errors.JobsStopped(f"the dispatcher failed: {error}"))
+        """Fail all waits: the dispatcher will write no further batch (`commits.Participant`)."""
+        self._shut_down(errors.JobsStopped(f"the dispatcher failed: {error}"))
 
-    def _room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.TaskRoom:
+    def _task_room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.TaskRoom:
         if job.spec.suspend:
             return plan.TaskRoom(0, 0, prepare=self._queue.admits(job))
         key = (job.namespace, job.spec.cluster_name)
@@ -456,37 +463,39 @@ class Engine:
         window = max(MIN_WINDOW, min(job.source.window, ALL_WINDOWS // max(1, len(self.live))))
         return plan.TaskRoom(window, slots[key], prepare=self._queue.admits(job))
 
-    def _show(self, joined: "_Joined") -> None:
-        """A batch is on disk: begin what follows from it, and let users see it."""
+    def _publish(self, joined: "_BatchEffects") -> None:
+        """Publish the views of a batch that is on disk, and begin the effects that follow from
+        it."""
         for job, view in joined.shown:
             job.view = view
-            self._listeners[job.source.kind].shown(job)
+            self._listeners[job.source.kind].on_job_changed(job)
             self.waiters.notify(job.id.uuid, over=view.phase.final or view.deleting)
         for job, step in joined.effects:
             self._effects.begin(job, step)
-        if joined.existing:
-            self._take_in(joined.existing)
-        for job in self._queue.next():
+        if joined.existing_tasks:
+            self._apply_changes(joined.existing_tasks)
+        for job in self._queue.list_admissible():
             self.wake(job)
         for job in joined.purged:
             job.view = None
-            self._listeners[job.source.kind].shown(job)
+            self._listeners[job.source.kind].on_job_changed(job)
             self._release(job)
             self.waiters.notify(job.id.uuid, over=True)
         for job, _ in joined.shown:
             if not job.busy and job not in self._ready and self._is_idle(job):
                 self._release(job)
-        if self.backlog and self._room_for > MAX_LIVE // 2:
-            self._take_up()
+        if self.backlog and self._free_room > MAX_LIVE // 2:
+            self._load_unfinished()
 
     def _is_idle(self, job: records.Job) -> bool:
-        """Return whether only a user can move it, or it is new and there is no room for it."""
+        """Return whether a job can be dropped from memory: only a user can change it, or it is new
+        and memory is full."""
         if job.deleting or job.tasks:
             return False
         if job.waits and job.stage is records.RUNNING:
             return True
         if job.stage is records.RUNNING:
-            full = self._queue.waits(job) and self._room_for < 0
+            full = self._queue.is_waiting(job) and self._free_room < 0
             self.backlog = self.backlog or full
             return full or (job.spec.suspend and (job.recovered or job.fresh))
         return job.stage is records.FINISHED
@@ -495,16 +504,17 @@ class Engine:
         """Drop a job from memory."""
         if self.live.pop(job.id.uuid, None) is not None:
             self._items -= job.size
-        self._queue.forget(job)
+        self._queue.remove(job)
         self.by_text.pop(job.id.text, None)
-        self._listeners[job.source.kind].released(job)
+        self._listeners[job.source.kind].on_job_released(job)
         job.dropped.update(job.tasks)
         job.tasks.clear()
         self._unfollow(job)
 
     def _forget_tasks(self, job: records.Job) -> None:
-        """Forget tasks whose items have ended in this batch, when enough others are kept: from now
-        on its page says what an item is."""
+        """Delete the tasks of items that have ended in this batch, if the journal already keeps
+        enough of them. From then on the job's page of item states is the only record of these
+        items."""
         if job.source.keeps_tasks:
             return
         for state, count in ((_S.SUCCEEDED, job.counts.succeeded), (_S.FAILED, job.counts.failed)):
@@ -512,20 +522,20 @@ class Engine:
             if surplus <= 0:
                 continue
             over = [
-                (_id_of(job, item, task), job.run_of(item))
+                (_task_id_of(job, item, task), job.run_of(item))
                 for item, task in job.dropped.items()
                 if item and job.items.states[item] == state and not task.parent
             ][-surplus:]
             self._hub.forget_now(over, childless=job.source.ends_with_task)
 
     def _unfollow(self, job: records.Job) -> None:
-        """Stop following its tasks that are over and understood."""
+        """Stop following the tasks whose end the job has processed."""
         for item, task in job.dropped.items():
             if item not in job.tasks:
-                self.tasks.pop(_id_of(job, item, task), None)
+                self.tasks.pop(_task_id_of(job, item, task), None)
         job.dropped.clear()
 
-    def _carry_out(self, job: records.Job, step: plan_steps.Step, joined: "_Joined") -> None:
+    def _carry_out(self, job: records.Job, step: plan_steps.Step, joined: "_BatchEffects") -> None:
         if isinstance(step, plan_steps.Submit):
             wanted = []
             for item in step.items:
@@ -534,10 +544,10 @@ class Engine:
                 try:
                     wanted.append(task_hub.submission(job, item, task))
                 except errors.ItemUnusable as error:
-                    joined.existing.append(task_hub.refused(job, item, str(error)))
+                    joined.existing_tasks.append(task_hub.refused(job, item, str(error)))
             new = job.fresh and job.run == 1
             shown = job.size <= job.source.shown_tasks
-            joined.existing += self._hub.submit_now(wanted, new=new, shown=shown)
+            joined.existing_tasks += self._hub.submit_now(wanted, new=new, shown=shown)
         elif isinstance(step, plan_steps.Suspend):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.suspend_now(named, suspended=step.suspended)
@@ -545,57 +555,57 @@ class Engine:
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.kill_now(named, reason="Killed", message=step.message)
         elif isinstance(step, plan_steps.Follow):
-            found = job.source.hooks(job, step.event)
+            found = job.source.hook_tasks(job, step.event)
             self._hub.submit_now(task_hub.extra_submission(job, one) for one in found)
         else:
             joined.effects.append((job, step))
 
-    def _take_in(self, changes: list[subscriptions.Change]) -> None:
-        """Take in what has become of tasks."""
+    def _apply_changes(self, changes: list[subscriptions.Change]) -> None:
+        """Apply changes of tasks to their jobs."""
         if self.stopped is not None:
             return
         now = self.now()
-        known = {} if self._joined is None else self._joined.taken_in
+        known = {} if self._joined is None else self._joined.applied_changes
         moved: dict[records.Job, bool] = {}
         for change in changes:
             found = self.tasks.get(change.task)
             if found is None or known.get(change.task) == change:
                 continue
             job, item = found
-            transitions.moved(job, item, change, now=now)
+            transitions.apply_task_change(job, item, change, now=now)
             moved[job] = change.over or moved.get(job, False)
         for job, over in moved.items():
             job.changed(now)
             if over or job.dirty:
                 self.wake(job)
             else:
-                self._show_later(job)
+                self._publish_later(job)
 
-    def _show_later(self, job: records.Job) -> None:
-        """Nothing follows but that users see it."""
+    def _publish_later(self, job: records.Job) -> None:
+        """Publish a change that needs no further step, within `SHOW_S`."""
         if not self._stale:
-            self._stale_timer = self._loop.call_later(SHOW_S, self._refresh)
+            self._stale_timer = self._loop.call_later(SHOW_S, self._publish_stale)
         self._stale[job] = None
 
-    def _refresh(self) -> None:
+    def _publish_stale(self) -> None:
         stale, self._stale = self._stale, {}
         for job in stale:
             self.wake(job)
 
-    def _end(self, why: errors.JobsStopped) -> None:
+    def _shut_down(self, why: errors.JobsStopped) -> None:
         if self.stopped is not None:
             return
         self.stopped = why
         self.waiters.stop(why)
         for one in self._planners.values():
-            one.stopped(why)
+            one.on_stopped(why)
 
-    def failed(self, error: BaseException) -> None:
-        """Nothing can be decided any more: only a restart mends that."""
+    def fail(self, error: BaseException) -> None:
+        """Stop the engine after an error that left it in an unknown state; only a restart helps."""
         log.error("jobs failed", exc_info=error)
-        self._end(errors.JobsStopped(f"jobs failed: {error}"))
+        self._shut_down(errors.JobsStopped(f"jobs failed: {error}"))
         self._on_failure(error)
 
 
-def _id_of(job: records.Job, item: int, task: records.ItemTask) -> ids.TaskId:
+def _task_id_of(job: records.Job, item: int, task: records.ItemTask) -> ids.TaskId:
     return task.id or task_hub.task_id(job.id.uuid, item)

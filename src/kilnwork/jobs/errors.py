@@ -1,30 +1,30 @@
-"""What can go wrong with jobs: one class per reaction."""
+"""Errors of jobs: one class per reaction."""
 
 from kilnwork.kit import errors
 
 
 class JobsError(errors.KilnError):
-    """Something about a job could not be done."""
+    """An operation on a job failed."""
 
 
 class NoSuchJob(JobsError):
-    """There is no such job in this namespace: it never was, or its time to live is over."""
+    """There is no such job in this namespace: it never existed, or its time to live has passed."""
 
 
 class SeveralJobs(JobsError):
-    """A short id could mean several jobs, which the message names."""
+    """A short id matches several jobs, which the message lists."""
 
 
 class NotNow(JobsError):
-    """The job is in a phase in which this cannot be done; the message says what can."""
+    """The phase of the job does not allow this operation; the message says what is allowed."""
 
 
 class InvalidJob(JobsError):
-    """The job cannot be as it is described; the message begins with the path of the field."""
+    """The specification of a job is invalid; the message begins with the path of the field."""
 
 
 class ItemUnusable(JobsError):
-    """An item cannot get a task: it has failed, with this message."""
+    """No task can be made for an item, which therefore fails with this message."""
 
 
 class KeyUsed(JobsError):
@@ -37,12 +37,13 @@ class KeyUsed(JobsError):
 
 
 class TickDecided(JobsError):
-    """This tick of the schedule, or a later one, was decided before: by a successor, perhaps."""
+    """This tick of the schedule, or a later one, was decided before, perhaps by another manager."""
 
 
 class JobsStopped(JobsError):
-    """The service is stopping, or cannot write; ask the next one."""
+    """The service is stopping or cannot write. Send the request to its successor."""
 
 
 class OldDatabaseUnreadable(JobsError):
-    """The database of jobs of an earlier kilnwork is damaged; the message says what to do."""
+    """The job database of an earlier version of kilnwork is damaged; the message says what to
+    do."""

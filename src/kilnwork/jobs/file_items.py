@@ -1,8 +1,9 @@
-"""Parts of a file as the items of a job: commit records, bad records, merging, the reducer.
+"""File items: the parts of a file as items of a job, with commit records, bad records, merging and
+reducer.
 
-Used by the service, which hands `FileSources` to the engine. A part is closed by its commit record
-(`kilnwork.data.commit_records`), no matter which attempt wrote it, and by nothing else; the record
-of part 0 says how the job ended.
+Used by the service, which passes `FileSources` to the engine. Only a commit record ends a part
+(`kilnwork.data.commit_records`), no matter which attempt wrote it; the commit record of part 0 says
+how the job ended.
 """
 
 import logging
@@ -39,10 +40,12 @@ MAP = "kilnwork.jobs.work.part:run"
 REDUCE = "kilnwork.jobs.work.reduce:run"
 
 MAX_SPEC_BYTES = 128 * 1024
-"""It goes to the worker with each part; a task may have 768 KiB."""
+"""Limit on the encoded spec, which is sent to the worker with each part; a task may have 768
+KiB."""
 
 MAX_COMMITS = 1024
-"""Commit records in memory, of parts that ended lately: they are asked for soon, if ever."""
+"""Commit records kept in memory, those of the parts that ended last: records are read soon after,
+if ever."""
 
 _SMALL_SPEC = 4096
 _O = filejobs.PartOutcome
@@ -58,8 +61,8 @@ def _small_spec(encoded: bytes) -> filejobs.FileJobSpec:
     return _decode_spec(encoded)
 
 
-def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
-    """Parts follow each other without gap or overlap, and hold all that there is. Raises
+def check_spec(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
+    """Check that the parts of a manifest cover the input without gaps or overlaps. Raises
     `InvalidJob`."""
     try:
         manifests.checked(manifest)
@@ -82,9 +85,8 @@ def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
         )
 
 
-def checked(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
-    """Return the record as it counts: a part whose records do not add up has failed, whatever it
-    says."""
+def check_commit(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
+    """Return the commit record, changed to a failure if its record counts do not add up."""
     found = commit.records
     total = found.succeeded + found.failed + found.skipped
     if commit.outcome is not _O.SUCCEEDED or total == found.total == part.lines:
@@ -97,10 +99,10 @@ def checked(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
 
 
 class FileSources:
-    """Makes the sources of a service's jobs (`rows.SourceKind`); knows their store.
+    """Makes the item sources of file jobs (`rows.SourceKind`) and accesses their store.
 
-    `worker_url`: of the store as workers open it, None: the store's own; `opened`: how we open it.
-    `ttl_s`: see `rows.SourceKind`.
+    `worker_url` is the URL under which workers open the store, None if it is the store's own.
+    `opened` opens a store by URL. `ttl_s`: see `rows.SourceKind`.
     """
 
     nouns = "parts"
@@ -118,22 +120,22 @@ class FileSources:
         self.worker_url = worker_url or store.url
         self._opened = opened
         self._open = lru_cache(maxsize=256)(self._open_directory)
-        self._commits: OrderedDict[tuple[bytes, int, int], filejobs.Commit] = OrderedDict()
+        self._read_commits: OrderedDict[tuple[bytes, int, int], filejobs.Commit] = OrderedDict()
         self._lock = threading.Lock()
 
     def spec(self, encoded: bytes) -> filejobs.FileJobSpec:
-        """Decode a spec. Equal small specs are one object: most jobs are like others."""
+        """Decode a spec. Equal small specs are the same object, since most jobs resemble others."""
         return _decode_spec(encoded) if len(encoded) > _SMALL_SPEC else _small_spec(encoded)
 
     def progress(self, encoded: bytes) -> model.FileProgress:
-        """Decode what the journal has of the progress of a job."""
+        """Decode the progress of a job."""
         return _decode_progress(encoded)
 
     def detail(self, row: rows.JobRow) -> None:
         """Return None, as `FileItems.detail`."""
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "FileItems":
-        """Return the source of a job of the journal."""
+        """Return the source of a job from the journal."""
         manifest = _decode_manifest(definition)
         return FileItems(self, _file_spec(spec), manifest, _decode_progress(progress))
 
@@ -153,30 +155,30 @@ class FileSources:
     def _open_directory(self, namespace: str, job: model.JobId) -> port.Store:
         return self._opened(store_urls.inside(self.store.url, namespace, job.dashed))
 
-    def remembered(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
-        """Return a commit record that was read or written lately. Records never change."""
-        return self._commits.get((job, part, run))
+    def find_commit(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
+        """Return a commit record from memory, or None. Records never change."""
+        return self._read_commits.get((job, part, run))
 
-    def remember(self, job: bytes, commit: filejobs.Commit) -> None:
-        """A commit record that is in the store."""
+    def remember_commit(self, job: bytes, commit: filejobs.Commit) -> None:
+        """Keep a commit record, which is in the store, in memory."""
         with self._lock:
-            self._commits[job, commit.part, commit.run] = commit
-            if len(self._commits) > MAX_COMMITS:
-                self._commits.popitem(last=False)
+            self._read_commits[job, commit.part, commit.run] = commit
+            if len(self._read_commits) > MAX_COMMITS:
+                self._read_commits.popitem(last=False)
 
-    def commits(
+    def read_commits(
         self, namespace: str, job: model.JobId, wanted: Iterable[tuple[int, int]]
     ) -> dict[int, filejobs.Commit]:
-        """Read the commit records of parts (number, run), as far as they can be read; blocks."""
+        """Return the readable commit records of these (part, run) pairs, by part. Blocks."""
         directory, result = self.directory(namespace, job), {}
         for part, run in wanted:
-            found = self.remembered(job.uuid, part, run)
+            found = self.find_commit(job.uuid, part, run)
             try:
                 found = found or commit_records.find(directory, part, run)
             except data_errors.ObjectDamaged as error:
                 log.warning("a commit record cannot be read", extra={"error": str(error)})
             if found is not None:
-                self.remember(job.uuid, found)
+                self.remember_commit(job.uuid, found)
                 result[part] = found
         return result
 
@@ -186,7 +188,7 @@ def _file_spec(spec: item_source.Policy) -> filejobs.FileJobSpec:
 
 
 class FileItems:
-    """`item_source.ItemSource`: the parts of one file."""
+    """The parts of one file (`item_source.ItemSource`)."""
 
     kind, noun, nouns, first = "file", "part", "parts", 1
     ends_with_task = keeps_tasks = False
@@ -208,10 +210,10 @@ class FileItems:
         self.definition, self.progress = manifest, progress
         self.size = len(manifest.parts)
         self.finalizer = self.size > 1 or spec.reducer is not None
-        self.blobs = _blobs(spec)
+        self.blobs = _blob_digests(spec)
 
     def work(self, job: records.Job, item: int) -> item_source.Work:
-        """Return a call of `work.part` or `work.reduce`."""
+        """Return a call of `work.part`, or of `work.reduce` for item 0."""
         spec = _file_spec(job.spec)
         mapper = spec.mapper if item else spec.reducer
         call = api_task.Call(
@@ -231,24 +233,24 @@ class FileItems:
         )
 
     def task_name(self, job: records.Job, item: int) -> str:
-        """Return the id of the job with the number."""
+        """Return the job's id and the number of the part."""
         return f"{job.id.text}-{item}"
 
-    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
-        """Return none."""
+    def hook_tasks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+        """Return an empty list: file jobs have no hooks."""
         return []
 
-    def around_results(self, run: int) -> None:
-        """Return None: its reducer reads the results where they are stored."""
+    def finalizer_arguments(self, run: int) -> None:
+        """Return None: the reducer reads the results from the store."""
 
     def detail(self, job: records.Job) -> None:
-        """Return None: `progress` has all."""
+        """Return None: `progress` has everything that views show."""
 
     def failure_text(self, result: item_source.ItemResult) -> str:
-        """Return which part failed, and why."""
+        """Return which part failed and why."""
         return f"{self.noun} {result.item}: {result.message}"
 
-    def _url(self, directory: str) -> str:
+    def _store_url(self, directory: str) -> str:
         return store_urls.inside(self._sources.worker_url, *directory.split("/"))
 
     def _part_work(self, job: records.Job, part: int) -> filejobs.PartWork:
@@ -256,7 +258,7 @@ class FileItems:
         if self.progress.source is not None:
             directory, _, name = self.progress.source.rpartition("/")
         return filejobs.PartWork(
-            store=self._url(job.directory),
+            store=self._store_url(job.directory),
             job=job.id.text,
             input=name,
             format=spec.input,
@@ -265,12 +267,12 @@ class FileItems:
             mapper=spec.mapper,
             bad_records=spec.bad_records,
             header=self.definition.header,
-            input_store=None if directory is None else self._url(directory),
+            input_store=None if directory is None else self._store_url(directory),
         )
 
     def _reduce_work(self, job: records.Job) -> filejobs.ReduceWork:
         return filejobs.ReduceWork(
-            store=self._url(job.directory),
+            store=self._store_url(job.directory),
             job=job.id.text,
             parts=tuple((n, job.run_of(n)) for n in range(1, job.size + 1)),
             run=job.run,
@@ -279,7 +281,8 @@ class FileItems:
         )
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
-        """Too many bad records, or one where none may be."""
+        """Return reason and message if the job has too many bad records, or a bad record where none
+        is allowed."""
         spec, counts = _file_spec(job.spec), job.counts
         bad, most = self.progress.failed, spec.max_failed_records
         if most is not None and bad > most:
@@ -293,17 +296,17 @@ class FileItems:
             return _R.PART_FAILED, job.first_failure
         return None
 
-    def count(self, result: item_source.ItemResult) -> None:
-        """Add the records of a part; of the job: what it has published."""
+    def count_result(self, result: item_source.ItemResult) -> None:
+        """Add the record counts of a part to the progress; for item 0, add the published files."""
         commit: filejobs.Commit = result.data
         if result.item:
-            self.progress = self._added(self.progress, commit)
+            self.progress = self._add_counts(self.progress, commit)
         else:
             self.progress = msgspec.structs.replace(
                 self.progress, output=commit.output, errors=commit.errors
             )
 
-    def _added(self, known: model.FileProgress, commit: filejobs.Commit) -> model.FileProgress:
+    def _add_counts(self, known: model.FileProgress, commit: filejobs.Commit) -> model.FileProgress:
         part, found = self.definition.parts[commit.part - 1], commit.records
         return msgspec.structs.replace(
             known,
@@ -313,17 +316,17 @@ class FileItems:
             done_bytes=known.done_bytes + part.end - part.start,
         )
 
-    def end(self, job: records.Job) -> None:
-        """Do nothing: the record of the job has all."""
+    def record_end(self, job: records.Job) -> None:
+        """Do nothing: the commit record of the job has everything."""
 
-    def result(self, commit: filejobs.Commit) -> item_source.ItemResult:
-        """Return what a commit record says."""
+    def to_item_result(self, commit: filejobs.Commit) -> item_source.ItemResult:
+        """Return the item result that a commit record states."""
         reason, message = "", commit.message
         if commit.part:
-            commit = checked(commit, self.definition.parts[commit.part - 1])
+            commit = check_commit(commit, self.definition.parts[commit.part - 1])
             message = commit.message
         elif commit.outcome is _O.SUCCEEDED:
-            reason, message = _warning(commit.records)
+            reason, message = _success_warning(commit.records)
         return item_source.ItemResult(
             commit.part, commit.run, commit.outcome, reason, message, commit
         )
@@ -331,10 +334,10 @@ class FileItems:
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
         """Write `job.json`, and the input if it is in the journal."""
         file, directory = self.job_file(job), self._directory(job)
-        return lambda: job_directory.store(directory, file, inline)
+        return lambda: job_directory.write_job_file(directory, file, inline)
 
     def job_file(self, job: records.Job) -> job_directory.JobFile:
-        """Return what `job.json` says now."""
+        """Return the current content of `job.json`."""
         return job_directory.JobFile(
             id=job.id.text,
             uuid=job.id.dashed,
@@ -348,7 +351,7 @@ class FileItems:
         )
 
     def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
-        """Read the commit records of open parts."""
+        """Read the commit records of unfinished parts."""
         directory, job_run, base = self._directory(job), job.run, job.base_run
         known = job.items.snapshot()
 
@@ -358,7 +361,9 @@ class FileItems:
             is_open = known.states[part] < items.ItemState.SUCCEEDED
             return is_open and run == (known.runs[part] or base)
 
-        return lambda: [self.result(one) for one in job_directory.recover(directory, wanted)]
+        return lambda: [
+            self.to_item_result(one) for one in job_directory.read_commits(directory, wanted)
+        ]
 
     def settle(
         self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
@@ -366,51 +371,55 @@ class FileItems:
         """Read the commit record of a run, or create it."""
         directory, now = self._directory(job), self._sources.clock.wall()
         if step.item or step.outcome not in (None, _O.SUCCEEDED):
-            return lambda: self._noted(job, job_directory.end_run(directory, step, now))
+            return lambda: self._remember_result(
+                job, job_directory.settle_part(directory, step, now)
+            )
         if step.outcome is None:
-            reduced = _reduced(returned())
-            return lambda: self._finalized(
-                job, job_directory.reduced(directory, step.run, reduced, now)
+            reduced = _decode_reduced(returned())
+            return lambda: self._finalize_result(
+                job, job_directory.settle_reducer(directory, step.run, reduced, now)
             )
 
         def publish() -> item_source.ItemResult | item_source.Damage | None:
-            part = self._commits(job, range(1, job.size + 1)).get(1)
+            part = self._read_commits(job, range(1, job.size + 1)).get(1)
             if part is None and job.size:
                 lost = filejobs.Damaged(part=1, run=step.run, message="it has no commit")
-                return self._finalized(job, (lost,))
-            return self._finalized(job, job_directory.publish(directory, step.run, part, now))
+                return self._finalize_result(job, (lost,))
+            return self._finalize_result(
+                job, job_directory.publish_only_part(directory, step.run, part, now)
+            )
 
         return publish
 
-    def _finalized(
+    def _finalize_result(
         self, job: records.Job, found: filejobs.Commit | tuple[filejobs.Damaged, ...]
     ) -> item_source.ItemResult | item_source.Damage | None:
         if isinstance(found, filejobs.Commit):
-            return self._noted(job, found)
+            return self._remember_result(job, found)
         hurt = {one.part for one in found if 0 < one.part <= job.size}
         progress = msgspec.structs.replace(
             self.progress, succeeded=0, failed=0, skipped=0, done_bytes=0
         )
         whole = (part for part in range(1, job.size + 1) if part not in hurt)
-        for commit in self._commits(job, whole).values():
-            progress = self._added(progress, commit)
+        for commit in self._read_commits(job, whole).values():
+            progress = self._add_counts(progress, commit)
         message = f"part {found[0].part}: {found[0].message}"
         return item_source.Damage(tuple(sorted(hurt)), progress, message)
 
-    def _noted(
+    def _remember_result(
         self, job: records.Job, commit: filejobs.Commit | None
     ) -> item_source.ItemResult | None:
         if commit is None:
             return None
-        self._sources.remember(job.id.uuid, commit)
-        return self.result(commit)
+        self._sources.remember_commit(job.id.uuid, commit)
+        return self.to_item_result(commit)
 
-    def _commits(self, job: records.Job, parts: Iterable[int]) -> dict[int, filejobs.Commit]:
+    def _read_commits(self, job: records.Job, parts: Iterable[int]) -> dict[int, filejobs.Commit]:
         wanted = ((part, job.run_of(part)) for part in parts)
-        return self._sources.commits(job.namespace, job.id, wanted)
+        return self._sources.read_commits(job.namespace, job.id, wanted)
 
     def purge(self, job: records.Job) -> Callable[[], None]:
-        """Delete the directory."""
+        """Delete the job's directory."""
         store, prefix = self._sources.store, f"{job.directory}/"
         return lambda: job_directory.purge(store, prefix)
 
@@ -418,8 +427,8 @@ class FileItems:
         return self._sources.directory(job.namespace, job.id)
 
 
-def _blobs(spec: filejobs.FileJobSpec) -> bytes:
-    """Digests that mapper and reducer name."""
+def _blob_digests(spec: filejobs.FileJobSpec) -> bytes:
+    """Return the digests of the blobs that mapper and reducer name, concatenated."""
     named: set[str | None] = set()
     for mapper in (spec.mapper, spec.reducer):
         if mapper is not None and (mapper.code or mapper.environment):
@@ -427,16 +436,16 @@ def _blobs(spec: filejobs.FileJobSpec) -> bytes:
     return b"".join(sorted(filter(None, map(names.digest, named))))
 
 
-def _reduced(returned: bytes | None) -> filejobs.Reduced | None:
-    """What the call that reduces has returned."""
+def _decode_reduced(returned: bytes | None) -> filejobs.Reduced | None:
+    """Decode what the reducing call returned, or return None if it cannot be decoded."""
     try:
         return None if returned is None else msgspec.json.decode(returned, type=filejobs.Reduced)
     except msgspec.MsgspecError:
         return None
 
 
-def _warning(counts: filejobs.Records) -> tuple[str, str]:
-    """What users should know of a job that has succeeded."""
+def _success_warning(counts: filejobs.Records) -> tuple[str, str]:
+    """Return reason and message of what users should know about a job that has succeeded."""
     if counts.succeeded or not counts.failed:
         return "", ""
     which = f"all {counts.failed} records are" if counts.failed > 1 else "its only record is"

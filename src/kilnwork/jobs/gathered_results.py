@@ -1,9 +1,9 @@
-"""The results of all items of a job, as one JSON list for its finalizer.
+"""Gathered results: the results of all items of a job, as one JSON list for its finalizer.
 
-Used by `effects`. Results are where the tasks are, in the journal, the large ones in blobs; they
-are looked up some at a time, on the loop. Then the list is put together: a short one in memory,
-which any executor gets as an input; a long one as a blob, with the arguments of a finalizer that is
-a call.
+Used by `effects`. Results are stored with the tasks in the journal, large ones in blobs; they are
+read in batches on the event loop. Then the list is built: a short one in memory, which any executor
+gets as an input; a long one as a blob with the arguments of the finalizer, which must then be a
+call.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,16 @@ from kilnwork.data import blobs, errors
 from kilnwork.jobs import items, records, task_hub
 
 READS = 256
-"""Tasks that are looked up at once: some milliseconds of the loop."""
+"""Tasks looked up in one batch: some milliseconds of the event loop."""
 
 MAX_BYTES = 512 * 1024
-"""Longest list as an input: it must fit into one frame of the channel, next to the spec
-(`api.inputs`)."""
+"""Maximum size of a list that is passed as an input: it must fit into one frame of the channel,
+next to the spec (`api.inputs`)."""
 
 MAX_CALL_BYTES = 64 << 20
-"""Longest list that a call gets. The manager holds it for a moment, but for what is in blobs; the
-call reads it as one JSON document, which takes some five times as much memory there."""
+"""Maximum size of a list that is passed to a call. The manager holds it in memory for a moment,
+except for results in blobs. The call reads it as one JSON document, which takes about five times as
+much memory."""
 
 
 class _Stored(NamedTuple):
@@ -32,18 +33,23 @@ class _Stored(NamedTuple):
     size: int
 
 
-class Around(NamedTuple):
-    """The arguments of a finalizer that is a call, JSON, without the list of results in them."""
+class FinalizerArguments(NamedTuple):
+    """Encoded arguments of a finalizer that is a call, split at the place of the list of
+    results."""
 
     head: bytes
     tail: bytes
 
 
 class GatheredResults:
-    """Gathers the results of a job's items. `around`: None for a finalizer that is no call.
-    `trouble`: why the finalizer cannot get it."""
+    """Gathers the results of a job's items. `around` is None if the finalizer is not a call.
 
-    def __init__(self, job: records.Job, hub: task_hub.TaskHub, around: Around | None) -> None:
+    `trouble` is why the finalizer cannot get the results; "" if it can.
+    """
+
+    def __init__(
+        self, job: records.Job, hub: task_hub.TaskHub, around: FinalizerArguments | None
+    ) -> None:
         self._job, self._hub, self._around = job, hub, around
         self._next = 1
         self._found: list[bytes | _Stored] = []
@@ -52,17 +58,18 @@ class GatheredResults:
 
     @property
     def in_memory(self) -> bytes | None:
-        """The list, in the order of the items, null for one that has none; None: it takes work on
-        blobs."""
+        """The list in the order of the items, null for an item without a result; None if blobs have
+        to be read."""
         if self._bytes > MAX_BYTES or any(isinstance(one, _Stored) for one in self._found):
             return None
         return b"[%b]" % b",".join(one for one in self._found if isinstance(one, bytes))
 
     def read_more(self) -> bool:
-        """Look up some more; False: there are no more, or it makes no sense."""
+        """Read another batch of results. Return whether to continue: there are more, and no
+        trouble."""
         end = min(self._next + READS, self._job.size + 1)
         for item in range(self._next, end):
-            found = self._result(item)
+            found = self._find_result(item)
             self._found.append(found)
             self._bytes += 1 + (found.size if isinstance(found, _Stored) else len(found))
         self._next = end
@@ -79,8 +86,8 @@ class GatheredResults:
         return not self.trouble and end <= self._job.size
 
     def build(self, kept: blobs.Blobs) -> bytes | attempts.Payload:
-        """Return the list, or the arguments of the call with a list that is too long for an input;
-        in a thread. Raises `BlobNotWritten`, `BlobMissing`, `BlobDamaged`."""
+        """Return the list, or the arguments of the call including the list if it is too long for an
+        input. Runs in a thread. Raises `BlobNotWritten`, `BlobMissing`, `BlobDamaged`."""
         around = self._around
         if around is None or self._bytes <= MAX_BYTES:
             return b"".join(self._pieces(kept))
@@ -103,7 +110,7 @@ class GatheredResults:
                 raise type(error)(f"the result of index {number}: {error}") from error
         yield b"]" if self._found else b"[]"
 
-    def _result(self, item: int) -> bytes | _Stored:
+    def _find_result(self, item: int) -> bytes | _Stored:
         task = task_hub.task_id(self._job.id.uuid, item)
         for media_type, data, size, digest in self._hub.select("task_result", task):
             if media_type == attempts.JSON:

@@ -1,8 +1,9 @@
-"""An index set as the items of a job: kind Job. Item n is index n - 1; item 0 is the finalizer.
+"""Index items: an index set as the items of a job of kind Job. Item n is index n - 1; item 0 is the
+finalizer.
 
-Used by `index_jobs`, which hands `IndexSources` to the engine. An index ends as its task does; its
-result stays with that task in the journal. Not the meaning of a template (`api.job_settings`,
-`api.job_templates`), nor when the job starts (`start_queue`).
+Used by `index_jobs`, which passes `IndexSources` to the engine. An index ends when its task ends;
+its result stays with the task in the journal. The meaning of a template is defined in
+`api.job_settings` and `api.job_templates`; when the job starts is decided by `start_queue`.
 """
 
 import itertools
@@ -38,31 +39,31 @@ from kilnwork.jobs import (
 KIND = "index"
 
 WINDOW = 1024
-"""Indexes of a Job that have a task at once, unless it says otherwise: a slot may have hundreds of
-short calls waiting."""
+"""Default number of indexes of a Job that have a task at once: a slot may have hundreds of short
+calls waiting."""
 
 MAX_IN_FLIGHT = 10_000
-"""Indexes of a Job that have a task at once, whatever it says: they are looked up one by one after
-a crash, and submitted in one transaction."""
+"""Maximum number of indexes of a Job that have a task at once, whatever its spec says: after a
+crash they are looked up one by one, and they are submitted in one transaction."""
 
 RESULTS = job_variables.RESULTS_INPUT
 
 _RUN, _PHASE = "job.run", "job.phase"
 
 MAX_NEWEST = 20
-"""Indexes that a view shows."""
+"""Number of indexes that a view shows."""
 
 _P = api_job.Phase
 _S = items.ItemState
 _O = filejobs.PartOutcome
 AT_WORK = frozenset({api_task.State.RUNNING, api_task.State.KILLING})
-"""States of a task of which something runs."""
+"""States in which a process of the task may be running."""
 
 _FINAL = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.KILLED}
 
 
 class IndexSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """As `item_source.Policy`: what may change while the job is there."""
+    """The part of a Job that may change while it exists (`item_source.Policy`)."""
 
     name: str
     cluster_name: str = "default"
@@ -77,44 +78,44 @@ class IndexSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class IndexDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the items are; written once, but for what `provide` adds."""
+    """Definition of the indexes; written once, except for what `provide` adds."""
 
     name: str
     template: api_job.JobTemplate
     variables: dict[str, Any] = {}
     inputs: dict[str, Any] | None = None
-    """Of every index, by name."""
+    """Inputs of every index, by name."""
     items: list[Any] | None = None
-    """What a task has returned, with `withResultOf`; None: it has not yet."""
+    """With `withResultOf`, the list that a task returned; None until then."""
 
     @property
     def known(self) -> bool:
-        """Whether the index set is."""
+        """Whether the index set is known."""
         parallelism = self.template.parallelism
         return parallelism is None or parallelism.with_result_of is None or self.items is not None
 
 
 class IndexProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is counted of indexes beyond how they ended."""
+    """Counts of indexes beyond their outcomes."""
 
     created: int = 0
-    """Tasks of indexes that are over, in all runs."""
+    """Tasks of indexes that have ended, in all runs."""
     retries: int = 0
-    """Their attempts after the first."""
+    """Attempts of these tasks after their first one."""
     unconfirmed: int = 0
-    """Those of this run that ended without proof that nothing runs."""
+    """Tasks of this run that ended without proof that nothing of them is running."""
     failed_indexes: str = ""
-    """Of a job that is over."""
+    """Ranges of the indexes that failed; set when the job ends."""
 
 
 class IndexDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a view shows of a job beyond its counts."""
+    """What a view of a Job shows beyond its counts."""
 
     phase: api_job.Phase
     admitted: float | None
     failed_indexes: str
     shown: tuple[int, ...]
-    """At most `MAX_NEWEST` items: all, or those that failed, then those that run."""
+    """At most `MAX_NEWEST` items: all, or the failed ones followed by running ones."""
     running: int
     created: int
     retries: int
@@ -134,22 +135,22 @@ _decode_progress = msgspec.json.Decoder(IndexProgress).decode
 
 
 class IndexSources:
-    """Makes the sources of Jobs (`rows.SourceKind`)."""
+    """Makes the item sources of Jobs (`rows.SourceKind`)."""
 
     nouns = "indexes"
     ttl_s: float | None = None
-    """They are kept as long as their objects."""
+    """None: Jobs are kept as long as their objects."""
 
     def spec(self, encoded: bytes) -> IndexSpec:
-        """Decode what may change of a Job."""
+        """Decode the part of a Job that may change."""
         return _decode_spec(encoded)
 
     def progress(self, encoded: bytes) -> IndexProgress:
-        """Decode what is counted."""
+        """Decode the progress of a Job."""
         return _decode_progress(encoded)
 
     def detail(self, row: rows.JobRow) -> IndexDetail:
-        """Return what is known of a Job that is not in memory."""
+        """Return the view detail of a Job that is not in memory."""
         progress = _decode_progress(row.progress)
         phase = _P.STARTING if row.started is None else _P.PENDING
         if row.verdict is not None and row.finished is not None:
@@ -161,7 +162,7 @@ class IndexSources:
             phase=phase,
             admitted=row.admitted,
             failed_indexes=progress.failed_indexes,
-            shown=_shown(row.items, _numbers(progress.failed_indexes)),
+            shown=_limit_shown(row.items, _items_of_ranges(progress.failed_indexes)),
             running=0,
             created=progress.created,
             retries=progress.retries,
@@ -169,7 +170,7 @@ class IndexSources:
         )
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "IndexItems":
-        """Return the source of a job of the journal."""
+        """Return the source of a job from the journal."""
         return IndexItems(_decode_definition(definition), _decode_progress(progress))
 
     def new(self, definition: IndexDefinition) -> "IndexItems":
@@ -183,18 +184,18 @@ class IndexSources:
 
 
 class _Shared(NamedTuple):
-    """What the newest index did, if that is a call: the spec of the next ones is the same object
-    where they differ in their arguments alone."""
+    """Work of the newest index that is a call. The following indexes share its spec object if they
+    differ only in their arguments."""
 
     run: int
     priority: int
     what: api_task.TaskTemplate
-    """The template from which it was made."""
+    """Template from which the work was made."""
     work: item_source.Work
 
 
 class IndexItems:
-    """`item_source.ItemSource`: the indexes of one Job."""
+    """The indexes of one Job (`item_source.ItemSource`)."""
 
     kind, blobs = KIND, b""
     noun, nouns, first = "index", "indexes", 0
@@ -205,7 +206,7 @@ class IndexItems:
     def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:
         self.definition, self.progress = definition, progress
         self.indexes: index_sets.IndexSet | None = None
-        """None while it is not known."""
+        """None until the index set is known."""
         if definition.known:
             parallelism = definition.template.parallelism
             self.indexes = index_sets.IndexSet(parallelism, definition.items)
@@ -216,12 +217,12 @@ class IndexItems:
         self.results: bytes | attempts.Payload | None = None
         self._ranged = (0, "")
         self._rendering: tuple[int, job_templates.Template] | None = None
-        """The template of indexes, with the variables of a run."""
+        """Run number, and the template of indexes with the variables of that run."""
         self._shared: _Shared | None = None
         self._inputs = None if definition.inputs is None else _encode(definition.inputs)
 
     def check(self) -> None:
-        """Raises InvalidTemplate, LimitExceeded for templates that cannot be rendered."""
+        """Check that all templates can be rendered. Raises InvalidTemplate, LimitExceeded."""
         self._template(1)
         if self.finalizer:
             self._finalizer(1)
@@ -230,12 +231,12 @@ class IndexItems:
                 self._hook(number, event, 1)
 
     def begin_run(self) -> None:
-        """Count again what belongs to one run."""
+        """Reset what is counted per run."""
         self.results = None
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 
     def work(self, job: records.Job, item: int) -> item_source.Work:
-        """Return what works on an index, or the finalizer. Raises `ItemUnusable`."""
+        """Return the work of an index, or of the finalizer. Raises `ItemUnusable`."""
         try:
             what = self._index(item, job.run) if item else self._finalizer(job.run)
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
@@ -243,7 +244,9 @@ class IndexItems:
         if not item:
             gathered = self.results
             if isinstance(gathered, attempts.Payload):
-                return item_source.Work(_task_spec(_bare(what), run=job.run), None, gathered)
+                return item_source.Work(
+                    _task_spec(_without_arguments(what), run=job.run), None, gathered
+                )
             given = b'{"%b":%b}' % (RESULTS.encode(), gathered or b"[]")
             return item_source.Work(_task_spec(what, run=job.run), given)
         call, run, known = what.call, job.run_of(item), self._shared
@@ -257,7 +260,7 @@ class IndexItems:
         if known is not None and _differ_in_arguments(known.what, what):
             spec = known.work.spec
         else:
-            spec = self._spec(job, _bare(what), run)
+            spec = self._spec(job, _without_arguments(what), run)
         kwargs = {**call.kwargs, **(self.definition.inputs or {})}
         arguments = attempts.Payload(attempts.JSON, _encode((call.args, kwargs)))
         work = item_source.Work(spec, None, arguments)
@@ -278,8 +281,8 @@ class IndexItems:
         """Return the Job's name with the number of the index."""
         return task_name(self.definition.name, item)
 
-    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
-        """Return the tasks that follow a change of the phase; once in a run."""
+    def hook_tasks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+        """Return the hook tasks for a change of the phase. Their keys differ per run."""
         found = []
         for number, hook in enumerate(self.settings.hooks):
             if event not in hook.events:
@@ -290,8 +293,9 @@ class IndexItems:
             found.append(item_source.ExtraTask(key, name, spec))
         return found
 
-    def around_results(self, run: int) -> gathered_results.Around | None:
-        """Return the arguments of the finalizer without the results, if it is a call."""
+    def finalizer_arguments(self, run: int) -> gathered_results.FinalizerArguments | None:
+        """Return the arguments of the finalizer without the results, or None if it is not a
+        call."""
         try:
             call = self._finalizer(run).call
         except (substitution.InvalidTemplate, documents.LimitExceeded):
@@ -300,11 +304,10 @@ class IndexItems:
             return None
         given = b"".join(b"%b:%b," % (_encode(k), _encode(v)) for k, v in call.kwargs.items())
         head = b'[%b,{%b"%b":' % (_encode(call.args), given, RESULTS.encode())
-        return gathered_results.Around(head, b"}]")
+        return gathered_results.FinalizerArguments(head, b"}]")
 
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
-        """Return the variables that all tasks of a run have, and the name of one that has its
-        own."""
+        """Return the variables of a run, with the name of the task if it is given."""
         found = dict(self.definition.variables)
         if isinstance(found.get(_RUN), int):  # a substitution is a text
             found[_RUN] = run
@@ -350,19 +353,19 @@ class IndexItems:
         return f"{self.definition.name}-hook-{number}-{event.value.lower()}"
 
     def label(self, item: int) -> str:
-        """Return what users call an index."""
+        """Return the label of an index for users."""
         return "" if self.indexes is None else self.indexes.label(item - 1)
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
-        """Return None: `completion` says when it is lost."""
+        """Return None: `completion` decides when the job cannot succeed any more."""
         return None
 
     def failure_text(self, result: item_source.ItemResult) -> str:
-        """Return which index failed, if there are more, and why."""
+        """Return why an index failed, and which one if there are several."""
         return f"index {result.item - 1}: {result.message}" if self.size > 1 else result.message
 
-    def count(self, result: item_source.ItemResult) -> None:
-        """Count the task of an index that is over."""
+    def count_result(self, result: item_source.ItemResult) -> None:
+        """Count the task of an index that has ended."""
         if not result.item:
             return
         task: records.ItemTask = result.data
@@ -374,7 +377,7 @@ class IndexItems:
         )
 
     def detail(self, job: records.Job) -> IndexDetail:
-        """Return what a view shows of a job in memory."""
+        """Return the view detail of a job in memory."""
         over = job.stage is records.FINISHED
         known, tasks = self.progress, job.tasks
         running = [n for n, task in tasks.items() if n and task.state in AT_WORK]
@@ -382,69 +385,69 @@ class IndexItems:
         return IndexDetail(
             phase=_phase(job, len(running)),
             admitted=job.admitted,
-            failed_indexes=known.failed_indexes if over else self._failed_so_far(job),
-            shown=_shown(self.size, itertools.chain(lost, running)),
+            failed_indexes=known.failed_indexes if over else self._failed_ranges_so_far(job),
+            shown=_limit_shown(self.size, itertools.chain(lost, running)),
             running=len(running),
             created=known.created + len(tasks) - (0 in tasks),
             retries=known.retries + sum(max(task.attempt - 1, 0) for task in tasks.values()),
             stopped=known.unconfirmed == 0 if over else None,
         )
 
-    def end(self, job: records.Job) -> None:
-        """Keep the numbers of the indexes that failed."""
-        self.progress = msgspec.structs.replace(self.progress, failed_indexes=_failed(job))
+    def record_end(self, job: records.Job) -> None:
+        """Store which indexes failed."""
+        self.progress = msgspec.structs.replace(self.progress, failed_indexes=_failed_ranges(job))
 
-    def _failed_so_far(self, job: records.Job) -> str:
-        """Return their numbers, those of the newest hundredth perhaps not: each look at very many
-        takes milliseconds."""
+    def _failed_ranges_so_far(self, job: records.Job) -> str:
+        """Return the ranges of failed indexes, which may lack the newest hundredth: with very many
+        of them computing the ranges takes milliseconds."""
         count, text = self._ranged
         if not count <= job.counts.failed <= count * 1.01:
-            text = _failed(job)
+            text = _failed_ranges(job)
             self._ranged = (job.counts.failed, text)
         return text
 
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
-        """Do nothing: see `ends_with_task`, as the following."""
+        """Never called: see `ends_with_task`."""
         raise NotImplementedError
 
     def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
-        """Find nothing: the tasks say how indexes ended."""
+        """Never called: see `ends_with_task`."""
         raise NotImplementedError
 
     def settle(
         self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
-        """Find nothing: the tasks say how indexes ended."""
+        """Never called: see `ends_with_task`."""
         raise NotImplementedError
 
     def purge(self, job: records.Job) -> Callable[[], None]:
-        """Delete nothing: it has no store."""
+        """Never called: see `ends_with_task`."""
         raise NotImplementedError
 
 
 def _differ_in_arguments(one: api_task.TaskTemplate, other: api_task.TaskTemplate) -> bool:
-    """Return whether two calls differ in their arguments alone."""
+    """Return whether two calls are equal except for their arguments."""
     return bool(_beside_call(one) == _beside_call(other)) and bool(
         _beside_arguments(one.call) == _beside_arguments(other.call)
     )
 
 
 def task_name(job: str, item: int) -> str:
-    """Return the name of the task of an item of the Job of that name."""
+    """Return the name of the task of an item of a Job, given the Job's name."""
     return index_sets.task_name(job, item - 1) if item else f"{job}-finalizer"
 
 
-def _shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
+def _limit_shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
     chosen = range(1, size + 1) if size <= MAX_NEWEST else found
     return tuple(itertools.islice(chosen, MAX_NEWEST))
 
 
-def _failed(job: records.Job) -> str:
+def _failed_ranges(job: records.Job) -> str:
     return index_sets.ranges(item - 1 for item in job.items.in_state(_S.FAILED))
 
 
-def _bare(what: api_task.TaskTemplate) -> api_task.TaskTemplate:
-    """Return a call without its arguments."""
+def _without_arguments(what: api_task.TaskTemplate) -> api_task.TaskTemplate:
+    """Return a template of a call without the arguments."""
     call = cast(api_task.Call, what.call)
     return msgspec.structs.replace(what, call=msgspec.structs.replace(call, args=(), kwargs={}))
 
@@ -455,7 +458,7 @@ def _task_spec(what: api_task.TaskTemplate, **more: Any) -> api_task.TaskSpec:
 
 
 def _phase(job: records.Job, running: int) -> api_job.Phase:
-    """Return what users see of a job in memory."""
+    """Return the phase of a job in memory."""
     if job.stage is records.FINISHED:
         return _P.ADMISSION_ERROR if job.refused else _FINAL[job.verdict or _O.SUCCEEDED]
     if job.stage is records.STOPPING:
@@ -465,7 +468,7 @@ def _phase(job: records.Job, running: int) -> api_job.Phase:
     if job.stage is records.FINALIZING:
         return _P.RUNNING
     wanted = job.source.completion
-    if wanted is not None and completion.verdict(wanted, job.counts, job.size):
+    if wanted is not None and completion.decide(wanted, job.counts, job.size):
         return _P.TERMINATING
     if running:
         return _P.RUNNING
@@ -478,8 +481,8 @@ def _phase(job: records.Job, running: int) -> api_job.Phase:
     return _P.RETRY_BACKOFF if waits else _P.RETRYING
 
 
-def _numbers(text: str) -> Iterator[int]:
-    """Return the items that ranges name."""
+def _items_of_ranges(text: str) -> Iterator[int]:
+    """Yield the items of a text of index ranges, up to the count of omitted ones."""
     for part in text.split(",") if text else ():
         if not part[0].isdigit():
             return  # how many are not named

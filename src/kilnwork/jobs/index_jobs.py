@@ -1,8 +1,10 @@
-"""Jobs as controllers, server and CLI see them: taken up by uid, followed, ended, listed by index.
+"""Jobs, as controllers, server and CLI see them: identified by uid, followed, ended, and listed by
+index.
 
-One service per dispatcher, on its loop; its tables are in the dispatcher's journal. What a
-coroutine method returns is on disk. Reading methods do not block: they read memory, or one index.
-Everything may be repeated. Not what a Job object says (`api.job`), nor when its schedule is due.
+There is one service per dispatcher, on the dispatcher's event loop; its tables are in the
+dispatcher's journal. A coroutine method returns when its effect is on disk. Reading methods do not
+block: they read memory, or rows of one index. All methods may be repeated. The meaning of a Job
+object is defined in `api.job`, and when its schedule is due in `api.schedules`.
 """
 
 import functools
@@ -33,14 +35,14 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 PAGE = 500
-"""Rows read at once, of those who want to know everything."""
+"""Rows read at once when all Jobs are listed."""
 
 MAX_RELEASED = 4_000
-"""Views that are kept until they were handed out, of Jobs that memory has no more: a kilobyte
+"""Views kept for the next call of `changes` after their Jobs were dropped from memory: a kilobyte
 each."""
 
 MAX_DEFINITION_BYTES = 16 << 20
-"""Longest template, with variables, inputs and the items that a task returned."""
+"""Maximum size of a template with variables, inputs and the items that a task returned."""
 
 _View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
 
@@ -57,22 +59,26 @@ class IndexJobs:
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
         self._recent: dict[str, index_model.IndexJobView] = {}
-        """What the newest `changes` has returned, and `put` since: each uses the other's."""
+        """Views returned by the last `changes`, and by `put` since then, so that each can reuse the
+        other's."""
         self._released: dict[bytes, _View] = {}
-        """Jobs that memory has no more and that `changes` has not given: they need no read."""
+        """Views of Jobs that were dropped from memory and not returned by `changes` yet, which
+        saves reading them."""
         self._known: set[bytes] | None = None
-        """All Jobs of the journal, once they were read: a new one need not be looked for."""
+        """UUIDs of all Jobs in the journal, once they have been read, so that a new Job need not be
+        looked up."""
         moved_by.register(index_items.KIND, self._sources, self)
 
     def stop(self) -> None:
-        """End all waits for changes. The engine is stopped."""
+        """End all waits for changes. The engine must be stopped."""
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
-        """Take up a Job; one that is known already is returned as it is.
+        """Add a Job. If it was added before, return it unchanged.
 
-        One that is not accepted is in phase AdmissionError: `Forbidden`, `QueueFull`, or
-        `TickNotDecided`. Raises `InvalidJob` (message begins with the field's path), `JobsStopped`.
+        A Job that is refused gets phase AdmissionError with reason `Forbidden`, `QueueFull` or
+        `TickNotDecided`. Raises `InvalidJob` (the message begins with the path of the field),
+        `JobsStopped`.
         """
         self._check()
         uuid = _uuid(new.uid)
@@ -86,7 +92,7 @@ class IndexJobs:
                     "spec.template: it takes more than 16 MiB with its variables and inputs"
                 )
             job = self._add(new, uuid, source)
-        await self._engine.settled(job)
+        await self._engine.wait_stored(job)
         recent = None if there else self._recent.get(new.uid)
         found = recent or self.view(new.uid)
         if found is None:
@@ -119,7 +125,7 @@ class IndexJobs:
         if refusal:
             transitions.refuse(job, "TickNotDecided", refusal, now=self._clock.wall())
         else:
-            self._engine.admission.add(job, _claim(new, source))
+            self._engine.admission.add_waiting(job, _claim(new, source))
         if row is not None:  # in the batch of the Job: both are stored, or neither
             self._hub.write_next(schedule_rows.writes(row))
         return job
@@ -131,8 +137,8 @@ class IndexJobs:
         items: list[Any] | None = None,
         inputs: dict[str, Any] | None = None,
     ) -> None:
-        """Give a Job that has not started the list of `withResultOf`, or its inputs; what it has
-        already stays. Raises `InvalidJob` for what is too large."""
+        """Set the list of `withResultOf`, or the inputs, of a Job that has not started. Values that
+        are set already stay. Raises `InvalidJob` if they are too large."""
         job = self._load(uid)
         if job is None or not job.waits or job.stage is not records.RUNNING:
             return
@@ -146,19 +152,20 @@ class IndexJobs:
             raise errors.InvalidJob("spec.template.parallelism: its list takes more than 16 MiB")
         if definition != known:
             self._engine.redefine(job, self._sources.new(definition))
-            claim = self._engine.admission.claim(job.row)
+            claim = self._engine.admission.find_claim(job.row)
             if claim is not None and definition.known:
                 claim = msgspec.structs.replace(claim, incomplete=False)
-                self._engine.admission.change(job.row, claim)
-        await self._engine.settled(job)
+                self._engine.admission.change_claim(job.row, claim)
+        await self._engine.wait_stored(job)
 
     async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
-        """Do not let a Job start, or let it when its turn comes; one that has started goes on."""
+        """Hold a Job that has not started, or with None release it to start when its turn comes."""
         await self._change_claim(uid, hold=hold)
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
-        """Start no attempt, or go on; what runs goes on in any case."""
-        job = self._open(uid)
+        """Pause or resume a Job: while it is paused, no attempt starts. Running attempts
+        continue."""
+        job = self._find_unfinished(uid)
         if job is not None:
             transitions.adjust(job, model.Adjustment(suspend=suspended), now=self._clock.wall())
             await self._change_claim(uid, suspended=suspended)
@@ -170,41 +177,41 @@ class IndexJobs:
         max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET,
         priority: int | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
-        """Change what may be changed of a Job that is not over; tasks that were made keep their
+        """Change the parallelism or priority of an unfinished Job. Existing tasks keep their
         priority."""
-        job = self._open(uid)
+        job = self._find_unfinished(uid)
         if job is None:
             return
-        change = model.Adjustment(parallelism=_capped(max_in_flight), priority=priority)
+        change = model.Adjustment(parallelism=_limit_in_flight(max_in_flight), priority=priority)
         transitions.adjust(job, change, now=self._clock.wall())
         more = {} if isinstance(priority, msgspec.UnsetType) else {"priority": priority}
         await self._change_claim(uid, **more)
 
     async def _change_claim(self, uid: str, **given: Any) -> None:
-        job = self._open(uid)
+        job = self._find_unfinished(uid)
         if job is None:
             return
-        claim = self._engine.admission.claim(job.row)
+        claim = self._engine.admission.find_claim(job.row)
         if claim is not None:
-            self._engine.admission.change(job.row, msgspec.structs.replace(claim, **given))
+            self._engine.admission.change_claim(job.row, msgspec.structs.replace(claim, **given))
             transitions.requeue(job, now=self._clock.wall())
-        await self._engine.settled(job)
+        await self._engine.wait_stored(job)
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
-        """End a Job: Killing, then Killed when it is proved that nothing of it runs. Over or ending
-        already: nothing happens."""
-        job = self._open(uid)
+        """End a Job: its phase is Killing, then Killed when it is proved that nothing of it is
+        running. Does nothing if the Job has ended or is ending."""
+        job = self._find_unfinished(uid)
         if job is not None:
             transitions.kill(job, reason, message or "it was killed", now=self._clock.wall())
-            await self._engine.settled(job)
+            await self._engine.wait_stored(job)
 
     async def fail(self, uid: str, reason: str, message: str) -> None:
-        """End a Job as Failed, since what it needs cannot be had. Over or ending already: nothing
-        happens."""
-        job = self._open(uid)
+        """End a Job as Failed because something that it needs is unavailable. Does nothing if it
+        has ended or is ending."""
+        job = self._find_unfinished(uid)
         if job is not None:
             transitions.fail(job, reason, message, now=self._clock.wall())
-            await self._engine.settled(job)
+            await self._engine.wait_stored(job)
 
     async def rerun(
         self,
@@ -216,26 +223,27 @@ class IndexJobs:
         priority: int | msgspec.UnsetType = msgspec.UNSET,
         killed: str = "",
     ) -> None:
-        """Run again what has not succeeded of a Job that is over, in its turn; not over, or no
-        higher run: nothing happens. One that was refused for its group is looked at again; one
-        whose tick was not decided is refused again.
+        """Queue a finished Job to run again, as run number `run`, those indexes that have not
+        succeeded. Does nothing if the Job is unfinished or `run` is not higher. A Job that was
+        refused for its group is considered again; a Job whose tick was not decided is refused
+        again.
 
-        What is newly asked for holds from the start of the run. `killed`: why the run is killed
-        before it starts; "": it is not.
+        The new settings hold from the start of the run. `killed`: why the run is killed before it
+        starts; "" if it is not.
         """
         job = self._load(uid)
         if job is None or job.stage is not records.FINISHED or job.deleting or run <= job.run:
             return
-        claim = self._engine.admission.claim(job.row)
+        claim = self._engine.admission.find_claim(job.row)
         if claim is None:
             transitions.refuse_again(job, run, now=self._clock.wall())
-            await self._engine.settled(job)
+            await self._engine.wait_stored(job)
             return
         _source(job).begin_run()
         now = self._clock.wall()
         transitions.rerun(job, run, now=now)
         change = model.Adjustment(
-            suspend=suspended, parallelism=_capped(max_in_flight), priority=priority
+            suspend=suspended, parallelism=_limit_in_flight(max_in_flight), priority=priority
         )
         transitions.adjust(job, change, now=now)
         if killed:
@@ -243,64 +251,65 @@ class IndexJobs:
         else:
             more = {"suspended": suspended, "priority": priority}
             given = {name: value for name, value in more.items() if value is not msgspec.UNSET}
-            self._engine.admission.add(job, msgspec.structs.replace(claim, **given))
-        await self._engine.settled(job)
+            self._engine.admission.add_waiting(job, msgspec.structs.replace(claim, **given))
+        await self._engine.wait_stored(job)
 
     async def release(self, uid: str) -> None:
-        """The object of a Job is gone: what runs is killed, then the Job is forgotten. Its tasks
-        stay in the journal as long as any other."""
+        """Delete a Job whose object was deleted: its running tasks are killed, then its rows are
+        deleted. Its tasks stay in the journal as long as any other task."""
         job = self._load(uid)
         if job is not None:
             transitions.delete(job, now=self._clock.wall())
-            await self._engine.settled(job)
+            await self._engine.wait_stored(job)
 
     def limit(self, group: start_queue.Group) -> None:
-        """A JobConfig has other limits; not stored, so to be said at each start."""
+        """Set the limits of a JobConfig. They are not stored: call this after each start."""
         self._engine.admission.turns.set_limits(group)
         self._hub.wake()
 
     def group(self, config: str) -> index_model.GroupView:
-        """Return which Jobs of a JobConfig run, and which wait: what is decided, a moment before it
-        is on disk."""
+        """Return which Jobs of a JobConfig are running and which are waiting, including decisions
+        that are not on disk yet."""
         admission = self._engine.admission
         return index_model.GroupView(
-            active=tuple(map(_text, admission.uuids(admission.turns.active(config)))),
-            queued=tuple(map(_text, admission.uuids(admission.turns.queued(config)))),
+            active=tuple(map(_text, admission.uuids_of(admission.turns.active_rows(config)))),
+            queued=tuple(map(_text, admission.uuids_of(admission.turns.queued_rows(config)))),
         )
 
     async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
-        """Jobs that changed after `since`, once there are any, and the number to go on; a Job that
-        was released is left out.
+        """Wait until there are Jobs that changed after version number `since`; return the number
+        for the next call, and their views. Deleted Jobs are left out.
 
-        `since` 0, or of another dispatcher's life: all Jobs of the journal.
+        If `since` is 0, or comes from an earlier dispatcher process, return all Jobs in the
+        journal.
         """
-        self._engine.check()
+        self._engine.check_running()
         await self._feed.newer(since)
         last = self._feed.last
         recent, self._recent = self._recent, {}
         if not 0 < since <= last:
-            return last, [self._shown(view) for view in self._everything()]
+            return last, [self._to_job_view(view) for view in self._all_views()]
         for uid in self._feed.since(since):
-            found = self._changed(uid, recent.get(uid))
+            found = self._newest_view(uid, recent.get(uid))
             if found is not None:
                 self._recent[uid] = found
         self._released.clear()
         return last, list(self._recent.values())
 
-    def _changed(
+    def _newest_view(
         self, uid: str, known: index_model.IndexJobView | None
     ) -> index_model.IndexJobView | None:
-        """Return the newest view of a Job; `known`: one of this moment, maybe."""
-        found = self._view(_uuid(uid))
+        """Return the newest view of a Job, or None. `known` is reused if it is current."""
+        found = self._stored_view(_uuid(uid))
         if found is None or found.deleting:
             return None
         same = known is not None and known.version == found.version
-        return known if same else self._shown(found)
+        return known if same else self._to_job_view(found)
 
     def view(self, uid: str) -> index_model.IndexJobView | None:
-        """Return a Job as it is on disk; None: there is none, or it was released."""
-        found = self._view(_uuid(uid))
-        return None if found is None or found.deleting else self._shown(found)
+        """Return the view of a Job as it is on disk, or None if there is no such Job."""
+        found = self._stored_view(_uuid(uid))
+        return None if found is None or found.deleting else self._to_job_view(found)
 
     async def indexes(
         self,
@@ -310,40 +319,40 @@ class IndexJobs:
         limit: int = 100,
         state: index_model.IndexState | None = None,
     ) -> list[index_model.IndexView]:
-        """Return indexes with numbers above `after`, in order. Raises `NoSuchJob`."""
-        row = self._tables.job("uuid", _uuid(uid))
+        """Return up to `limit` indexes with numbers above `after`, in order. Raises `NoSuchJob`."""
+        row = self._tables.find_job("uuid", _uuid(uid))
         if row is None or row.deleting or row.source != index_items.KIND:
             raise errors.NoSuchJob(f"there is no Job with uid {uid}")
         found = index_listing.Indexes(self._tables, self._hub, row, self._engine.live.get(row.uuid))
         return found.page(after=after, limit=limit, state=state)
 
     def schedule(self, config: str) -> index_model.ScheduleRow | None:
-        """Return what was decided about the ticks of a JobConfig; None: nothing yet."""
+        """Return what was decided about the ticks of a JobConfig, or None if nothing was."""
         return self._schedules.row(config)
 
     async def decide(self, decision: index_model.Decision) -> index_model.ScheduleRow:
-        """Note what was decided about ticks, before a Job is made of them. Raises `TickDecided`:
-        another manager has led meanwhile."""
+        """Store what was decided about ticks, before Jobs are made of them. Raises `TickDecided` if
+        another manager has decided meanwhile."""
         self._check()
         row = self._schedules.decide(decision)
         await self._hub.write(schedule_rows.writes(row))
         return row
 
     async def forget_schedule(self, config: str) -> None:
-        """The JobConfig is gone."""
+        """Delete the decisions of a JobConfig that was deleted."""
         if self._schedules.row(config) is not None:
             await self._hub.write(self._schedules.forget(config))
 
-    def shown(self, job: records.Job) -> None:
-        """Publish what is new of a Job (`engine.Listener`)."""
+    def on_job_changed(self, job: records.Job) -> None:
+        """Publish a change of a Job (`engine.Listener`)."""
         self._feed.publish((job.id.text,))
         if job.view is None:
             self._feed.drop((job.id.text,))
             if self._known is not None:
                 self._known.discard(job.id.uuid)
 
-    def released(self, job: records.Job) -> None:
-        """The journal has all of it (`engine.Listener`)."""
+    def on_job_released(self, job: records.Job) -> None:
+        """Keep the view of a Job that was dropped from memory (`engine.Listener`)."""
         if job.view is None:
             self._released.pop(job.id.uuid, None)
             return
@@ -352,8 +361,9 @@ class IndexJobs:
         self._released[job.id.uuid] = job.view
 
     def _check(self) -> None:
-        """Raises `JobsStopped`, so that callers do not wait until there is room on the disk."""
-        self._engine.check()
+        """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
+        space on the disk."""
+        self._engine.check_running()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
                 f"nothing can be written to the journal: {self._hub.refused}; ask again when the "
@@ -364,41 +374,41 @@ class IndexJobs:
         self._check()
         return self._engine.find(_uuid(uid))
 
-    def _open(self, uid: str) -> records.Job | None:
-        """Return a Job that is not over, to be changed; wake it afterwards."""
+    def _find_unfinished(self, uid: str) -> records.Job | None:
+        """Return an unfinished Job in order to change it, or None. Wake it after the change."""
         job = self._load(uid)
         return None if job is None or job.stage is records.FINISHED else job
 
-    def _view(self, uuid: bytes) -> _View | None:
+    def _stored_view(self, uuid: bytes) -> _View | None:
         live = self._engine.live.get(uuid)
         if live is not None and live.view is not None:
             return live.view
         if live is None and uuid in self._released:
             return self._released[uuid]
-        row = self._tables.job("uuid", uuid)
+        row = self._tables.find_job("uuid", uuid)
         if row is None or row.source != index_items.KIND:
             return None
-        return rows.view_of(row, self._sources)
+        return rows.row_view(row, self._sources)
 
-    def _everything(self) -> Iterator[_View]:
+    def _all_views(self) -> Iterator[_View]:
         above, self._known = 0, set()
-        while page := self._tables.index_jobs(above, PAGE):
+        while page := self._tables.list_index_jobs(above, PAGE):
             self._known.update(row.uuid for row in page)
             for row in page:
                 above = row.row
                 live = self._engine.live.get(row.uuid)
                 view = None if live is None else live.view
                 if not row.deleting:
-                    yield view or rows.view_of(row, self._sources)
+                    yield view or rows.row_view(row, self._sources)
 
-    def _shown(self, view: _View) -> index_model.IndexJobView:
+    def _to_job_view(self, view: _View) -> index_model.IndexJobView:
         detail: index_items.IndexDetail = view.detail
-        row = self._engine.admission.row(view.uuid)
-        waiting = None if row is None else self._engine.admission.turns.why(row)
+        row = self._engine.admission.row_of(view.uuid)
+        waiting = None if row is None else self._engine.admission.turns.explain_wait(row)
         succeeded = view.phase is filejobs.FileJobPhase.SUCCEEDED
         live = self._engine.live.get(view.uuid)
         find = functools.cache(self._hub.view)  # the only task of a Job is asked for more than once
-        reason, message = index_listing.why(view, waiting, live=live, find=find)
+        reason, message = index_listing.explain_phase(view, waiting, live=live, find=find)
         return index_model.IndexJobView(
             uid=view.id,
             namespace=view.namespace,
@@ -411,10 +421,10 @@ class IndexJobs:
             created=view.created,
             started=detail.admitted,
             finished=view.finished,
-            counts=index_listing.counts(view),
+            counts=index_listing.index_counts(view),
             failed_indexes=detail.failed_indexes,
-            newest=index_listing.newest(view, find),
-            result=index_listing.result(view, find) if succeeded else None,
+            newest=index_listing.shown_indexes(view, find),
+            result=index_listing.job_result(view, find) if succeeded else None,
             stopped=detail.stopped,
             waiting_for=waiting,
             suspended=view.spec.suspend,
@@ -431,7 +441,7 @@ def _uuid(uid: str) -> bytes:
         raise errors.InvalidJob(f"metadata.uid: {uid!r} is no UUID") from error
 
 
-def _capped(most: int | msgspec.UnsetType | None) -> int | msgspec.UnsetType | None:
+def _limit_in_flight(most: int | msgspec.UnsetType | None) -> int | msgspec.UnsetType | None:
     return min(most, index_items.MAX_IN_FLIGHT) if isinstance(most, int) else most
 
 

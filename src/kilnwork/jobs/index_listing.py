@@ -1,4 +1,5 @@
-"""What is shown of Jobs and their indexes: the journal has states and tasks, memory what runs.
+"""Listing of Jobs and their indexes: states and tasks come from the journal, what is running from
+memory.
 
 Used by `index_jobs`.
 """
@@ -43,13 +44,13 @@ _TASK_STATES = {
 _View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
 
 FindTask = Callable[[ids.TaskId], task_model.TaskView | None]
-"""Find the newest run of a task: `TaskHub.view`."""
+"""Returns the newest run of a task, or None: `TaskHub.view`."""
 
 _decode = msgspec.json.Decoder(index_items.IndexDefinition).decode
 
 
 class Indexes:
-    """The indexes of one Job as they are now. `live`: the Job, if it is in memory."""
+    """The indexes of one Job in their current state. `live`: the Job, if it is in memory."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Indexes:
             self._source = live.source
             self._items, self._base_run = live.items, live.base_run
         else:
-            definition = _decode(kept.definition(row.row))
+            definition = _decode(kept.load_definition(row.row))
             self._source = index_items.IndexItems(definition, index_items.IndexProgress())
             self._items, self._base_run = items.Items(row.items), row.base_run
             kept.load_items(row.row, self._items)
@@ -71,7 +72,7 @@ class Indexes:
     def page(
         self, *, after: int, limit: int, state: index_model.IndexState | None
     ) -> list[index_model.IndexView]:
-        """Return those with numbers above `after`, in order."""
+        """Return up to `limit` indexes with numbers above `after`, in order."""
         wanted = range(max(after, -1) + 2, self._items.size + 1)
         found = (item for item in wanted if state is None or self._state(item) is state)
         return [self._view(item) for item in itertools.islice(found, limit)]
@@ -93,13 +94,13 @@ class Indexes:
         known = self._hub.view(task) if self._items.states[item] != _S.OPEN else None
         state, label = self._state(item), self._source.label(item)
         name = index_items.task_name(self._source.definition.name, item)
-        return of_task(item, known, task=task, state=state, label=label, name=name, run=run)
+        return index_view(item, known, task=task, state=state, label=label, name=name, run=run)
 
 
-def of_task(
+def index_view(
     item: int, known: task_model.TaskView | None, *, task: ids.TaskId, **given: Any
 ) -> index_model.IndexView:
-    """Return one index, with what the journal has of its task."""
+    """Return the view of one index, with the data of its task from the journal."""
     more: dict[str, Any] = {}
     if known is not None:
         more = {
@@ -116,8 +117,8 @@ def of_task(
     return index_model.IndexView(number=item - 1, task=ids.task_text(task), **given, **more)
 
 
-def counts(view: _View) -> index_model.IndexCounts:
-    """Return how many indexes are where."""
+def index_counts(view: _View) -> index_model.IndexCounts:
+    """Return the counts of indexes by state."""
     detail: index_items.IndexDetail = view.detail
     return index_model.IndexCounts(
         total=view.parts.total,
@@ -130,24 +131,24 @@ def counts(view: _View) -> index_model.IndexCounts:
     )
 
 
-def why(
+def explain_phase(
     view: _View,
     waiting: start_queue.Hold | None,
     *,
     live: records.Job | None,
     find: FindTask,
 ) -> tuple[str, str]:
-    """Return reason and message of a Job's phase. `live`: the Job, if it is in memory."""
+    """Return reason and message for a Job's phase. `live`: the Job, if it is in memory."""
     if waiting is not None:
         return waiting.reason, waiting.message
     if live is not None and view.detail.phase in _BEFORE_RUNNING and not view.spec.suspend:
-        return _why_of_task(live, find) or (view.reason, view.message)
+        return _explain_task(live, find) or (view.reason, view.message)
     return view.reason, view.message
 
 
-def _why_of_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
-    """Return what the first of its tasks waits for; None if that is a slot, which the view says
-    without numbers that change."""
+def _explain_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
+    """Return reason and message of what the Job's first task waits for. Return None if it waits for
+    a slot: the view says so without numbers that change."""
     item = next((n for n, task in job.tasks.items() if n and task.ended is None), None)
     known = None if item is None else find(task_hub.task_id(job.id.uuid, item))
     if item is None or known is None or not known.reason:
@@ -157,17 +158,17 @@ def _why_of_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
     return known.reason, known.message if job.size == 1 else f"index {item - 1}: {known.message}"
 
 
-def result(view: _View, find: FindTask) -> attempts.Payload | None:
-    """Return what the finalizer of a Job has returned, or its only task."""
+def job_result(view: _View, find: FindTask) -> attempts.Payload | None:
+    """Return the result of a Job's finalizer, or of its only task."""
     if view.spec.finalizer or view.parts.total == 1:
         known = find(task_hub.task_id(view.uuid, 0 if view.spec.finalizer else 1))
         return None if known is None else known.result
     return None
 
 
-def newest(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
-    """Return the indexes that a view of the Job shows, without labels and results: those that have
-    a task."""
+def shown_indexes(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
+    """Return the indexes that a view of the Job shows, without labels and results. Indexes without
+    a task are left out."""
     detail: index_items.IndexDetail = view.detail
     found = []
     for item in detail.shown:
@@ -175,6 +176,8 @@ def newest(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
         known = find(task)
         if known is not None:
             name, state = index_items.task_name(view.spec.name, item), _TASK_STATES[known.state]
-            shown = of_task(item, known, task=task, state=state, label="", name=name, run=known.run)
+            shown = index_view(
+                item, known, task=task, state=state, label="", name=name, run=known.run
+            )
             found.append(msgspec.structs.replace(shown, result=None))
     return tuple(found)

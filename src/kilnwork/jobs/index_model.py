@@ -1,7 +1,7 @@
-"""The values that enter and leave `index_jobs`: new Jobs, views of what is known, ticks.
+"""Values of the API of `index_jobs`: new Jobs, views of Jobs and indexes, decisions about ticks.
 
-Used by controllers, server and CLI. All frozen; a view shows what is on disk, apart from which
-indexes run at this moment.
+Used by controllers, server and CLI. All are frozen. A view shows what is on disk, except for which
+indexes are running, which is current.
 """
 
 from enum import StrEnum
@@ -15,32 +15,33 @@ from kilnwork.jobs import start_queue
 
 
 class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A Job to be taken up, evaluated: what the engine keeps of it does not change any more."""
+    """A new Job with all references resolved: what the engine stores of it does not change any
+    more."""
 
     uid: str
     """`metadata.uid` of the object, a UUID."""
     namespace: str
     name: str
     spec: api_job.JobSpec
-    """Valid, with the template; its options, dependencies and time of killing are not read."""
+    """Valid, with the template. Its options, dependencies and `killAt` are not read."""
     created: float
     """Wall clock, seconds."""
     variables: dict[str, Any] = {}
-    """Values of `job.*`, `jobconfig.*`, `option.*`, and substitutions, by their whole names."""
+    """Values of `job.*`, `jobconfig.*`, `option.*` and substitutions, by their full names."""
     inputs: dict[str, Any] | None = None
-    """Inputs of every index by name, resolved; None: it has none, or `provide` will give them."""
+    """Resolved inputs of every index by name; None if it has none, or `provide` will set them."""
     group: start_queue.Group | None = None
-    """Its JobConfig; None: it has none."""
+    """Its JobConfig, or None."""
     tick: int | None = None
-    """Seconds since the epoch, if the schedule of its JobConfig has made it."""
+    """Tick of the schedule that made it, in seconds since the epoch; None if no schedule did."""
     start_after: float | None = None
-    """Wall clock, seconds, before which it does not start."""
+    """Earliest start, in wall clock seconds."""
     hold: start_queue.Hold | None = None
-    """Why it does not start before `set_hold`."""
+    """Why it does not start until `set_hold` is called."""
 
 
 class IndexState(StrEnum):
-    """Where an index is. The last three do not change but by a higher run."""
+    """State of an index. The last three change only in a higher run."""
 
     WAITING = "Waiting"
     QUEUED = "Queued"
@@ -51,7 +52,7 @@ class IndexState(StrEnum):
 
 
 class IndexCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How many indexes are where."""
+    """Counts of indexes by state."""
 
     total: int = 0
     succeeded: int = 0
@@ -59,19 +60,19 @@ class IndexCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cancelled: int = 0
     running: int = 0
     created: int = 0
-    """Indexes that got a task, in all runs."""
+    """Tasks created for indexes, in all runs."""
     retries: int = 0
-    """Attempts after the first of a task."""
+    """Attempts after the first of each task."""
 
 
 class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One index. What has no comment is of its newest attempt, empty before there is one or when
-    the journal has its task no more."""
+    """View of one index. Fields without a comment describe its newest attempt; they are empty
+    before the first attempt, and after the journal has deleted its task."""
 
     number: int
     """From 0."""
     label: str
-    """What users call it: its number, key, values or item."""
+    """Label for users: its number, key, values or item."""
     state: IndexState
     task: str
     """Id of its task."""
@@ -84,37 +85,38 @@ class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reason: str = ""
     message: str = ""
     created: float | None = None
-    """When its task was made; wall clock, seconds, as the others."""
+    """When its task was created; wall clock seconds, like the other times."""
     started: float | None = None
     finished: float | None = None
     result: attempts.Payload | None = None
 
 
 class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A Job. Times are wall clock, seconds."""
+    """View of a Job. Times are wall clock seconds."""
 
     uid: str
     namespace: str
     name: str
     version: int
-    """Rises with each change, also over restarts."""
+    """Increases with each change, also across restarts."""
     phase: api_job.Phase
     reason: str
     message: str
     run: int
     created: float
     started: float | None
-    """When its turn came, in this run: it is counted and holds its locks from then on."""
+    """When its turn came in this run: from then on it counts as running and holds its locks."""
     finished: float | None
     counts: IndexCounts
     failed_indexes: str
-    """Numbers of those that failed, as ranges, at most 4,096 characters."""
+    """Ranges of the failed indexes, at most 4,096 characters."""
     newest: tuple[IndexView, ...]
-    """At most 20 indexes: all if there are no more, else those that failed, then those that run."""
+    """At most 20 indexes: all if there are no more, else the failed ones followed by running
+    ones."""
     result: attempts.Payload | None
-    """Of its finalizer, or of its only task; only when it has succeeded."""
+    """Result of its finalizer, or of its only task; set once it has succeeded."""
     stopped: bool | None
-    """Of one that is over, whether there is proof that nothing of it runs; None: it may run."""
+    """Once it has ended: whether there is proof that nothing of it is running. None until then."""
     waiting_for: start_queue.Hold | None
     """Why it has not started."""
     suspended: bool
@@ -125,52 +127,52 @@ class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GroupView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The Jobs of one JobConfig by uid."""
+    """Uids of the Jobs of one JobConfig."""
 
     active: tuple[str, ...]
-    """Started and not over, in the order of their starts."""
+    """Jobs that have started and not ended, in the order of their starts."""
     queued: tuple[str, ...]
-    """Those that wait, in the order of their turns."""
+    """Jobs that wait, in the order of their turns."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What was decided about ticks of a JobConfig's schedule; seconds since the epoch."""
+    """Decision about ticks of a JobConfig's schedule. Ticks are seconds since the epoch."""
 
     config: str
     """`metadata.uid` of the JobConfig."""
     namespace: str
     name: str
     tick: int
-    """The latest tick that is decided; later than all before."""
+    """The latest tick decided; it must be later than all before."""
     fingerprint: str = ""
-    """Of the schedule: another one marks an edit."""
+    """Fingerprint of the schedule; a different one marks an edit."""
     run: tuple[int, ...] = ()
-    """Ticks up to `tick` that are to run."""
+    """Ticks up to `tick` that will make a Job."""
     abandon: tuple[int, ...] = ()
-    """Ticks that were to run, and do not: none will make a Job, or its Job was refused."""
+    """Ticks that were to make a Job and will not: no Job was made, or the Job was refused."""
     dropped: dict[str, int] = {}
-    """How many more were dropped, by reason."""
+    """Number of further dropped ticks, by reason."""
     latest_dropped: int | None = None
     latest_reason: str = ""
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What the journal has about the ticks of a JobConfig's schedule."""
+    """Row of the journal with the decided ticks of a JobConfig's schedule."""
 
     config: str
     namespace: str
     name: str
     tick: int
-    """The latest that was decided."""
+    """The latest tick decided."""
     fingerprint: str = ""
-    """Of the schedule for which it was decided."""
+    """Fingerprint of the schedule at that decision."""
     pending: tuple[int, ...] = ()
-    """Those that are to run and of which no Job was taken up yet."""
+    """Ticks that will make a Job and have not done so yet."""
     taken: dict[int, str] = {}
-    """The newest that have run, with the uid of the Job."""
+    """The newest ticks that have made a Job, with the uid of the Job."""
     refused: tuple[int, ...] = ()
-    """Which of them did not run in the end, and are counted in `dropped`."""
+    """Ticks of `taken` whose Job was refused in the end; they are counted in `dropped`."""
     dropped: dict[str, int] = {}
-    """How many were dropped, by reason."""
+    """Number of dropped ticks, by reason."""
     latest_dropped: int | None = None
     latest_reason: str = ""

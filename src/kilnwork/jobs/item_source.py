@@ -1,9 +1,9 @@
-"""What is particular to the items of one kind of job: the port between engine and sources.
+"""Item source: the port between the engine and what depends on the kind of a job's items.
 
-Implemented by `file_items` (parts of a file) and `index_items` (an index set). The engine decides
-window, parallelism, suspension, retries, the circuit breaker, cancelling, redrive and completion,
-for all sources alike; a source says what an item is, what proves its end, and what becomes of the
-results.
+Implemented by `file_items` (parts of a file), `index_items` (an index set) and `flows.step_items`
+(tasks of a step). The engine decides about window, parallelism, suspension, retries, circuit
+breaker, cancelling, redrive and completion in the same way for all sources. A source defines what
+an item is, what proves that it has ended, and how the results are used.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Policy(Protocol):
-    """What the engine reads of a job's spec (a frozen Struct); see `filejobs.FileJobSpec`."""
+    """Fields of a job's spec that the engine reads; the spec is a frozen Struct such as
+    `filejobs.FileJobSpec`."""
 
     @property
     def name(self) -> str: ...
@@ -36,42 +37,42 @@ class Policy(Protocol):
 
 
 class ItemResult(NamedTuple):
-    """How the run of an item ended for good; item 0: how the job's run did."""
+    """Final outcome of a run of an item; for item 0, of the run of the job."""
 
     item: int
     run: int
     outcome: filejobs.PartOutcome
     reason: str = ""
-    """Of item 0: what users should know of a job that has succeeded."""
+    """For item 0: what users should know about a job that has succeeded."""
     message: str = ""
     data: Any = None
-    """What the source knows of it."""
+    """Data for the source itself."""
 
 
 class Damage(NamedTuple):
-    """The finalizer could not use the results of these items: they are to be made again."""
+    """Items whose results the finalizer could not use; they have to be made again."""
 
     items: tuple[int, ...]
     progress: Any
-    """`ItemSource.progress` without them."""
+    """`ItemSource.progress` without these items."""
     message: str
 
 
 class Work(NamedTuple):
-    """What the task of an item does."""
+    """Work of the task of an item."""
 
     spec: api_task.TaskSpec
     inputs: bytes | None = None
-    """A JSON object by name; None for none."""
+    """A JSON object by name, or None."""
     arguments: attempts.Payload | None = None
-    """Of a call whose spec has none: see `dispatch.model.Submission`."""
+    """Arguments of a call whose spec has none: see `dispatch.model.Submission`."""
 
 
 class ExtraTask(NamedTuple):
-    """A task of a job that works on no item, and that nothing waits for."""
+    """A task of a job that does not work on an item; the job does not wait for it."""
 
     key: str
-    """Distinguishes it from others of the job; its id follows from that."""
+    """Key that is unique within the job; the id of the task is derived from it."""
     name: str
     spec: api_task.TaskSpec
     inputs: bytes | None = None
@@ -79,64 +80,66 @@ class ExtraTask(NamedTuple):
 
 class ItemSource(Protocol):
     """The items of one job, numbered from 1. Item 0 is the job as a whole: its task is the
-    finalizer, its result the record of how the job ended.
+    finalizer, its result is the record of how the job ended.
 
-    `prepare`, `recover`, `settle` and `purge` return work that blocks, for a thread; it may be
-    repeated, also by another process after a crash.
+    `prepare`, `recover`, `settle` and `purge` return a function that blocks and is called in a
+    thread. It may be repeated, also by another process after a crash.
     """
 
     kind: str
-    """Under which the journal knows such sources."""
+    """Name of this kind of source in the journal."""
     noun: str
-    """What users call an item."""
+    """Noun for an item in messages."""
     nouns: str
-    """What users call several."""
+    """Plural of `noun`."""
     first: int
-    """The number that users know item 1 by."""
+    """Number of item 1 in messages."""
     size: int
-    """How many items there are."""
+    """Number of items."""
     finalizer: bool
-    """When enough items have succeeded, item 0 gets a task."""
+    """Whether item 0 gets a task once enough items have succeeded."""
     ends_with_task: bool
-    """An item ends as its task does, and the job by what the plan decides: nothing else is read or
-    made, so that `prepare`, `recover`, `settle` and `purge` are not called."""
+    """Whether an item ends when its task ends, and the job when the plan decides so. Then nothing
+    is read from or written to a store: `prepare`, `recover`, `settle` and `purge` are not
+    called."""
     completion: job_settings.Completion | None
-    """When the job is decided; None: when all items are over, and none may fail."""
+    """Rules for when the job is decided. None: when all items have ended, and none may fail."""
     window: int
-    """Items that have a task at once, unless the job's `parallelism` says otherwise: as many as
-    keep any cluster busy, and few enough that pausing and cancelling are quick."""
+    """Default number of items that have a task at once, overridden by the job's `parallelism`:
+    enough to keep any cluster busy, and few enough that pausing and cancelling are quick."""
     shown_tasks: int
-    """Views show the tasks of so many items; those of a job that has no more are all shown."""
+    """If the job has at most this many items, views show all of their tasks."""
     keeps_tasks: bool
-    """The tasks of its items stay in the journal, as their results are needed."""
+    """Whether the tasks of its items stay in the journal because their results are needed."""
     results: bytes | attempts.Payload | None
-    """What the finalizer gets of all items, JSON; or all of its arguments, with a list that is too
-    long for an input. None while that is to be gathered."""
+    """List of all items' results for the finalizer, as JSON; or all of the finalizer's arguments,
+    if the list is too long for an input. None until the results are gathered."""
     failed_reason: str
-    """Of a job of which too many items failed."""
+    """Reason of a job that failed because too many items failed."""
     finalizer_reason: str
-    """Of a job whose finalizer failed."""
+    """Reason of a job whose finalizer failed."""
     blobs: bytes
-    """Digests of what the tasks need, 32 bytes each."""
+    """Digests of the blobs that the tasks need, 32 bytes each."""
     definition: Any
-    """What the items are: a Struct, written once."""
+    """Definition of the items: a Struct, written once."""
     progress: Any
     """What users see of the items beyond their counts: a frozen Struct, written with the job."""
 
     def work(self, job: "records.Job", item: int) -> "Work":
-        """Return what is done about an item. Raises `ItemUnusable`."""
+        """Return the work of an item's task. Raises `ItemUnusable`."""
         ...
 
     def task_name(self, job: "records.Job", item: int) -> str:
-        """Return what users call the task of an item."""
+        """Return the name of an item's task for users."""
         ...
 
-    def hooks(self, job: "records.Job", event: api_job.HookEvent) -> list[ExtraTask]:
-        """Return the tasks that follow a change of the job's phase."""
+    def hook_tasks(self, job: "records.Job", event: api_job.HookEvent) -> list[ExtraTask]:
+        """Return the hook tasks for a change of the job's phase."""
         ...
 
-    def around_results(self, run: int) -> "gathered_results.Around | None":
-        """Return the arguments of the finalizer without the results, if it is a call."""
+    def finalizer_arguments(self, run: int) -> "gathered_results.FinalizerArguments | None":
+        """Return the arguments of the finalizer without the results, or None if it is not a
+        call."""
         ...
 
     def detail(self, job: "records.Job") -> Any:
@@ -144,37 +147,40 @@ class ItemSource(Protocol):
         ...
 
     def failure(self, job: "records.Job") -> tuple[str, str] | None:
-        """Return reason and message if the job cannot succeed any more, whatever is open."""
+        """Return reason and message if the job cannot succeed any more, whatever happens to the
+        unfinished items."""
         ...
 
     def failure_text(self, result: ItemResult) -> str:
-        """Return what users read of an item that has failed."""
+        """Return the message for users about an item that has failed."""
         ...
 
-    def count(self, result: ItemResult) -> None:
-        """Add a result that has succeeded to `progress`; with `ends_with_task`, any result."""
+    def count_result(self, result: ItemResult) -> None:
+        """Add the result of an item that succeeded to `progress`; with `ends_with_task`, any
+        result."""
         ...
 
-    def end(self, job: "records.Job") -> None:
-        """The job is over: add to `progress` what views show of that."""
+    def record_end(self, job: "records.Job") -> None:
+        """Add what views show of a finished job to `progress`; called when the job ends."""
         ...
 
     def prepare(self, job: "records.Job", inline: bytes | None) -> Callable[[], None]:
-        """Make ready what tasks of the job's run need. `inline`: an input that is in the journal
+        """Prepare what the tasks of the job's run need. `inline`: an input that is in the journal
         until then."""
         ...
 
     def recover(self, job: "records.Job") -> Callable[[], list[ItemResult]]:
-        """Find results of items that are open, in their run, and of the job's run."""
+        """Find the results of unfinished items in their current run, and the result of the job's
+        run."""
         ...
 
     def settle(
         self, job: "records.Job", step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], ItemResult | Damage | None]:
-        """Find, or make, the result that a step asks for. `returned`: what the item's task has
-        returned, JSON; to be called at once."""
+        """Find or create the result that a step asks for. `returned` returns what the item's task
+        returned, as JSON; it must be called before this method returns."""
         ...
 
     def purge(self, job: "records.Job") -> Callable[[], None]:
-        """Delete all that the job has stored."""
+        """Delete everything that the job has stored."""
         ...

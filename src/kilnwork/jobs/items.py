@@ -1,7 +1,7 @@
-"""The states of a job's items, packed: five bytes each, in memory as in the journal.
+"""States of a job's items, packed into five bytes each, in memory and in the journal.
 
-Used by `records.Job`. Items are numbered from 1. A page is what is written when one of its items
-changes: small enough that a change costs the same however many items there are.
+Used by `records.Job`. Items are numbered from 1. When an item changes, its whole page is written;
+pages are so small that the cost of a change does not depend on the number of items.
 """
 
 import sys
@@ -12,17 +12,18 @@ from enum import IntEnum
 
 PAGE_BITS = 7
 PAGE_ITEMS = 1 << PAGE_BITS
-"""Items of a page: 640 bytes, as SQLite keeps less than a quarter of its own page in one place."""
+"""Items per page: 640 bytes, less than a quarter of a page of SQLite, which stores such a value in
+place."""
 
 _RUN_BYTES = 4
 _SWAP = sys.byteorder == "big"
 
 
 class ItemState(IntEnum):
-    """The state of an item; the journal has the numbers. The last three are final."""
+    """State of an item; the numbers are stored in the journal. The last three are final."""
 
     OPEN = 0
-    """It waits for a task."""
+    """It has no task yet."""
     SUBMITTED = 1
     """It has a task."""
     SUCCEEDED = 2
@@ -31,22 +32,22 @@ class ItemState(IntEnum):
 
 
 class Items:
-    """A state and a run of each item. A run of 0: the job's `base_run`."""
+    """State and run of each item. Run 0 stands for the job's `base_run`."""
 
     __slots__ = ("_cursor", "_reopened", "changed_pages", "runs", "states")
 
     def __init__(self, size: int) -> None:
         self.states = bytearray(size + 1)
-        """By number; 0 is not used."""
+        """By number; index 0 is not used."""
         self.runs = array("I", bytes(_RUN_BYTES * (size + 1)))
         self.changed_pages: set[int] = set()
-        """Pages that the journal has not got yet."""
+        """Pages with changes that are not in the journal yet."""
         self._cursor = 1
         self._reopened: deque[int] = deque()
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return len(self.states) - 1
 
     def set(self, item: int, state: ItemState, run: int | None = None) -> None:
@@ -57,12 +58,12 @@ class Items:
         self.changed_pages.add(item >> PAGE_BITS)
 
     def reopen(self, item: int) -> None:
-        """Let an item wait for a task, before all others."""
+        """Set an item to OPEN, and put it before all other open items."""
         self.set(item, ItemState.OPEN)
         self._reopened.appendleft(item)
 
     def reopen_all(self) -> None:
-        """Let all items wait that have not succeeded, in the job's own run."""
+        """Set all items that have not succeeded to OPEN, in the job's `base_run`."""
         for item, state in enumerate(self.states):
             if state != ItemState.SUCCEEDED and (state or self.runs[item]):
                 self.set(item, ItemState.OPEN, 0)
@@ -70,8 +71,8 @@ class Items:
         self._reopened.clear()
 
     def cancel_open(self) -> int:
-        """Mark all items that wait as cancelled; return how many. The journal need not be notified:
-        of a job that has finished, what is open was cancelled."""
+        """Set all open items to CANCELLED; return how many. The journal is not changed: it reads
+        open items of a finished job as cancelled."""
         count = self.states.count(ItemState.OPEN, 1)
         self.states[1:] = self.states[1:].replace(
             bytes((ItemState.OPEN,)), bytes((ItemState.CANCELLED,))
@@ -80,8 +81,8 @@ class Items:
         return count
 
     def next_open(self) -> int | None:
-        """Return the item whose turn it is to get a task, None when no item waits. It must change
-        its state before the next call."""
+        """Return the item that is to get a task next, or None if no item is open. The caller must
+        change its state before the next call."""
         while self._reopened:
             item = self._reopened.popleft()
             if self.states[item] == ItemState.OPEN:
@@ -91,26 +92,26 @@ class Items:
         return found if found > 0 else None
 
     def in_state(self, state: ItemState) -> Iterator[int]:
-        """Numbers of all items in a state, rising."""
+        """Yield the numbers of all items in a state, in ascending order."""
         item = self.states.find(state, 1)
         while item > 0:
             yield item
             item = self.states.find(state, item + 1)
 
     def snapshot(self) -> "Items":
-        """Return a copy of states and runs, for a thread."""
+        """Return a copy of states and runs that another thread may read."""
         found = Items(0)
         found.states, found.runs = self.states[:], self.runs[:]
         return found
 
     def page(self, number: int) -> bytes:
-        """Return what the journal keeps of a page: a byte of state each, then four of run each,
-        little-endian."""
+        """Return a page as stored in the journal: one byte of state per item, then four bytes of
+        run per item, little-endian."""
         part = slice(number << PAGE_BITS, (number + 1) << PAGE_BITS)
         return bytes(self.states[part]) + _swapped(self.runs[part]).tobytes()
 
     def load_page(self, number: int, page: bytes) -> None:
-        """Take in what the journal has kept of a page."""
+        """Replace the states and runs of a page by those stored in the journal."""
         start, count = number << PAGE_BITS, len(page) // (1 + _RUN_BYTES)
         self.states[start : start + count] = page[:count]
         runs = array("I", page[count:])

@@ -1,8 +1,8 @@
-"""What a file job does in its directory of the store: blocking; each may be repeated.
+"""Operations on the directory of a file job in the store. All of them block and may be repeated.
 
 Used by `file_items`, in threads, and by `retention`. A directory holds `input`, `job.json`, `out/…`
 of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.commit_records` for the records.
-Decides nothing.
+Decisions are made by the callers.
 """
 
 import math
@@ -24,7 +24,8 @@ _O = filejobs.PartOutcome
 
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The file `job.json`: what a job is, for when the journal is lost. `run`: its newest."""
+    """Content of `job.json`: the definition of a job, in case the journal is lost. `run`: its
+    newest run."""
 
     id: str
     uuid: str
@@ -37,22 +38,28 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     source: str | None = None
 
 
-def store(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
-    """Write the input, then `job.json`: where there is that, there is an input."""
+def write_job_file(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
+    """Write the input, then `job.json`, so that a directory with `job.json` always has an input."""
     if inline is not None:
         directory.put(model.DIRECTORY_INPUT, inline)
     directory.put(JOB, msgspec.json.encode(file))
 
 
-def recover(directory: port.Store, wanted: Callable[[int, int], bool]) -> list[filejobs.Commit]:
-    """Records of those parts (0: the reducer) and runs that are wanted, as far as there are any."""
+def read_commits(
+    directory: port.Store, wanted: Callable[[int, int], bool]
+) -> list[filejobs.Commit]:
+    """Return the commit records of those (part, run) pairs for which `wanted` is true; part 0 is
+    the reducer."""
     there = sorted(found for found in commit_records.listed(directory) if wanted(*found))
     found = (commit_records.find(directory, part, run) for part, run in there)
     return [commit for commit in found if commit is not None]
 
 
-def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejobs.Commit | None:
-    """How the run of a part ended; without a record it ends as `outcome`, if that is given."""
+def settle_part(
+    directory: port.Store, step: plan_steps.Settle, at: float
+) -> filejobs.Commit | None:
+    """Return how the run of a part ended. If it has no record, and `outcome` is given, create one
+    with `outcome`."""
     if step.outcome is None:
         return commit_records.find(directory, step.item, step.run)
     message = step.message[:2000]
@@ -61,12 +68,15 @@ def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejo
     )
 
 
-def reduced(
+def settle_reducer(
     directory: port.Store, run: int, returned: filejobs.Reduced | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
-    """The reducer's task succeeded: it has published, or says which parts cannot be used. In that
-    case this run of it is over, but not fenced: what it may still publish is never looked at, as
-    soon as the job has another run."""
+    """Return the record published by a reducing task that succeeded, or the parts that it reports
+    as damaged.
+
+    In the latter case this run of the reducer is over but not fenced: what it may still publish is
+    never read once the job has another run.
+    """
     found = commit_records.find(directory, 0, run)
     if found is not None:
         return found
@@ -78,10 +88,11 @@ def reduced(
     return returned.damaged
 
 
-def publish(
+def publish_only_part(
     directory: port.Store, run: int, part: filejobs.Commit | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
-    """The result of the only part (None: there is none) becomes that of the job."""
+    """Publish the result of the only part as the result of the job. `part` is None for a job
+    without parts."""
     if part is not None and part.output is not None:
         trouble = _unusable(directory, part.output)
         if trouble:
@@ -109,10 +120,10 @@ def _unusable(directory: port.Store, file: filejobs.StoredFile) -> str:
 
 
 def tidy(directory: port.Store, *, after: float, before: float) -> int:
-    """Delete what killed attempts have written and no record names, if the job has ended between
-    these moments (wall clock, seconds); returns how many objects.
+    """Delete objects written by killed attempts, which no record names, if the job has ended
+    between these two times (wall clock seconds). Return the number of objects.
 
-    An attempt of that run that still writes finds a record, loses and removes its own.
+    An attempt of that run that is still writing finds a record, loses, and deletes its own output.
     """
     runs = [run for part, run in commit_records.listed(directory) if part == 0]
     end = commit_records.find(directory, 0, max(runs)) if runs else None
@@ -131,8 +142,9 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
 
 
 def purge(whole: port.Store, prefix: str) -> None:
-    """Delete a directory (`prefix` ends with a slash); `job.json` first: half of it is no job. Last
-    what killed attempts were about to write."""
+    """Delete a directory (`prefix` ends with a slash). `job.json` is deleted first, so that a
+    half-deleted directory is not taken for a job; unfinished objects of killed attempts are deleted
+    last."""
     whole.delete([prefix + JOB])
     port.clear(whole, prefix)
     port.sweep(whole, before=math.inf, prefix=prefix)

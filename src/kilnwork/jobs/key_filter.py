@@ -1,33 +1,33 @@
-"""Which idempotency keys may have made a job: most requests come with a key that is new, which is
-found out without reading the disk.
+"""Filter for idempotency keys: tells without reading the disk that a key is new, as it is in most
+requests.
 
-Used by the service. A filter in the manner of Bloom (doi.org/10.1145/362686.362692) with one hash:
-it may take a new key for a used one, which costs a look, but never a used one for a new one.
+Used by the service. A Bloom filter (doi.org/10.1145/362686.362692) with one hash: it may report a
+new key as used, which costs a lookup, but never a used key as new.
 """
 
 from collections.abc import Iterable
 
 Name = tuple[str, str, str]
-"""Namespace, who gave the key, the key."""
+"""Namespace, user who sent the key, key."""
 
 BITS = 1 << 23
-"""A bit each, 1 MiB: of 100,000 jobs one new key in 84 is looked up for nothing."""
+"""Size in bits, 1 MiB in total: with 100,000 jobs one new key in 84 is looked up needlessly."""
 
 
 class KeyFilter:
-    """The keys of all jobs. Python's hash of text is a keyed one: no client can choose keys that
-    collide."""
+    """Set of the keys of all jobs. Python's hash of text is keyed, so that clients cannot choose
+    keys that collide."""
 
     def __init__(self) -> None:
         self._bits = bytearray(BITS >> 3)
 
     def add(self, name: Name) -> None:
-        """Note that a key makes a job."""
+        """Add the key of a new job."""
         bit = hash(name) & (BITS - 1)
         self._bits[bit >> 3] |= 1 << (bit & 7)
 
     def fill(self, names: Iterable[Name]) -> None:
-        """Note the keys that have made jobs."""
+        """Add the keys of existing jobs."""
         for name in names:
             self.add(name)
 

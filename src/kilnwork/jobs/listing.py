@@ -1,4 +1,4 @@
-"""Pages of parts: the journal has their states, the store the records of those that are over.
+"""Listing of parts: their states come from the journal, the records of ended parts from the store.
 
 Used by the service.
 """
@@ -21,12 +21,12 @@ _SHOWN = {_S.SUCCEEDED: _P.SUCCEEDED, _S.FAILED: _P.FAILED, _S.CANCELLED: _P.CAN
 
 @lru_cache(maxsize=16)
 def _manifest(encoded: bytes) -> filejobs.Manifest:
-    """A client that reads one page reads the next one too."""
+    """Decode a manifest. Cached, since a client that reads one page reads the next one too."""
     return msgspec.json.decode(encoded, type=filejobs.Manifest)
 
 
 class Parts:
-    """The parts of one job as they are now. `live`: the job, if it is in memory."""
+    """The parts of one job in their current state. `live`: the job, if it is in memory."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Parts:
             self.manifest = live.source.definition
             self._items, self._base_run = live.items, live.base_run
         else:
-            self.manifest = _manifest(kept.definition(row.row))
+            self.manifest = _manifest(kept.load_definition(row.row))
             self._items, self._base_run = items.Items(row.items), row.base_run
             kept.load_items(row.row, self._items)
         self._job = model.JobId(row.uuid, row.id)
@@ -48,8 +48,8 @@ class Parts:
     async def parts(
         self, *, after: int, limit: int, state: model.PartState | None
     ) -> list[model.PartView]:
-        """Return those with numbers above `after`, in order; of one whose record cannot be read,
-        what the journal knows. Raises `StoreError`."""
+        """Return up to `limit` parts with numbers above `after`, in order. If the record of a part
+        cannot be read, its view has only what the journal knows. Raises `StoreError`."""
         numbers: list[int] = []
         for number in range(max(after, 0) + 1, self._items.size + 1):
             if len(numbers) == limit:
@@ -60,9 +60,9 @@ class Parts:
         found = await self._read(self._recorded(numbers))
         return [_complete(view, found.get(view.part.number)) for view in views]
 
-    async def commits(self) -> list[filejobs.Commit]:
-        """Return the records of all parts that are over, in order. Raises `ObjectMissing` if one is
-        missing of those that have succeeded: what they have made is not all of it."""
+    async def read_commits(self) -> list[filejobs.Commit]:
+        """Return the records of all ended parts, in order. Raises `ObjectMissing` if the record of
+        a succeeded part is missing, because the results would be incomplete."""
         wanted = list(self._recorded(range(1, self._items.size + 1)))
         succeeded = list(self._items.in_state(_S.SUCCEEDED))
         found = await self._read(wanted)
@@ -73,7 +73,7 @@ class Parts:
         return list(found.values())
 
     def _recorded(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Number and run of those that have a commit record."""
+        """Yield number and run of each part that has a commit record."""
         for number in numbers:
             run = self._items.runs[number]
             if run and self._items.states[number] in _SHOWN:
@@ -82,16 +82,16 @@ class Parts:
     async def _read(self, wanted: Iterable[tuple[int, int]]) -> dict[int, filejobs.Commit]:
         known, missing = {}, []
         for number, run in wanted:
-            known[number] = self._sources.remembered(self._row.uuid, number, run)
+            known[number] = self._sources.find_commit(self._row.uuid, number, run)
             if known[number] is None:
                 missing.append((number, run))
         if missing:
-            read = self._sources.commits
+            read = self._sources.read_commits
             found = await asyncio.to_thread(read, self._row.namespace, self._job, missing)
             known.update(found)
         parts = self.manifest.parts
         return {
-            number: file_items.checked(commit, parts[number - 1])
+            number: file_items.check_commit(commit, parts[number - 1])
             for number, commit in known.items()
             if commit is not None
         }
@@ -108,7 +108,7 @@ class Parts:
         return _P.RUNNING if task.active else _P.QUEUED
 
     def _view(self, number: int) -> model.PartView:
-        """Return what is known without a record."""
+        """Return the view of a part without its record."""
         task = None if self._live is None else self._live.tasks.get(number)
         return model.PartView(
             part=self.manifest.parts[number - 1],

@@ -1,7 +1,7 @@
-"""The values that enter and leave the service of file jobs: new jobs, and views of what it knows.
+"""Values of the API of file jobs: new jobs, and views of jobs and parts.
 
-Used by server, sdk and CLI. All frozen; a view shows what is on disk, apart from which
-parts run at this moment.
+Used by server, sdk and CLI. All are frozen. A view shows what is on disk, except for which parts
+are running, which is current.
 """
 
 from enum import StrEnum
@@ -17,7 +17,7 @@ DIRECTORY_INPUT = "input"
 
 
 class JobId(NamedTuple):
-    """The two ids of a job. `uuid`: 16 bytes, a UUIDv7; `text`: what people see,
+    """The two ids of a job. `uuid`: 16 bytes, a UUIDv7. `text`: the id that users see,
     `YYYY-MM-<decimal>` as in the seed."""
 
     uuid: bytes
@@ -25,13 +25,13 @@ class JobId(NamedTuple):
 
     @property
     def dashed(self) -> str:
-        """The UUID as text: the name of its directory in the store."""
+        """The UUID as text, which is also the name of the job's directory in the store."""
         return ids.task_text(ids.TaskId(self.uuid))
 
 
 class Key(NamedTuple):
-    """An idempotency key: `text` as `user` gave it. `fingerprint`: of the request that came with
-    it, to distinguish a repetition from another request."""
+    """An idempotency key: `text` as sent by `user`. `fingerprint` identifies the request that came
+    with it, to distinguish a repetition from another request."""
 
     user: str
     text: str
@@ -39,12 +39,12 @@ class Key(NamedTuple):
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to be made.
+    """A job to be created.
 
-    `inline`: the stored bytes of a small input (64 KiB at most), kept in the journal and written to
-    the store before the first part starts; None: the input is in the store already, at `input` of
-    the job's directory or, if `source` is given, at that key of the whole store (an upload of its
-    own, which is not the job's to delete). `user`: who made it.
+    `inline`: the stored bytes of a small input (at most 64 KiB), which is kept in the journal and
+    written to the store before the first part starts. If it is None, the input is in the store
+    already: at `input` of the job's directory or, if `source` is given, at that key of the whole
+    store (an upload of its own, which is not deleted with the job). `user`: who created it.
     """
 
     id: JobId
@@ -58,7 +58,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(StrEnum):
-    """Why a job ended early, waits, or succeeded oddly; listed in docs/explanation/file-jobs.md."""
+    """Why a job ended early, waits, or succeeded with a warning; listed in
+    docs/explanation/file-jobs.md."""
 
     CANCELLED = "Cancelled"
     PARTS_FAILED = "PartsFailed"
@@ -77,7 +78,7 @@ class Reason(StrEnum):
 
 
 class PartState(StrEnum):
-    """Where a part is. The last three do not change but by a redrive."""
+    """State of a part. The last three change only by a redrive."""
 
     WAITING = "Waiting"
     QUEUED = "Queued"
@@ -88,7 +89,7 @@ class PartState(StrEnum):
 
 
 class PartCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many parts are where: `total` is the sum of the others. `pending`: waiting or queued."""
+    """Counts of parts by state: `total` is the sum of the others. `pending`: waiting or queued."""
 
     total: int = 0
     pending: int = 0
@@ -99,29 +100,28 @@ class PartCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a job on a file has beyond the counts of its parts; in the journal it is JSON."""
+    """Progress of a file job beyond the counts of its parts; stored in the journal as JSON."""
 
     lines: int = 0
-    """Records to do, those of all parts."""
+    """Total number of records in all parts."""
     bytes: int = 0
-    """Of the stored input, as `sha256`."""
+    """Size of the stored input; `sha256` is its digest."""
     sha256: str = ""
     source: str | None = None
-    """Key of the input in the whole store; None: the job's own."""
+    """Key of the input in the whole store; None if the input is in the job's directory."""
     succeeded: int = 0
-    """Records of parts that succeeded, as `failed` and `skipped`."""
+    """Records of succeeded parts; the same for `failed` and `skipped`."""
     failed: int = 0
     skipped: int = 0
     done_bytes: int = 0
-    """Of the input, in parts that succeeded."""
+    """Bytes of input in succeeded parts."""
     output: filejobs.StoredFile | None = None
-    """What was published, as `errors`; keys in the job's directory."""
+    """Published result, with its key in the job's directory; the same for `errors`."""
     errors: filejobs.StoredFile | None = None
 
     @property
     def records(self) -> filejobs.Records:
-        """Return the records of parts that succeeded; `total` is `lines` at the end of a job that
-        succeeded."""
+        """Record counts of succeeded parts; `total` equals `lines` once the job has succeeded."""
         return filejobs.Records.of(self.succeeded, self.failed, self.skipped)
 
 
@@ -130,14 +130,14 @@ _Progress = TypeVar("_Progress")
 
 
 class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
-    """A job, with the spec and the progress of its kind of items."""
+    """View of a job, generic in the spec and the progress of its kind of items."""
 
     id: str
     uuid: bytes
     namespace: str
     user: str
     spec: _Spec
-    """With the newest parallelism, tolerance and suspend."""
+    """With the current parallelism, tolerances and suspend."""
     phase: filejobs.FileJobPhase
     reason: str
     message: str
@@ -146,38 +146,39 @@ class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_
     finished: float | None
     expires: float | None
     run: int
-    """From 1; rises when items are run again."""
+    """From 1; increases when items are run again."""
     parts: PartCounts
-    """Of items."""
+    """Counts of items."""
     progress: _Progress
     failures: int
-    """Of attempts of items, as `losses`."""
+    """Failed attempts of items; the same for `losses`."""
     losses: int
     deleting: bool
-    """It is on its way out."""
+    """Whether it is being deleted."""
     version: int
-    """Rises with each change, also over restarts."""
+    """Increases with each change, also across restarts."""
     detail: Any = None
     """`ItemSource.detail`."""
 
     @property
     def dashed(self) -> str:
-        """Its UUID as text."""
+        """The UUID as text."""
         return ids.task_text(ids.TaskId(self.uuid))
 
     @property
     def directory(self) -> str:
-        """Prefix of its objects in the store, without a slash at the end."""
+        """Prefix of the job's objects in the store, without a slash at the end."""
         return f"{self.namespace}/{self.dashed}"
 
 
 JobView = GenericJobView[filejobs.FileJobSpec, FileProgress]
-"""A job on a file."""
+"""View of a job on a file."""
 
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
-    """A part. `attempt`, `worker`, `started`: of the newest attempt, 0, "" and None before there is
-    one. `commit`: how it ended, None before. `task`: its task in the journal, as text."""
+    """View of a part. `attempt`, `worker` and `started` describe the newest attempt, and are 0, ""
+    and None before the first one. `commit`: how the part ended, None until then. `task`: id of its
+    task in the journal."""
 
     part: filejobs.Part
     state: PartState
@@ -192,7 +193,7 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs of a namespace; None: any."""
+    """Filter for jobs of a namespace; None matches any."""
 
     phase: filejobs.FileJobPhase | None = None
     name: str | None = None
@@ -202,7 +203,8 @@ ANY = JobQuery()
 
 
 class Adjustment(msgspec.Struct, frozen=True, kw_only=True):
-    """What may change while a job is there; UNSET leaves it as it is, None as in `JobSpec`."""
+    """Changes to an existing job. UNSET leaves a field unchanged, None means the same as in
+    `JobSpec`."""
 
     parallelism: int | msgspec.UnsetType | None = msgspec.UNSET
     max_failed_records: int | msgspec.UnsetType | None = msgspec.UNSET

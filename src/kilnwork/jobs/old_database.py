@@ -1,9 +1,11 @@
-"""Jobs of an earlier kilnwork, which had a database of their own (`jobs.db`), move to the journal.
+"""Import of jobs from the separate database (`jobs.db`) of an earlier version of kilnwork into the
+journal.
 
 Used by the service before it starts. Jobs are imported in the order of their rows, some hundred
-with their inputs and parts in each transaction of the journal: a stop waits for one at most. The
-old file is only read until all jobs are on disk; then it is renamed to `jobs.db.imported`. Killed
-or stopped anywhere, the next start goes on after the newest imported job.
+with their inputs and parts in each transaction of the journal, so that a stop waits for one
+transaction at most. The old file is only read until all jobs are on disk; then it is renamed to
+`jobs.db.imported`. If the import is killed or stopped at any point, the next start continues after
+the newest imported job.
 """
 
 import asyncio
@@ -26,19 +28,20 @@ from kilnwork.kit import database_marker
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Of the old file (`PRAGMA user_version`): there was no other."""
+"""Version of the old file (`PRAGMA user_version`); there was no other."""
 
 Say = Callable[[str], None]
-"""Is called with what is being done, when that takes long."""
+"""Called with a description of what is being done, if that takes long."""
 
 MAX_JOBS, MAX_PARTS = 500, 10_000
-"""Of one transaction; a job with more parts has one of its own."""
+"""Limits of one transaction; a job with more parts gets its own transaction."""
 
 PAGE = 2000
-"""Rows of the journal that are read at once."""
+"""Rows of the journal read at once."""
 
 CHECKED_PARTS = 256
-"""Of a job, to find out whether the journal knows it: as many as had a task at once."""
+"""Parts of a job whose tasks are looked up to find out whether the journal knows the job: as many
+as had a task at once."""
 
 _JOBS = """
 SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, 'file', parts,
@@ -53,8 +56,8 @@ SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint
     failures, losses, deleting, version + :lost, 0, NULL
 FROM job WHERE row = :row
 """
-"""In the order of `rows.JobRow`. `:lost`: the journal is another one, which will use numbers of
-attempts again; what is open goes on in another run."""
+"""Columns in the order of `rows.JobRow`. `:lost`: the journal is a different one, which will reuse
+attempt numbers, so that unfinished parts continue in a new run."""
 
 _INPUTS = "SELECT * FROM input WHERE job BETWEEN ? AND ?"
 _NEXT = """
@@ -68,11 +71,11 @@ class _Job(NamedTuple):
     parts: int
     unfinished: int
     stored: int
-    """1: tasks of its run may have been submitted."""
+    """1 if tasks of its run may have been submitted."""
 
 
 async def take_over(path: Path, hub: task_hub.TaskHub, *, say: Say) -> None:
-    """Import the old database if there is one. Raises `OldDatabaseUnreadable`."""
+    """Import the old database, if there is one. Raises `OldDatabaseUnreadable`."""
     if not await asyncio.to_thread(path.exists):
         _remove_leftovers(path)
         return
@@ -107,14 +110,15 @@ async def _check(old: apsw.Connection, path: Path) -> None:
 
 
 def _quick_check(path: Path, stopped: threading.Event) -> str:
-    """Return what SQLite finds; over a connection of its own, as the caller may be cancelled."""
+    """Return the result of SQLite's quick_check, on a separate connection since the caller may be
+    cancelled."""
     with contextlib.closing(connections.reading(path)) as connection:
         connection.set_progress_handler(stopped.is_set, 10_000)
         return str(connection.pragma("quick_check"))
 
 
 async def _import(old: apsw.Connection, path: Path, hub: task_hub.TaskHub, say: Say) -> None:
-    """Write what the journal has not got, unless its jobs are others."""
+    """Write the jobs that the journal does not have, unless the journal has other jobs."""
     newest = tables.Tables(hub.select).next_row() - 1
     if newest and not _are_same_jobs(old, hub):
         log.warning("not imported: the journal has jobs of its own", extra={"file": path.name})
@@ -144,10 +148,10 @@ async def _import(old: apsw.Connection, path: Path, hub: task_hub.TaskHub, say: 
 
 
 def _are_same_jobs(old: apsw.Connection, hub: task_hub.TaskHub) -> bool:
-    """Return whether each of the journal's jobs is the one of the same row in the old database."""
+    """Return whether each job of the journal is the job of the same row in the old database."""
     known = dict(old.execute("SELECT uuid, row FROM job"))
     kept, row = tables.Tables(hub.select), 0
-    while page := kept.ends(row, PAGE):
+    while page := kept.list_ends(row, PAGE):
         if any(known.get(uuid) != number for number, uuid, _ in page):
             return False
         row = page[-1][0]
@@ -155,7 +159,7 @@ def _are_same_jobs(old: apsw.Connection, hub: task_hub.TaskHub) -> bool:
 
 
 def _next_jobs(old: apsw.Connection, newest: int) -> list[_Job]:
-    """Return the jobs of the next transaction, empty after the last one."""
+    """Return the jobs of the next transaction; an empty list after the last one."""
     found: list[_Job] = []
     parts = 0
     for values in old.execute(_NEXT, (newest, MAX_JOBS)):
@@ -168,8 +172,8 @@ def _next_jobs(old: apsw.Connection, newest: int) -> list[_Job]:
 
 
 def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructions.Row]:
-    """The states of parts. What is open may have a task: the service that goes on with the job
-    looks."""
+    """Yield the pages of item states. Every unfinished part is marked as having a task, since it
+    may have one; the service checks that when it resumes the job."""
     packed = items.Items(job.parts)
     if job.unfinished:
         for item in range(1, job.parts + 1):
@@ -186,8 +190,8 @@ def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructi
 def _is_known(old: apsw.Connection, hub: task_hub.TaskHub, job: _Job) -> bool:
     """Return whether the journal has a task of the job.
 
-    If not, it is another journal, and will use numbers of attempts again. The epoch alone does not
-    say so: each start raises it, also one that fails before the import.
+    If it has none, it is a different journal and will reuse attempt numbers. The epoch alone is no
+    evidence: each start raises it, also a start that fails before the import.
     """
     query = "SELECT part FROM part WHERE job = ? AND state <> 0"
     over = {part for (part,) in old.execute(query, (job.row,))}
@@ -197,10 +201,10 @@ def _is_known(old: apsw.Connection, hub: task_hub.TaskHub, job: _Job) -> bool:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename the file under a name that is free.
+    """Rename the file to an unused name.
 
-    Its log is copied into it before: the rename of one file is all or nothing, and no later file of
-    the same name can be taken for part of it.
+    Its write-ahead log is copied into it first: the rename of a single file is atomic, and no later
+    file of the same name can be taken for part of it.
     """
     try:
         with contextlib.closing(apsw.Connection(str(path))) as connection:
@@ -228,11 +232,11 @@ def _set_aside(path: Path) -> None:
 
 
 def _is_free(path: Path) -> bool:
-    """Return whether there is neither such a file nor a log of one."""
+    """Return whether neither such a file nor its write-ahead log exists."""
     return not path.exists() and not path.with_name(f"{path.name}-wal").exists()
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove the mark and the lock of a file that is no longer there."""
+    """Remove the marker and the lock of a file that does not exist any more."""
     database_marker.marker_path(path).unlink(missing_ok=True)
     path.with_suffix(".lock").unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""What a job does next: facts in, steps out. Pure: no clock, no disk, no dispatcher.
+"""Plan of a job: decides from its record what to do next, and returns steps. Pure: no clock, no
+disk, no dispatcher.
 
-Used by the engine and `transitions`. `next_steps` says what is to be done as things are, and may be
-asked at any time: what is under way is not asked for again, and what is done is not done twice. The
-functions of `transitions` take in what has happened. An item is closed by the result that its
-source finds, and by nothing else; the job by the result of item 0, which it makes itself when it is
-to end early. Where items end with their tasks, the end of a task is that result. So after a crash
-anywhere the same steps follow from journal and source.
+Used by the engine and `transitions`. `next_steps` may be called at any time: it does not return
+steps that are under way or done. The functions of `transitions` record events. Only the result that
+its source finds ends an item; only the result of item 0 ends the job, and the plan creates that
+result itself if the job is to end early. For sources with `ends_with_task`, the end of a task is
+the item's result. So after a crash at any point, journal and source lead to the same steps.
 """
 
 from typing import NamedTuple
@@ -26,61 +26,61 @@ _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 
 class TaskRoom(NamedTuple):
-    """Says how many tasks a job may have, and whether it may be prepared."""
+    """How many tasks a job may have, and whether it may be prepared."""
 
     window: int
-    """Items with a task at once, unless its `parallelism` says otherwise."""
+    """Default number of items with a task at once, overridden by the job's `parallelism`."""
     slots: int
-    """Of its cluster, 0 when there are none at the moment."""
+    """Slots of its cluster; 0 if there are none at the moment."""
     prepare: bool
-    """It may be prepared, to begin soon."""
+    """Whether it may be prepared, in order to begin soon."""
 
 
 def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.Step]:
-    """Return what to do now; nothing of it is under way."""
+    """Return the steps to begin now, without those that are under way."""
     found: list[plan_steps.Step] = []
     before = None
     while before is not job.stage and not found:
         before = job.stage
         _advance(job, found, room, now)
     if job.source.ends_with_task:
-        _follow(job, found)
+        _add_hooks(job, found)
     return found
 
 
-def _follow(job: records.Job, found: list[plan_steps.Step]) -> None:
-    """Hooks are submitted in the transaction that changes the phase, so that what is in the journal
-    says which were."""
+def _add_hooks(job: records.Job, found: list[plan_steps.Step]) -> None:
+    """Add the hooks for a change of the phase. They are submitted in the transaction that changes
+    the phase, so that the phase in the journal says which hooks were submitted."""
     if job.started is not None and _E.RUNNING not in job.followed:
-        _announce(job, found, _E.RUNNING)
+        _add_hook(job, found, _E.RUNNING)
     if job.stage is records.FINISHED and not job.refused:
         event = records.EVENTS[job.verdict or _O.SUCCEEDED]
         if event not in job.followed:
-            _announce(job, found, event)
+            _add_hook(job, found, event)
 
 
-def _announce(job: records.Job, found: list[plan_steps.Step], event: api_job.HookEvent) -> None:
+def _add_hook(job: records.Job, found: list[plan_steps.Step], event: api_job.HookEvent) -> None:
     job.followed.add(event)
     found.append(plan_steps.Follow(event))
 
 
 def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
-    """Find the steps of this stage; if there are none and the stage has changed, there may be more
-    to do."""
+    """Add the steps of the current stage. If there are none and the stage has changed, the caller
+    repeats this."""
     if job.stage is records.FINISHED:
         if job.deleting:
-            _once(job, found, plan_steps.Purge())
+            _add_once(job, found, plan_steps.Purge())
     elif job.waits and job.stage is records.RUNNING:
         return
     elif not job.prepared:
         if job.stage is records.STOPPING and job.fresh and not (job.busy or job.tasks):
-            _end(job, now)  # nothing of it was ever anywhere
+            _finish(job, now)  # nothing of it was ever anywhere
         elif room.prepare:
-            _once(job, found, plan_steps.Prepare())
+            _add_once(job, found, plan_steps.Prepare())
     elif not job.recovered:
-        _once(job, found, plan_steps.Recover())
+        _add_once(job, found, plan_steps.Recover())
     elif job.concluded is not None and job.stage is not records.STOPPING:
-        _follow_result(job, job.concluded, now)
+        _apply_job_result(job, job.concluded, now)
     elif job.stage is records.RUNNING:
         _run(job, found, room, now)
     elif job.stage is records.FINALIZING:
@@ -92,7 +92,7 @@ def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now
 def stop(
     job: records.Job, outcome: filejobs.PartOutcome, reason: str, message: str, *, now: float
 ) -> None:
-    """Let the job end so; no item of it gets a task any more."""
+    """Begin to end the job with this outcome; no item gets a task any more."""
     job.stage = records.STOPPING
     job.verdict, job.reason, job.message = outcome, reason, message
     if not (job.fresh or job.source.ends_with_task):
@@ -101,7 +101,7 @@ def stop(
     job.changed(now)
 
 
-def _once(
+def _add_once(
     job: records.Job, found: list[plan_steps.Step], step: plan_steps.Step, item: int = 0
 ) -> None:
     key = (type(step).__name__, item)
@@ -111,11 +111,11 @@ def _once(
 
 
 def _run(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
-    _settle_ended(job, found)
+    _settle_ended_tasks(job, found)
     if job.source.completion is not None:
-        _complete(job, job.source.completion, found, room=room, now=now)
+        _apply_completion(job, job.source.completion, found, room=room, now=now)
         return
-    failure = None if job.counts.closed == job.size else _crashes(job)
+    failure = None if job.counts.closed == job.size else _crash_failure(job)
     failure = job.source.failure(job) or failure
     if failure is not None:
         stop(job, _O.FAILED, *failure, now=now)
@@ -123,10 +123,10 @@ def _run(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: fl
     elif job.counts.closed < job.size:
         _submit(job, found, room)
     elif not job.tasks:
-        _all_closed(job, found, now)
+        _finish_items(job, found, now)
 
 
-def _settle_ended(job: records.Job, found: list[plan_steps.Step]) -> None:
+def _settle_ended_tasks(job: records.Job, found: list[plan_steps.Step]) -> None:
     for item in sorted(job.ended):
         ended = job.tasks[item].ended
         if ended is None:
@@ -138,28 +138,28 @@ def _settle_ended(job: records.Job, found: list[plan_steps.Step]) -> None:
 
 
 def _close_with_task(job: records.Job, item: int, ended: records.Ended) -> None:
-    """The task of an item is over, and with it the item."""
+    """End an item whose task has ended, for sources with `ends_with_task`."""
     task = job.tasks[item]
     outcome, message = _FAILED, ended.message or ended.reason
     if ended.state is _SUCCESS:
         outcome = _SUCCEEDED
     elif ended.state is api_task.State.KILLED:
-        if task.killed or job.stage is records.STOPPING or _decided(job) is not _V.OPEN:
+        if task.killed or job.stage is records.STOPPING or _completion_verdict(job) is not _V.OPEN:
             outcome = _O.CANCELLED
         else:
             message = f"its task was killed: {message}"
     run = job.run_of(item)
     drop_task(job, item)
     if item:
-        close(job, item_source.ItemResult(item, run, outcome, ended.reason, message, task))
+        close_item(job, item_source.ItemResult(item, run, outcome, ended.reason, message, task))
 
 
-def _decided(job: records.Job) -> completion.Verdict:
+def _completion_verdict(job: records.Job) -> completion.Verdict:
     wanted = job.source.completion
-    return _V.OPEN if wanted is None else completion.verdict(wanted, job.counts, job.size)
+    return _V.OPEN if wanted is None else completion.decide(wanted, job.counts, job.size)
 
 
-def _complete(
+def _apply_completion(
     job: records.Job,
     wanted: job_settings.Completion,
     found: list[plan_steps.Step],
@@ -167,13 +167,13 @@ def _complete(
     room: TaskRoom,
     now: float,
 ) -> None:
-    """What the ends of items come to, by the completion of the source."""
-    decided = _decided(job)
+    """Apply the completion rules of the source to the counts of items."""
+    decided = _completion_verdict(job)
     if decided is _V.OPEN:
         _submit(job, found, room)
     elif decided is _V.ENOUGH:
         if job.tasks:
-            _kill(job, found, "enough indexes have succeeded")
+            _kill_tasks(job, found, "enough indexes have succeeded")
             return
         job.stage = records.FINALIZING
         job.dirty = True
@@ -181,15 +181,15 @@ def _complete(
         _finalize(job, found, now)
     else:
         nouns = job.source.nouns
-        why = completion.message(wanted, job.counts, job.size, nouns=nouns)
+        why = completion.failure_message(wanted, job.counts, job.size, nouns=nouns)
         why = why if job.size > 1 else ""
         message = ": ".join(filter(None, (why, job.first_failure)))
         stop(job, _O.FAILED, job.source.failed_reason, message, now=now)
         _stop(job, found, now)
 
 
-def _kill(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
-    """End all of its tasks; those that are over are known."""
+def _kill_tasks(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
+    """Add a step that kills all tasks of the job which have not ended."""
     chosen = [item for item, task in job.tasks.items() if not (task.killed or task.ended)]
     for item in chosen:
         job.tasks[item].killed = True
@@ -197,8 +197,8 @@ def _kill(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
         found.append(plan_steps.Kill(tuple(chosen), message))
 
 
-def close(job: records.Job, result: item_source.ItemResult) -> None:
-    """An item is over, for good."""
+def close_item(job: records.Job, result: item_source.ItemResult) -> None:
+    """Record the final result of an item."""
     item, counts = result.item, job.counts
     task = job.tasks.get(item)
     if task is not None and task.active:
@@ -208,7 +208,7 @@ def close(job: records.Job, result: item_source.ItemResult) -> None:
     state = records.STATES[result.outcome]
     job.items.set(item, state, result.run)
     if state is _S.SUCCEEDED or job.source.ends_with_task:
-        job.source.count(result)
+        job.source.count_result(result)
     if state is _S.SUCCEEDED:
         counts.succeeded += 1
         job.successes += 1
@@ -220,7 +220,7 @@ def close(job: records.Job, result: item_source.ItemResult) -> None:
         counts.cancelled += 1
 
 
-def _all_closed(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
+def _finish_items(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     lost, nouns = job.counts.failed + job.counts.cancelled, job.source.nouns
     if lost:
         which = f"{lost} of {job.size} {nouns}" if job.size > 1 else f"its only {job.source.noun}"
@@ -237,19 +237,21 @@ def _all_closed(job: records.Job, found: list[plan_steps.Step], now: float) -> N
 def _settle(
     job: records.Job, found: list[plan_steps.Step], item: int, ended: records.Ended
 ) -> None:
-    """The task of an item is over: find its result. If the task succeeded, it has made one."""
+    """Add a step that finds the result of an item whose task has ended. A task that succeeded has
+    created one."""
     run = job.run_of(item)
     if ended.state is api_task.State.SUCCESS:
-        _once(job, found, plan_steps.Settle(item, run, None, ""), item)
+        _add_once(job, found, plan_steps.Settle(item, run, None, ""), item)
     else:
         message = ended.message or ended.reason
         if ended.state is api_task.State.KILLED:
             message = f"its task was killed: {message}"
-        _once(job, found, plan_steps.Settle(item, run, _O.FAILED, message), item)
+        _add_once(job, found, plan_steps.Settle(item, run, _O.FAILED, message), item)
 
 
-def _crashes(job: records.Job) -> tuple[str, str] | None:
-    """The circuit breaker: nothing has ever worked, and enough was tried."""
+def _crash_failure(job: records.Job) -> tuple[str, str] | None:
+    """Return reason and message if the circuit breaker ends the job: enough items have failed
+    before any succeeded."""
     most, failed = job.spec.max_crashes, job.counts.failed
     if not most or job.successes or failed < most:
         return None
@@ -260,9 +262,10 @@ def _crashes(job: records.Job) -> tuple[str, str] | None:
     return _R.MAPPER_CRASHES, message
 
 
-def limit(job: records.Job, room: TaskRoom) -> int:
-    """Return how many tasks may work at once. Before anything has worked, only so many as there are
-    slots or as may crash: what always fails must not run for every item."""
+def task_limit(job: records.Job, room: TaskRoom) -> int:
+    """Return how many tasks may be at work at once. Before any item has succeeded, that is at most
+    the number of slots or of allowed crashes, so that a mapper which always fails is not run for
+    every item."""
     if job.spec.suspend:
         return 0
     most = job.spec.parallelism or room.window
@@ -272,8 +275,8 @@ def limit(job: records.Job, room: TaskRoom) -> int:
 
 
 def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
-    """Give items tasks, or suspend tasks that are more than is wanted and have not begun. In a
-    pause all are suspended: what runs goes on, but after a loss it waits too."""
+    """Give tasks to items, or suspend waiting tasks above the wanted number. In a pause all tasks
+    are suspended: running attempts continue, but a lost attempt is not repeated."""
     if job.spec.suspend:
         loose = (n for n, task in job.tasks.items() if not (task.suspended or task.ended))
         _suspend(job, found, tuple(loose), suspended=True)
@@ -288,7 +291,7 @@ def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> N
         ]
         _suspend(job, found, tuple(idle[wanted - working :]), suspended=True)
         return
-    free = max(limit(job, room) - working, 0)
+    free = max(task_limit(job, room) - working, 0)
     if free and job.suspended:
         first = sorted(job.suspended, key=lambda item: (not job.tasks[item].active, item))
         again = tuple(first[:free])
@@ -303,7 +306,7 @@ def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> N
 
 
 def add_task(job: records.Job, item: int) -> records.ItemTask:
-    """Note that an item has a task from now on."""
+    """Record that an item has a task."""
     if item:
         job.items.set(item, _S.SUBMITTED)
     task = job.tasks[item] = records.ItemTask()
@@ -326,13 +329,13 @@ def _suspend(
 def _finalize(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
     if not job.source.finalizer:
         if job.source.ends_with_task:
-            _conclude(job, _O.SUCCEEDED, now)
+            _conclude_with(job, _O.SUCCEEDED, now)
         else:
-            _once(job, found, plan_steps.Settle(0, job.run, _O.SUCCEEDED, ""))
+            _add_once(job, found, plan_steps.Settle(0, job.run, _O.SUCCEEDED, ""))
         return
     task = job.tasks.get(0)
     if task is None and job.source.results is None:
-        _once(job, found, plan_steps.Gather())
+        _add_once(job, found, plan_steps.Gather())
     elif task is None:
         add_task(job, 0)
         found.append(plan_steps.Submit((0,)))
@@ -341,44 +344,46 @@ def _finalize(job: records.Job, found: list[plan_steps.Step], now: float) -> Non
     elif task.ended is not None:
         drop_task(job, 0)
         if task.ended.state is api_task.State.SUCCESS:
-            _conclude(job, _O.SUCCEEDED, now)
+            _conclude_with(job, _O.SUCCEEDED, now)
         else:
             message = f"the finalizer failed: {task.ended.message or task.ended.reason}"
             stop(job, _O.FAILED, job.source.finalizer_reason, message, now=now)
 
 
-def _conclude(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> None:
-    """The plan alone says how the job ends."""
+def _conclude_with(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> None:
+    """End the job with an outcome decided by the plan alone."""
     job.concluded = item_source.ItemResult(0, job.run, outcome, job.reason, job.message)
-    _end(job, now)
+    _finish(job, now)
 
 
-def _follow_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
-    """The job has ended, says the source: the journal has not heard of it yet."""
+def _apply_job_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
+    """Apply the result of the job that the source has found, and that the journal does not know
+    yet."""
     if result.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
-        _end(job, now)
+        _finish(job, now)
     else:
         reason = _R.REDUCER_FAILED if job.stage is records.FINALIZING else _R.ENDED
         stop(job, result.outcome, reason, result.message, now=now)
 
 
 def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
-    """First the record that the job ends so; then nothing of it may run or commit any more."""
+    """Advance a job that is stopping: first the record that it ends this way, then the end of
+    everything that could run or commit."""
     verdict = job.verdict or _O.CANCELLED
     if job.source.ends_with_task:
-        _settle_ended(job, found)
-        _kill(job, found, job.message or "the job was stopped")
+        _settle_ended_tasks(job, found)
+        _kill_tasks(job, found, job.message or "the job was stopped")
         if not job.tasks:
-            _conclude(job, verdict, now)
+            _conclude_with(job, verdict, now)
         return
     if job.concluded is None:
-        _once(job, found, plan_steps.Settle(0, job.run, verdict, job.message))
+        _add_once(job, found, plan_steps.Settle(0, job.run, verdict, job.message))
         return
     kill = []
     for item, task in list(job.tasks.items()):
         if item and job.items.states[item] == _S.SUBMITTED:
             step = plan_steps.Settle(item, job.run_of(item), _O.CANCELLED, "the job was stopped")
-            _once(job, found, step, item)
+            _add_once(job, found, step, item)
         elif task.ended is not None:
             drop_task(job, item)
             continue
@@ -389,11 +394,11 @@ def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
         found.append(plan_steps.Kill(tuple(kill), job.message or "the job was stopped"))
     if job.tasks or job.busy:
         return
-    _end(job, now)
+    _finish(job, now)
 
 
 def drop_task(job: records.Job, item: int) -> None:
-    """The task of an item is over, and what that means is known."""
+    """Forget a task that has ended and whose outcome has been processed."""
     task = job.tasks.pop(item, None)
     if task is not None:
         job.active -= task.active
@@ -402,18 +407,18 @@ def drop_task(job: records.Job, item: int) -> None:
         job.dropped[item] = task
 
 
-def _end(job: records.Job, now: float) -> None:
-    """Nothing of it runs any more, nothing will."""
+def _finish(job: records.Job, now: float) -> None:
+    """Mark the job as finished: nothing of it is running, and nothing will run."""
     result = job.concluded
     if result is not None:
         job.verdict = result.outcome
         if result.outcome is _O.SUCCEEDED:
-            job.source.count(result)
+            job.source.count_result(result)
             job.reason, job.message = result.reason, result.message
     job.counts.cancelled += job.items.cancel_open()
     job.stage = records.FINISHED
     for item in list(job.tasks):  # of a finalizer that has published, and has not said so yet
         drop_task(job, item)
-    job.source.end(job)
+    job.source.record_end(job)
     job.end(now)
     job.changed(now)

@@ -1,6 +1,7 @@
-"""What a job wants done next: the instructions of `plan`, carried out by the engine.
+"""Steps of a job: instructions returned by `plan` and executed by the engine.
 
-All may be repeated: a step that a crash cut off is asked for again, and finds what it has done.
+All may be repeated: a step that was interrupted by a crash is returned again, and finds what it has
+done.
 """
 
 from typing import NamedTuple
@@ -10,54 +11,55 @@ from kilnwork.api import job as api_job
 
 
 class Prepare(NamedTuple):
-    """Make ready what the tasks of this run need."""
+    """Prepare what the tasks of this run need."""
 
 
 class Recover(NamedTuple):
-    """Find out what an earlier service has left: results, and tasks that are not over."""
+    """Find what an earlier service has left: results, and unfinished tasks."""
 
 
 class Submit(NamedTuple):
-    """Give these items tasks; 0 is the finalizer."""
+    """Submit tasks for these items; 0 is the finalizer."""
 
     items: tuple[int, ...]
 
 
 class Suspend(NamedTuple):
-    """Let no attempt of these items' tasks start, or let them start again."""
+    """Suspend the tasks of these items, so that no attempt of them starts; or resume them."""
 
     items: tuple[int, ...]
     suspended: bool
 
 
 class Kill(NamedTuple):
-    """End the tasks of these items."""
+    """Kill the tasks of these items."""
 
     items: tuple[int, ...]
     message: str
 
 
 class Settle(NamedTuple):
-    """Find how a run of an item ended; 0: the job's run."""
+    """Find how a run of an item ended; item 0 stands for the job's run."""
 
     item: int
     run: int
     outcome: filejobs.PartOutcome | None
-    """None: its task succeeded; look what that proves. Otherwise the run ends so, unless it has
-    ended otherwise already; `SUCCEEDED` (item 0): without a finalizer, nothing is left to do."""
+    """None: the task succeeded, and its record is to be read. Otherwise the run ends with this
+    outcome, unless a record says otherwise already. `SUCCEEDED` with item 0: there is no finalizer
+    and nothing left to do."""
     message: str
 
 
 class Purge(NamedTuple):
-    """Delete all that the job has stored, then its rows."""
+    """Delete everything that the job has stored, then its rows."""
 
 
 class Gather(NamedTuple):
-    """Collect the results of all items for the finalizer."""
+    """Gather the results of all items for the finalizer."""
 
 
 class Follow(NamedTuple):
-    """Submit the tasks that follow a change of the job's phase."""
+    """Submit the hook tasks for a change of the job's phase."""
 
     event: api_job.HookEvent
 

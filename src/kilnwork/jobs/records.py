@@ -1,7 +1,7 @@
-"""What memory has of a job that is not over: its items, their tasks, counts.
+"""Records of jobs in memory: items, their tasks, counts.
 
-Mutable and small; changed by `transitions` and `plan`, and by the engine as to what is under way.
-`rows` makes rows and views.
+Mutable and small. Changed by `transitions` and `plan`; the engine changes which steps are under
+way. `rows` converts them to rows and views.
 """
 
 from enum import IntEnum
@@ -20,19 +20,20 @@ _O = filejobs.PartOutcome
 
 
 class Stage(IntEnum):
-    """Which rules move a job. The journal has the numbers."""
+    """Stage of a job, which selects the rules that advance it. The numbers are stored in the
+    journal."""
 
     RUNNING = 1
-    """Items are open."""
+    """Items are unfinished."""
     FINALIZING = 2
-    """All items have succeeded."""
+    """Enough items have succeeded."""
     STOPPING = 3
-    """It ends without a result: nothing of it may run on."""
+    """It ends without a result: everything that runs is being stopped."""
     FINISHED = 4
 
 
 RUNNING, FINALIZING, STOPPING, FINISHED = Stage
-"""For what each job passes: a member by way of its class takes ten times as long to look up."""
+"""Aliases for code that runs for each job: access through the class takes ten times as long."""
 
 STATES = {
     _O.SUCCEEDED: items.ItemState.SUCCEEDED,
@@ -44,50 +45,50 @@ EVENTS = {
     _O.FAILED: api_job.HookEvent.FAILED,
     _O.CANCELLED: api_job.HookEvent.KILLED,
 }
-"""What hooks follow, by how a job ended."""
+"""Hook event by outcome of a job."""
 
 _PAUSED, _PENDING = _P.PAUSED, _P.PENDING
 _PHASES = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.CANCELLED}
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """How a task ended; proves nothing about its item."""
+    """How a task ended, which proves nothing about its item."""
 
     state: api_task.State
     reason: str
     message: str
     stopped: bool | None = None
-    """Whether there is proof that nothing of it runs."""
+    """Whether there is proof that nothing of the task is running."""
 
 
 class ItemTask(msgspec.Struct, eq=False, gc=False):
-    """A task in the journal that works on an item. What has no comment is of its newest attempt."""
+    """A task that works on an item. Fields without a comment describe its newest attempt."""
 
     active: bool = False
-    """A worker has it."""
+    """Whether a worker has it."""
     attempt: int = 0
     ended: Ended | None = None
-    """The task is over."""
+    """How the task ended; None until then."""
     failures: int = 0
     """Of all its attempts."""
     id: ids.TaskId | None = None
-    """Known when the dispatcher has said something of it."""
+    """Set once the dispatcher has reported its state."""
     killed: bool = False
-    """We have asked for its end."""
+    """Whether we have asked for its end."""
     losses: int = 0
     """Of all its attempts."""
     message: str = ""
     parent: bool = False
-    """It has asked for children."""
+    """Whether it has submitted children."""
     started: float | None = None
     state: api_task.State = api_task.State.PENDING
     suspended: bool = False
-    """No attempt of it starts."""
+    """Whether its attempts are kept from starting."""
     worker: str = ""
 
 
 class Counts:
-    """How many items have ended, by outcome."""
+    """Number of ended items by outcome."""
 
     __slots__ = ("cancelled", "failed", "succeeded")
 
@@ -96,12 +97,12 @@ class Counts:
 
     @property
     def closed(self) -> int:
-        """Items that have ended."""
+        """Number of ended items."""
         return self.succeeded + self.failed + self.cancelled
 
 
 class Job:
-    """A job in memory: one that is not over, or that is being changed or deleted."""
+    """A job in memory: one that is unfinished, or is being changed or deleted."""
 
     __slots__ = (
         "active", "admitted", "base_run", "busy", "concluded", "counts", "created", "deleting",
@@ -113,58 +114,58 @@ class Job:
     )  # fmt: skip
 
     row: int
-    """In the journal."""
+    """Row number in the journal."""
     waits: bool
-    """Its turn has not come: see `admission`."""
+    """Whether it waits for its turn: see `admission`."""
     admitted: float | None
-    """When its turn came, in this run; None for sources without turns."""
+    """When its turn came in this run; None for sources without turns."""
     refused: bool
-    """It was never accepted."""
+    """Whether it was refused instead of admitted."""
     followed: set[api_job.HookEvent]
-    """Changes of its phase in this run whose hooks are submitted."""
+    """Events of this run whose hooks are submitted."""
     prepared: bool
-    """The source has all that tasks of this run need."""
+    """Whether the source has prepared what the tasks of this run need."""
     recovered: bool
-    """It is known what an earlier service has left of it."""
+    """Whether it is known what an earlier service has left of it."""
     fresh: bool
-    """It was made by this service."""
+    """Whether it was created by this service."""
     run: int
     base_run: int
-    """`run`: of the finalizer, never below that of any item; `base_run`: of items that have
-    none of their own."""
+    """`run`: run of the finalizer, never below that of any item. `base_run`: run of the items that
+    have no run of their own."""
     verdict: filejobs.PartOutcome | None
-    """How it is to end, while it stops, or has ended."""
+    """How it ends, while it is stopping, or has ended."""
     trouble: str
-    """Why the newest step did not work."""
+    """Why the newest step failed."""
     first_failure: str
-    """Of an item."""
+    """Message of the first item that failed."""
     concluded: item_source.ItemResult | None
-    """The record of how this run ended."""
+    """Result of the job's run."""
     ttl_s: float | None
-    """If its spec names none."""
+    """Default time to live, if its spec has none."""
     failures: int
     loss_count: int
-    """Of attempts."""
+    """Failed and lost attempts (`failures` and `loss_count`)."""
     successes: int
     """Items that have succeeded since the last redrive."""
     slots: int
-    """Of its cluster, when it was last looked at."""
+    """Slots of its cluster when they were last looked up."""
     tasks: dict[int, ItemTask]
-    """By number of the item, of those that have one."""
+    """Tasks by item number."""
     active: int
-    """How many of `tasks` a worker has."""
+    """Number of `tasks` that a worker has."""
     suspended: set[int]
-    """Which of `tasks` are suspended."""
+    """Items whose tasks are suspended."""
     ended: set[int]
-    """Which of `tasks` are over."""
+    """Items whose tasks have ended."""
     dropped: dict[int, ItemTask]
-    """Tasks that need not be followed any more, by item."""
+    """Tasks that need not be followed any more, by item number."""
     reopened: dict[int, int]
-    """How often items were, without their fault."""
+    """How often an item was reopened through no fault of its own."""
     busy: set[tuple[str, int]]
-    """Steps that are under way."""
+    """Steps under way: name of the step and item."""
     dirty: bool
-    """The journal has not got all of it yet."""
+    """Whether it has changes that are not in the journal."""
 
     def __init__(
         self,
@@ -208,22 +209,22 @@ class Job:
         self.busy = set()
         self.dirty = True
         self.view: model.GenericJobView[Any, Any] | None = None
-        """As of the last batch that is known to be on disk, as views of its tasks are; None: there
-        was none, or it is gone."""
+        """View of the last batch that is known to be on disk; None if there was none, or the job is
+        deleted."""
 
     @property
     def directory(self) -> str:
-        """Prefix of its objects in the store, without a slash at the end."""
+        """Prefix of the job's objects in the store, without a slash at the end."""
         return f"{self.namespace}/{self.id.dashed}"
 
     @property
     def size(self) -> int:
-        """How many items it has."""
+        """Number of items."""
         return self.items.size
 
     @property
     def phase(self) -> filejobs.FileJobPhase:
-        """Return the phase that users see."""
+        """The phase that users see."""
         if self.stage is FINISHED:
             return _PHASES[self.verdict or _O.SUCCEEDED]
         if self.stage is STOPPING:
@@ -235,7 +236,7 @@ class Job:
         return _PENDING if self.started is None else _P.RUNNING
 
     def end(self, finished: float) -> None:
-        """Note when it ended; from then on its time to live counts."""
+        """Record when the job ended; its time to live counts from then on."""
         ttl = self.spec.ttl_seconds_after_finished
         keep_s = self.ttl_s if ttl is None else ttl
         self.finished = finished
@@ -243,9 +244,10 @@ class Job:
         self.dirty = True
 
     def run_of(self, item: int) -> int:
-        """Return the run in which an item is; 0: the finalizer."""
+        """Return the run of an item; 0 stands for the finalizer."""
         return self.items.runs[item] or self.base_run if item else self.run
 
     def changed(self, now: float) -> None:
-        """Note that something users see is different. Versions rise over restarts, as time does."""
+        """Increase the version, since something that users see has changed. Versions increase
+        across restarts because time does."""
         self.version = max(self.version + 1, int(now * 1000))

@@ -1,10 +1,10 @@
-"""Retention of jobs: deleted when their time to live is over, found again when they were lost.
+"""Retention of jobs: deletes them when their time to live has passed, and finds lost ones in the
+store again.
 
-A backup of the journal may be put in place: jobs of the store that it has not got are taken up.
-
-Used by the service. Uploads that were never made a job are swept by age, and so is what killed
-attempts have left in the directories of jobs. Ages come from a clock that cannot be set
-(`kit.retention_clock`).
+If an older backup of the journal was put in place, jobs in the store that it lacks are added.
+Uploads that no job was made of are deleted by age, and so are files that killed attempts have left
+in the directories of jobs. Ages are measured by a clock that cannot be set (`kit.retention_clock`).
+Used by the service.
 """
 
 import asyncio
@@ -37,20 +37,21 @@ from kilnwork.kit import retention_clock
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 10.0
-"""Between two searches for jobs whose time to live is over."""
+"""Interval between searches for jobs whose time to live has passed."""
 
 MAX_DELETIONS = 100
 PAGE = 2000
-"""Rows read at a step of a sweep: a few milliseconds of the loop."""
+"""Rows read in one step of a sweep: a few milliseconds of the event loop."""
 
 SWEEP_S = 3600.0
-"""Between two searches for what killed writers and abandoned uploads have left."""
+"""Interval between searches for files that killed writers and abandoned uploads have left."""
 
 FIRST_SWEEP_S = 300.0
-"""After the start, so that a server that never runs for an hour sweeps as well."""
+"""Delay of the first sweep after the start, so that a server that never runs for an hour sweeps as
+well."""
 
 ORPHAN_S = 86_400.0
-"""Age from which a directory that is no job is taken for an abandoned upload."""
+"""Age from which a directory that is not a job counts as an abandoned upload."""
 
 _DIGEST = 32
 _POLLS = 100
@@ -70,7 +71,8 @@ class JobService(Protocol):
 
 
 class JobRetention:
-    """JobService and sweeps, until cancelled. `blobs`: the directory of blobs, by namespace."""
+    """Expires and sweeps until it is cancelled. `blobs`: the directory of blobs, with a
+    subdirectory per namespace."""
 
     def __init__(
         self,
@@ -85,11 +87,11 @@ class JobRetention:
         self._jobs, self._tables, self._clock, self._ages = jobs, kept, clock, ages
         self._blobs, self._sources = blobs, sources
         self._tidy_from = ages.old_before(ORPHAN_S)
-        """Jobs that ended before are as tidy as they will be."""
+        """Jobs that ended before this time have been tidied already."""
         self._deleting: list[bytes] = []
 
     async def run(self) -> None:
-        """Expire and sweep at their intervals, for ever."""
+        """Expire and sweep at their intervals, forever."""
         swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
         renewed = -blob_renewal.RENEW_S
         await self.save_time()
@@ -111,24 +113,25 @@ class JobRetention:
                 log.exception("old jobs were not looked after")
 
     async def expire(self) -> int:
-        """Delete jobs whose time to live is over; returns how many. The next ones when the disk has
-        released these: all of them at once would fill the memory."""
+        """Delete jobs whose time to live has passed; return how many. They are deleted in batches:
+        the next batch waits until the disk has deleted the last one, since deleting all of them at
+        once would fill the memory."""
         count = 0
-        while await self._deleted() and (found := await self._expired()):
+        while await self._wait_deleted() and (found := await self._find_expired()):
             self._deleting = found
             for uuid in found:
-                row = self._tables.job("uuid", uuid)
+                row = self._tables.find_job("uuid", uuid)
                 if row is not None:
                     await self._jobs.delete(row.namespace, row.id)
                     count += 1
         return count
 
-    async def _expired(self) -> list[bytes]:
-        """Some jobs that have been over for as long as they are kept. The wall clock alone may say
-        so of more."""
+    async def _find_expired(self) -> list[bytes]:
+        """Return some jobs whose time to live has passed by the retention clock. The wall clock
+        alone may give more."""
         found: list[bytes] = []
         at, last = self._clock.wall(), None
-        while page := self._tables.expired(at, last, MAX_DELETIONS):
+        while page := self._tables.list_expired(at, last, MAX_DELETIONS):
             found += [
                 one.uuid
                 for one in page
@@ -141,37 +144,37 @@ class JobRetention:
         return found[:MAX_DELETIONS]
 
     async def save_time(self) -> None:
-        """Write the clock of ages down; the next service goes on with it."""
+        """Save the retention clock, so that the next service continues from it."""
         try:
             await asyncio.to_thread(self._ages.save)
         except OSError as error:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
-    async def _deleted(self) -> bool:
-        """Wait a while until those deleted last are; return whether they are."""
+    async def _wait_deleted(self) -> bool:
+        """Wait for a while until the last batch is deleted; return whether it is."""
         for _ in range(_POLLS):
-            self._deleting = [one for one in self._deleting if self._tables.job("uuid", one)]
+            self._deleting = [one for one in self._deleting if self._tables.find_job("uuid", one)]
             if not self._deleting:
                 return True
             await asyncio.sleep(INTERVAL_S / _POLLS)
         return False
 
     async def renew(self) -> None:
-        """What mappers need stays, also of jobs that wait or may be redriven."""
-        for namespace, digests in self._tables.blobs():
+        """Renew the blobs that mappers need, also those of jobs that wait or may be redriven."""
+        for namespace, digests in self._tables.list_blobs():
             kept = blobs.Blobs(self._blobs / namespace, durable=False, time=self._clock)
             named = [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
             await asyncio.to_thread(kept.touch_all, named)
 
     async def sweep(self) -> int:
-        """Delete directories that are no jobs, and what killed attempts have left in the others;
-        returns how many directories."""
+        """Delete directories that are not jobs, and files of killed attempts in the directories of
+        jobs. Return the number of deleted directories."""
         young, orphaned = self._ages.old_before(SWEEP_S), self._ages.old_before(ORPHAN_S)
         store = self._jobs.store
         directories = await asyncio.to_thread(
             lambda: {uuid.bytes: prefix for prefix, uuid in _directories(store)}
         )
-        ended = await self._known(directories, before=young)
+        ended = await self._take_known(directories, before=young)
         count = 0
         for uuid, prefix in directories.items():
             count += await self._adopt_or_clear(uuids.UUID(bytes=uuid), prefix, before=orphaned)
@@ -180,10 +183,11 @@ class JobRetention:
         self._tidy_from = young
         return count
 
-    async def _known(self, directories: dict[bytes, str], *, before: float) -> list[str]:
-        """Take those of jobs out; returns the ones that are to be tidied."""
+    async def _take_known(self, directories: dict[bytes, str], *, before: float) -> list[str]:
+        """Remove the directories of known jobs from `directories`; return the ones that are to be
+        tidied."""
         found, row = [], 0
-        while page := self._tables.ends(row, PAGE):
+        while page := self._tables.list_ends(row, PAGE):
             for _, uuid, finished in page:
                 prefix = directories.pop(uuid, None)
                 if prefix and finished is not None and self._tidy_from < finished <= before:
@@ -193,7 +197,8 @@ class JobRetention:
         return found
 
     async def _adopt_or_clear(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
-        """A directory that the journal does not know. True: it was no job, and is deleted."""
+        """Add the job of a directory that the journal does not know, or delete the directory if it
+        is not a job. Return whether it was deleted."""
         store = self._jobs.store
         try:
             file = await asyncio.to_thread(_job_file, store, prefix)
@@ -202,17 +207,18 @@ class JobRetention:
                 return False
             await asyncio.to_thread(port.clear, store, prefix)
             return True
-        if file is None or self._tables.job("uuid", uuid.bytes) is not None:
+        if file is None or self._tables.find_job("uuid", uuid.bytes) is not None:
             return False
         ttl_s = self._jobs.ttl_s
-        job = await asyncio.to_thread(_rebuilt, file, uuid, self._sources, row=0, ttl_s=ttl_s)
+        job = await asyncio.to_thread(_rebuild_job, file, uuid, self._sources, row=0, ttl_s=ttl_s)
         await self._jobs.adopt(job)
         log.warning("a job was not in the journal: taken up", extra={"job": file.id})
         return False
 
 
 def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
-    """Directories that look like those of jobs: prefix with a slash, and UUID."""
+    """Yield prefix (with a slash) and UUID of the directories whose names look like those of
+    jobs."""
     for namespace in store.directories():
         if namespace.startswith("_"):
             continue
@@ -224,7 +230,7 @@ def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
 
 
 def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
-    """None if it cannot be read. Raises `ObjectMissing`."""
+    """Return the content of `job.json`, or None if it cannot be read. Raises `ObjectMissing`."""
     try:
         raw = port.read_all(store, prefix + job_directory.JOB, most=job_directory.MAX_JOB_BYTES)
         return msgspec.json.decode(raw, type=job_directory.JobFile)
@@ -236,26 +242,26 @@ def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
 
 
 def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> None:
-    """In directories of jobs that have ended."""
+    """Tidy the directories of jobs that have ended."""
     for prefix in directories:
         try:
-            job_directory.tidy(_opened(store, prefix), after=0.0, before=before)
+            job_directory.tidy(_open_directory(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
             continue  # it is being deleted
         except (msgspec.MsgspecError, data_errors.DataError) as error:
             log.warning("a job was not tidied", extra={"directory": prefix, "error": str(error)})
 
 
-def _opened(store: port.Store, prefix: str) -> port.Store:
+def _open_directory(store: port.Store, prefix: str) -> port.Store:
     return store_urls.open_store(store_urls.inside(store.url, *prefix.strip("/").split("/")))
 
 
 def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
-    """Return the rows of all jobs that are in the store, for a journal that has none. `ttl_s`: as
-    of `service.FileJobOptions`.
+    """Return the rows of all jobs in the store, for a journal that has none. `ttl_s`: see
+    `service.FileJobOptions`.
 
-    What a job's parts have committed is read when it is taken up (`plan_steps.Recover`); of one
-    that is over, here.
+    The commit records of an unfinished job's parts are read when the job is resumed
+    (`plan_steps.Recover`), those of a finished job here.
     """
     count, writes, store = 0, tables.Writes(), sources.store
     found = sorted(_directories(store), key=lambda one: one[1].int)
@@ -267,20 +273,20 @@ def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.W
         if file is None:
             continue
         count += 1
-        _add(writes, _rebuilt(file, uuid, sources, row=count, ttl_s=ttl_s))
+        _add_rows(writes, _rebuild_job(file, uuid, sources, row=count, ttl_s=ttl_s))
     if count:
         log.warning("the journal had no jobs: filled from the store", extra={"jobs": count})
     return writes
 
 
-def _add(writes: tables.Writes, job: records.Job) -> None:
-    writes.add("insert_job", *rows.of_new(job, None))
-    writes.add("insert_job_input", *rows.of_input(job, None))
+def _add_rows(writes: tables.Writes, job: records.Job) -> None:
+    writes.add("insert_job", *rows.new_job_row(job, None))
+    writes.add("insert_job_input", *rows.input_row(job, None))
     for page in job.items.changed_pages:
         writes.add("put_job_page", job.row, page, job.items.page(page))
 
 
-def _rebuilt(
+def _rebuild_job(
     file: job_directory.JobFile,
     uuid: uuids.UUID,
     sources: file_items.FileSources,
@@ -304,16 +310,16 @@ def _rebuilt(
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:
-            plan.close(job, source.result(commit))
+            plan.close_item(job, source.to_item_result(commit))
     if end is not None and end.run == file.run:
         job.verdict = end.outcome
         job.message = "" if end.outcome is _O.SUCCEEDED else end.message
         if end.outcome is _O.SUCCEEDED:
-            source.count(source.result(end))
+            source.count_result(source.to_item_result(end))
         job.stage = _Stage.FINISHED
         job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
         job.end(end.finished)
     else:  # perhaps the journal is gone too, and would number attempts from 1
-        transitions.journal_lost(job, now=file.created)
+        transitions.restart_after_journal_loss(job, now=file.created)
     job.changed(file.created)
     return job

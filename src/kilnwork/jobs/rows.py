@@ -1,7 +1,7 @@
-"""Rows of the tables of jobs: what a job is as SQL values, and back. Pure.
+"""Rows of the tables of jobs: convert jobs to SQL values and back. Pure.
 
-Used by `tables`, which writes and reads them, and by the service. The order of values is that of
-the journal's `sql/jobs.sql`.
+Used by `tables`, which writes and reads them, and by the service. The order of the values is that
+of the journal's `sql/jobs.sql`.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -13,7 +13,7 @@ from kilnwork.api import job as api_job
 from kilnwork.jobs import item_source, model, records
 
 WAITS, REFUSED = 1, 2
-"""Of the column `turn`."""
+"""Values of the column `turn`."""
 
 Value = str | int | float | bytes | None
 _encode = msgspec.json.Encoder().encode
@@ -64,7 +64,7 @@ class SourceKind(Protocol):
 
     nouns: str
     ttl_s: float | None
-    """How long jobs that name no time to live are kept after their end; None: for ever."""
+    """How long finished jobs are kept whose spec has no time to live; None: forever."""
 
     def spec(self, encoded: bytes) -> item_source.Policy:
         """Decode the spec of a job."""
@@ -75,7 +75,7 @@ class SourceKind(Protocol):
         ...
 
     def detail(self, row: JobRow) -> Any:
-        """Return `ItemSource.detail` of a job that is not in memory."""
+        """Return the view detail (`ItemSource.detail`) of a job that is not in memory."""
         ...
 
     def load(
@@ -85,8 +85,8 @@ class SourceKind(Protocol):
         ...
 
 
-def of_new(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
-    """Return the whole row."""
+def new_job_row(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
+    """Return the row of a new job."""
     return (
         job.row,
         job.id.uuid,
@@ -101,17 +101,17 @@ def of_new(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
         job.source.kind,
         job.size,
         job.source.blobs or None,
-        *of_job(job),
+        *job_columns(job),
     )
 
 
-def of_input(job: records.Job, inline: bytes | None) -> tuple[Value, ...]:
+def input_row(job: records.Job, inline: bytes | None) -> tuple[Value, ...]:
     """Return the row of `job_input`."""
     return job.row, _encode(job.source.definition), inline
 
 
-def of_job(job: records.Job) -> tuple[Value, ...]:
-    """Return all that may change."""
+def job_columns(job: records.Job) -> tuple[Value, ...]:
+    """Return the values of all columns that may change."""
     counts = job.counts
     return (
         _encode(job.spec),
@@ -139,8 +139,8 @@ def of_job(job: records.Job) -> tuple[Value, ...]:
     )
 
 
-def job_of(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
-    """Return the job as memory has it, without its items' states."""
+def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
+    """Return the job of a row, without the states of its items."""
     spec = kind.spec(row.spec)
     found = records.Job(
         model.JobId(row.uuid, row.id),
@@ -171,16 +171,16 @@ def job_of(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
 
 
 def _followed(job: records.Job) -> set[api_job.HookEvent]:
-    """Return the changes of a job's phase whose hooks are in the journal: all that it shows."""
+    """Return the events whose hooks are in the journal, derived from the job's phase."""
     found = set() if job.started is None else {api_job.HookEvent.RUNNING}
     if job.stage is records.FINISHED and job.verdict is not None:
         found.add(records.EVENTS[job.verdict])
     return found
 
 
-def view_of(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
-    """Return the view of a job that memory has dropped, or has not taken up yet."""
-    reason, message = _why_stored(row, kind.nouns)
+def row_view(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
+    """Return the view of a job that is not in memory."""
+    reason, message = _explain_row(row, kind.nouns)
     return model.GenericJobView(
         id=row.id,
         uuid=row.uuid,
@@ -216,8 +216,9 @@ _SUSPENDED = "resume it, and {} start again"
 _QUEUED = "it waits for its turn"
 
 
-def _why(job: records.Job) -> tuple[str, str]:
-    """Why it ended so or waits: never empty while nothing of it runs."""
+def _explain(job: records.Job) -> tuple[str, str]:
+    """Return why the job ended this way, or what it waits for: never empty while none of its tasks
+    is running."""
     if job.stage is records.FINISHED or job.reason:
         return job.reason, job.message
     if job.trouble:
@@ -239,7 +240,7 @@ def _why(job: records.Job) -> tuple[str, str]:
     return model.Reason.WAITING_FOR_SLOT, what.format(job.spec.cluster_name)
 
 
-def _why_stored(row: JobRow, nouns: str) -> tuple[str, str]:
+def _explain_row(row: JobRow, nouns: str) -> tuple[str, str]:
     if row.phase == filejobs.FileJobPhase.PAUSED:
         return _SUSPENDED_REASON, _SUSPENDED.format(nouns)
     if row.finished is None and not row.reason:
@@ -250,7 +251,7 @@ def _why_stored(row: JobRow, nouns: str) -> tuple[str, str]:
 def view(job: records.Job) -> model.GenericJobView[Any, Any]:
     """Return the view of a job in memory."""
     counts = job.counts
-    reason, message = _why(job)
+    reason, message = _explain(job)
     return model.GenericJobView(
         id=job.id.text,
         uuid=job.id.uuid,

@@ -1,8 +1,9 @@
-"""The ticks of schedules in the journal: which were decided, and which Job each has made.
+"""Ticks of schedules in the journal: which were decided, and which Job each of them has made.
 
 Used by `index_jobs`. The row of a JobConfig is its lock (decision 39): a tick is decided once, and
-a Job of a tick is taken up once, if the row says that the tick was to run. The journal's writer
-checks the epoch of the leader in the same transaction. Not when ticks are (`api.schedules`).
+a Job of a tick is added once, if the row says that the tick was to make one. The journal's writer
+checks the epoch of the leader in the same transaction. When ticks are due is computed in
+`api.schedules`.
 """
 
 from typing import Any, cast
@@ -14,7 +15,7 @@ from kilnwork.jobs import errors, index_model, tables
 from kilnwork.kit import ids
 
 MAX_TAKEN = 32
-"""Ticks that have run whose Jobs a row names. Of one that is older no Job is taken up."""
+"""Ticks whose Jobs a row names. No Job is added for an older tick."""
 
 _REMEDY = "make another Job to run it all the same"
 
@@ -24,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a row has beside its columns."""
+    """Fields of a row that are not columns."""
 
     fingerprint: str = ""
     pending: tuple[int, ...] = ()
@@ -40,21 +41,21 @@ _STATE = _State.__struct_fields__
 
 
 class Schedules:
-    """Rows by the uid of the JobConfig, as they are or are about to be on disk."""
+    """Rows by uid of the JobConfig, as they are, or are about to be, on disk."""
 
     def __init__(self, kept: tables.Tables) -> None:
         self._tables = kept
         self._rows: dict[str, index_model.ScheduleRow | None] = {}
 
     def row(self, config: str) -> index_model.ScheduleRow | None:
-        """Return what was decided; None: nothing yet."""
+        """Return the row of a JobConfig, or None if nothing was decided yet."""
         if config not in self._rows:
-            found = self._tables.schedule(ids.task_id(config))
+            found = self._tables.find_schedule(ids.task_id(config))
             self._rows[config] = None if found is None else _row(config, found)
         return self._rows[config]
 
     def decide(self, new: index_model.Decision) -> index_model.ScheduleRow:
-        """Note what was decided; to be written. Raises `TickDecided`."""
+        """Apply a decision, and return the row to be written. Raises `TickDecided`."""
         known = self.row(new.config)
         if known is None:
             known = index_model.ScheduleRow(
@@ -88,7 +89,7 @@ class Schedules:
         )
 
     def refusal(self, config: str, tick: int, uid: str) -> str:
-        """Return why a Job of a tick is not taken up; "": it is."""
+        """Return why the Job of a tick is refused; "" if it is not."""
         row = self.row(config)
         if row is not None and tick in row.pending:
             return ""
@@ -100,7 +101,8 @@ class Schedules:
         return f"its schedule has not decided that this tick runs, or has forgotten it; {_REMEDY}"
 
     def take(self, config: str, tick: int, uid: str) -> index_model.ScheduleRow | None:
-        """Note which Job a tick has made; to be written. None: that is known."""
+        """Record which Job a tick has made, and return the row to be written; None if that is
+        recorded already."""
         row = self.row(config)
         if row is None or tick not in row.pending:
             return None
@@ -117,7 +119,7 @@ class Schedules:
         )
 
     def forget(self, config: str) -> instructions.Writes:
-        """The JobConfig is gone; return what is to be written."""
+        """Remove the row of a JobConfig that was deleted; return the statement to be written."""
         self._rows[config] = None
         return [(_DELETE, [(ids.task_id(config),)])]
 
@@ -127,7 +129,7 @@ class Schedules:
 
 
 def writes(row: index_model.ScheduleRow) -> instructions.Writes:
-    """Return what is to be written of a row."""
+    """Return the statements that write a row."""
     state = _State(**{name: getattr(row, name) for name in _STATE})
     values = (ids.task_id(row.config), row.namespace, row.name, row.tick, _encode(state))
     return [(_PUT, [values])]

@@ -1,7 +1,8 @@
-"""File jobs as server, sdk and CLI see them.
+"""File jobs, as server, sdk and CLI see them.
 
-One service per dispatcher, on its loop; its tables are in the dispatcher's journal. What a
-coroutine method returns is on disk. Reading methods do not block: they read memory, or one index.
+There is one service per dispatcher, on the dispatcher's event loop; its tables are in the
+dispatcher's journal. A coroutine method returns when its effect is on disk. Reading methods do not
+block: they read memory, or rows of one index.
 """
 
 import asyncio
@@ -37,13 +38,13 @@ from kilnwork.kit import coroutines, ids, retention_clock
 log = logging.getLogger(__name__)
 
 MAX_INLINE = 64 * 1024
-"""Bytes of an input that may be kept in the journal until its job begins."""
+"""Maximum size in bytes of an input that is kept in the journal until its job begins."""
 
 MAX_VIEWS = 4096
-"""Views of jobs that are not in memory, kept for the next request."""
+"""Views kept for the next request, of jobs that are not in memory."""
 
 MAX_AMBIGUOUS = 5
-"""Jobs that are named where a short id could mean several."""
+"""Jobs listed in the error about an ambiguous short id."""
 
 _NEWEST = 1 << 62
 _KIND = file_items.FileItems.kind
@@ -54,19 +55,20 @@ class FileJobOptions:
     """Optional settings of the service of file jobs."""
 
     worker_url: str | None = None
-    """Of the store as workers open it; None: the store's own."""
+    """URL under which workers open the store; None: the store's own."""
     opened: Callable[[str], port.Store] = store_urls.open_store
-    """How we open a store."""
+    """Opens a store by URL."""
     ttl_s: float | None = 7 * 86_400.0
-    """How long jobs that name no time to live are kept after their end, with their data; None: for
-    ever."""
+    """How long finished jobs whose spec has no time to live are kept with their data; None:
+    forever."""
 
 
 DEFAULTS = FileJobOptions()
 
 
 class FileJobs:
-    """The file jobs of a data directory: `load`, start the engine, `start`, in a running loop.
+    """The file jobs of a data directory. Call `load`, start the engine, then call `start`, in a
+    running event loop.
 
     Files are below `data/files`. `moved_by`: an engine that is not started yet.
     """
@@ -81,7 +83,7 @@ class FileJobs:
         options: FileJobOptions = DEFAULTS,
     ) -> None:
         self.store: port.Store = options.opened((data / "files").absolute().as_uri())
-        """Where files are; a job's are below `where(view)`."""
+        """Store of all files; those of a job are below `where(view)`."""
         self._tables, self._hub = tables.Tables(hub.select), hub
         self._clock, self._data, self.ttl_s = clock, data, options.ttl_s
         self._sources = file_items.FileSources(
@@ -98,21 +100,24 @@ class FileJobs:
         self._used_keys = key_filter.KeyFilter()
         self._background = coroutines.BackgroundWork("jobs-upkeep")
         self.ages = retention_clock.RetentionClock(data / "jobs.clock", clock)
-        """How old jobs and uploads are."""
+        """Retention clock, for the age of jobs and uploads."""
 
     async def load(self, *, say: old_database.Say = lambda text: None) -> None:
-        """Bring the journal's tables of jobs up to date, before the engine starts; the dispatcher
-        runs. `say` is called with what takes long. Raises `OldDatabaseUnreadable`; `StoreRefused`
-        where files cannot be kept."""
+        """Bring the journal's tables of jobs up to date, before the engine starts. The dispatcher
+        must be running.
+
+        `say` is called with a description of each slow operation. Raises `OldDatabaseUnreadable`,
+        and `StoreRefused` if files cannot be stored.
+        """
         await asyncio.to_thread(port.probe, self.store)
         await old_database.take_over(self._data / "jobs.db", self._hub, say=say)
         if self._tables.empty:
             found = await asyncio.to_thread(retention.rebuild, self._sources, ttl_s=self.ttl_s)
             await self._hub.write(found.statements())
-        self._used_keys.fill(self._tables.keys())
+        self._used_keys.fill(self._tables.list_keys())
 
     def start(self) -> None:
-        """Look after what is old. The engine runs."""
+        """Start retention. The engine must be running."""
         self.upkeep = retention.JobRetention(
             self,
             self._tables,
@@ -124,49 +129,50 @@ class FileJobs:
         self._background.start("upkeep", self.upkeep.run())
 
     async def stop(self) -> None:
-        """Look after nothing more; the engine is stopped next."""
+        """Stop retention; stop the engine next."""
         await self._background.stop()
         if hasattr(self, "upkeep"):
             await self.upkeep.save_time()
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is done any more, None when all is well; the dispatcher says why its journal
-        cannot be written."""
+        """Why the service has stopped, or None if it is running. Why the journal cannot be written
+        is reported by the dispatcher."""
         return None if self._engine.stopped is None else str(self._engine.stopped)
 
     def new_id(self) -> model.JobId:
-        """Return an id for a new job. Put a larger input at `NAMESPACE/JobId.dashed/input` of the
+        """Return the id of a new job. Put a large input at `NAMESPACE/JobId.dashed/input` of the
         store before the job is created."""
         uuid = bytes(ids.new_task_id())
         month = _month(int(self._clock.wall()) // 3600)
         number = int.from_bytes(uuid[8:], "big") & (1 << 62) - 1
         return model.JobId(uuid, f"{month}-{number}")
 
-    def known(self, namespace: str, key: model.Key) -> model.JobView | None:
-        """The job that this idempotency key has made. Raises `KeyUsed` if it was made by another
-        request."""
+    def find_by_key(self, namespace: str, key: model.Key) -> model.JobView | None:
+        """Return the job that was created with this idempotency key, or None. Raises `KeyUsed` if
+        it was created by a different request."""
         name = (namespace, key.user, key.text)
         pending = self._keys.get(name)
         if pending is not None:
             fingerprint, job = pending
             found = job.view or rows.view(job)
-        elif name not in self._used_keys or (row := self._tables.job("key", *name)) is None:
+        elif name not in self._used_keys or (row := self._tables.find_job("key", *name)) is None:
             return None
         else:
-            fingerprint, found = row.fingerprint or b"", self._current(row)
+            fingerprint, found = row.fingerprint or b"", self._newest_view(row)
         if fingerprint != key.fingerprint:
             raise errors.KeyUsed(found.id, fingerprint)
         return found
 
     async def create(self, new: model.NewJob) -> tuple[model.JobView, bool]:
-        """The job, and True if it was made by this call: with a key that has been used for the same
-        request, that job and False. On disk when this returns.
+        """Create a job and return it with True; with a key that was used for the same request,
+        return that job with False. The job is on disk when this returns.
 
-        Raises `InvalidJob` (message begins with the field's path), `KeyUsed`, `JobsStopped`.
+        Raises `InvalidJob` (the message begins with the path of the field), `KeyUsed`,
+        `JobsStopped`.
         """
-        self._engine.check()
-        file_items.check(new.spec, new.manifest)
+        self._engine.check_running()
+        file_items.check_spec(new.spec, new.manifest)
         if new.inline is not None and len(new.inline) != new.manifest.bytes:
             raise errors.InvalidJob(
                 f"inline: {len(new.inline)} bytes, but the manifest has {new.manifest.bytes}"
@@ -176,32 +182,34 @@ class FileJobs:
                 f"inline: {len(new.inline)} bytes; more than {MAX_INLINE} belong into the store"
             )
         key = new.key
-        if key is not None and (found := self.known(new.namespace, key)) is not None:
+        if key is not None and (found := self.find_by_key(new.namespace, key)) is not None:
             pending = self._keys.get((new.namespace, key.user, key.text))
             if pending is not None:
-                found = await self._engine.settled(pending[1])
+                found = await self._engine.wait_stored(pending[1])
             return found, False
         self._check()
         job = self._new_job(new)
         if key is None:
-            return await self._engine.settled(job), True
+            return await self._engine.wait_stored(job), True
         name = (new.namespace, key.user, key.text)
         self._keys[name] = (key.fingerprint, job)
         self._used_keys.add(name)
         try:
-            return await self._engine.settled(job), True
+            return await self._engine.wait_stored(job), True
         finally:
             self._keys.pop(name, None)
 
     async def adopt(self, job: records.Job) -> None:
-        """A job of the store, which the journal has not got: it is older, a backup say."""
+        """Add a job that is in the store but not in the journal, for example because the journal is
+        an older backup."""
         job.row = self._engine.new_row()
         self._engine.add(job, None, None)
-        await self._engine.settled(job)
+        await self._engine.wait_stored(job)
 
     def _check(self) -> None:
-        """Raises `JobsStopped`, so that callers do not wait until there is room on the disk."""
-        self._engine.check()
+        """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
+        space on the disk."""
+        self._engine.check_running()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
                 f"nothing can be written to the journal: {self._hub.refused}; ask "
@@ -223,13 +231,14 @@ class FileJobs:
         return job
 
     def job(self, namespace: str, ref: str) -> model.JobView | None:
-        """By id, short or long, by UUID, or else the newest of that name. Raises `SeveralJobs`."""
+        """Return the job with this id (short or long) or UUID, or else the newest job of that name;
+        None if there is none. Raises `SeveralJobs`."""
         live = self._engine.by_text.get(ref)
         if live is not None and live.source.kind != _KIND:
             return None
         found = self._views.get(ref) if live is None else live.view
-        if found is None and (row := self._row(namespace, ref)) is not None:
-            found = self._current(row)
+        if found is None and (row := self._lookup_row(namespace, ref)) is not None:
+            found = self._newest_view(row)
         if found is None or found.namespace != namespace or found.deleting:
             return None
         return found
@@ -242,35 +251,40 @@ class FileJobs:
         limit: int = 100,
         below: str | None = None,
     ) -> tuple[list[model.JobView], str | None]:
-        """Newest first, and what to give as `below` for the next page, None after the last one.
-        `namespace`: None: of all. Raises ValueError for a `below` that no page has given."""
+        """Return jobs, newest first, and the value of `below` for the next page, None after the
+        last page.
+
+        `namespace` None stands for all namespaces. Raises ValueError if `below` was not returned by
+        an earlier page.
+        """
         end = _NEWEST if below is None else int(below)
         every, space = ("", (namespace,)) if namespace is not None else ("_everywhere", ())
         if wanted.name is not None:
-            found = self._tables.jobs(f"jobs_of_name{every}", *space, wanted.name, end, limit)
+            found = self._tables.list_jobs(f"jobs_of_name{every}", *space, wanted.name, end, limit)
         elif wanted.phase is not None:
             asked = (*space, wanted.phase.value, end, limit)
-            found = self._tables.jobs(f"jobs_in_phase{every}", *asked)
+            found = self._tables.list_jobs(f"jobs_in_phase{every}", *asked)
         else:
-            found = self._tables.jobs(f"jobs{every}", *space, end, limit)
+            found = self._tables.list_jobs(f"jobs{every}", *space, end, limit)
         following = str(found[-1].row) if len(found) == limit else None
-        views = [self._current(row) for row in found]
+        views = [self._newest_view(row) for row in found]
         if wanted.phase is not None:
             views = [view for view in views if view.phase is wanted.phase]
         return views, following
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """Namespace, phase, and how many jobs are in it."""
-        return self._tables.phases()
+        """Return (namespace, phase, number of jobs in it)."""
+        return self._tables.count_phases()
 
     def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
         """Return the manifest of a job's input. Raises `NoSuchJob`."""
-        row = self._existing(namespace, job)
-        return self._listing_of(row).manifest
+        row = self._find_row(namespace, job)
+        return self._open_listing(row).manifest
 
     def small_input(self, namespace: str, job: str) -> bytes | None:
-        """Its input, while that is kept here and not in the store. Raises `NoSuchJob`."""
-        return self._tables.inline(self._existing(namespace, job).row)
+        """Return the input of a job while it is in the journal and not in the store, else None.
+        Raises `NoSuchJob`."""
+        return self._tables.find_inline_input(self._find_row(namespace, job).row)
 
     async def parts(
         self,
@@ -281,158 +295,164 @@ class FileJobs:
         limit: int = 100,
         state: model.PartState | None = None,
     ) -> list[model.PartView]:
-        """Parts with numbers above `after`, in order. Raises `NoSuchJob`, `StoreError`."""
-        found = self._listing_of(self._existing(namespace, job))
+        """Return up to `limit` parts with numbers above `after`, in order. Raises `NoSuchJob`,
+        `StoreError`."""
+        found = self._open_listing(self._find_row(namespace, job))
         return await found.parts(after=after, limit=limit, state=state)
 
     async def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
-        """One part, None when there is none of that number. Raises as `parts`."""
+        """Return a part by its number, or None if there is no such part. Raises as `parts`."""
         found = await self.parts(namespace, job, after=number - 1, limit=1)
         return found[0] if found and found[0].part.number == number else None
 
     async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
-        """Return the records of all parts that have ended, in order: what they name is in the job's
-        directory. Raises as `parts`, and `ObjectMissing` if one that succeeded has none."""
-        return await self._listing_of(self._existing(namespace, job)).commits()
+        """Return the commit records of all ended parts, in order. The files that they name are in
+        the job's directory. Raises as `parts`, and `ObjectMissing` if a part that succeeded has no
+        record."""
+        return await self._open_listing(self._find_row(namespace, job)).read_commits()
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
-        """Cancel a job: no part commits from now on, what was committed stays. Over already:
-        nothing happens. Raises `NoSuchJob`."""
+        """Cancel a job: no further part commits, committed parts stay. Does nothing if the job has
+        ended. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
         transitions.cancel(found, message, now=self._clock.wall())
-        return await self._engine.settled(found)
+        return await self._engine.wait_stored(found)
 
     async def pause(self, namespace: str, job: str) -> model.JobView:
-        """Start no more parts; those that run go on. Raises `NoSuchJob`, `NotNow`."""
+        """Pause a job: no further parts start, running parts continue. Raises `NoSuchJob`,
+        `NotNow`."""
         return await self.adjust(namespace, job, model.Adjustment(suspend=True))
 
     async def resume(self, namespace: str, job: str) -> model.JobView:
-        """Go on after a pause. Raises `NoSuchJob`, `NotNow`."""
+        """Resume a paused job. Raises `NoSuchJob`, `NotNow`."""
         return await self.adjust(namespace, job, model.Adjustment(suspend=False))
 
     async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
-        """Change what may be changed now. Raises `NoSuchJob`, `NotNow`, `InvalidJob`."""
+        """Change settings of an existing job. Raises `NoSuchJob`, `NotNow`, `InvalidJob`."""
         found = self._load(namespace, job)
         try:
             transitions.adjust(found, change, now=self._clock.wall())
         finally:
             self._engine.wake(found)
-        return await self._engine.settled(found)
+        return await self._engine.wait_stored(found)
 
     async def redrive(self, namespace: str, job: str) -> model.JobView:
-        """Run those parts again that have not succeeded, of a job that failed or was cancelled.
+        """Run the parts again that have not succeeded, of a job that failed or was cancelled.
         Raises `NoSuchJob`, `NotNow`."""
         found = self._load(namespace, job)
         try:
             transitions.redrive(found, now=self._clock.wall())
         finally:
             self._engine.wake(found)
-        return await self._engine.settled(found)
+        return await self._engine.wait_stored(found)
 
     async def delete(self, namespace: str, job: str) -> None:
-        """Delete a job, which is gone for all clients when this returns; what runs is stopped and
-        what it stored is deleted soon after, whatever happens. Raises `NoSuchJob`."""
+        """Delete a job. When this returns, no client can see it any more; its tasks are stopped and
+        its files deleted soon after, even across a crash. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
         transitions.delete(found, now=self._clock.wall())
-        await self._engine.settled(found)
+        await self._engine.wait_stored(found)
 
-    async def changed(
+    async def wait_for_change(
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
     ) -> model.JobView | None:
-        """The job once its version is above `version` (`over`: once it has ended), or after the
-        timeout as it is; None when it is deleted."""
+        """Wait until the version of a job is above `version`, or with `over` until it has ended, or
+        until the timeout; return its view then. Return None if it is deleted."""
         view = self.job(namespace, job)
         if view is None or (view.phase.final if over else view.version > version):
             return view
-        self._engine.check()
-        await self._engine.waiters.changed(view.uuid, timeout_s, over=over)
+        self._engine.check_running()
+        await self._engine.waiters.wait_for_change(view.uuid, timeout_s, over=over)
         return self.job(namespace, job)
 
     def where(self, view: model.JobView) -> str:
-        """Prefix of its objects in the store, with a slash at the end."""
+        """Return the prefix of a job's objects in the store, with a slash at the end."""
         return f"{view.directory}/"
 
-    def _current(self, row: rows.JobRow) -> model.JobView:
-        """Return the newest view; memory is newer than the journal."""
+    def _newest_view(self, row: rows.JobRow) -> model.JobView:
+        """Return the newest view of a job: that of memory if it is there, else that of its row."""
         live = self._engine.live.get(row.uuid)
         if live is not None and live.view is not None:
             return live.view
         seen = self._views.get(row.id)
         if seen is not None and seen.version == row.version:
             return seen
-        view = rows.view_of(row, self._engine.sources[row.source])
-        self._keep(view)
+        view = rows.row_view(row, self._engine.sources[row.source])
+        self._cache_view(view)
         return view
 
-    def _keep(self, view: model.JobView) -> None:
-        """Of a job that is not in memory: it does not change before it is."""
+    def _cache_view(self, view: model.JobView) -> None:
+        """Cache the view of a job that is not in memory, and so does not change."""
         self._views[view.id] = view
         if len(self._views) > MAX_VIEWS:
             self._views.popitem(last=False)
 
-    def shown(self, job: records.Job) -> None:
-        """Do nothing: the engine notifies who waits (`engine.Listener`)."""
+    def on_job_changed(self, job: records.Job) -> None:
+        """Do nothing: the engine notifies the waiters (`engine.Listener`)."""
 
-    def released(self, job: records.Job) -> None:
+    def on_job_released(self, job: records.Job) -> None:
         """Keep the view of a job that was dropped from memory (`engine.Listener`)."""
         self._views.pop(job.id.text, None)
         if job.view is not None:
-            self._keep(job.view)
+            self._cache_view(job.view)
 
-    def _row(self, namespace: str, ref: str) -> rows.JobRow | None:
-        found = self._tables.job("id", ref)
+    def _lookup_row(self, namespace: str, ref: str) -> rows.JobRow | None:
+        found = self._tables.find_job("id", ref)
         if found is None and len(ref) == _UUID_LENGTH:
             try:
-                found = self._tables.job("uuid", uuids.UUID(ref).bytes)
+                found = self._tables.find_job("uuid", uuids.UUID(ref).bytes)
             except ValueError:
                 found = None
             found = None if found is None or found.source != _KIND else found
         if found is None and (digits := filejobs.short_digits(ref)) is not None:
             found = self._by_short_id(namespace, digits)
         if found is None:
-            found = self._tables.job("name", namespace, ref)
+            found = self._tables.find_job("name", namespace, ref)
         return found
 
     def _by_short_id(self, namespace: str, digits: str) -> rows.JobRow | None:
-        """Look into each month since the oldest job."""
-        oldest = self._tables.oldest()
+        """Look up a short id in each month since the oldest job."""
+        oldest = self._tables.oldest_creation()
         if oldest is None:
             return None
         found: list[rows.JobRow] = []
         for month in _months(oldest, self._clock.wall()):
             first = f"{month}-{digits}"
-            found += self._tables.between(namespace, first, f"{first}:", limit=MAX_AMBIGUOUS + 1)
+            found += self._tables.list_between(
+                namespace, first, f"{first}:", limit=MAX_AMBIGUOUS + 1
+            )
         if len(found) > 1:
             named = ", ".join(row.id for row in found[:MAX_AMBIGUOUS])
             raise errors.SeveralJobs(f"f-{digits} could be several file jobs: {named}: write more")
         return found[0] if found else None
 
-    def _existing(self, namespace: str, ref: str) -> rows.JobRow:
-        row = self._row(namespace, ref)
-        if row is None or row.namespace != namespace or self._current(row).deleting:
+    def _find_row(self, namespace: str, ref: str) -> rows.JobRow:
+        row = self._lookup_row(namespace, ref)
+        if row is None or row.namespace != namespace or self._newest_view(row).deleting:
             raise errors.NoSuchJob(f"there is no job {ref!r} in namespace {namespace!r}")
         return row
 
     def _load(self, namespace: str, ref: str) -> records.Job:
-        """Return the job, in memory, to be changed; wake it afterwards."""
+        """Load a job into memory in order to change it. Wake it after the change."""
         self._check()
-        job = self._engine.load(self._existing(namespace, ref))
+        job = self._engine.load(self._find_row(namespace, ref))
         self._views.pop(job.id.text, None)
         return job
 
-    def _listing_of(self, row: rows.JobRow) -> listing.Parts:
+    def _open_listing(self, row: rows.JobRow) -> listing.Parts:
         live = self._engine.live.get(row.uuid)
         return listing.Parts(self._tables, self._sources, row, live)
 
 
 @lru_cache(maxsize=1)
 def _month(hours: int) -> str:
-    """UTC; `hours`: since the epoch."""
+    """Return the month, in UTC, of a time in hours since the epoch."""
     return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y-%m")
 
 
 def _months(first: float, last: float) -> list[str]:
-    """The months between two moments (UTC), and one before and after: clocks differ."""
+    """Return the months between two times, in UTC, and one more at each end, since clocks
+    differ."""
     start = datetime.fromtimestamp(first, UTC)
     end = datetime.fromtimestamp(last, UTC)
     numbers = range(12 * start.year + start.month - 2, 12 * end.year + end.month + 1)

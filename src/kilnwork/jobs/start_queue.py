@@ -1,10 +1,12 @@
-"""Whose turn it is: which waiting jobs start, by concurrency groups, locks, priority and age.
+"""Start queue: decides which waiting jobs start, by concurrency groups, locks, priority and age.
+Pure.
 
-Used by `admission`, which carries out what is decided here. Pure. A job starts when it is ready
-and, for its group and for each of its locks, what goes before it leaves room: it takes all at once
-or nothing, so that nothing deadlocks. What goes before is what is ready with a higher priority, or
-with the same one and a lower row: a total order, so that of jobs that conflict the first only waits
-for what has started. A job that is not ready (held, suspended, not yet due) holds up no other.
+Used by `admission`; the engine carries out the decisions. A job starts when it is ready and when
+its group and each of its locks have room for it after the jobs ahead of it. It takes all of them at
+once or none, so that there is no deadlock. Ahead of a job are the ready jobs with a higher
+priority, and those with the same priority and a lower row. This is a total order: of jobs that
+conflict, the first waits only for jobs that have started. A job that is not ready (held, suspended,
+not yet due) delays no other job.
 """
 
 import bisect
@@ -18,53 +20,53 @@ from kilnwork.kit import clock
 
 _Policy = api_job.ConcurrencyPolicy
 _Key = tuple[int, int]
-"""Sorts waiting jobs: minus the priority, and the row."""
+"""Sort key of waiting jobs: negative priority, row."""
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Says why a job does not start, although nothing of ours is in its way."""
+    """Why a job does not start although the queue would let it."""
 
     reason: str
     message: str = ""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The JobConfig of a job, and what this job does when others of it run."""
+    """The JobConfig of a job, and its policy when other jobs of it are running."""
 
     config: str
     """Its `metadata.uid`."""
     name: str
     policy: api_job.ConcurrencyPolicy
     max_concurrency: int = 1
-    """How many run at once. That of the newest job counts for all of the group."""
+    """Maximum number of running jobs. The value of the newest job applies to the whole group."""
     max_queued: int = 20
-    """How many may wait, with policy Enqueue."""
+    """Maximum number of waiting jobs, with policy Enqueue."""
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a job needs in order to start; in the journal it is JSON."""
+    """What a job needs in order to start; stored in the journal as JSON."""
 
     priority: int = 0
     group: Group | None = None
     locks: tuple[api_job.Lock, ...] = ()
     start_after: float | None = None
-    """Wall clock, seconds; None: at once."""
+    """Wall clock seconds; None: at once."""
     hold: Hold | None = None
     suspended: bool = False
     incomplete: bool = False
-    """Its index set is not known yet."""
+    """Whether its index set is unknown yet."""
     job_seconds: float | None = None
-    """How long it may run from its start; for the timer."""
+    """Time limit from its start; None: no limit."""
 
 
 class Start(NamedTuple):
-    """Its turn has come: it is counted, and holds its locks."""
+    """The job starts: it counts as running in its group, and holds its locks."""
 
     row: int
 
 
 class Refuse(NamedTuple):
-    """A job is not accepted."""
+    """The job is refused."""
 
     row: int
     reason: str
@@ -72,14 +74,14 @@ class Refuse(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """A job is to make room for another of its group."""
+    """The job is to be ended, to make room for another job of its group."""
 
     row: int
     message: str
 
 
 class Wait(NamedTuple):
-    """A job waits for something else than before."""
+    """The reason why the job waits has changed."""
 
     row: int
 
@@ -95,13 +97,13 @@ class _Entry:
     def __init__(self, row: int, space: str, claim: Claim, *, fresh: bool, due: bool) -> None:
         self.row, self.space, self.claim = row, space, claim
         self.fresh = fresh
-        """It has not been counted as waiting yet: it may find the queue full."""
+        """Whether it does not count as waiting yet, so that it may find the queue full."""
         self.due = due
-        """Its `start_after` has passed."""
+        """Whether its `start_after` has passed."""
         self.reason = ""
-        """Why it waited when it was looked at last; "": it was not looked at yet."""
+        """Why it waited when it was last considered; "" before that."""
         self.passed = False
-        """There was room for it in its group once: it is not refused any more."""
+        """Whether its group had room for it once, so that it is not refused any more."""
         self.stopping = False
 
     @property
@@ -115,13 +117,13 @@ class _Entry:
         return self.due and not held
 
     @property
-    def limited_by(self) -> Group | None:
-        """Return its group, if that limits it."""
+    def limiting_group(self) -> Group | None:
+        """Its group, if the group's policy limits it, else None."""
         group = self.claim.group
         return None if group is None or group.policy is _Policy.ALLOW else group
 
-    def modes(self) -> dict[tuple[str, str], bool]:
-        """Return its locks, and whether it wants them for itself."""
+    def lock_modes(self) -> dict[tuple[str, str], bool]:
+        """Return its locks, with True for those that it takes exclusively."""
         found: dict[tuple[str, str], bool] = {}
         for lock in self.claim.locks:
             place = (self.space, lock.name)
@@ -130,19 +132,19 @@ class _Entry:
         return found
 
 
-class _Members:
-    """Jobs of one group."""
+class _GroupMembers:
+    """The jobs of one group."""
 
     def __init__(self) -> None:
         self.limit = self.most = 0
         self.active: dict[int, _Entry] = {}
         """In the order of their starts."""
         self.waiting: dict[int, _Entry] = {}
-        """Also those that are not ready, but none that is fresh."""
+        """Including jobs that are not ready, but without fresh ones."""
         self.queue: list[_Key] = []
-        """Those that are ready and that the limit is for."""
+        """Ready jobs to which the limit applies, sorted."""
         self.replacing: set[int] = set()
-        """Which of `queue` replace others."""
+        """Rows in `queue` of jobs that replace others."""
 
     def set_limits(self, group: Group) -> None:
         self.limit, self.most = group.max_concurrency, group.max_queued
@@ -153,11 +155,11 @@ class _Members:
 
 
 class _Lock:
-    """Who holds one lock, and who waits for it."""
+    """Holders of one lock, and the jobs that wait for it."""
 
     def __init__(self) -> None:
         self.holders: dict[int, bool] = {}
-        """Row, and whether it holds it alone."""
+        """Row, and whether it holds the lock exclusively."""
         self.exclusive: list[_Key] = []
         self.shared: list[_Key] = []
 
@@ -169,9 +171,10 @@ class _Lock:
             return False
         return not self.exclusive or self.exclusive[0] > key
 
-    def front(self, *, whole: bool) -> Iterator[int]:
-        """Rows of those that nothing that waits for this lock goes before. `whole`: also of those
-        that want to share it, whom only one that wants it alone has been in the way of."""
+    def unblocked_rows(self, *, whole: bool) -> Iterator[int]:
+        """Yield the rows of waiting jobs with no other waiting job ahead of them at this lock. With
+        `whole`, this includes the jobs that would share it and were blocked only by an exclusive
+        one."""
         first = self.exclusive[0] if self.exclusive else None
         if first is not None:
             yield first[1]
@@ -186,68 +189,68 @@ class _Lock:
 
 
 class StartQueue:
-    """All jobs that wait or have started, by row."""
+    """All jobs that are waiting or have started, by row."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, _Entry] = {}
         self._active: dict[int, _Entry] = {}
-        self._members: dict[str, _Members] = {}
+        self._groups: dict[str, _GroupMembers] = {}
         self._locks: dict[tuple[str, str], _Lock] = {}
-        self._looked_at: set[int] = set()
+        self._to_consider: set[int] = set()
         self._changed_groups: set[str] = set()
         self._changed_locks: dict[tuple[str, str], bool] = {}
-        """Locks that a job has released, which may have been in the way of those that share it."""
+        """Locks that were released, with True if an exclusive release may have unblocked all jobs
+        that share it."""
 
     @property
     def changed(self) -> bool:
-        """Return whether something may be decided."""
-        return bool(self._looked_at or self._changed_groups or self._changed_locks)
+        """Whether `decide` may have something to decide."""
+        return bool(self._to_consider or self._changed_groups or self._changed_locks)
 
     def add(self, row: int, space: str, claim: Claim, *, due: bool, fresh: bool = True) -> None:
-        """A job waits. `space`: its namespace; `fresh`: it has not waited before."""
+        """Add a waiting job. `space`: its namespace; `fresh`: it has not waited before."""
         entry = _Entry(row, space, claim, fresh=fresh, due=due)
         self._waiting[row] = entry
         if claim.group is not None:
-            members = self._members_of(claim.group)
+            members = self._group_of(claim.group)
             members.set_limits(claim.group)
             if not fresh:
                 members.waiting[row] = entry
-        self._enter(entry)
+        self._enqueue(entry)
 
     def restore(self, row: int, space: str, claim: Claim, *, stopping: bool) -> None:
-        """A job had started before this dispatcher did."""
+        """Add a job that was started by an earlier dispatcher process."""
         entry = _Entry(row, space, claim, fresh=False, due=True)
         entry.stopping = stopping
         if claim.group is not None:
-            self._members_of(claim.group).set_limits(claim.group)
+            self._group_of(claim.group).set_limits(claim.group)
         self._activate(entry)
 
-    def change(self, row: int, claim: Claim) -> None:
-        """A job has another claim: priority, hold or pause; of one that has started, the priority
-        is of no use."""
+    def change_claim(self, row: int, claim: Claim) -> None:
+        """Replace the claim of a job. The new priority of a job that has started has no effect."""
         entry = self._waiting.get(row)
         if entry is not None:
-            self._leave(entry)
+            self._dequeue(entry)
             entry.claim = claim
-            self._enter(entry)
+            self._enqueue(entry)
         elif (entry := self._active.get(row)) is not None:
             entry.claim = claim
 
-    def due(self, row: int) -> None:
-        """The time has come at which a job may start."""
+    def mark_due(self, row: int) -> None:
+        """Mark a job whose start time has passed as due."""
         entry = self._waiting.get(row)
         if entry is not None and not entry.due:
             entry.due = True
-            self._enter(entry)
+            self._enqueue(entry)
 
     def set_limits(self, group: Group) -> None:
-        """A group has other limits."""
-        if group.config in self._members:
-            self._members[group.config].set_limits(group)
+        """Change the limits of a group."""
+        if group.config in self._groups:
+            self._groups[group.config].set_limits(group)
             self._changed_groups.add(group.config)
 
-    def stopping(self, row: int) -> None:
-        """A job that has started is being stopped."""
+    def mark_stopping(self, row: int) -> None:
+        """Mark a started job as being stopped."""
         entry = self._active.get(row)
         if entry is not None and not entry.stopping:
             entry.stopping = True
@@ -255,32 +258,33 @@ class StartQueue:
                 self._changed_groups.add(entry.claim.group.config)
 
     def remove(self, row: int) -> None:
-        """A job is over, or gone."""
+        """Remove a job that has ended or is deleted."""
         entry = self._waiting.pop(row, None)
         if entry is not None:
-            self._leave(entry)
-            self._forget(entry)
+            self._dequeue(entry)
+            self._leave_group(entry)
             return
         entry = self._active.pop(row, None)
         if entry is None:
             return
-        for place, alone in entry.modes().items():
+        for place, alone in entry.lock_modes().items():
             self._locks[place].holders.pop(row, None)
-            self._release(place, alone=alone)
+            self._mark_lock_changed(place, alone=alone)
         if entry.claim.group is not None:
-            self._members_of(entry.claim.group).active.pop(row, None)
+            self._group_of(entry.claim.group).active.pop(row, None)
             self._changed_groups.add(entry.claim.group.config)
 
     def decide(self) -> list[Decision]:
-        """Return what follows from what has changed since; it counts as done."""
+        """Return the decisions that follow from all changes since the last call; they are applied
+        to the queue."""
         found: list[Decision] = []
         while self.changed:
             for entry in self._candidates():
-                self._look(entry, found)
+                self._consider(entry, found)
         return found
 
-    def why(self, row: int) -> Hold | None:
-        """Return why a job waits, as things are; None if it does not."""
+    def explain_wait(self, row: int) -> Hold | None:
+        """Return why a job is waiting, or None if it is not."""
         entry = self._waiting.get(row)
         if entry is None:
             return None
@@ -293,36 +297,36 @@ class StartQueue:
             return Hold(reason="NotYetDue", message=f"startAfter is {after}")
         if entry.claim.suspended:
             return Hold(reason="Suspended", message="set spec.suspend to false, and it starts")
-        group = entry.limited_by
+        group = entry.limiting_group
         if group is not None and not self._fits(entry, group):
-            members, name = self._members_of(group), group.name
+            members, name = self._group_of(group), group.name
             message = (
                 f"{len(members.active)} Jobs of JobConfig {name} run, maxConcurrency is "
                 f"{members.limit}"
             )
             return Hold(reason="Queued", message=message)
-        for (_, name), exclusive in entry.modes().items():
+        for (_, name), exclusive in entry.lock_modes().items():
             if not self._locks[entry.space, name].admits(entry.key, exclusive=exclusive):
                 message = f"lock {name} is held by another Job, or another waits for it before"
                 return Hold(reason="WaitingForLock", message=message)
         return Hold(reason="Queued", message="its turn is next")
 
-    def active(self, config: str) -> list[int]:
-        """Return the jobs of a group that have started, in that order."""
-        members = self._members.get(config)
+    def active_rows(self, config: str) -> list[int]:
+        """Return the rows of the started jobs of a group, in the order of their starts."""
+        members = self._groups.get(config)
         return [] if members is None else list(members.active)
 
-    def queued(self, config: str) -> list[int]:
-        """Return the jobs of a group that wait, in the order of their turns."""
-        members = self._members.get(config)
+    def queued_rows(self, config: str) -> list[int]:
+        """Return the rows of the waiting jobs of a group, in the order of their turns."""
+        members = self._groups.get(config)
         if members is None:
             return []
         return [entry.row for entry in sorted(members.waiting.values(), key=lambda one: one.key)]
 
     def _candidates(self) -> list[_Entry]:
-        rows, self._looked_at = self._looked_at, set()
+        rows, self._to_consider = self._to_consider, set()
         for config in self._changed_groups:
-            members = self._members.get(config)
+            members = self._groups.get(config)
             if members is not None:
                 rows.update(row for _, row in members.queue[: max(members.free, 0)])
                 rows |= members.replacing
@@ -331,22 +335,22 @@ class StartQueue:
             if lock is not None and lock.unused:
                 del self._locks[place]
             elif lock is not None:
-                rows.update(lock.front(whole=whole))
+                rows.update(lock.unblocked_rows(whole=whole))
         for config in self._changed_groups:
-            members = self._members.get(config)
+            members = self._groups.get(config)
             if members is not None and not (members.active or members.waiting):
-                del self._members[config]
+                del self._groups[config]
         self._changed_groups.clear()
         self._changed_locks.clear()
         found = (self._waiting.get(row) for row in rows)
         return sorted((one for one in found if one is not None), key=lambda one: one.key)
 
-    def _look(self, entry: _Entry, found: list[Decision]) -> None:
-        """Decide about one job that waits."""
+    def _consider(self, entry: _Entry, found: list[Decision]) -> None:
+        """Decide about one waiting job."""
         if entry.row not in self._waiting:
             return
         if entry.ready:
-            group = entry.limited_by
+            group = entry.limiting_group
             if group is None or self._fits(entry, group):
                 entry.passed = True
                 if self._has_locks(entry):
@@ -357,13 +361,13 @@ class StartQueue:
                 return
         if entry.fresh:
             entry.fresh = False
-            self._count(entry, found)
+            self._count_as_waiting(entry, found)
         self._note_reason(entry, found)
 
     def _note_reason(self, entry: _Entry, found: list[Decision]) -> None:
-        """Report it if it waits for another reason. Numbers in the message of the same reason are
-        not reported: each start changes those of all that wait."""
-        held = self.why(entry.row)
+        """Report a job whose reason for waiting has changed. Changes of the numbers in the message
+        are not reported, since each start changes those of all waiting jobs."""
+        held = self.explain_wait(entry.row)
         if held is None:
             return
         if entry.reason not in ("", held.reason):
@@ -371,17 +375,17 @@ class StartQueue:
         entry.reason = held.reason
 
     def _fits(self, entry: _Entry, group: Group) -> bool:
-        members = self._members_of(group)
+        members = self._group_of(group)
         return bisect.bisect_left(members.queue, entry.key) < members.free
 
     def _has_locks(self, entry: _Entry) -> bool:
         key = entry.key
-        modes = entry.modes().items()
-        return all(self._locks[place].admits(key, exclusive=alone) for place, alone in modes)
+        lock_modes = entry.lock_modes().items()
+        return all(self._locks[place].admits(key, exclusive=alone) for place, alone in lock_modes)
 
     def _make_room(self, entry: _Entry, group: Group, found: list[Decision]) -> bool:
-        """There are too many of its group. False: it is not accepted."""
-        members = self._members_of(group)
+        """Apply the policy of a group that has no room. Return False if the job was refused."""
+        members = self._group_of(group)
         if group.policy is _Policy.FORBID and not entry.passed:
             message = (
                 f"{len(members.active)} Jobs of JobConfig {group.name} run, maxConcurrency is "
@@ -399,12 +403,12 @@ class StartQueue:
                 found.append(Replace(one.row, message))
         return True
 
-    def _count(self, entry: _Entry, found: list[Decision]) -> None:
-        """It waits for the first time."""
+    def _count_as_waiting(self, entry: _Entry, found: list[Decision]) -> None:
+        """Count a fresh job as waiting, or refuse it if the queue is full."""
         group = entry.claim.group
         if group is None:
             return
-        members = self._members_of(group)
+        members = self._group_of(group)
         count = len(members.waiting)
         if group.policy is _Policy.ENQUEUE and count >= members.most:
             message = f"{count} Jobs of JobConfig {group.name} wait, maxQueued is {members.most}"
@@ -418,56 +422,56 @@ class StartQueue:
 
     def _start(self, entry: _Entry) -> None:
         del self._waiting[entry.row]
-        self._leave(entry)
-        self._forget(entry)
+        self._dequeue(entry)
+        self._leave_group(entry)
         self._activate(entry)
 
     def _activate(self, entry: _Entry) -> None:
         self._active[entry.row] = entry
-        for place, alone in entry.modes().items():
+        for place, alone in entry.lock_modes().items():
             self._locks.setdefault(place, _Lock()).holders[entry.row] = alone
         if entry.claim.group is not None:
-            self._members_of(entry.claim.group).active[entry.row] = entry
+            self._group_of(entry.claim.group).active[entry.row] = entry
 
-    def _release(self, place: tuple[str, str], *, alone: bool) -> None:
+    def _mark_lock_changed(self, place: tuple[str, str], *, alone: bool) -> None:
         self._changed_locks[place] = alone or self._changed_locks.get(place, False)
 
-    def _forget(self, entry: _Entry) -> None:
-        """It does not wait any more."""
+    def _leave_group(self, entry: _Entry) -> None:
+        """Remove a job from the waiting jobs of its group."""
         if entry.claim.group is not None:
-            self._members_of(entry.claim.group).waiting.pop(entry.row, None)
+            self._group_of(entry.claim.group).waiting.pop(entry.row, None)
 
-    def _enter(self, entry: _Entry) -> None:
-        """Put it into the queues of what it needs, if it is ready."""
-        self._looked_at.add(entry.row)
+    def _enqueue(self, entry: _Entry) -> None:
+        """Insert a job into the queues of its group and locks, if it is ready."""
+        self._to_consider.add(entry.row)
         if not entry.ready:
             return
-        for place, alone in entry.modes().items():
+        for place, alone in entry.lock_modes().items():
             lock = self._locks.setdefault(place, _Lock())
             bisect.insort(lock.exclusive if alone else lock.shared, entry.key)
-        group = entry.limited_by
+        group = entry.limiting_group
         if group is not None:
-            members = self._members_of(group)
+            members = self._group_of(group)
             bisect.insort(members.queue, entry.key)
             if group.policy is _Policy.REPLACE:
                 members.replacing.add(entry.row)
 
-    def _leave(self, entry: _Entry) -> None:
-        """Take it out of the queues; what was behind it may have its turn."""
-        for place, alone in entry.modes().items():
+    def _dequeue(self, entry: _Entry) -> None:
+        """Remove a job from the queues of its group and locks, and mark them as changed."""
+        for place, alone in entry.lock_modes().items():
             lock = self._locks.get(place)
             if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):
-                self._release(place, alone=alone)
+                self._mark_lock_changed(place, alone=alone)
         if entry.claim.group is not None:
-            members = self._members_of(entry.claim.group)
+            members = self._group_of(entry.claim.group)
             members.replacing.discard(entry.row)
             if _discard(members.queue, entry.key):
                 self._changed_groups.add(entry.claim.group.config)
 
-    def _members_of(self, group: Group) -> _Members:
-        found = self._members.get(group.config)
+    def _group_of(self, group: Group) -> _GroupMembers:
+        found = self._groups.get(group.config)
         if found is None:
-            found = self._members[group.config] = _Members()
+            found = self._groups[group.config] = _GroupMembers()
             found.set_limits(group)
         return found
 

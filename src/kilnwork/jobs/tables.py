@@ -1,8 +1,8 @@
-"""The tables of jobs in the journal: what is read of them, and what is gathered to be written.
+"""Tables of jobs in the journal: reads rows, and collects rows to be written.
 
-Used by the service and the engine. Statements have names; their text is the journal's
-(`dispatch/journal/sqlite/sql/jobs.sql`), which also commits what is gathered, in the transaction of
-the tasks that changed. Reads are points and short ranges, and see what is on disk.
+Used by the service and the engine. Statements have names; their text is in
+`dispatch/journal/sqlite/sql/jobs.sql`. The journal commits the collected rows in the transaction of
+the tasks that changed. Reads are lookups and short ranges, and see what is on disk.
 """
 
 from collections import defaultdict
@@ -36,57 +36,57 @@ _ORDER = (
     "delete_job_claim",
     "delete_job",
 )
-"""What is new goes before what refers to it."""
+"""Order of the statements in a batch: a row is inserted before rows that refer to it."""
 
 
 class Writes:
-    """Rows of one batch, by statement."""
+    """Rows to be written in one batch, by statement."""
 
     def __init__(self) -> None:
         self._rows: defaultdict[str, list[instructions.Row]] = defaultdict(list)
 
     def add(self, name: str, *values: instructions.Value) -> None:
-        """One row of a statement."""
+        """Add a row for a statement."""
         self._rows[name].append(values)
 
     def delete(self, row: int) -> None:
-        """Nothing of this job is left."""
+        """Delete all rows of a job."""
         for name in ("delete_job_pages", "delete_job_input", "delete_job_claim", "delete_job"):
             self.add(name, row)
 
     def statements(self) -> Iterator[tuple[str, Iterable[instructions.Row]]]:
-        """In the order in which they are to be written."""
+        """Return the statements with their rows, in the order in which they are to be written."""
         return ((name, self._rows[name]) for name in _ORDER if name in self._rows)
 
 
 class PendingWrites:
-    """Collects what the tables have not got yet of jobs in memory."""
+    """Collects changes of jobs in memory that are not in the tables yet."""
 
     def __init__(self) -> None:
         self._new: dict[records.Job, tuple[model.Key | None, bytes | None]] = {}
         self.inlined: set[int] = set()
-        """Rows of jobs whose input may be in the tables alone."""
+        """Rows of jobs whose input may be in the tables only."""
         self.redefined: set[records.Job] = set()
-        """Jobs of which it is known only now what their items are."""
+        """Jobs whose items have become known since they were written."""
 
     def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
-        """The job is new."""
+        """Add a new job."""
         self._new[job] = (key, inline)
         if inline is not None:
             self.inlined.add(job.row)
 
     def gather(self, writes: Writes, job: records.Job) -> None:
-        """Add what is to be written of the job."""
+        """Add the rows of a job's changes to `writes`."""
         new = self._new.pop(job, None)
         if new is not None:
             key, inline = new
-            writes.add("insert_job", *rows.of_new(job, key))
-            writes.add("insert_job_input", *rows.of_input(job, inline))
+            writes.add("insert_job", *rows.new_job_row(job, key))
+            writes.add("insert_job_input", *rows.input_row(job, inline))
         elif job.dirty:
-            writes.add("update_job", *rows.of_job(job), job.row)
+            writes.add("update_job", *rows.job_columns(job), job.row)
         if job in self.redefined:
             self.redefined.discard(job)
-            row, definition, _ = rows.of_input(job, None)
+            row, definition, _ = rows.input_row(job, None)
             writes.add("put_job_items", row, job.size)
             writes.add("put_job_definition", row, definition)
         for page in job.items.changed_pages:
@@ -101,7 +101,7 @@ class PendingWrites:
 
 
 class Expired(NamedTuple):
-    """A job whose time to live is over by the wall clock, in which its times are."""
+    """A job whose time to live has passed by the wall clock. Its times are wall clock times."""
 
     row: int
     uuid: bytes
@@ -110,92 +110,95 @@ class Expired(NamedTuple):
 
 
 class Tables:
-    """Reads what is on disk."""
+    """Reads the tables as they are on disk."""
 
     def __init__(self, select: Select) -> None:
         self._select = select
 
     @property
     def empty(self) -> bool:
-        """There is no job."""
+        """Whether there is no job."""
         return self.next_row() == 1
 
     def next_row(self) -> int:
-        """Return the number of the next job's row."""
+        """Return the row number for a new job."""
         return int(self._select("next_job_row")[0][0])
 
-    def job(self, how: str, *values: instructions.Value) -> rows.JobRow | None:
-        """Return one job; `how`: `uuid`, `id`, `name` (namespace, name) or `key`."""
+    def find_job(self, how: str, *values: instructions.Value) -> rows.JobRow | None:
+        """Return one job or None. `how`: `uuid`, `id`, `name` (namespace, name) or `key`."""
         for found in self._select(f"job_by_{how}", *values):
             return rows.JobRow._make(found)
         return None
 
-    def between(self, namespace: str, first: str, last: str, *, limit: int) -> list[rows.JobRow]:
-        """Return jobs of files with ids from `first` to below `last`."""
+    def list_between(
+        self, namespace: str, first: str, last: str, *, limit: int
+    ) -> list[rows.JobRow]:
+        """Return file jobs with ids from `first` to below `last`."""
         found = self._select("jobs_between", namespace, first, last, limit)
         return [rows.JobRow._make(one) for one in found]
 
-    def oldest(self) -> float | None:
-        """Return when the oldest job was created (wall clock), None if there is none."""
+    def oldest_creation(self) -> float | None:
+        """Return when the oldest job was created (wall clock), or None if there is no job."""
         for (created,) in self._select("oldest_job"):
             return float(created)
         return None
 
-    def keys(self) -> list[tuple[str, str, str]]:
-        """Namespace, user and text of all idempotency keys that have made a job."""
+    def list_keys(self) -> list[tuple[str, str, str]]:
+        """Return namespace, user and text of all idempotency keys that have created a job."""
         return self._select("job_keys")
 
-    def jobs(self, how: str, *values: instructions.Value) -> list[rows.JobRow]:
-        """Return some jobs; `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with `_everywhere`
-        behind it for all namespaces; `unfinished_jobs`."""
+    def list_jobs(self, how: str, *values: instructions.Value) -> list[rows.JobRow]:
+        """Return some jobs. `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with the suffix
+        `_everywhere` for all namespaces; or `unfinished_jobs`."""
         return [rows.JobRow._make(found) for found in self._select(how, *values)]
 
-    def phases(self) -> list[tuple[str, str, int]]:
-        """Namespace, phase, and how many jobs are in it."""
+    def count_phases(self) -> list[tuple[str, str, int]]:
+        """Return (namespace, phase, number of jobs in it)."""
         return self._select("job_phases")
 
-    def ends(self, above: int, limit: int) -> list[tuple[int, bytes, float | None]]:
-        """Row, UUID and end of jobs, oldest first."""
+    def list_ends(self, above: int, limit: int) -> list[tuple[int, bytes, float | None]]:
+        """Return row, UUID and end of jobs with rows above `above`, oldest first."""
         return self._select("job_ends", above, limit)
 
-    def expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
-        """Jobs whose time to live is over at a time of the wall clock, in that order."""
+    def list_expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
+        """Return jobs whose time to live has passed at `at` (wall clock), in that order, from after
+        `after`."""
         place = (0.0, 0) if after is None else (after.expires, after.row)
         return [Expired(*found) for found in self._select("expired_jobs", at, *place, limit)]
 
-    def blobs(self) -> list[tuple[str, bytes]]:
-        """Namespace, and digests of what mappers need of a job that may still be run."""
+    def list_blobs(self) -> list[tuple[str, bytes]]:
+        """Return namespace and blob digests of each job that may still run."""
         return self._select("job_blobs")
 
-    def claims(self, above: int, limit: int) -> list[tuple[Any, ...]]:
-        """Row, UUID, namespace, turn, stage, admission and claim of unfinished jobs."""
+    def list_claims(self, above: int, limit: int) -> list[tuple[Any, ...]]:
+        """Return row, UUID, namespace, turn, stage, admission and claim of unfinished jobs."""
         return self._select("job_claims", above, limit)
 
-    def claim(self, row: int) -> bytes | None:
-        """Return what a job needs in order to start, encoded."""
+    def find_claim(self, row: int) -> bytes | None:
+        """Return the encoded claim of a job, or None."""
         for (found,) in self._select("job_claim", row):
             return bytes(found)
         return None
 
-    def index_jobs(self, above: int, limit: int) -> list[rows.JobRow]:
-        """Return jobs of index sets, oldest first."""
+    def list_index_jobs(self, above: int, limit: int) -> list[rows.JobRow]:
+        """Return jobs of index sets with rows above `above`, oldest first."""
         return [rows.JobRow._make(found) for found in self._select("index_jobs", above, limit)]
 
-    def schedule(self, config: bytes) -> tuple[Any, ...] | None:
-        """Namespace, name, latest tick and state of the ticks of a JobConfig; None: no row."""
+    def find_schedule(self, config: bytes) -> tuple[Any, ...] | None:
+        """Return namespace, name, latest tick and state of a JobConfig's schedule, or None."""
         return next(iter(self._select("job_schedule", config)), None)
 
-    def inline(self, row: int) -> bytes | None:
-        """A small input that may not be in the store yet."""
+    def find_inline_input(self, row: int) -> bytes | None:
+        """Return a small input that may not be in the store yet, or None."""
         for (found,) in self._select("job_inline", row):
             return None if found is None else bytes(found)
         return None
 
-    def definition(self, row: int) -> bytes:
+    def load_definition(self, row: int) -> bytes:
         """Return `ItemSource.definition` of a job, encoded."""
         return bytes(self._select("job_definition", row)[0][0])
 
     def load_items(self, row: int, into: items.Items, first: int = 0) -> None:
-        """Read the states of items from number `first` on."""
+        """Read the states of items from number `first` on into `into`."""
         for page, packed in self._select("job_pages", row, first >> items.PAGE_BITS):
             into.load_page(page, packed)

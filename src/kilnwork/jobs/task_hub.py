@@ -1,7 +1,7 @@
-"""The dispatcher as jobs need it, and the tasks that work on items.
+"""Task hub: the part of the dispatcher that jobs use, and the tasks that work on items.
 
-Used by the engine. What works on an item is a spawned task. Its id follows from job and item, so
-that submitting it again changes nothing; its run is that of the item.
+Used by the engine. The task of an item is a spawned task. Its id is derived from job and item, so
+that submitting it again has no effect; its run is that of the item.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from kilnwork.kit import ids
 
 
 class TaskHub(Protocol):
-    """The part of the dispatcher that jobs use; described at `dispatch.hub.participation`."""
+    """The part of the dispatcher that jobs use; documented at `dispatch.hub.participation`."""
 
     @property
     def epoch(self) -> int: ...
@@ -70,19 +70,21 @@ class TaskHub(Protocol):
 
 
 _UUID8 = 0x8 << 76 | 0b10 << 62
-"""Version and variant of an id; all other bits are free."""
+"""Version and variant of a UUIDv8; all other bits are free."""
 _FREE_BITS = (1 << 128) - 1 - (0xF << 76 | 0b11 << 62)
 _VERSION_BYTE = 6
 _FREE_FROM = 12
-"""The last four bytes of an id have nothing fixed, and room for all items of a job."""
+"""Offset of the last four bytes of an id, which have no fixed bits and room for the number of any
+item."""
 
 
 def task_id(job: bytes, item: int) -> ids.TaskId:
-    """Return a UUIDv8 (RFC 9562 §5.8): the same for ever; 0: the finalizer.
+    """Return the id of an item's task: a UUIDv8 (RFC 9562 §5.8) that never changes. 0 stands for
+    the finalizer.
 
-    If the UUID of the job is one too, which only those of flows are (`extra_id`), the ids of its
-    tasks are consecutive: they land next to each other in the journal's index, so that fewer of its
-    pages are written.
+    If the UUID of the job is a UUIDv8 too, as it is only for flows (`extra_id`), the ids of its
+    tasks are consecutive: they are adjacent in the journal's index, so that fewer of its pages are
+    written.
     """
     if job[_VERSION_BYTE] >> 4 == 8:
         last = (int.from_bytes(job[_FREE_FROM:], "big") + item) & 0xFFFF_FFFF
@@ -91,7 +93,7 @@ def task_id(job: bytes, item: int) -> ids.TaskId:
 
 
 def extra_id(job: bytes, key: str) -> ids.TaskId:
-    """Return the id of a task that works on no item, as `task_id`."""
+    """Return the id of a task that does not work on an item, made like `task_id`."""
     return _stable(job + key.encode())
 
 
@@ -101,7 +103,7 @@ def _stable(what: bytes) -> ids.TaskId:
 
 
 def extra_submission(job: records.Job, task: item_source.ExtraTask) -> task_model.Submission:
-    """Return a task that works on no item."""
+    """Return the submission of a task that does not work on an item."""
     return task_model.Submission(
         task=extra_id(job.id.uuid, task.key),
         namespace=job.namespace,
@@ -114,14 +116,14 @@ def extra_submission(job: records.Job, task: item_source.ExtraTask) -> task_mode
 
 
 def refused(job: records.Job, item: int, why: str) -> subscriptions.Change:
-    """Return what is known of a task that cannot be: it has failed."""
+    """Return the state of a task that could not be made: failed."""
     task, run = task_id(job.id.uuid, item), job.run_of(item)
     failed = api_task.State.FAILED
     return subscriptions.Change(task, run, failed, "TaskUnusable", why, 0, 1, 0, "", None, False)
 
 
 def submission(job: records.Job, item: int, task: ids.TaskId) -> task_model.Submission:
-    """Return the task of an item, which has that id; 0: the finalizer."""
+    """Return the submission of an item's task with this id; 0 stands for the finalizer."""
     work = job.source.work(job, item)
     return task_model.Submission(
         task=task,

@@ -1,8 +1,8 @@
-"""What has happened to a job: facts that change its record. Pure; `plan` says what follows.
+"""Transitions: apply events to a job's record. Pure; `plan` decides what follows from them.
 
-Used by the service and the engine, which pass on that tasks moved, that steps are done, and what
-users want. Each may come twice, late, or from before a crash: what does not fit any more changes
-nothing.
+Used by the service and the engine, which report changes of tasks, completed steps, and requests of
+users. Events may come twice, late, or from before a crash: an event that does not apply any more
+has no effect.
 """
 
 from collections.abc import Iterable
@@ -21,17 +21,17 @@ _Stage = records.Stage
 _SUBMITTED = items.ItemState.SUBMITTED
 
 MAX_REOPENINGS = 3
-"""Times that an item's task may succeed without a result before the item has failed."""
+"""How often an item's task may succeed without a result before the item fails."""
 
 
-def done(job: records.Job, step: str, item: int = 0) -> None:
-    """A step is not under way any more, whether or not it worked."""
+def finish_step(job: records.Job, step: str, item: int = 0) -> None:
+    """Record that a step is not under way any more, whether or not it succeeded."""
     job.busy.discard((step, item))
 
 
-def prepared(job: records.Job, *, now: float) -> None:
-    """The source has all that tasks need."""
-    done(job, "Prepare")
+def record_prepared(job: records.Job, *, now: float) -> None:
+    """Record that the source has prepared what the tasks need."""
+    finish_step(job, "Prepare")
     job.prepared = True
     job.dirty = True
     if job.fresh:
@@ -39,27 +39,27 @@ def prepared(job: records.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def recoverable(job: records.Job) -> list[int]:
+def find_recoverable(job: records.Job) -> list[int]:
     """Return the items that may have a task of an earlier service; 0: the finalizer."""
     return [0, *job.items.in_state(_S.SUBMITTED)]
 
 
-def recovered(
+def record_recovered(
     job: records.Job,
     results: Iterable[item_source.ItemResult],
     changes: Iterable[tuple[int, subscriptions.Change]],
     *,
     now: float,
 ) -> None:
-    """What an earlier service has left: results, and tasks that are not over."""
-    done(job, "Recover")
+    """Record what an earlier service has left: results, and unfinished tasks."""
+    finish_step(job, "Recover")
     job.recovered = True
     for result in results:
         if result.item == 0:
             if result.run == job.run:
                 job.concluded = result
         elif result.run == job.run_of(result.item) and job.items.states[result.item] < _S.SUCCEEDED:
-            plan.close(job, result)
+            plan.close_item(job, result)
     for item, change in changes:
         wanted = not item or job.items.states[item] < _S.SUCCEEDED or job.stage is _Stage.STOPPING
         if wanted and item not in job.tasks:
@@ -67,16 +67,18 @@ def recovered(
                 job.items.set(item, _S.SUBMITTED)
             task = job.tasks[item] = records.ItemTask()
             task.failures, task.losses = change.failures, change.losses  # counted before
-            moved(job, item, change, now=now)
+            apply_task_change(job, item, change, now=now)
     lost = [item for item in job.items.in_state(_S.SUBMITTED) if item not in job.tasks]
     for item in reversed(lost):
         job.items.reopen(item)
     job.changed(now)
 
 
-def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: float) -> None:
-    """The task of an item is in another state. That the job has changed is for the caller to note,
-    once for all of its tasks that moved."""
+def apply_task_change(
+    job: records.Job, item: int, change: subscriptions.Change, *, now: float
+) -> None:
+    """Apply a new state of an item's task. The caller calls `job.changed`, once for all tasks that
+    have changed."""
     task = job.tasks.get(item)
     if task is None or task.ended is not None:
         return
@@ -114,7 +116,8 @@ def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: flo
 
 
 def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
-    """Return whether a task shows that something of the job has run, or is about to."""
+    """Return whether the state of a task shows that something of the job has run or is about to
+    run."""
     if not job.source.ends_with_task:
         return change.active
     at_work = change.state in (api_task.State.RUNNING, api_task.State.KILLING)
@@ -122,32 +125,34 @@ def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
 
 
 def _adopt_run(job: records.Job, item: int, run: int) -> None:
-    """The journal's row of the job is older than the task (it was made from the source)."""
+    """Raise the run of an item to that of its task: the journal's row of the job is older than the
+    task, because it was rebuilt from the store."""
     job.run = max(job.run, run)
     if item:
         job.items.set(item, _S(job.items.states[item]), run)
     job.dirty = True
 
 
-def settled(
+def apply_result(
     job: records.Job, item: int, run: int, result: item_source.ItemResult | None, *, now: float
 ) -> None:
-    """How a run of an item ended; None: its task succeeded, and there is no result."""
-    done(job, "Settle", item)
+    """Apply the result of an item's run; None if its task succeeded but left no result."""
+    finish_step(job, "Settle", item)
     if run != job.run_of(item) or job.items.states[item] >= _S.SUCCEEDED:
         return
     if job.stage is _Stage.RUNNING:
         if result is None:
-            _vanished(job, item, now=now)
+            _reopen_without_result(job, item, now=now)
             return
         plan.drop_task(job, item)
     if result is not None:
-        plan.close(job, result)
+        plan.close_item(job, result)
     job.changed(now)
 
 
-def _vanished(job: records.Job, item: int, *, now: float) -> None:
-    """Success of a task proves nothing: the item is open again, in a run of its own."""
+def _reopen_without_result(job: records.Job, item: int, *, now: float) -> None:
+    """Reopen an item, in a run of its own, whose task succeeded without a result: success proves
+    nothing."""
     times = job.reopened[item] = job.reopened.get(item, 0) + 1
     if times > MAX_REOPENINGS:
         message = f"its task succeeded {times} times without a commit record"
@@ -155,13 +160,13 @@ def _vanished(job: records.Job, item: int, *, now: float) -> None:
         return
     plan.drop_task(job, item)
     job.items.reopen(item)
-    _new_run(job, (item,))
+    _begin_run(job, (item,))
     job.changed(now)
 
 
-def _new_run(job: records.Job, again: Iterable[int]) -> None:
-    """Results of the run before do not count any more. The source hears of it before the run
-    begins."""
+def _begin_run(job: records.Job, again: Iterable[int]) -> None:
+    """Begin a new run for these items, so that results of the run before do not count. The source
+    is prepared again before the run begins."""
     job.run += 1
     for item in again:
         job.items.set(item, _S(job.items.states[item]), job.run)
@@ -169,10 +174,9 @@ def _new_run(job: records.Job, again: Iterable[int]) -> None:
     job.dirty = True
 
 
-def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None:
-    """What these items had made cannot be used: they are made again, then the job is finalized
-    again."""
-    done(job, "Settle")
+def reopen_damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None:
+    """Reopen the items whose results cannot be used; the job is finalized again after that."""
+    finish_step(job, "Settle")
     plan.drop_task(job, 0)
     if job.stage is not _Stage.FINALIZING:
         return
@@ -184,7 +188,7 @@ def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None
             job.items.reopen(item)
             job.reopened[item] = job.reopened.get(item, 0) + 1
             again.append(item)
-    _new_run(job, again)
+    _begin_run(job, again)
     worst = max(again, key=lambda item: job.reopened[item], default=0)
     if job.reopened.get(worst, 0) > MAX_REOPENINGS:
         which = f"{job.source.noun} {worst}"
@@ -195,9 +199,11 @@ def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None
     job.changed(now)
 
 
-def concluded(job: records.Job, result: item_source.ItemResult | None, *, now: float) -> None:
-    """The result of the job's run is there, no matter which run made it."""
-    done(job, "Settle")
+def apply_job_result(
+    job: records.Job, result: item_source.ItemResult | None, *, now: float
+) -> None:
+    """Apply the result of the job's run, whichever attempt made it."""
+    finish_step(job, "Settle")
     if result is None or result.run != job.run:
         return
     job.concluded = result
@@ -208,12 +214,12 @@ def concluded(job: records.Job, result: item_source.ItemResult | None, *, now: f
 
 
 def cancel(job: records.Job, message: str, *, now: float) -> None:
-    """A user does not want it any more; over or ending already: nothing happens."""
+    """Cancel a job for a user. Does nothing if it has ended or is ending."""
     kill(job, model.Reason.CANCELLED, message or "cancelled", now=now)
 
 
 def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
-    """What may change while it is there; of a job that failed, for a redrive.
+    """Change settings of a job; those of a failed job apply to a redrive.
 
     Raises `NotNow`, `InvalidJob`.
     """
@@ -223,7 +229,7 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
         if (value := getattr(change, name)) is not msgspec.UNSET
     }
     if job.stage is _Stage.FINISHED:
-        _check_over(job, set(given))
+        _check_finished_job(job, set(given))
     spec = _replace(job.spec, **given)
     try:
         msgspec.convert(msgspec.to_builtins(spec), type(spec))
@@ -237,33 +243,34 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
 
 
 def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """Refuse a job: it is over before it has started."""
+    """Refuse a job, which ends it before it has started."""
     job.refused = True
     job.verdict, job.reason, job.message = _O.FAILED, reason, message
     job.stage = _Stage.FINISHED
     job.waits = False
     job.counts.cancelled += job.items.cancel_open()
-    job.source.end(job)
+    job.source.record_end(job)
     job.end(now)
     job.changed(now)
 
 
 def refuse_again(job: records.Job, run: int, *, now: float) -> None:
-    """Refuse a job once more for what does not change: this run ends like the one before."""
+    """Refuse a job once more for a reason that does not change: this run ends like the one
+    before."""
     job.run = job.base_run = run
     job.dirty = True
     refuse(job, job.reason, job.message, now=now)
 
 
 def requeue(job: records.Job, *, now: float) -> None:
-    """What it waits for is another than before. Its version is written too: a job that waits is
-    dropped from memory, and would else be back at the version that was seen before."""
+    """Record that the reason why a job waits has changed. The version is written too: a waiting job
+    is dropped from memory, and would otherwise return to the version that users saw before."""
     job.dirty = True
     job.changed(now)
 
 
 def admit(job: records.Job, *, now: float) -> None:
-    """Its turn has come."""
+    """Record that the turn of a job has come."""
     job.waits = False
     job.admitted = now
     job.dirty = True
@@ -271,19 +278,19 @@ def admit(job: records.Job, *, now: float) -> None:
 
 
 def fail(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """Fail a job that cannot go on; over or ending already: nothing happens."""
+    """Fail a job that cannot continue. Does nothing if it has ended or is ending."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
         plan.stop(job, _O.FAILED, reason, message, now=now)
 
 
 def kill(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """As `cancel`, for a reason of the caller's."""
+    """Cancel a job with a reason. Does nothing if it has ended or is ending."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
         plan.stop(job, _O.CANCELLED, reason, message, now=now)
 
 
 def rerun(job: records.Job, run: int, *, now: float) -> None:
-    """What has not succeeded is done again, in its turn; it is over, and `run` is higher."""
+    """Queue a finished job to run again, in a higher run, what has not succeeded."""
     _reopen(job, run)
     job.waits, job.refused = True, False
     job.admitted = job.started = None
@@ -291,17 +298,18 @@ def rerun(job: records.Job, run: int, *, now: float) -> None:
     job.changed(now)
 
 
-def provide(job: records.Job, source: item_source.ItemSource, *, now: float) -> None:
-    """What its items are is known at last; it has not started."""
+def set_items(job: records.Job, source: item_source.ItemSource, *, now: float) -> None:
+    """Set the items of a job that has not started."""
     job.source = source
     job.items = items.Items(source.size)
     job.dirty = True
     job.changed(now)
 
 
-def gathered(job: records.Job, trouble: str, *, now: float) -> None:
-    """The results for the finalizer are there; `trouble`: they cannot be given to it."""
-    done(job, "Gather")
+def record_gathered(job: records.Job, trouble: str, *, now: float) -> None:
+    """Record that the results for the finalizer are gathered. `trouble`: why they cannot be passed
+    to it."""
+    finish_step(job, "Gather")
     if trouble and job.stage is _Stage.FINALIZING:
         plan.stop(job, _O.FAILED, job.source.finalizer_reason, trouble, now=now)
 
@@ -310,7 +318,7 @@ def _replace(spec: item_source.Policy, **given: object) -> item_source.Policy:
     return cast(item_source.Policy, msgspec.structs.replace(cast(msgspec.Struct, spec), **given))
 
 
-def _check_over(job: records.Job, changed: set[str]) -> None:
+def _check_finished_job(job: records.Job, changed: set[str]) -> None:
     where = f"job {job.id.text} is {job.phase.value}"
     if "suspend" in changed:
         raise errors.NotNow(f"{where}: there is nothing to pause or to resume")
@@ -319,7 +327,7 @@ def _check_over(job: records.Job, changed: set[str]) -> None:
 
 
 def redrive(job: records.Job, *, now: float) -> None:
-    """What has not succeeded is done again. Raises `NotNow`."""
+    """Run again what has not succeeded. Raises `NotNow`."""
     if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
             f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled "
@@ -344,16 +352,16 @@ def _reopen(job: records.Job, run: int) -> None:
 
 
 def delete(job: records.Job, *, now: float) -> None:
-    """Delete a job, which is gone for all clients; what runs is stopped first."""
+    """Mark a job as deleted, which hides it from all clients, and stop what is running."""
     cancel(job, "deleted", now=now)
     job.deleting = True
     job.dirty = True
     job.changed(now)
 
 
-def journal_lost(job: records.Job, *, now: float) -> None:
-    """The journal knows none of its tasks, and will use the numbers of their attempts again: what
-    is open goes on in another run."""
+def restart_after_journal_loss(job: records.Job, *, now: float) -> None:
+    """Continue the unfinished items in a new run, because the journal knows none of their tasks and
+    will reuse attempt numbers."""
     job.run = job.base_run = job.run + 1
     for item in job.items.in_state(_S.OPEN):
         if job.items.runs[item]:

@@ -1,7 +1,7 @@
-"""Waiters: calls that return when a change of a job is on disk, and calls that watch a job.
+"""Waiters: calls that wait until a change of a job is on disk, and calls that watch a job.
 
-Used by the engine and the service. One loop. Decides nothing. Those who wait when file jobs stop
-get `JobsStopped`.
+Used by the engine and the service, on one event loop. When file jobs stop, all waiting calls raise
+`JobsStopped`.
 """
 
 import asyncio
@@ -18,26 +18,27 @@ class Waiters:
         self._unsettled: set[asyncio.Future[None]] = set()
         self._watchers: dict[tuple[bytes, bool], list[asyncio.Future[None]]] = {}
 
-    def settling(self, job: records.Job) -> asyncio.Future[None]:
-        """Return a future that is over when all that is known of the job now is on disk."""
+    def add_waiter(self, job: records.Job) -> asyncio.Future[None]:
+        """Return a future that is done when all changes of the job so far are on disk."""
         waiter = asyncio.get_running_loop().create_future()
         self._settling.setdefault(job, []).append(waiter)
         self._unsettled.add(waiter)
         return waiter
 
-    def taken(self, job: records.Job) -> list[asyncio.Future[None]]:
-        """Return those whose change is being written now: they are `settled` afterwards."""
+    def take_waiters(self, job: records.Job) -> list[asyncio.Future[None]]:
+        """Return and remove the waiters whose change is being written now; pass them to
+        `wake_stored` afterwards."""
         return self._settling.pop(job, [])
 
-    def settled(self, waiters: list[asyncio.Future[None]]) -> None:
-        """End waits for what is on disk now. All at once: a callback of each would cost as much as
-        the rest."""
+    def wake_stored(self, waiters: list[asyncio.Future[None]]) -> None:
+        """Wake waiters whose change is on disk. They are removed all at once, since a callback for
+        each would cost as much as everything else."""
         self._unsettled.difference_update(waiters)
-        release(waiters)
+        wake_all(waiters)
 
-    async def changed(self, job: bytes, timeout_s: float, *, over: bool = False) -> None:
-        """Return when people see something new of it, or after the timeout. `over`: only when it
-        has ended."""
+    async def wait_for_change(self, job: bytes, timeout_s: float, *, over: bool = False) -> None:
+        """Wait until users can see a change of the job, or until the timeout. With `over`, wait
+        until it has ended."""
         waiter = asyncio.get_running_loop().create_future()
         watchers = self._watchers.setdefault((job, over), [])
         watchers.append(waiter)
@@ -52,21 +53,21 @@ class Waiters:
                 del self._watchers[job, over]
 
     def notify(self, job: bytes, *, over: bool) -> None:
-        """Wake those who watch a job. `over`: it has ended, or is deleted."""
-        release(self._watchers.pop((job, False), []))
+        """Wake the calls that watch a job. `over`: it has ended, or is deleted."""
+        wake_all(self._watchers.pop((job, False), []))
         if over:
-            release(self._watchers.pop((job, True), []))
+            wake_all(self._watchers.pop((job, True), []))
 
     def stop(self, why: errors.JobsStopped) -> None:
-        """End all waits with an error: nothing will be new any more."""
+        """Fail all waits with an error, since nothing will change any more."""
         watchers = itertools.chain.from_iterable(self._watchers.values())
         for waiter in (*self._unsettled, *watchers):
             if not waiter.done():
                 waiter.set_exception(why)
 
 
-def release(waiters: list[asyncio.Future[None]]) -> None:
-    """End these waits."""
+def wake_all(waiters: list[asyncio.Future[None]]) -> None:
+    """Wake these waiters."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)

@@ -1,7 +1,7 @@
-"""Which task some digits of an id mean, of those whose ids begin or end with them.
+"""Resolves an abbreviated task id: digits that begin or end the id.
 
-Used by `/v1` and by `kiln result --data`, which reads a journal without it. How ids are looked for
-is the journal's; see `dispatch.journal.sqlite.queries`.
+Used by `/v1` and by `kiln result --data`, which reads a journal without a server. The search itself
+is in `dispatch.journal.sqlite.queries`.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,12 @@ from kilnwork.kit import ids
 from kilnwork.server import errors
 
 MAX_SHOWN = 5
-"""So many ids are named where several begin or end so; ask the journal for one more."""
+"""Number of ids listed when several match; ask the journal for one more."""
 
 
 def only(digits: str, found: Sequence[ids.TaskId]) -> ids.TaskId | None:
-    """The one task that was found; None for none. Raises `Conflict` for several."""
+    """Return the task if exactly one was found, or None if there is none. Raises `Conflict` if
+    there are several."""
     if len(found) > 1:
         shown = ", ".join(ids.task_text(task) for task in found[:MAX_SHOWN])
         more = ", …" if len(found) > MAX_SHOWN else ""

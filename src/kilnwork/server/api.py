@@ -1,30 +1,30 @@
-"""`/v1`: tasks of the journal, declared and spawned alike: list, read, logs, why, cancel, retry.
+"""`/v1`: tasks of the journal, both declared and spawned: list, read, logs, why, cancel, retry.
 
-`GET /v1/endpoints` says where the channel is, to a client with a valid token. `GET /v1/tasks` lists
-the tasks of all namespaces as `/tasks` below does those of one.
+`GET /v1/endpoints` tells a client with a valid token where the channel is. `GET /v1/tasks` lists
+the tasks of all namespaces, as `/tasks` below lists those of one.
 
 | path below /v1/namespaces/NS | |
 |---|---|
 | GET /clusters | TaskClusters to which tasks can be submitted |
 | GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
-| GET /task-counts | how many there are by function and state; in all: /v1/task-counts |
-| GET /tasks/REF | one task by name, id, or ends of it; `wait=SECONDS`: once it is over |
-| GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
+| GET /task-counts | number of tasks by function and state; in all namespaces: /v1/task-counts |
+| GET /tasks/REF | one task by name, id, or first or last digits; `wait=SECONDS` for its end |
+| GET /tasks/REF/result | its result as bytes, with their type; 409 if it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
 | /dataponds/NAME/… | nodes and leases of a DataPond, see `ponds` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
 | GET /syncsets/NAME/steps | steps of a SyncSet: `step`, `state`, `generation`, `after`, `limit` |
 | GET /syncsets/NAME/result | result of its flow: `generation` |
-| GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
+| GET /jobconfigs/NAME/options | JSON Schema of the values of its options |
 | POST /tasks/REF/cancel | stop it |
-| DELETE /tasks/REF | forget a task that is over and no object, with its runs and output |
-| POST /prune | forget what is over: `olderThan`, `keep`, `free`, `keyed`, `dryRun` |
-| POST /tasks/REF/suspend, /resume | start no attempt of a spawned task; go on |
-| POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
-| POST /tasks/REF/retry?failed=true | of what failed of it and around it; what succeeded is reused |
+| DELETE /tasks/REF | delete a finished task that is not an object, with its runs and output |
+| POST /prune | delete finished tasks: `olderThan`, `keep`, `free`, `keyed`, `dryRun` |
+| POST /tasks/REF/suspend, /resume | suspend a spawned task, so that no attempt starts; resume it |
+| POST /tasks/REF/retry | a new run of a spawned task; `force` if it has succeeded |
+| POST /tasks/REF/retry?failed=true | a new run of what failed in or around it; the rest is kept |
 
-An ASGI app. Authentication is done by the app that mounts it; rights are asked of `ports.Rights`.
+An ASGI app. Authentication is done by the app that mounts it; `ports.Rights` authorizes.
 """
 
 import functools
@@ -57,10 +57,10 @@ from kilnwork.server import (
 )
 
 POLL_S = 0.1
-"""How often a follower looks for more output. Files are read, not watched: a quiet log costs one
-read of zero bytes."""
+"""Interval at which a follower looks for more output. Files are read, not watched: a quiet log
+costs one read of zero bytes."""
 MAX_NAMED = 20
-"""Namespaces that are tried for a user who has named none that there is."""
+"""Namespaces checked for the error message if the requested namespace does not exist."""
 
 MAX_WAIT_S = 60
 MAX_LIMIT = 1000
@@ -72,8 +72,8 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 class Api:
     """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the directories of
-    blobs; `worker_dir`: where workers on this machine run, with this Python; `time`: only for
-    sentences and deadlines; the others are ports."""
+    blobs; `worker_dir`: where workers on this machine run, with this Python; `time`: used only in
+    texts and for deadlines; the others are ports."""
 
     def __init__(  # noqa: PLR0913 - its ports, and where things are
         self,
@@ -167,7 +167,7 @@ class Api:
         await response.json(document)
 
     def _documents(self, views: Sequence[model.TaskView]) -> list[dict[str, Any]]:
-        """Documents of tasks with the names of their parents."""
+        """Return the documents of tasks, with the names of their parents."""
         known: dict[ids.TaskId, model.TaskView | None] = {view.task: view for view in views}
         for view in views:
             if view.parent is not None and view.parent.task not in known:
@@ -216,8 +216,8 @@ class Api:
     async def _list_clusters(
         self, request: asgi.Request, namespace: str, response: asgi.Response
     ) -> None:
-        """For users who may submit; for a namespace that is not there the error names those that
-        are."""
+        """Send the TaskClusters of a namespace to a user who may submit tasks there. If the
+        namespace does not exist, the error lists those that the user may use."""
         if request.method != "GET":
             raise errors.MethodNotAllowed
         known = self._clusters.namespaces()
@@ -255,7 +255,7 @@ class Api:
         await handler(request, await self._known(request, namespace, ref), response)
 
     async def _check(self, request: asgi.Request, question: ports.Question) -> None:
-        """Reading a log takes `get` on tasks/log or on tasks."""
+        """Check the caller's rights. Reading a log needs `get` on tasks/log or on tasks."""
         refused = await self._rights.refusal(request.user, question)
         if refused is not None and question.subresource:
             whole = ports.Question(
@@ -288,7 +288,8 @@ class Api:
     async def _abbreviated(
         self, request: asgi.Request, namespace: str, digits: str
     ) -> model.TaskView | None:
-        """The one task whose id begins or ends so. It takes the right to see all of them."""
+        """Return the only task whose id begins or ends with these digits. The caller needs the
+        right to list tasks."""
         found = await self._journal.abbreviated(
             namespace, digits, limit=abbreviations.MAX_SHOWN + 1
         )
@@ -323,7 +324,7 @@ class Api:
         await response.json({key: value for key, value in document.items() if value is not None})
 
     def _memory_of(self, view: model.TaskView) -> str:
-        """What the workers of its cluster have, "" where none is known."""
+        """Return the memory of the workers of its cluster, or "" if it is unknown."""
         if view.usage is None or view.usage.peak_bytes is None:
             return ""
         known = self._clusters.clusters(view.namespace)
@@ -384,7 +385,7 @@ class Api:
     async def _prune(
         self, request: asgi.Request, namespace: str | None, response: asgi.Response
     ) -> None:
-        """Forget what is over, of a namespace or (None) of all."""
+        """Delete finished tasks of a namespace, or with None of all namespaces."""
         if request.method != "POST":
             raise errors.MethodNotAllowed
         verb = "list" if request.flag("dryRun") else "deletecollection"
@@ -431,7 +432,8 @@ class Api:
     async def _follow(
         self, request: asgi.Request, place: "_Place", response: asgi.Response
     ) -> None:
-        """Copy what is there and what comes; without a fixed attempt go on to the next one."""
+        """Send the existing output of an attempt and new output as it comes. Without a fixed
+        attempt, continue with the next one."""
         while True:
             ended = await self._follow_attempt(request, place, response)
             if ended is None or place.attempt is not None or ended.run != place.run:
@@ -443,7 +445,8 @@ class Api:
     async def _follow_attempt(
         self, request: asgi.Request, place: "_Place", response: asgi.Response
     ) -> model.TaskView | None:
-        """The task's state after this attempt; None when the caller has hung up."""
+        """Send the output of one attempt. Return the task's state after it, or None if the client
+        has disconnected."""
         number = place.ref.attempt
         async with self._outputs.following(place.ref):
             with self._reader(place) as reader:
@@ -458,7 +461,8 @@ class Api:
 
 
 def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
-    """An attempt that never was has no log; how many an older run had is not known here."""
+    """Refuse an attempt that never existed and so has no log. The number of attempts of an older
+    run is not known here."""
     if attempt is None or run != view.run or attempt <= view.attempt:
         return
     if view.state.final:
@@ -466,7 +470,8 @@ def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
 
 
 class _Place:
-    """Whose output: a task as seen last, a run of it, and one attempt or None for the newest."""
+    """Whose output is read: a task as last seen, a run of it, and an attempt, or None for the
+    newest."""
 
     def __init__(
         self, view: model.TaskView, run: int, attempt: int | None, tail: int | None
@@ -478,7 +483,7 @@ class _Place:
 
     @property
     def ref(self) -> attempts.AttemptRef:
-        """Of that attempt, or of the newest one as seen; number 0 before the first."""
+        """The attempt, or the newest one when the task was last seen; number 0 before the first."""
         return attempts.AttemptRef(self.view.task, self.run, self.attempt or self.view.attempt)
 
 

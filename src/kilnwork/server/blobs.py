@@ -1,11 +1,11 @@
 """`/blobs/NAMESPACE/sha256:DIGEST`: large values, for workers and drivers that share no directory.
 
-Mounted by the composition roots; `data.remote_blobs` is the client. GET and HEAD read, PUT keeps
-what has that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a
-blob is its pin); POST to the namespace renews all of a JSON list that there are. Who comes is
-checked here: a worker shows its cluster and the token of that, the sidecar of an attempt the token
-of its Pod, a driver a token with which it may submit calls in the namespace; they then read and
-write that namespace, no other.
+Mounted by the composition roots; `data.remote_blobs` is the client. GET and HEAD read. PUT stores
+content that has this digest (201 when it is on disk). POST renews a blob (204; see `data.blobs`: a
+blob is kept for some time after it was last renewed); POST to the namespace renews all existing
+blobs of a JSON list. Callers are authenticated here: a worker sends its cluster and the token of
+that cluster, the sidecar of an attempt sends the token of its Pod, a driver sends a token with
+which it may submit calls in the namespace. They may read and write blobs of that namespace only.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class _Call(NamedTuple):
 
 
 class Blobs:
-    """The app. `root`: the directories of blobs by namespace, those of the hub."""
+    """The app. `root`: the directories of blobs by namespace, which the hub uses too."""
 
     def __init__(self, root: Path, verifier: ports.TokenVerifier) -> None:
         self._root = root
@@ -69,7 +69,7 @@ class Blobs:
 
 
 def _address(path: str) -> tuple[str, bytes | None]:
-    """The namespace, and the digest if one is named."""
+    """Return the namespace, and the digest if the path has one."""
     parts = path.strip("/").split("/")
     if len(parts) == 2 and names.is_dns_label(parts[1]):
         return parts[1], None
@@ -100,7 +100,7 @@ async def _head(call: _Call) -> None:
 
 
 async def _read(call: _Call) -> None:
-    """The digest is checked by its reader."""
+    """Send a blob. Its reader verifies the digest."""
     await send(_open(call), _TYPE, call.request, call.response)
 
 
@@ -112,7 +112,7 @@ async def send(
     *,
     headers: asgi.Headers = (),
 ) -> None:
-    """Respond with a whole file, which is closed then; cut off a client that reads none of it."""
+    """Send a whole file, and close it. Disconnect a client that does not read it."""
     try:
         size, at = os.fstat(descriptor).st_size, 0
         await response.start(200, content_type, length=size, headers=headers)
@@ -132,7 +132,8 @@ async def send(
 
 
 async def _write(call: _Call) -> None:
-    """No client sees any of it until all is there, is what the path says, and is on disk."""
+    """Store a blob. It becomes visible when it is complete, matches the digest in the path, and is
+    on disk."""
     with call.kept.writer() as new:
         body = call.request.body()
         while piece := await body.batch(asgi.PIECE_BYTES):
@@ -163,7 +164,8 @@ async def _renew(call: _Call) -> None:
 
 
 async def _renew_all(call: _Call) -> None:
-    """Half a second for a thousand, in turns with other requests."""
+    """Renew many blobs; a thousand take half a second, in between which other requests are
+    served."""
     body = await call.request.body().read(limit=asgi.PIECE_BYTES)
     try:
         digests = [blobs.parse(name) for name in msgspec.json.decode(body, type=list[str])]

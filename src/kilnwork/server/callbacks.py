@@ -1,8 +1,8 @@
-"""`POST /callbacks/ID/RUN/ATTEMPT`: the result of a request that was accepted with 202.
+"""`POST /callbacks/ID/RUN/ATTEMPT`: the result of an attempt whose request was accepted with 202.
 
-Mounted by the composition roots. A client that knows the URL may bring the result: its `token` is
-made for this attempt with a key of the manager, and says until when. 204: this result has ended the
-attempt, and that is stored; 410: something else has; 503: try again.
+Mounted by the composition roots. Any client that knows the URL may send the result: its `token` is
+signed for this attempt with a key of the manager, and has an expiry time. 204: this result has
+ended the attempt, and is stored; 410: the attempt has ended otherwise; 503: retry.
 """
 
 import base64
@@ -19,17 +19,17 @@ from kilnwork.server import errors, problems
 
 PREFIX = "/callbacks"
 MAX_BYTES = 512 * 1024
-"""Of a result: it goes to the executor in one frame."""
+"""Maximum size of a result, which goes to the executor in one frame."""
 
 STORED_S = 30.0
-"""How long a request waits until the outcome is stored."""
+"""Maximum time that a request waits until the outcome is stored."""
 
 _KEY_BYTES = 32
 _TIME_DIGITS = 12
 
 
 class Hub(Protocol):
-    """Hands a result to the executor that waits for it (`dispatch.hub.callbacks`)."""
+    """Passes a result to the executor that waits for it (`dispatch.hub.callbacks`)."""
 
     async def call_back(
         self, ref: attempts.AttemptRef, *, media_type: str, body: bytes, wait_s: float
@@ -37,7 +37,7 @@ class Hub(Protocol):
 
 
 def load_key(path: Path) -> bytes:
-    """Return the key of this manager, made the first time."""
+    """Return the key of this manager, which is created on first use."""
     try:
         found = path.read_bytes()
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def load_key(path: Path) -> bytes:
 
 
 class Urls:
-    """Makes and checks URLs. `base`: what comes before `/callbacks` from outside."""
+    """Makes and checks callback URLs. `base`: the external URL before `/callbacks`."""
 
     def __init__(self, key: bytes, base: str, time: clock.Clock) -> None:
         self._key = key
@@ -57,12 +57,12 @@ class Urls:
         self._clock = time
 
     def url(self, ref: attempts.AttemptRef, lasts_s: float) -> str:
-        """Return the URL for the result of an attempt, good for so long."""
+        """Return the URL for the result of an attempt, valid for `lasts_s` seconds."""
         until = int(self._clock.wall() + lasts_s)
         return f"{self._base}{PREFIX}/{ref}?token={until}.{self._signature(ref, until)}"
 
     def check(self, ref: attempts.AttemptRef, token: str) -> None:
-        """Raise what to respond if the token is not good for that attempt now."""
+        """Raise Forbidden or Gone unless the token is valid for this attempt now."""
         until, _, signature = token.partition(".")
         is_time = until.isascii() and until.isdigit() and len(until) <= _TIME_DIGITS
         expected = self._signature(ref, int(until)) if is_time else ""

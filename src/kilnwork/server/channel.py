@@ -1,8 +1,8 @@
 """`/channel`: the dispatcher's links over HTTP, by an Upgrade (RFC 9110 §7.8).
 
-Mounted by the composition roots. After `101` the frames of the Unix socket follow, both ways. No
-credential is asked for here: a peer proves itself by its first frame, or loses the link
-(`dispatch.hub. authentication`). Not WebSocket: docs/decisions/0013.
+Mounted by the composition roots. After `101` both sides send the same frames as on the Unix socket.
+No credential is needed here: a peer authenticates itself in its first frame, or its link is closed
+(`dispatch.hub.authentication`). Not WebSocket: docs/decisions/0013.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from kilnwork.server import errors, problems
 
 
 class Channel:
-    """The app. `new_link` makes the dispatcher's end of one more connection."""
+    """The app. `new_link` makes the dispatcher's end of a new connection."""
 
     def __init__(self, new_link: Callable[[], asyncio.Protocol]) -> None:
         self._new_link = new_link
@@ -25,7 +25,8 @@ class Channel:
         await problems.respond(self._switch(request), request, response)
 
     async def _switch(self, request: asgi.Request) -> None:
-        """Switch protocols; raises how to."""
+        """Switch protocols. Raises UpgradeRequired, which says how, if the request is not an
+        upgrade."""
         if request.path != manager.CHANNEL_PATH:
             raise errors.NotFound(f"nothing is served at {request.path}")
         wanted = {name.lower() for name in request.headers(b"upgrade")}

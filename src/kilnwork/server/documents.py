@@ -1,7 +1,8 @@
-"""Tasks as JSON documents of `/v1`, in the field names of a Task's status.
+"""Tasks as JSON documents of `/v1`, with the field names of a Task's status.
 
-Pure; used by `api`. Never shows commands, environment, arguments or inputs: who may read them reads
-the object. Nothing is unpickled: a Python result is shown by type and size, an error by its text.
+Pure; used by `api`. Commands, environment, arguments and inputs are never shown: users who may read
+them can read the object. Nothing is unpickled: a Python result is shown by type and size, an error
+by its text.
 """
 
 from collections import Counter
@@ -22,8 +23,9 @@ _decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Dec
 
 
 def retried(value: model.Retried) -> dict[str, Any]:
-    """What runs again: ids of `tasks`, in order; names of `objects` whose `spec.run` has to be
-    raised; how many failed children are `waiting` until their parents ask for them."""
+    """Return what runs again: ids of `tasks`, in order; names of `objects` whose `spec.run` has to
+    be raised; and the number of failed children that are `waiting` until their parents ask for
+    them."""
     return {
         "tasks": [ids.task_text(one) for one in value.tasks],
         "objects": list(value.declared),
@@ -32,8 +34,8 @@ def retried(value: model.Retried) -> dict[str, Any]:
 
 
 def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[str, Any]:
-    """The document of one task; members without a value are left out. `parent`: if it has one and
-    that is known."""
+    """Return the document of one task, without members that have no value. `parent`: its parent, if
+    it has one that is known."""
     document = {
         "id": ids.task_text(view.task),
         "namespace": view.namespace,
@@ -74,7 +76,8 @@ def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[
 
 
 def counts(found: Iterable[model.TaskCount]) -> dict[str, Any]:
-    """`items`, one of each namespace, function and state, and `states`, the sums by state."""
+    """Return `items`, with one entry per namespace, function and state, and `states`, the sums by
+    state."""
     items, states = [], Counter[str]()
     for one in found:
         item = {"namespace": one.namespace, "function": one.function, "declared": one.declared}
@@ -108,7 +111,8 @@ def _result(view: model.TaskView) -> dict[str, Any] | None:
 
 
 def error(view: model.TaskView) -> dict[str, Any] | None:
-    """The Python exception that ended it, None when there was none, or it is too large to show."""
+    """Return the Python exception that ended the task, or None if there was none or it is too large
+    to show."""
     payload = view.result
     if payload is None or payload.media_type != attempts.ERROR or payload.digest is not None:
         return None
@@ -130,7 +134,7 @@ def _error(info: attempts.ErrorInfo) -> dict[str, Any]:
 
 
 def facts(view: model.TaskView, *, memory: str = "") -> why.TaskFacts:
-    """What `why.sentence` needs. `memory`: that of its worker, as `ports.Cluster` has it."""
+    """Return the facts for `why.sentence`. `memory`: that of its worker, as in `ports.Cluster`."""
     return why.TaskFacts(
         name=view.name,
         state=str(view.state),
@@ -156,6 +160,6 @@ def facts(view: model.TaskView, *, memory: str = "") -> why.TaskFacts:
 
 
 def _progress_text(progress: model.Progress) -> str:
-    """`40 %, reading page 3`; either may be missing."""
+    """Return a text such as `40 %, reading page 3`; either part may be missing."""
     fraction = "" if progress.fraction is None else f"{progress.fraction:.0%}".replace("%", " %")
     return ", ".join(part for part in (fraction, progress.message) if part)

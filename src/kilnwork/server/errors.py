@@ -11,8 +11,7 @@ from kilnwork.kit import errors
 class HttpError(errors.KilnError):
     """The request failed.
 
-    `type`: URI of the kind of problem, if one is registered. `members`: more of the
-    problem's facts, for programs.
+    `type`: URI of the problem type, if one is registered. `members`: additional facts for programs.
     """
 
     status = 500
@@ -34,7 +33,7 @@ class HttpError(errors.KilnError):
 
 
 class BadRequest(HttpError):
-    """The request cannot be understood."""
+    """The request is malformed."""
 
     status = 400
     reason = "BadRequest"
@@ -46,7 +45,7 @@ class Unauthorized(HttpError):
     status = 401
     reason = "Unauthorized"
     headers = ((b"www-authenticate", b"Bearer"),)
-    """What to send: a 401 must say it (RFC 9110 §15.5.2)."""
+    """A 401 must name the authentication scheme (RFC 9110 §15.5.2)."""
 
 
 class Forbidden(HttpError):
@@ -57,91 +56,91 @@ class Forbidden(HttpError):
 
 
 class NotFound(HttpError):
-    """There is no such thing."""
+    """The requested resource does not exist."""
 
     status = 404
     reason = "NotFound"
 
 
 class MethodNotAllowed(HttpError):
-    """This path does not take that method."""
+    """This path does not support the method."""
 
     status = 405
     reason = "MethodNotAllowed"
 
 
 class RequestTimeout(HttpError):
-    """The request did not come in time."""
+    """The body of the request did not arrive in time."""
 
     status = 408
     reason = "RequestTimeout"
 
 
 class Conflict(HttpError):
-    """It is not in a state that allows this."""
+    """The state of the resource does not allow this operation."""
 
     status = 409
     reason = "Conflict"
 
 
 class Gone(HttpError):
-    """It was here, and is not any more."""
+    """The resource existed, and does not exist any more."""
 
     status = 410
     reason = "Gone"
 
 
 class PreconditionFailed(HttpError):
-    """It has changed meanwhile: read it again."""
+    """The resource has changed meanwhile: read it again."""
 
     status = 412
     reason = "PreconditionFailed"
 
 
 class ContentTooLarge(HttpError):
-    """The body is larger than this server takes."""
+    """The body is larger than this server accepts."""
 
     status = 413
     reason = "ContentTooLarge"
 
 
 class UnsupportedMediaType(HttpError):
-    """A body of this type is not taken here."""
+    """A body of this type is not accepted here."""
 
     status = 415
     reason = "UnsupportedMediaType"
 
 
 class RangeNotSatisfiable(HttpError):
-    """The range begins after the end."""
+    """The range begins after the end of the content."""
 
     status = 416
     reason = "RangeNotSatisfiable"
 
 
 class UnprocessableContent(HttpError):
-    """The request is understood, and cannot be carried out."""
+    """The request is well-formed but cannot be carried out."""
 
     status = 422
     reason = "UnprocessableContent"
 
 
 class TooManyRequests(HttpError):
-    """This comes too often: wait as long as Retry-After says."""
+    """The client sends too many requests: it must wait for the time in Retry-After."""
 
     status = 429
     reason = "TooManyRequests"
 
 
 class NotImplementedHere(HttpError):
-    """The request needs something of HTTP that this server does not have."""
+    """The request needs a feature of HTTP that this server does not have."""
 
     status = 501
     reason = "NotImplemented"
 
 
 class InsufficientStorage(HttpError):
-    """There is no room for this."""
+    """There is not enough space to store this."""
 
     status = 507
     reason = "InsufficientStorage"
@@ -156,14 +155,14 @@ class UpgradeRequired(HttpError):
 
 
 class NoOutput(HttpError):
-    """What a task has printed cannot be read now."""
+    """The output of a task cannot be read at the moment."""
 
     status = 503
     reason = "NoOutput"
 
 
 class NotReady(HttpError):
-    """The server is starting or stopping: ask again in a moment."""
+    """The server is starting or stopping: retry in a moment."""
 
     status = 503
     reason = "ServiceUnavailable"

@@ -1,11 +1,11 @@
-"""The front of the manager: which app serves a path, and for whom.
+"""Front of the manager: authenticates requests, and routes them to the app that serves the path.
 
-One ASGI app over the others: by itself behind the listener of `kiln manager`, behind the API server
-in `kiln up`. In a cluster the token comes in `X-Kiln-Token`, since the API server's service proxy
-keeps `Authorization` for itself, or as a bearer token from those who connect directly. Apps find
-the user in `Request.user`, None without a good credential, and refuse by themselves; those for
-workers and drivers ask `admit_peer`. Each request that would change something leaves a line `audit`
-in the log.
+One ASGI app in front of the others: directly behind the listener of `kiln manager`, and behind the
+API server in `kiln up`. In a cluster the token is in `X-Kiln-Token`, since the API server's service
+proxy keeps `Authorization` for itself, or is a bearer token of clients that connect directly. Apps
+find the user in `Request.user`, None without a valid credential, and refuse requests themselves;
+apps for workers and drivers call `admit_peer`. Each request that may change something is logged
+with the message `audit`.
 """
 
 import logging
@@ -28,27 +28,28 @@ _ATTEMPT_HEADER = manager.ATTEMPT_HEADER.lower().encode()
 _CLUSTER_HEADER = manager.CLUSTER_HEADER.lower().encode()
 
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
-"""Methods that change nothing, and have no audit line."""
+"""Methods that change nothing and are not audited."""
 
 _USER_HEADER = manager.USER_HEADER.lower().encode()
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
-"""Of a user's `extra`: the id of the token, which the API server's audit log has too (KEP-4193)."""
+"""Key in a user's `extra`: the id of the token, which is in the API server's audit log too
+(KEP-4193)."""
 
 _MAX_NAME_LENGTH = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """An app and the path that it serves, with all below."""
+    """An app, and the path that it serves including everything below."""
 
     prefix: str
     app: asgi.App
     asks: bool = True
-    """Whether requests are authenticated; without, the app checks by itself who comes."""
+    """Whether requests are authenticated here; otherwise the app authenticates them itself."""
 
 
 class Guard:
-    """The app. The first mount whose prefix fits serves a request."""
+    """The app. A request is served by the first mount whose prefix matches."""
 
     def __init__(self, access: ports.Access, mounts: Sequence[Mount]) -> None:
         self._access = access
@@ -87,9 +88,11 @@ class Guard:
 
 
 def _audited(request: asgi.Request, user: ports.User | None, send: asgi.Send) -> asgi.Send:
-    """Log one line for the request, once its status is known: who changes what.
+    """Return a `send` that logs one line for the request, once its status is known: which user
+    changed what.
 
-    `claims`: who says to be behind the token of an account that many use; it is not checked.
+    `claims`: the name that the sender claims behind the token of a shared account; it is not
+    verified.
     """
 
     async def logged(message: asgi.Message) -> None:
@@ -115,8 +118,9 @@ def _claimed(request: asgi.Request) -> str:
 
 
 class Gate:
-    """An app in front of another, which comes later: 503 until `app` is set, and after it is
-    cleared. The server listens before the dispatcher runs, whose neighbours need the API."""
+    """An app in front of another app that starts later: it sends 503 until `app` is set, and after
+    it is cleared. The server listens before the dispatcher runs, because other components need the
+    API to start."""
 
     def __init__(self) -> None:
         self.app: asgi.App | None = None
@@ -130,17 +134,18 @@ class Gate:
 
 
 def token_of(request: asgi.Request) -> str:
-    """Return the token of a request, "" without one; that for the manager wins."""
+    """Return the token of a request, or "" if it has none. The header for the manager takes
+    precedence."""
     return (request.header(_TOKEN_HEADER) or "").strip() or request.bearer_token
 
 
 async def admit_peer(
     request: asgi.Request, namespace: str, verifier: channel_ports.TokenVerifier
 ) -> bool:
-    """Return True for a worker, False for a driver or the sidecar of an attempt, of that namespace,
-    and for an executor, which has all namespaces.
+    """Return True for a worker, and False for a driver or the sidecar of an attempt of this
+    namespace, or an executor, which may access all namespaces.
 
-    Raises what to send to a client that is none of them.
+    Raises Unauthorized, Forbidden or NotReady for any other client.
     """
     token = token_of(request)
     if not token:
@@ -171,7 +176,8 @@ async def admit_peer(
 
 
 def _attempt(request: asgi.Request) -> tuple[str, attempts.AttemptRef] | None:
-    """Pod and attempt that a sidecar names, None for any other client. Raises BadRequest."""
+    """Return the Pod and the attempt that a sidecar names, or None for other clients. Raises
+    BadRequest."""
     text = request.header(_ATTEMPT_HEADER)
     if text is None:
         return None

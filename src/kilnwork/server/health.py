@@ -1,6 +1,6 @@
-"""`/healthz`, `/livez` and `/readyz`, open to everybody, in the words of Kubernetes' own.
+"""`/healthz`, `/livez` and `/readyz`, open to all clients, in the format of Kubernetes.
 
-`/readyz` responds with 200 only when every check passes: then all of `kiln up` is ready.
+`/readyz` responds with 200 only if every check passes: then all of `kiln up` is ready.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from kilnwork.kit import asgi
 from kilnwork.server import problems
 
 Checks = Callable[[], Mapping[str, str | None]]
-"""By name of each part: None when it is ready, else what it waits for."""
+"""Returns by name of each component: None if it is ready, else what it waits for."""
 
 PATHS = ("/healthz", "/livez", "/readyz")
 

@@ -1,6 +1,6 @@
-"""`GET /v1/namespaces/NS/jobs/NAME/indexes`: the indexes of a Job, by number, page by page.
+"""`GET /v1/namespaces/NS/jobs/NAME/indexes`: the indexes of a Job, by number, in pages.
 
-Mounted by `api`. The status of a Job has counts and ranges alone; here are all of its indexes.
+Mounted by `api`. The status of a Job has only counts and ranges; this lists all of its indexes.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ class Indexes:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Respond with a page. It takes the right to `get` the Job."""
+        """Send a page. The caller needs the right to `get` the Job."""
         await object_rights.check(
             request, self._rights, resource=kinds.JOBS, namespace=namespace, name=name
         )
@@ -49,7 +49,7 @@ class Indexes:
 
 
 def document(view: index_model.IndexView) -> dict[str, Any]:
-    """Return one index; members without a value are left out."""
+    """Return the document of one index, without members that have no value."""
     members = {
         "number": view.number,
         "label": view.label,

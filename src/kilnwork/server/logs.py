@@ -1,8 +1,9 @@
-"""Reading the log files of an attempt: the end of it, all of it, and what is still being written.
+"""Reads the log files of an attempt: the tail, all of it, and what is still being written.
 
-Used by `api`. An attempt's log is at most two files, `N.log` and the older `N.log.1`; the writer
-renames the first to the second and begins a new one. A reader that follows keeps its place across
-that. What came before the older one is gone: the first line says how much that is.
+Used by `api`. The log of an attempt consists of at most two files, `N.log` and the older `N.log.1`;
+the writer renames the first to the second and begins a new one. A reader that follows the log keeps
+its place across that. Everything before the older file is lost: the first line says how much that
+is.
 """
 
 import os
@@ -14,10 +15,10 @@ BLOCK_BYTES = 64 * 1024
 
 
 class Reader:
-    """Bytes of one attempt's log, in order; `read` gives what there is now, empty at the end.
+    """Reads the log of one attempt in order: `read` returns what is available, b"" at the end.
 
-    A context manager; else close it when done. It falls behind by more than one whole file only if
-    it is not read for as long as it takes to write one; what was renamed away twice is left out.
+    Use it as a context manager, or call `close`. It skips output only if it is not read for as long
+    as the writer needs to fill a whole file; what was renamed twice meanwhile is skipped.
     """
 
     def __init__(self, path: Path, *, tail: int | None = None) -> None:
@@ -41,7 +42,7 @@ class Reader:
             self._queue = files
 
     def read(self) -> bytes:
-        """Up to `BLOCK_BYTES` more; empty when nothing more is there now."""
+        """Return up to `BLOCK_BYTES` more; b"" if nothing more is available now."""
         if self._before:
             before, self._before = self._before, b""
             return before
@@ -54,7 +55,8 @@ class Reader:
         return b""
 
     def _advance(self) -> bool:
-        """Go on to the next file when the one at hand is no longer written to."""
+        """Open the next file if the current one is not written to any more. Return whether to
+        continue reading."""
         assert self._file is not None  # noqa: S101
         if not self._queue:
             current = _open(self._path)
@@ -74,7 +76,7 @@ class Reader:
         return True
 
     def _skip_to_tail(self, lines: int) -> None:
-        """Go to where the last `lines` lines begin."""
+        """Seek to the beginning of the last `lines` lines."""
         files = [f for f in (self._file, *self._queue) if f is not None]
         wanted = lines
         for at in range(len(files) - 1, -1, -1):
@@ -92,7 +94,7 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close the files."""
         for file in (self._file, *self._queue):
             if file is not None:
                 file.close()
@@ -100,8 +102,8 @@ class Reader:
 
 
 def _gone(path: Path, oldest: BinaryIO | None) -> bytes:
-    """The line about what came before the older file, empty if nothing did. Each renamed one was as
-    large as that."""
+    """Return a line that says how much was dropped before the older file, b"" if nothing was. Each
+    dropped file was as large as that one."""
     try:
         renamed = int(path.with_name(path.name + ".rotated").read_text())
     except (OSError, ValueError):
@@ -124,9 +126,10 @@ def _same(left: BinaryIO, right: BinaryIO) -> bool:
 
 
 def _seek_tail(file: BinaryIO, lines: int, *, at_end: bool) -> int:
-    """Place `file` before its last `lines` lines; returns how many more an older file must give.
+    """Seek `file` to the beginning of its last `lines` lines; return how many more an older file
+    must supply.
 
-    A line break at the very end ends the last line and begins none.
+    A line break at the very end ends the last line and does not begin another.
     """
     size = file.seek(0, os.SEEK_END)
     if lines == 0:

@@ -1,7 +1,7 @@
 """`/metrics` in the Prometheus text format (version 0.0.4).
 
-A small one: numbers that the server knows anyway, collected when asked. For callers who may list
-Tasks in all namespaces, since names of namespaces and clusters are in it.
+Only numbers that the server has anyway, collected on request. For callers who may list Tasks in all
+namespaces, since it contains names of namespaces and clusters.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One number. `kind` is gauge or counter; samples of one name follow each other."""
+    """One number. `kind` is gauge or counter; samples of the same name must follow each other."""
 
     name: str
     help: str
@@ -28,7 +28,7 @@ Collect = Callable[[], Iterable[Sample]]
 
 
 def app(collect: Collect, rights: ports.Rights) -> asgi.App:
-    """Return the ASGI app that collects and prints."""
+    """Return the ASGI app, which collects the samples for each request."""
 
     async def show(request: asgi.Request, response: asgi.Response) -> None:
         if request.user is None:
@@ -46,7 +46,7 @@ def app(collect: Collect, rights: ports.Rights) -> asgi.App:
 
 
 def text(samples: Iterable[Sample]) -> str:
-    """The samples as Prometheus reads them."""
+    """Return the samples in the Prometheus text format."""
     lines: list[str] = []
     last = ""
     for sample in samples:

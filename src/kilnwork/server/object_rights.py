@@ -1,6 +1,6 @@
-"""Who may read what belongs to one object: the right to `get` that object.
+"""Authorization for data that belongs to one object: it needs the right to `get` that object.
 
-Used by the parts of `api` that show more of an object than its status has room for.
+Used by the parts of `api` that show more of an object than fits into its status.
 """
 
 from kilnwork.api import resource as resources
@@ -16,7 +16,8 @@ async def check(
     namespace: str,
     name: str,
 ) -> None:
-    """Raises MethodNotAllowed unless it is a GET, and Forbidden without that right."""
+    """Raise MethodNotAllowed unless the request is a GET, and Forbidden if the caller may not `get`
+    the object."""
     if request.method != "GET":
         raise errors.MethodNotAllowed
     question = ports.Question(verb="get", namespace=namespace, name=name, resource=resource.plural)

@@ -2,11 +2,11 @@
 manager.
 
 Mounted by the composition roots; `data.stores.remote` is the client. GET (with `Range`) and HEAD
-read, PUT writes (with `If-None-Match: *` or `If-Match`; 201 when it is on disk, 412 when the
-condition does not hold), DELETE removes; GET of the namespace lists (`?prefix=`, `?after=`: keys
-below the namespace, in pages; or `?directories=`). Who comes is checked here: a worker shows its
-cluster and the token of that, and may read all jobs of its namespace, create what slots create, and
-remove what they made in vain.
+read. PUT writes, with `If-None-Match: *` or `If-Match`: 201 when the object is on disk, 412 if the
+condition fails. DELETE deletes. GET of the namespace lists: `?prefix=`, `?after=` list keys below
+the namespace, in pages; `?directories=` lists directories. Callers are authenticated here: a worker
+sends its cluster and the token of that cluster; it may read all jobs of its namespace, create the
+objects that slots create, and delete the objects of attempts that lost.
 """
 
 import asyncio
@@ -26,10 +26,11 @@ _CREATED = frozenset({"out", "commits", "result"})
 """Directories of a job in which slots create objects."""
 
 _REMOVED = frozenset({"out", "result"})
-"""And remove them, when another attempt was first; what is committed stays so."""
+"""Directories in which slots delete their objects if another attempt was first; commits are never
+deleted."""
 
 _MAX_REPLACED_BYTES = 16 << 20
-"""Of job.json and the like; they are in memory as a whole."""
+"""Maximum size of an object that is replaced, such as job.json; it is held in memory as a whole."""
 
 _REFUSED = (
     "a worker may read the files of jobs in its namespace; create, not replace, what is in "
@@ -38,8 +39,8 @@ _REFUSED = (
 
 
 class Asked(NamedTuple):
-    """What a client wants. `key`: below the namespace, "" for a list. `create`: an object that is
-    not there yet."""
+    """What a client requests. `key`: below the namespace, "" for a list. `create`: the object must
+    not exist."""
 
     method: str
     key: str
@@ -51,7 +52,7 @@ Rule = Callable[[Asked], bool]
 
 
 def slots_only(asked: Asked) -> bool:
-    """The rule: workers, as far as slots need it, and no other client."""
+    """Rule for workers: they may do what slots need. Other clients may do nothing."""
     if not asked.worker:
         return False
     if asked.method in ("GET", "HEAD"):
@@ -65,6 +66,8 @@ def slots_only(asked: Asked) -> bool:
 
 
 class _Call(NamedTuple):
+    """One request for an object."""
+
     store: port.Store
     namespace: str
     key: str
@@ -73,16 +76,16 @@ class _Call(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Its key in the store."""
+        """Key of the object in the store."""
         return f"{self.namespace}/{self.key}"
 
     def header(self, name: bytes) -> str:
-        """Return a header of the request, "" without it."""
+        """Return a header of the request, or ""."""
         return self.request.header(name) or ""
 
 
 class Objects:
-    """The app. `store`: of all namespaces. `rule`: who may what."""
+    """The app. `store`: of all namespaces. `rule`: decides what a client may do."""
 
     def __init__(
         self, store: port.Store, verifier: ports.TokenVerifier, *, rule: Rule = slots_only
@@ -119,7 +122,7 @@ class Objects:
 
 
 def _address(path: str) -> tuple[str, str]:
-    """The namespace, and the key below it."""
+    """Return the namespace, and the key below it."""
     _, _, rest = path.strip("/").partition("/")
     namespace, _, key = rest.partition("/")
     if not names.is_dns_label(namespace):
@@ -128,7 +131,7 @@ def _address(path: str) -> tuple[str, str]:
 
 
 def _from_error(error: Exception) -> errors.HttpError:
-    """Return the response that an error becomes; those of the store are about the object here."""
+    """Return the response for an error. Errors of the store are about the requested object here."""
     match error:
         case data_errors.ObjectMissing():
             return errors.NotFound(str(error))
@@ -195,7 +198,8 @@ async def _send(call: _Call, reading: port.Reading) -> None:
 
 
 def _range(text: str) -> tuple[int, int | None]:
-    """Of one range, `bytes=START-END` or `bytes=START-` (RFC 9110 §14.2); all of it without."""
+    """Parse a single range, `bytes=START-END` or `bytes=START-` (RFC 9110 §14.2); without a range,
+    return the whole."""
     if not text:
         return 0, None
     unit, _, place = text.partition("=")
@@ -206,7 +210,7 @@ def _range(text: str) -> tuple[int, int | None]:
 
 
 async def _write(call: _Call) -> None:
-    """Create or replace an object: readers see all of it, on disk, or nothing."""
+    """Create or replace an object. Readers see either all of it, on disk, or nothing."""
     create = call.header(b"if-none-match") == "*"
     expected = call.header(b"if-match").strip('"') or None
     if expected is not None:
@@ -226,7 +230,7 @@ async def _write(call: _Call) -> None:
 
 
 async def _small(call: _Call) -> bytes:
-    """The body of a conditional replacement, which is compared and written in one step."""
+    """Return the body of a conditional replacement, which is compared and written in one step."""
     try:
         return await call.request.body().read(limit=_MAX_REPLACED_BYTES)
     except asgi.BodyTooLarge as error:
@@ -243,7 +247,7 @@ async def _delete(call: _Call) -> None:
 
 
 async def _list(call: _Call) -> None:
-    """A page of facts, or names of directories; keys are below the namespace."""
+    """Send a page of object facts, or names of directories; keys are below the namespace."""
     query = call.request.query
     above = f"{call.namespace}/"
 

@@ -1,6 +1,6 @@
-"""`GET /v1/namespaces/NS/jobconfigs/NAME/options`: the form of its options as JSON Schema.
+"""`GET /v1/namespaces/NS/jobconfigs/NAME/options`: the options of a JobConfig as JSON Schema.
 
-Mounted by `api`. For web pages that ask for values, as `kiln run-job` does; the values are
+Mounted by `api`. For web pages that ask for values, as `kiln run-job` does; the values go into
 `spec.optionValues` of a Job with that `configName`.
 """
 
@@ -14,7 +14,7 @@ JSON_SCHEMA = "application/schema+json"
 
 
 class OptionSchemas:
-    """Serves requests for forms. `jobs`, `rights`: ports."""
+    """Serves requests for these schemas. `jobs`, `rights`: ports."""
 
     def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
         self._jobs = jobs
@@ -23,7 +23,7 @@ class OptionSchemas:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Respond with a schema. It takes the right to `get` the JobConfig."""
+        """Send the schema. The caller needs the right to `get` the JobConfig."""
         await object_rights.check(
             request, self._rights, resource=kinds.JOB_CONFIGS, namespace=namespace, name=name
         )

@@ -1,8 +1,8 @@
-"""`/ponds/NAMESPACE/NAME/…`: what the agents of ponds and the manager tell each other.
+"""`/ponds/NAMESPACE/NAME/…`: the exchange between the agents of ponds and the manager.
 
 Mounted by the composition roots; `kilnwork.pond.manager_link` is the client, `api.pond_messages`
-has the words. Who comes is checked here: an agent shows the token of its DataPond, which only its
-Pods mount, and sees nothing of other ponds.
+defines the messages. Callers are authenticated here: an agent sends the token of its DataPond,
+which only the Pods of that pond mount, and can access no other pond.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from kilnwork.kit import errors as kit_errors
 from kilnwork.server import errors, guard, pond_ports, problems
 
 MAX_REPORT_BYTES = 64 << 20
-"""Of a node with very many snapshots."""
+"""Maximum size of a report, for a node with very many snapshots."""
 
 MAX_WAIT_S = 60
 _BYTES = "application/octet-stream"

@@ -1,9 +1,9 @@
 """Files of file jobs for the agents of ponds: `/ponds/NAMESPACE/NAME/jobs/JOB/DIRECTORY[/FILE]`.
 
-Used by `pond_exchange`, which has checked that an agent of a pond of that namespace asks. A job of
-files has four directories: `results`, its result as one file; `parts`, the result of each part;
-`errors`, the bad records of each part that has any; `input`, what it was given. A job that still
-runs has no results (409: ask again), one that failed never will (410), unless it is run again.
+Used by `pond_exchange`, which has checked that the caller is an agent of a pond of that namespace.
+A file job has four directories: `results`, its result as one file; `parts`, the result of each
+part; `errors`, the bad records of each part that has any; `input`, its input. An unfinished job has
+no results (409: retry); a failed job will never have any (410), unless it is run again.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from kilnwork.server.jobs import file_bodies
 
 _BYTES = "application/octet-stream"
 _SUFFIXES = {filejobs.Format.CSV: "csv", filejobs.Format.TEXT: "txt"}
-"""Of a stored input; the elements of a JSON array are stored as lines."""
+"""File name suffix of a stored input; the elements of a JSON array are stored as lines."""
 
 _PART = "{:05d}.ndjson"
 
@@ -35,7 +35,7 @@ class _File(NamedTuple):
 
 
 class PondFiles:
-    """See the module."""
+    """Lists and sends the files of file jobs."""
 
     def __init__(self, jobs: service.FileJobs) -> None:
         self._jobs = jobs
@@ -110,7 +110,7 @@ class PondFiles:
         return [_one(view, _PART.format(part), output) for part, output in _outputs(commits)]
 
     async def _part(self, view: model.JobView, path: str) -> list[_File]:
-        """That part only: a job has up to ten thousand."""
+        """Return the file of one part, without reading the others: a job has up to ten thousand."""
         self._output(view)
         text = path.partition(".")[0]
         if not (text.isascii() and text.isdigit() and _PART.format(int(text)) == path):
@@ -150,7 +150,7 @@ class PondFiles:
 def _outputs(
     commits: Iterable[filejobs.Commit],
 ) -> Iterator[tuple[int, filejobs.StoredFile]]:
-    """Number and result of each part that has succeeded."""
+    """Yield number and result of each part that has succeeded."""
     for one in commits:
         if one.outcome == filejobs.PartOutcome.SUCCEEDED and one.output is not None:
             yield one.part, one.output

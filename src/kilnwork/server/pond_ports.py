@@ -1,4 +1,4 @@
-"""What the paths of ponds need of others: the ledger, who is an agent, and files of file jobs."""
+"""Ports of the pond paths: the ledger, authentication of agents, and files of file jobs."""
 
 from typing import Protocol
 
@@ -8,16 +8,16 @@ from kilnwork.kit import asgi
 
 
 class AgentVerifier(Protocol):
-    """Who is an agent of a pond."""
+    """Authenticates the agents of a pond."""
 
     async def verify(self, namespace: str, pond: str, credential: str) -> bool:
-        """True when `credential` is the token of this DataPond as it is now. Raises KilnError when
-        that is not known yet."""
+        """Return whether `credential` is the current token of this DataPond. Raises KilnError if
+        that is unknown yet."""
         ...
 
 
 class AgentLedger(Protocol):
-    """What agents say and hear."""
+    """Reports from agents, and orders for them."""
 
     def take_report(
         self, namespace: str, pond: str, node: str, report: pond_messages.Report
@@ -43,7 +43,7 @@ class JobFiles(Protocol):
 
 
 class PeopleLedger(Protocol):
-    """What people see and ask for. None where there is no such DataPond, or no such lease."""
+    """Views and leases for users. Methods return None if there is no such DataPond or lease."""
 
     def node_views(self, namespace: str, pond: str) -> list[pond_views.NodeView] | None: ...
 
@@ -52,13 +52,14 @@ class PeopleLedger(Protocol):
     def ask(
         self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
     ) -> pond_views.LeaseView | None:
-        """Continue what a client wants; repeatable. Raises PondError for what cannot be."""
+        """Create or continue a lease; may be repeated. Raises PondError if the request is
+        invalid."""
         ...
 
     def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
-        """Release a lease of people; False if there is none of that name."""
+        """Release a lease of a user; return False if there is none of that name."""
         ...
 
     async def changed(self, *, within_s: float) -> None:
-        """Return when something is another one, or after that time."""
+        """Wait until something changes, or until the time has passed."""
         ...

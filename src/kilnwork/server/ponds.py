@@ -1,14 +1,14 @@
-"""`/v1/namespaces/NS/dataponds/NAME/…`: what is on each node, and leases that people hold.
+"""`/v1/namespaces/NS/dataponds/NAME/…`: content of each node, and leases of users.
 
 | path below | |
 |---|---|
 | GET nodes | each node: room, snapshots, leases, bytes fetched, served and evicted |
-| GET leases | all leases, with how far each node is |
-| GET leases/LEASE | one of them that people hold |
-| PUT leases/LEASE | have snapshots on nodes, and keep them: `wait=SECONDS` for the end |
+| GET leases | all leases, with the progress of each node |
+| GET leases/LEASE | one lease of a user |
+| PUT leases/LEASE | fetch snapshots to nodes, and keep them: `wait=SECONDS` waits for completion |
 | DELETE leases/LEASE | release them |
 
-Used by `api`. A lease is asked for by the same PUT until it is ready: nothing else makes it go on.
+Used by `api`. The client repeats the PUT until the lease is ready: only that makes it progress.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from kilnwork.server import errors, pond_ports, ports
 MAX_WAIT_S = 60
 MAX_BODY_BYTES = 4 << 20
 FILE_JOBS = "jobs"
-"""What rights call file jobs, as `/jobs` asks for them."""
+"""Resource name of file jobs in authorization, as used by `/jobs`."""
 
 _decode = msgspec.json.Decoder(pond_views.LeaseRequest).decode
 
 
 class Ponds:
-    """Responds to one path; raises what to send instead."""
+    """Serves one request, or raises the error to send."""
 
     def __init__(
         self, ledger: pond_ports.PeopleLedger, rights: ports.Rights, *, time: clock.Clock
@@ -41,7 +41,7 @@ class Ponds:
     async def send(
         self, request: asgi.Request, place: tuple[str, str, list[str]], response: asgi.Response
     ) -> None:
-        """Respond to a request for what is below a DataPond."""
+        """Serve a request for a path below a DataPond."""
         namespace, pond, rest = place
         match request.method, rest:
             case "GET", ["nodes"]:
@@ -83,7 +83,8 @@ class Ponds:
     async def _check_jobs(
         self, request: asgi.Request, namespace: str, wanted: pond_views.LeaseRequest
     ) -> None:
-        """Agents read any file job of the namespace; who asks must be allowed to do that too."""
+        """Check that the caller may read the file jobs that a lease names, since agents may read
+        any of the namespace."""
         for one in wanted.snapshots:
             if one.from_ is not None and one.from_.files is not None:
                 question = ports.Question(

@@ -1,4 +1,4 @@
-"""What the REST API needs of others, declared here and wired by the composition root."""
+"""Ports of the REST API: what it needs of other rooms, implemented by the composition root."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,10 +17,11 @@ Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """May a user do this to tasks of a namespace? `name` is empty for all of them.
+    """A question for authorization: whether a user may do this in a namespace. `name` is empty for
+    all objects.
 
-    `resource`: `tasks`, `jobs`, `jobconfigs`, or `executors` (in no namespace, but for their
-    subresource `external`); all of our API group.
+    `resource`: `tasks`, `jobs`, `jobconfigs`, or `executors` (cluster-scoped, except for their
+    subresource `external`); all in our API group.
     """
 
     verb: str
@@ -31,7 +32,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(Protocol):
-    """Who makes a request, as the API server knows them (authentication.k8s.io/v1 UserInfo)."""
+    """The sender of a request, as known to the API server (authentication.k8s.io/v1 UserInfo)."""
 
     @property
     def name(self) -> str:
@@ -40,58 +41,59 @@ class User(Protocol):
 
     @property
     def extra(self) -> Extra:
-        """Facts of the credential, such as the id of a token."""
+        """Facts about the credential, such as the id of a token."""
         ...
 
 
 class Rights(Protocol):
-    """Authorization: what a SubjectAccessReview of the API server says."""
+    """Authorization by a SubjectAccessReview of the API server."""
 
     async def refusal(self, user: Any, question: Question) -> str | None:
-        """None when `user` (`Request.user`) may, else the sentence that says why not.
+        """Return None if `user` (`Request.user`) is allowed, else the reason as a sentence.
 
-        Raises KubeError when the API server does not say.
+        Raises KubeError if the API server gives no decision.
         """
         ...
 
 
 class Access(Rights, Protocol):
-    """Authentication, as a TokenReview of the API server has it, and authorization."""
+    """Authentication by a TokenReview of the API server, and authorization."""
 
     async def authenticate(self, request: asgi.Request) -> User | None:
-        """The user of a request, None without a good credential. Raises KubeError."""
+        """Return the user of a request, or None without a valid credential. Raises KubeError."""
         ...
 
     async def token_user(self, token: str, *, audience: str | None = None) -> User | None:
-        """The user of a token for `audience`, or without one for the API server or for the manager
-        alone; None when it is not. Raises KubeError."""
+        """Return the user of a token for `audience`; without one, of a token for the API server or
+        for the manager. Return None if the token is invalid. Raises KubeError."""
         ...
 
 
 class Outputs(Protocol):
-    """Output of attempts that run elsewhere than in workers: it is fetched when it is read.
+    """Output of attempts that do not run in workers, which is fetched when it is read.
 
-    Of other attempts, and of those that are over, nothing need be brought.
+    Nothing needs to be fetched for other attempts, or for attempts that have ended.
     """
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
-        """Bring what an attempt has printed until now into its log file. Raises NoOutput."""
+        """Fetch the output of an attempt so far into its log file. Raises NoOutput."""
         ...
 
     def following(self, ref: attempts.AttemptRef) -> AbstractAsyncContextManager[None]:
-        """Bring what it prints as it does; what cannot be had now is tried again."""
+        """Return a context manager in which output is fetched as it is printed; failed fetches are
+        retried."""
         ...
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some tasks, newest first. `more`: what to ask for the next page with, None at the end."""
+    """A page of tasks, newest first. `more`: cursor of the next page, None at the end."""
 
     tasks: Sequence[model.TaskView]
     more: int | None
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A TaskCluster as far as those need it who submit to it."""
+    """A TaskCluster, as clients that submit to it need it."""
 
     name: str
     workers: int
@@ -99,103 +101,105 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     busy: int
     queued: int
     memory: str | msgspec.UnsetType = msgspec.UNSET
-    """What the container of a worker may use, else what it asks for, as its template has it; unset
-    where that says neither."""
+    """Memory limit of a worker's container, or else its request, as in its template; unset if it
+    has neither."""
 
 
 class Clusters(Protocol):
     """Where tasks may be submitted to, as the controllers see it now."""
 
     def namespaces(self) -> Sequence[str]:
-        """All namespaces, sorted."""
+        """Return all namespaces, sorted."""
         ...
 
     def clusters(self, namespace: str) -> Sequence[Cluster]:
-        """The TaskClusters of a namespace, sorted by name."""
+        """Return the TaskClusters of a namespace, sorted by name."""
         ...
 
 
 class Journal(Protocol):
-    """Reading tasks, and asking for changes to one. Reads may be repeated and do not block."""
+    """Reads tasks, and requests changes to them. Reads may be repeated and do not block."""
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task, None when it is unknown."""
+        """Return the newest run of a task, or None if it is unknown."""
         ...
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
-        """The newest task of that name, None when there is none."""
+        """Return the newest task of that name, or None."""
         ...
 
     async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
-        """At most `limit` tasks whose ids begin or end with these digits (`ids.abbreviated`)."""
+        """Return at most `limit` tasks whose ids begin or end with these digits
+        (`ids.abbreviated`)."""
         ...
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> Page:
-        """At most `limit` tasks of a namespace, or of all (None); `below` is `more` of the page
-        before.
+        """Return at most `limit` tasks of a namespace, or with None of all. `below` is `more` of
+        the page before.
 
-        A page may hold fewer than there are, none even, and still have one after it.
+        A page may have fewer tasks than `limit`, even none, and still be followed by another.
         """
         ...
 
     def counts(self, namespace: str | None) -> Sequence[model.TaskCount]:
-        """How many tasks there are by function and state, in one namespace or (None) in all; also
-        Task objects that have not been accepted yet, as Pending."""
+        """Return the number of tasks by function and state, in one namespace or with None in all.
+        Task objects that are not accepted yet are included as Pending."""
         ...
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
-        """Where the output of an attempt is kept; the file may not exist."""
+        """Return the path of the log of an attempt; the file may not exist."""
         ...
 
     async def kill(self, task: ids.TaskId) -> None:
-        """Ask for the task to be stopped, durably; nothing happens to one that is over."""
+        """Durably request the end of a task. Does nothing if it has ended."""
         ...
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
-        """Start no attempt of a spawned task until it is resumed, durably; one that runs goes on.
+        """Durably suspend or resume a spawned task: while it is suspended, no attempt starts; a
+        running one continues.
 
-        Nothing happens to one that is over.
+        Does nothing if the task has ended.
         """
         ...
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
-        """Start a new run of a spawned task that is over, durably.
+        """Durably start a new run of a spawned task that has ended.
 
-        Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded
+        Raises `dispatch.errors.RunRefused` if it has not ended, belongs to a job, or has succeeded
         and `force` is False.
         """
         ...
 
     async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
-        """Forget all that is asked for, or only say how many that would be."""
+        """Delete the tasks that `asked` selects, or with `dry_run` only count them."""
         ...
 
     async def forget(self, task: ids.TaskId) -> None:
-        """Forget a task that is over, with its runs and output.
+        """Delete a task that has ended, with its runs and output.
 
-        Raises `dispatch.errors.RunRefused` when it is not over, is an object, or is needed.
+        Raises `dispatch.errors.RunRefused` if it has not ended, is an object, or is needed.
         """
         ...
 
     async def retry_failed(self, task: ids.TaskId) -> model.Retried:
-        """Run again what failed of a spawned task and around it, durably.
+        """Durably run again what failed in a spawned task and around it.
 
-        Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded.
+        Raises `dispatch.errors.RunRefused` if it has not ended, belongs to a job, or has succeeded.
         """
         ...
 
 
 class Jobs(Protocol):
-    """Reading the indexes of Jobs, and JobConfigs."""
+    """Reads the indexes of Jobs, and JobConfigs."""
 
     def config(self, namespace: str, name: str) -> job_config.JobConfig | None:
-        """The JobConfig of that name, None when there is none."""
+        """Return the JobConfig of that name, or None."""
         ...
 
     def uid(self, namespace: str, name: str) -> str | None:
-        """`metadata.uid` of the Job of that name, None when there is none."""
+        """Return `metadata.uid` of the Job of that name, or None."""
         ...
 
     async def indexes(
@@ -206,22 +210,22 @@ class Jobs(Protocol):
         limit: int,
         state: index_model.IndexState | None,
     ) -> list[index_model.IndexView]:
-        """At most `limit` indexes with numbers above `after`, in order.
+        """Return at most `limit` indexes with numbers above `after`, in order.
 
-        Raises `jobs.errors.NoSuchJob` when the Job has not been taken up yet.
+        Raises `jobs.errors.NoSuchJob` if the engine does not have the Job yet.
         """
         ...
 
 
 class Flows(Protocol):
-    """Reading the flows of SyncSets."""
+    """Reads the flows of SyncSets."""
 
     def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
-        """The newest generation of the SyncSet of that name, None when there is none."""
+        """Return the newest generation of the SyncSet of that name, or None."""
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
-        """A run; None before it begins, or when it is not kept."""
+        """Return the view of a run, or None before it begins and after it is deleted."""
         ...
 
     async def steps(
@@ -233,8 +237,8 @@ class Flows(Protocol):
         limit: int,
         state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
-        """At most `limit` instances behind the key `after`, in the order in which they began.
+        """Return at most `limit` instances after the key `after`, in the order in which they began.
 
-        Raises `jobs.errors.NoSuchJob` when the flow has not begun.
+        Raises `jobs.errors.NoSuchJob` if the flow has not begun.
         """
         ...

@@ -1,7 +1,7 @@
-"""Errors as responses of the REST API: problem details (RFC 9457), the same for every app of it.
+"""Errors as responses of the REST API: problem details (RFC 9457), the same for all its apps.
 
-Used by all apps of this room. `errors` has the classes that are responses; here stands what those
-of other rooms become.
+Used by all apps of this room. `errors` defines the errors that are responses; this module maps the
+errors of other rooms to them.
 """
 
 import logging
@@ -18,18 +18,18 @@ from kilnwork.server import errors
 log = logging.getLogger(__name__)
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-"""Never cached, never guessed at by a browser."""
+"""Responses are never cached, and browsers never guess their type."""
 
 Translate = Callable[[Exception], errors.HttpError]
 
 
 def response(send: asgi.Send, *, extra: Callable[[], asgi.Headers] | None = None) -> asgi.Response:
-    """Make a response with the headers that all of this room have."""
+    """Return a response with the headers that all responses of this room have."""
     return asgi.Response(send, headers=_HEADERS, extra=extra)
 
 
 async def send(response: asgi.Response, error: errors.HttpError) -> None:
-    """Send problem details; `message` repeats `detail` for older callers."""
+    """Send problem details. `message` repeats `detail` for older clients."""
     document = {
         "type": error.type,
         "title": error.reason,
@@ -44,7 +44,7 @@ async def send(response: asgi.Response, error: errors.HttpError) -> None:
 
 
 def from_error(error: Exception) -> errors.HttpError:
-    """Return the response that an error becomes."""
+    """Return the response for an error."""
     match error:
         case errors.HttpError():
             return error
@@ -114,8 +114,8 @@ async def respond(
     *,
     translate: Translate = from_error,
 ) -> None:
-    """Await what sends the response. An error becomes one, or ends the connection if it comes too
-    late for that; a client that has hung up needs none."""
+    """Await the handler that sends the response. If it raises, send the error, or cut the
+    connection if the response has begun. Nothing is sent to a client that has disconnected."""
     try:
         await work
     except asgi.Disconnected:

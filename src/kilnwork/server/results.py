@@ -1,7 +1,7 @@
-"""The result of one task as its bytes, with their type: `GET …/tasks/REF/result`.
+"""The result of one task as raw bytes, with their media type: `GET …/tasks/REF/result`.
 
-Used by `api`. What is a blob is streamed from its file. Nothing is unpickled: a Python object that
-is not JSON goes out as the pickle that it is, with its media type.
+Used by `api`. A blob is streamed from its file. Nothing is unpickled: a Python object that is not
+JSON is sent as a pickle, with its media type.
 """
 
 import base64
@@ -24,10 +24,10 @@ _decode_stream = msgspec.msgpack.Decoder(list[attempts.Payload]).decode
 async def send(
     view: model.TaskView, root: Path, request: asgi.Request, response: asgi.Response
 ) -> None:
-    """Respond with the result: 204 if there is none. `root`: of the directories of blobs by
+    """Send the result, or 204 if there is none. `root`: parent of the directories of blobs by
     namespace.
 
-    Raises `Conflict` while the task is not over, and when it did not succeed.
+    Raises `Conflict` if the task has not ended or did not succeed.
     """
     payload = _succeeded(view)
     if payload is None:
@@ -60,8 +60,8 @@ def _succeeded(view: model.TaskView) -> attempts.Payload | None:
 
 
 def plain(payload: attempts.Payload | None) -> attempts.Payload | None:
-    """The result as one value: what a generator has yielded becomes a JSON list, if all of that is
-    JSON."""
+    """Return the result as a single value: the values that a generator has yielded become a JSON
+    list, if all of them are JSON."""
     if payload is None or payload.media_type != attempts.STREAM or payload.digest is not None:
         return payload
     yielded = _decode_stream(payload.data)
@@ -72,7 +72,8 @@ def plain(payload: attempts.Payload | None) -> attempts.Payload | None:
 
 
 def _digest(digest: bytes) -> asgi.Headers:
-    """RFC 9530: of the whole, whatever part of it is sent."""
+    """Return the Repr-Digest header (RFC 9530): the digest of the whole, whatever part of it is
+    sent."""
     return ((b"repr-digest", b"sha-256=:" + base64.b64encode(digest) + b":"),)
 
 

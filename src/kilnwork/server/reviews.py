@@ -1,8 +1,8 @@
 """Authentication and authorization by the API server of a Kubernetes cluster, over HTTP.
 
-Used by the manager in a cluster, for the REST API, metrics and drivers; the reviews themselves, and
-how many may be under way, are in `kube.reviews`. Results are remembered for seconds, so that a page
-that polls costs few of them; a right that is taken away holds for so long.
+Used by the manager in a cluster, for the REST API, metrics and drivers. The reviews, and the limit
+on concurrent ones, are in `kube.reviews`. Results are cached for seconds, so that a polling page
+costs few of them; a revoked right stays valid for that long.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from kilnwork.kube import reviews as kube_reviews
 from kilnwork.server import guard, ports
 
 REMEMBER_S = 10.0
-"""How long a yes holds."""
+"""How long an allowed decision is cached."""
 
 REFUSE_S = 2.0
-"""How long a no holds: a user who was just given a right tries again at once."""
+"""How long a refusal is cached: a user who was just given a right retries at once."""
 
 UNKNOWN_S = 5.0
-"""How long a token stays unknown: what is no token now hardly becomes one."""
+"""How long an invalid token is cached as invalid: it hardly ever becomes valid."""
 
 
 class Reviews:
@@ -35,14 +35,14 @@ class Reviews:
         self._rights: kube_reviews.Remembered[bool] = kube_reviews.Remembered(time)
 
     async def authenticate(self, request: asgi.Request) -> kube_reviews.User | None:
-        """The user of the token that a request shows, None without a good one. Raises KubeError."""
+        """Return the user of a request's token, or None without a valid one. Raises KubeError."""
         token = guard.token_of(request)
         return await self.token_user(token) if token else None
 
     async def token_user(
         self, token: str, *, audience: str | None = None
     ) -> kube_reviews.User | None:
-        """As `ports.Access` has it."""
+        """See `ports.Access.token_user`."""
         tried = ((), (manager.AUDIENCE,)) if audience is None else ((audience,),)
 
         async def ask() -> tuple[kube_reviews.User | None, float]:
@@ -56,7 +56,8 @@ class Reviews:
         return await self._users.get((kube_reviews.digest(token), audience), ask)
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
-        """None when `user`, one of ours, may do it; else Kubernetes' own text. Raises KubeError."""
+        """Return None if `user`, one of ours, is allowed; else the text of Kubernetes. Raises
+        KubeError."""
         asked: kube_reviews.User = user
 
         async def ask() -> tuple[bool, float]:
@@ -70,7 +71,8 @@ class Reviews:
 
 @contextmanager
 def _own_lack() -> Iterator[None]:
-    """Not the caller's fault: what the manager lacks must not look like what they lack."""
+    """Report missing rights of the manager itself as 503, so that they do not look like missing
+    rights of the caller."""
     try:
         yield
     except errors.Forbidden as error:
@@ -91,7 +93,8 @@ def _attributes(question: ports.Question) -> dict[str, str]:
 
 
 def refusal_text(user: str, question: ports.Question) -> str:
-    """The message of a 403, as k8s.io/apiserver words it (handlers/responsewriters/errors.go)."""
+    """Return the message of a 403 in the wording of k8s.io/apiserver
+    (handlers/responsewriters/errors.go)."""
     plural = question.resource
     qualified = f"{plural}.{kinds.GROUP}"
     what = f'{qualified} "{question.name}"' if question.name else qualified

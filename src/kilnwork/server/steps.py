@@ -1,7 +1,7 @@
-"""`GET /v1/namespaces/NS/syncsets/NAME/steps`: steps of a SyncSet with their shards, page by page.
+"""`GET /v1/namespaces/NS/syncsets/NAME/steps`: steps of a SyncSet with their shards, in pages.
 
-And `…/result`, the result of its flow. Mounted by `api`. The status of a SyncSet has counts of each
-step alone, and results of up to 8 KiB; here are all instances, and results as they are.
+Also `…/result`, the result of its flow. Mounted by `api`. The status of a SyncSet has only counts
+of each step, and results of up to 8 KiB; this lists all instances, and sends results of any size.
 """
 
 from typing import Any
@@ -27,8 +27,8 @@ class Steps:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Respond with a page: `step`, `state`, `generation` (default the newest), `after`,
-        `limit`. It takes the right to `get` the SyncSet."""
+        """Send a page: `step`, `state`, `generation` (default: the newest), `after`, `limit`. The
+        caller needs the right to `get` the SyncSet."""
         await self._check(request, namespace, name)
         limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT
         state = _state(request)
@@ -51,8 +51,8 @@ class Steps:
     async def send_result(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Respond with the result of a flow, JSON; `generation`: default the newest. It takes the
-        right to `get` the SyncSet."""
+        """Send the result of a flow as JSON; `generation` defaults to the newest. The caller needs
+        the right to `get` the SyncSet."""
         await self._check(request, namespace, name)
         key = self._key(request, namespace, name)
         view = self._flows.view(key)
@@ -69,7 +69,7 @@ class Steps:
         )
 
     def _key(self, request: asgi.Request, namespace: str, name: str) -> model.FlowKey:
-        """The generation that is asked for."""
+        """Return the requested generation."""
         generation = request.number("generation", least=1, most=MAX_GENERATION)
         newest = self._flows.newest(namespace, name)
         if newest is None:
@@ -78,7 +78,7 @@ class Steps:
 
 
 def document(view: model.InstanceView) -> dict[str, Any]:
-    """Return one instance of a step; members without a value are left out."""
+    """Return the document of one step instance, without members that have no value."""
     members = {
         "key": view.key,
         "step": view.step,

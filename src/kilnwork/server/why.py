@@ -1,4 +1,4 @@
-"""One sentence on why a task is where it is: state, reason, and the facts of the case.
+"""Explains in one sentence why a task is in its state: state, reason, and details.
 
 Pure. Used by `GET …/why` for tasks of the journal and by `kiln why` for Task objects.
 """
@@ -13,11 +13,12 @@ from kilnwork.kit import clock
 
 
 class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sentence is made of. Times in seconds since the epoch, None when unknown.
+    """The facts from which the sentence is made. Times are seconds since the epoch, None if
+    unknown.
 
-    `loss`: why the newest attempt that was lost was lost. `progress`: what the running attempt has
-    reported last, "" if nothing. `own_pod`: `worker` is a Pod of its own; `of_executor`: it
-    is a process of an executor. `memory`: a quantity, what its worker has; "": not known.
+    `loss`: why the newest lost attempt was lost. `progress`: the latest progress report of the
+    running attempt, "" if there is none. `own_pod`: `worker` is a Pod of its own; `of_executor`: it
+    is a process of an executor. `memory`: memory of its worker as a quantity, "" if unknown.
     """
 
     name: str
@@ -36,13 +37,13 @@ class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
     finished: float | None = None
     progress: str = ""
     suspended: bool = False
-    """No other attempt starts before it is resumed; the one that runs goes on."""
+    """No further attempt starts until it is resumed; a running attempt continues."""
     usage: attempts.Usage | None = None
     memory: str = ""
 
     @classmethod
     def of_object(cls, found: dict[str, Any]) -> Self:
-        """From a Task object."""
+        """Return the facts of a Task object."""
         name, status = found["metadata"]["name"], found.get("status") or {}
         return cls(
             name=name,
@@ -71,7 +72,7 @@ def _time(text: str | None) -> float | None:
 
 
 def sentence(facts: TaskFacts, *, now: float) -> str:
-    """Explain a state in one sentence."""
+    """Explain the state of a task in one sentence."""
     if facts.state == task.State.RUNNING:
         return _running(facts, now=now) + _held_back(facts)
     if facts.state == task.State.SUCCESS and facts.reason == reasons.Reason.CACHED:
@@ -122,8 +123,8 @@ def _ended(start: str, facts: TaskFacts) -> str:
 
 
 def used(facts: TaskFacts) -> str:
-    """Return what the newest attempt has used, beside what its worker has, as a sentence after
-    another one; "" when that is not known."""
+    """Return a sentence about the resources that the newest attempt has used, and those of its
+    worker; "" if that is unknown. It begins with a space."""
     if facts.usage is None:
         return ""
     text = f" It used {facts.usage.cpu_s:.1f} s of CPU"
@@ -136,7 +137,7 @@ def used(facts: TaskFacts) -> str:
 
 
 def size(number: int) -> str:
-    """1.9 GiB."""
+    """Format a number of bytes: 1.9 GiB."""
     value, unit = float(number), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -146,7 +147,7 @@ def size(number: int) -> str:
 
 
 def _lost(facts: TaskFacts) -> str:
-    """How many attempts were lost, and why the last of them was, if that is known."""
+    """Return how many attempts were lost, and why the last of them was, if that is known."""
     if not facts.losses:
         return ""
     number = "one was" if facts.losses == 1 else f"{facts.losses} were"
@@ -161,7 +162,7 @@ def _final(facts: TaskFacts) -> bool:
 
 
 def _because(facts: TaskFacts) -> str:
-    """The message, which has the facts; else what the reason means."""
+    """Return the message, which has the details, or else the meaning of the reason."""
     text = facts.message.strip() or _meaning(facts.reason)
     return text if text.endswith((".", "!", "?")) else f"{text}."
 

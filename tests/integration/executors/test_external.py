@@ -1,4 +1,4 @@
-"""Executors that users write: results, failures, kills, losses, over real links."""
+"""Executors written by users: results, failures, kills, losses, over real links."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ async def echo(task: external.ClaimedTask) -> Any:
     return {"payload": task.payload, "attempt": task.attempt, "inputs": task.inputs}
 
 
-async def test_a_task_waits_for_who_claims_it_in_its_namespace(
+async def test_task_waits_for_an_executor_of_its_namespace(
     world: external_executors.World,
 ) -> None:
     task = await world.submit({"who": "${task.name}", "n": [1]})
@@ -43,7 +43,7 @@ async def test_a_task_waits_for_who_claims_it_in_its_namespace(
     }
 
 
-async def test_results_are_kept_by_their_size_and_type(world: external_executors.World) -> None:
+async def test_result_is_stored_by_size_and_type(world: external_executors.World) -> None:
     results: dict[str, Any] = {"none": None, "large": "x" * 100_000, "bytes": b"\x00\xff"}
 
     async def give(task: external.ClaimedTask) -> Any:
@@ -72,7 +72,7 @@ async def test_results_are_kept_by_their_size_and_type(world: external_executors
         ("\ud800", "surrogates not allowed"),
     ],
 )
-async def test_what_json_cannot_say_is_no_result(
+async def test_value_that_is_not_json_fails_the_task(
     world: external_executors.World, value: Any, said: str
 ) -> None:
     async def give(task: external.ClaimedTask) -> Any:
@@ -93,7 +93,7 @@ async def test_messages_have_no_control_characters(world: external_executors.Wor
     assert view.message == "ValueError: a\\x00 \\x1b[31mred\\r\n\ttwo \\x9b"
 
 
-async def test_failures_are_retried_as_the_spec_says(world: external_executors.World) -> None:
+async def test_failures_are_retried_as_the_spec_states(world: external_executors.World) -> None:
     async def fail(task: external.ClaimedTask) -> Any:
         if task.payload == "for good":
             raise external.Failed("no such picture", reason="NoPicture", retry=False)
@@ -121,12 +121,12 @@ class Unspeakable(Exception):
     [
         Unspeakable(),
         SystemExit(3),
-        asyncio.CancelledError("nobody killed it"),
+        asyncio.CancelledError("not killed"),
         ValueError("half a pair: \ud800"),
         external.Failed("\ud800"),
     ],
 )
-async def test_whatever_is_raised_ends_the_attempt_only(
+async def test_exception_ends_only_its_attempt(
     world: external_executors.World, error: BaseException
 ) -> None:
     async def fail(task: external.ClaimedTask) -> Any:
@@ -150,12 +150,12 @@ async def test_whatever_is_raised_ends_the_attempt_only(
         ("Killed", "reason is Killed, which says: It was killed on request.* Choose another word"),
     ],
 )
-def test_a_reason_is_a_word_of_the_program(reason: Any, message: str) -> None:
+def test_reason_is_taken_from_the_program(reason: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         external.Failed("no", reason=reason)
 
 
-async def test_a_function_that_cancels_itself_has_failed(world: external_executors.World) -> None:
+async def test_function_that_cancels_itself_has_failed(world: external_executors.World) -> None:
     async def cancel(task: external.ClaimedTask) -> Any:
         if task.payload == "bad":
             this = asyncio.current_task()
@@ -170,10 +170,10 @@ async def test_a_function_that_cancels_itself_has_failed(world: external_executo
     await world.wait_for_state(await world.submit("good"), "Success")
 
 
-async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
+async def test_killed_task_is_cancelled_and_is_killed_when_it_ends(
     world: external_executors.World,
 ) -> None:
-    cancelled, let_go = asyncio.Event(), asyncio.Event()
+    cancelled, released = asyncio.Event(), asyncio.Event()
 
     async def hold(task: external.ClaimedTask) -> Any:
         task.progress(0.5, "half")
@@ -181,7 +181,7 @@ async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
             await asyncio.Event().wait()
         finally:
             cancelled.set()
-            await let_go.wait()
+            await released.wait()
 
     await world.executor(hold)
     task = await world.submit()
@@ -189,7 +189,7 @@ async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
     await world.hub.kill(task, reason="Killed")
     await cancelled.wait()
     await world.wait_for_state(task, "Killing")
-    let_go.set()
+    released.set()
     view = await world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
 
@@ -197,12 +197,12 @@ async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
 async def test_without_an_acknowledgement_the_kill_is_unconfirmed(
     world: external_executors.World,
 ) -> None:
-    let_go = asyncio.Event()
+    released = asyncio.Event()
 
     async def ignore(task: external.ClaimedTask) -> Any:
-        while not let_go.is_set():
+        while not released.is_set():
             try:
-                await let_go.wait()
+                await released.wait()
             except asyncio.CancelledError:
                 continue
         return "too late"
@@ -213,11 +213,11 @@ async def test_without_an_acknowledgement_the_kill_is_unconfirmed(
     await world.hub.kill(task, reason="Killed")
     view = await world.wait_for_state(task, "Killed", "Unconfirmed")
     assert view.stopped is False
-    let_go.set()
+    released.set()
     await asyncio.wait_for(_confirmed(world, task), 30)
 
 
-async def test_what_waits_for_a_busy_program_says_for_whose(
+async def test_task_behind_a_busy_executor_names_the_executor(
     world: external_executors.World,
 ) -> None:
     async def hold(task: external.ClaimedTask) -> Any:
@@ -235,7 +235,7 @@ async def _confirmed(world: external_executors.World, task: Any) -> None:
     assert view.result is None
 
 
-async def test_what_a_lost_executor_had_runs_elsewhere(world: external_executors.World) -> None:
+async def test_task_of_a_lost_executor_runs_elsewhere(world: external_executors.World) -> None:
     async def hold(task: external.ClaimedTask) -> Any:
         await asyncio.Event().wait()
 

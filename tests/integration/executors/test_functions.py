@@ -1,8 +1,9 @@
-"""Tasks that request functions: Services of Knative on the embedded Kubernetes, whose conditions
-are set as Knative sets them, and a server in the place of its activator.
+"""Tasks that request functions: Knative Services on the embedded Kubernetes.
 
-Row 26 of the table of edge cases (cold starts): the Service is asked first, deadlines are ours,
-only what does no harm is sent again, and long work is accepted with 202.
+The tests set the conditions of Services as Knative does, and a test server plays its activator.
+
+Row 26 of the table of edge cases (cold starts): the Service is checked first, deadlines are ours,
+only idempotent requests are repeated, and long work is accepted with 202.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ DEFINITION["spec"]["versions"] = [
 
 
 class Setting:
-    """Executors, an API server whose Services they read, and what Knative would do there."""
+    """Executors, the API server whose Services they read, and the actions of Knative on it."""
 
     def __init__(self, world: http_executors.World, admin: client.Client) -> None:
         self.world = world
@@ -100,7 +101,7 @@ async def site() -> AsyncIterator[http_test_server.HttpServer]:
         yield made
 
 
-async def test_a_service_is_waited_for_without_a_slot(
+async def test_task_waits_for_a_service_without_a_slot(
     setting: Setting, site: http_test_server.HttpServer
 ) -> None:
     world = setting.world
@@ -131,7 +132,7 @@ async def test_a_service_is_waited_for_without_a_slot(
     assert (await world.ends(late)).state == "Success"
 
 
-async def test_a_service_that_does_not_become_ready_fails_its_task_in_time(
+async def test_service_that_does_not_become_ready_times_out(
     setting: Setting, site: http_test_server.HttpServer
 ) -> None:
     await setting.define()
@@ -147,7 +148,7 @@ async def test_a_service_that_does_not_become_ready_fails_its_task_in_time(
     assert site.requests == []
 
 
-async def test_a_service_is_no_way_to_where_requests_may_not_go(setting: Setting) -> None:
+async def test_service_address_is_checked_by_the_egress_policy(setting: Setting) -> None:
     await setting.define()
     await setting.make()
     await setting.say("True", "http://169.254.169.254")
@@ -156,7 +157,7 @@ async def test_a_service_is_no_way_to_where_requests_may_not_go(setting: Setting
     assert (view.state, view.reason) == ("Failed", "AddressRefused")
 
 
-async def test_those_that_waited_come_no_more_at_once_than_there_are_slots(
+async def test_waiting_tasks_run_at_most_one_per_slot(
     setting: Setting, site: http_test_server.HttpServer
 ) -> None:
     world, at_once = setting.world, 0
@@ -192,7 +193,7 @@ async def test_those_that_waited_come_no_more_at_once_than_there_are_slots(
         ("POST", {}, "Failed", 1),
     ],
 )
-async def test_a_cold_start_that_fails_is_tried_again_where_that_does_no_harm(
+async def test_failed_cold_start_of_an_idempotent_request_is_retried(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     method: str,
@@ -235,7 +236,7 @@ async def test_a_cold_start_that_fails_is_tried_again_where_that_does_no_harm(
     ],
     ids=["Knative", "ours"],
 )
-async def test_no_request_is_sent_again_whose_time_is_over(
+async def test_expired_request_is_not_sent_again(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     activator: http_test_server.Handler,
@@ -248,7 +249,7 @@ async def test_no_request_is_sent_again_whose_time_is_over(
     assert len(site.requests) == 1
 
 
-async def test_a_request_of_which_nothing_was_sent_is_sent_again(
+async def test_unsent_request_is_sent_again(
     world: http_executors.World,
 ) -> None:
     await world.executor()
@@ -284,7 +285,7 @@ async def _one_response(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     ids=["acknowledged", "refused", "silent"],
 )
 @pytest.mark.parametrize("mode", ["Sync", "Callback"])
-async def test_a_kill_ends_the_work_in_the_function(
+async def test_kill_ends_the_request_in_the_function(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     mode: str,

@@ -1,4 +1,4 @@
-"""Executor http against servers that behave, and against servers that do not."""
+"""Executor http against well-behaved and misbehaving servers."""
 
 import asyncio
 import base64
@@ -35,10 +35,10 @@ async def world() -> AsyncIterator[http_executors.World]:
         yield made
 
 
-async def test_a_request_is_sent_and_its_response_is_the_result(
+async def test_request_is_sent_and_its_response_is_the_result(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    await world.executor("somebody")
+    await world.executor("executor-a")
     view = await world.runs(
         f"{site.base}/echo?a=1",
         request={
@@ -50,7 +50,7 @@ async def test_a_request_is_sent_and_its_response_is_the_result(
         },
         inputs=b'{"x": ["${task.attempt}", 1]}',
     )
-    assert (view.state, view.reason, view.worker) == ("Success", "Succeeded", "somebody")
+    assert (view.state, view.reason, view.worker) == ("Success", "Succeeded", "executor-a")
     seen = world.result(view)
     headers = {name.lower(): value for name, value in seen["headers"]}
     assert (seen["method"], seen["target"]) == ("POST", "/echo?a=1&b=%C3%A4+%26")
@@ -58,7 +58,7 @@ async def test_a_request_is_sent_and_its_response_is_the_result(
     assert (headers["x-task"], headers["content-type"]) == (view.name, "application/json")
 
 
-async def test_the_exchange_is_kept_as_har(
+async def test_request_and_response_are_logged_as_har(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor()
@@ -90,7 +90,7 @@ async def test_the_exchange_is_kept_as_har(
         ("/header", {}, "Success", "Succeeded"),
     ],
 )
-async def test_what_a_response_means(
+async def test_response_decides_the_state(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     path: str,
@@ -137,7 +137,7 @@ async def test_what_a_response_means(
         (b"HTTP/1.1 200 OK\r\nX-A: ", "RequestFailed"),
     ],
 )
-async def test_a_server_that_lies_or_leaves_early_is_a_failure(
+async def test_malformed_or_cut_off_response_is_a_failure(
     world: http_executors.World, site: http_test_server.HttpServer, raw: bytes, reason: str
 ) -> None:
     site.routes["/bad"] = http_test_server.raw_response(raw, then_close=True)
@@ -151,7 +151,7 @@ async def test_a_server_that_lies_or_leaves_early_is_a_failure(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_server_that_resets_the_connection_is_a_failure(
+async def test_server_that_resets_the_connection_is_a_failure(
     world: http_executors.World, site: http_test_server.HttpServer, method: str
 ) -> None:
     async def reset(site: Any, request: Any, writer: asyncio.StreamWriter) -> None:
@@ -171,10 +171,10 @@ async def test_a_server_that_resets_the_connection_is_a_failure(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_what_follows_a_response_is_no_response_to_another_request(
+async def test_bytes_after_a_response_are_not_the_next_response(
     world: http_executors.World, site: http_test_server.HttpServer, *, late: bool
 ) -> None:
-    """The connection is used again by a request to the same server."""
+    """The connection is reused by a request to the same server."""
     written = asyncio.Event()
 
     async def two(
@@ -207,7 +207,7 @@ async def test_what_follows_a_response_is_no_response_to_another_request(
         ("/chunks", {"readTimeout": 5, "totalTimeout": 0.4}, "totalTimeout"),
     ],
 )
-async def test_a_server_that_takes_too_long_is_cut_off(
+async def test_slow_server_is_cut_off(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     path: str,
@@ -222,7 +222,7 @@ async def test_a_server_that_takes_too_long_is_cut_off(
 
 
 @pytest.mark.parametrize("path", ["/endless", "/bomb"])
-async def test_a_body_over_the_cap_is_not_read_to_its_end(
+async def test_oversized_body_is_not_read_to_its_end(
     world: http_executors.World, site: http_test_server.HttpServer, path: str
 ) -> None:
     headers = (("Content-Encoding", "gzip"),)
@@ -238,7 +238,7 @@ async def test_a_body_over_the_cap_is_not_read_to_its_end(
     ("more", "ends"),
     [({}, ("Success", "Succeeded")), ({"method": "POST"}, ("Failed", "ExecutorLost"))],
 )
-async def test_a_result_that_is_not_kept_is_requested_again_only_if_it_may_be(
+async def test_unstored_result_is_requested_again_only_if_idempotent(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     more: dict[str, str],
@@ -262,7 +262,7 @@ async def test_a_result_that_is_not_kept_is_requested_again_only_if_it_may_be(
     assert (len(site.got("/large")) > 1) is not bool(more)
 
 
-async def test_a_large_result_is_a_blob(
+async def test_large_result_is_a_blob(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     large = bytes(range(256)) * 4096
@@ -278,7 +278,7 @@ async def test_a_large_result_is_a_blob(
     assert kept.descriptor(hashlib.sha256(large).digest()) > 0
 
 
-async def test_killed_means_that_the_connection_is_gone(
+async def test_killed_request_has_closed_its_connection(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor()
@@ -292,8 +292,8 @@ async def test_killed_means_that_the_connection_is_gone(
     assert len(site.requests) == 1
 
 
-async def test_killed_while_it_connects_nothing_is_sent(world: http_executors.World) -> None:
-    """The listener's queue is full, so that the kernel does not respond to more connections."""
+async def test_request_killed_while_connecting_is_not_sent(world: http_executors.World) -> None:
+    """The listener's queue is full, so the kernel accepts no more connections."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -311,7 +311,7 @@ async def test_killed_while_it_connects_nothing_is_sent(world: http_executors.Wo
     assert (view.stopped, view.started) == (True, None)
 
 
-async def test_a_connection_that_takes_too_long_is_given_up(world: http_executors.World) -> None:
+async def test_slow_connection_attempt_times_out(world: http_executors.World) -> None:
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -327,10 +327,10 @@ async def test_a_connection_that_takes_too_long_is_given_up(world: http_executor
     assert "socketTimeout" in view.message
 
 
-async def test_what_is_not_read_does_not_keep_a_killed_request(
+async def test_unread_body_does_not_delay_a_kill(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    """The server takes in nothing of a large body, so a polite close would wait for ever."""
+    """The server does not read a large body, so a graceful close would block for ever."""
     stuck = asyncio.Event()
 
     async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -351,7 +351,7 @@ async def test_what_is_not_read_does_not_keep_a_killed_request(
     server.close()
 
 
-async def test_running_too_long_is_cut_off(
+async def test_request_over_its_time_limit_is_cut_off(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor()
@@ -373,7 +373,7 @@ async def test_loopback_is_refused_unless_it_is_allowed(
     assert site.connections == 0
 
 
-async def test_a_redirect_is_checked_again(
+async def test_redirect_target_is_checked(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     policy = egress.Policy(allowed=(egress.parse_allowance(f"127.0.0.1:{site.port}"),))
@@ -391,7 +391,7 @@ async def test_a_redirect_is_checked_again(
         assert (view.state, view.reason) == ("Failed", "ResponseRejected"), view.message
 
 
-async def test_redirects_keep_secrets_at_home(
+async def test_redirect_does_not_send_secrets_to_another_host(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     world.secrets["s"] = _secret("127.0.0.1", token="top secret")
@@ -411,10 +411,10 @@ async def test_redirects_keep_secrets_at_home(
         assert site.got("/away")[0].header("authorization") == "Bearer top secret"
 
 
-async def test_a_name_is_checked_for_each_connection(
+async def test_host_name_is_resolved_and_checked_per_connection(
     world: http_executors.World, site: http_test_server.HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is another address when the redirect comes, where requests may not go."""
+    """The name resolves to another, forbidden address when the redirect is followed."""
     addresses = ["127.0.0.1", "169.254.169.254"]
 
     def resolve(host: str, port: int, *_: Any) -> list[Any]:
@@ -433,7 +433,7 @@ async def test_a_name_is_checked_for_each_connection(
     assert (len(site.requests), site.connections) == (1, 1)
 
 
-async def test_a_redirect_without_end_is_not_followed_for_ever(
+async def test_endless_redirects_fail(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     site.routes["/round"] = _redirect("/round")
@@ -454,7 +454,7 @@ async def test_a_redirect_without_end_is_not_followed_for_ever(
         ("file:///etc/passwd", ": 'file:///etc/passwd'"),
     ],
 )
-async def test_where_no_request_can_go_is_said(
+async def test_unreachable_address_is_named(
     world: http_executors.World, site: http_test_server.HttpServer, location: str, message: str
 ) -> None:
     site.routes |= {
@@ -482,7 +482,7 @@ async def test_where_no_request_can_go_is_said(
         ({"keys": {"token": b"\xe9"}}, "is no UTF-8 text"),
     ],
 )
-async def test_secrets_are_only_for_what_they_say(
+async def test_secret_is_used_only_as_its_labels_allow(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     secret: dict[str, Any] | None,
@@ -502,7 +502,7 @@ async def test_secrets_are_only_for_what_they_say(
 
 @pytest.mark.parametrize("kind", ["http", "function"])
 @pytest.mark.parametrize("error", [KeyError("s3cret"), asyncio.CancelledError()])
-async def test_a_defect_ends_one_attempt_only(
+async def test_internal_error_ends_only_its_attempt(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -529,7 +529,7 @@ async def test_a_defect_ends_one_attempt_only(
 
 
 @pytest.mark.parametrize(("token", "prefix"), [("a\x01b", ""), ("good", "X: y\r\n")])
-async def test_no_header_holds_what_no_header_may(
+async def test_header_with_invalid_characters_is_refused(
     world: http_executors.World, site: http_test_server.HttpServer, token: str, prefix: str
 ) -> None:
     world.secrets["s"] = _secret("127.0.0.1", token=token)
@@ -594,7 +594,7 @@ ODD_SECRET = 'sec"ret\\of/ä'
     ],
     ids=["json", "unicode", "slashes", "cut message", "cut body", "cut value"],
 )
-async def test_no_form_and_no_part_of_a_secret_is_shown(
+async def test_secret_is_masked_in_every_encoding(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     body: str,
@@ -618,7 +618,7 @@ async def test_no_form_and_no_part_of_a_secret_is_shown(
     assert shown in (view.message, None)
 
 
-async def test_what_is_hidden_does_not_count_as_left_out(
+async def test_masked_secret_does_not_count_as_truncation(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     world.secrets["s"] = _secret("127.0.0.1", token="s3cret value")
@@ -630,7 +630,7 @@ async def test_what_is_hidden_does_not_count_as_left_out(
     assert "comment" not in entry["response"]["content"]
 
 
-async def test_tls_is_checked_by_what_the_task_says(world: http_executors.World) -> None:
+async def test_tls_verification_follows_the_spec(world: http_executors.World) -> None:
     authority = certificates.Authority()
     directory = short_paths.directory()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -654,7 +654,7 @@ async def test_tls_is_checked_by_what_the_task_says(world: http_executors.World)
         assert (view.state, view.reason) == ("Failed", "RequestFailed"), view.message
 
 
-async def test_a_client_certificate_is_shown(world: http_executors.World) -> None:
+async def test_client_certificate_is_presented(world: http_executors.World) -> None:
     authority = certificates.Authority()
     directory = short_paths.directory()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""Executors of HTTP requests as processes that come, go, are lost and share the work."""
+"""HTTP executor processes that start, stop, are lost, and share the work."""
 
 import asyncio
 import base64
@@ -34,7 +34,7 @@ async def world() -> AsyncIterator[http_executors.World]:
         yield made
 
 
-async def test_without_an_executor_it_waits_and_says_what_to_do(
+async def test_task_without_an_executor_waits_and_names_the_remedy(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     task = await world.submit(f"{site.base}/echo", affinity={"required": {"zone": "dmz"}})
@@ -48,7 +48,7 @@ async def test_without_an_executor_it_waits_and_says_what_to_do(
     assert (view.state, view.worker) == ("Success", "there")
 
 
-async def test_without_an_executor_it_fails_in_time(
+async def test_task_without_an_executor_times_out(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     spec = {"timeouts": {"pendingSeconds": 0.2}}
@@ -58,7 +58,7 @@ async def test_without_an_executor_it_fails_in_time(
     assert site.requests == []
 
 
-async def test_what_nobody_can_send_holds_up_nothing_else(
+async def test_unroutable_tasks_do_not_block_others(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     stuck = [
@@ -110,7 +110,7 @@ async def test_preferred_labels_decide_while_there_is_room(
         await world.ends(task)
 
 
-async def test_the_work_is_shared_evenly(
+async def test_requests_are_shared_evenly(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     for number in range(4):
@@ -123,7 +123,7 @@ async def test_the_work_is_shared_evenly(
     assert min(counts.values()) > 60, counts
 
 
-async def test_a_request_is_bound_to_an_executor_only_when_that_has_room(
+async def test_request_is_assigned_only_to_an_executor_with_a_free_slot(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor("first", slots=2)
@@ -139,7 +139,7 @@ async def test_a_request_is_bound_to_an_executor_only_when_that_has_room(
     assert [(await world.ends(task)).worker for task in tasks] == ["first"] * 2 + ["second"] * 4
 
 
-async def test_a_repeatable_request_is_sent_again_when_its_executor_is_lost(
+async def test_repeatable_request_is_sent_again_when_its_executor_is_lost(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
@@ -152,7 +152,7 @@ async def test_a_repeatable_request_is_sent_again_when_its_executor_is_lost(
     assert (view.state, view.worker, view.attempt, view.losses) == ("Success", "second", 2, 1)
 
 
-async def test_one_that_may_have_been_sent_is_not_sent_twice(
+async def test_request_that_may_have_been_sent_is_not_sent_again(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
@@ -165,7 +165,7 @@ async def test_one_that_may_have_been_sent_is_not_sent_twice(
     assert len(site.got("/held")) == 1
 
 
-async def test_declared_idempotent_it_is_sent_again_with_the_same_key(
+async def test_idempotent_request_is_sent_again_with_the_same_key(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
@@ -181,10 +181,12 @@ async def test_declared_idempotent_it_is_sent_again_with_the_same_key(
     assert None not in keys
 
 
-async def test_nothing_of_a_post_is_sent_before_the_journal_knows(
+async def test_post_is_sent_only_after_the_journal_has_it(
     world: http_executors.World, site: http_test_server.HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its executor is lost while it waits for the journal: it was not sent, and runs again."""
+    """Its executor is lost while it waits for the journal: the request was not sent, and runs
+    again.
+    """
     first = await world.executor("first")
     report = first.link.report
 
@@ -217,7 +219,7 @@ class _Never:
     stored: object = None
 
 
-async def test_an_executor_without_a_dispatcher_cuts_off_its_requests(
+async def test_executor_without_a_dispatcher_cuts_off_its_requests(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor("first")
@@ -228,7 +230,7 @@ async def test_an_executor_without_a_dispatcher_cuts_off_its_requests(
     await asyncio.wait_for(request.closed.wait(), 15)
 
 
-async def test_a_kill_whose_executor_is_silent_is_unconfirmed(
+async def test_kill_without_a_reply_of_the_executor_is_unconfirmed(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
@@ -240,7 +242,7 @@ async def test_a_kill_whose_executor_is_silent_is_unconfirmed(
     assert (view.reason, view.stopped) == ("Unconfirmed", False)
 
 
-async def test_a_process_that_is_stopped_lets_requests_end(
+async def test_stopping_process_lets_requests_end(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
@@ -257,7 +259,7 @@ async def test_a_process_that_is_stopped_lets_requests_end(
     assert (view.state, view.worker, view.losses) == ("Success", "second", 0)
 
 
-async def test_202_is_polled_and_takes_no_slot(
+async def test_accepted_request_is_polled_without_a_slot(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     polls = 0
@@ -298,7 +300,7 @@ async def test_202_is_polled_and_takes_no_slot(
 
 
 @pytest.mark.parametrize("retry_after", ["Mon, 01 Jan 2024 00:00:00 +9999999999999", "soon", "-5"])
-async def test_a_retry_after_that_is_no_time_is_ignored(
+async def test_malformed_retry_after_is_ignored(
     world: http_executors.World, site: http_test_server.HttpServer, retry_after: str
 ) -> None:
     headers = (("Location", "/status/1"), ("Retry-After", retry_after))
@@ -327,7 +329,7 @@ async def test_polling_ends_in_time(
 
 
 @pytest.mark.parametrize("manager", ["stays", "restarts"])
-async def test_what_is_polled_for_is_handed_over_when_its_executor_is_lost(
+async def test_polling_moves_to_another_executor_when_one_is_lost(
     world: http_executors.World, site: http_test_server.HttpServer, manager: str
 ) -> None:
     async def poll(
@@ -361,7 +363,7 @@ async def test_what_is_polled_for_is_handed_over_when_its_executor_is_lost(
     assert len(site.got("/start")) == 1
 
 
-async def test_a_poll_url_with_a_secret_is_not_handed_over(
+async def test_poll_url_with_a_secret_is_not_handed_over(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     values = {"key": base64.b64encode(b"very-secret").decode()}
@@ -388,7 +390,7 @@ async def test_a_poll_url_with_a_secret_is_not_handed_over(
     assert (view.state, view.reason) == ("Failed", "ExecutorLost")
 
 
-async def test_work_that_was_accepted_is_ended_there_when_it_is_killed(
+async def test_kill_of_accepted_work_cancels_it_on_the_server(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     accepted = http_test_server.response(
@@ -408,7 +410,7 @@ async def test_work_that_was_accepted_is_ended_there_when_it_is_killed(
     assert site.got("/job/9")[-1].method == "DELETE"
 
 
-async def test_what_cannot_be_ended_there_is_unconfirmed(
+async def test_kill_that_the_server_does_not_support_is_unconfirmed(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     accepted = http_test_server.response(b'{"at": "/job/9"}', status="202 Accepted")
@@ -427,7 +429,7 @@ async def test_what_cannot_be_ended_there_is_unconfirmed(
 
 
 @pytest.mark.parametrize("more", [{"callback": {}}, {"function": True, "mode": "Callback"}])
-async def test_a_callback_brings_the_result(
+async def test_callback_brings_the_result(
     world: http_executors.World, site: http_test_server.HttpServer, more: dict[str, Any]
 ) -> None:
     site.routes["/start"] = http_test_server.raw_response(
@@ -460,7 +462,7 @@ async def test_a_callback_brings_the_result(
 
 
 @pytest.mark.parametrize("more", [{}, {"callback": {}}])
-async def test_yaml_that_takes_long_holds_up_no_other_request(
+async def test_slow_yaml_does_not_block_other_requests(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -491,7 +493,7 @@ async def test_yaml_that_takes_long_holds_up_no_other_request(
     assert threading.main_thread() not in threads
 
 
-async def test_a_callback_over_the_cap_is_a_failure(
+async def test_oversized_callback_is_a_failure(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     site.routes["/start"] = http_test_server.raw_response(
@@ -509,7 +511,7 @@ async def test_a_callback_over_the_cap_is_a_failure(
     assert (view.state, view.reason) == ("Failed", "ResponseTooLarge")
 
 
-async def test_of_two_callbacks_at_once_one_is_stored(
+async def test_only_one_of_two_concurrent_callbacks_is_stored(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     site.routes["/start"] = http_test_server.raw_response(
@@ -531,7 +533,7 @@ async def test_of_two_callbacks_at_once_one_is_stored(
     assert world.result(world.view(task)) == "1"
 
 
-async def test_a_callback_for_what_is_killed_meanwhile_is_not_stored(
+async def test_callback_of_a_task_killed_meanwhile_is_not_stored(
     world: http_executors.World, site: http_test_server.HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.routes["/start"] = http_test_server.raw_response(
@@ -548,10 +550,10 @@ async def test_a_callback_for_what_is_killed_meanwhile_is_not_stored(
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-async def test_a_callback_is_lost_with_its_executor(
+async def test_callback_is_lost_with_its_executor(
     world: http_executors.World, site: http_test_server.HttpServer, *, idempotent: bool
 ) -> None:
-    """What may be sent again is, with another URL."""
+    """An idempotent request is sent again, with another callback URL."""
     site.routes["/start"] = http_test_server.raw_response(
         http_test_server.response(b"", status="202 Accepted")
     )
@@ -578,7 +580,7 @@ async def test_a_callback_is_lost_with_its_executor(
     assert late is hub_callbacks.Taken.OVER
 
 
-async def test_a_callback_that_does_not_come_is_a_failure(
+async def test_missing_callback_is_a_failure(
     world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     site.routes["/start"] = http_test_server.raw_response(
@@ -590,7 +592,7 @@ async def test_a_callback_that_does_not_come_is_a_failure(
     assert "callback" in view.message
 
 
-async def test_the_dispatcher_restarts_and_the_request_goes_on(
+async def test_request_survives_a_restart_of_the_dispatcher(
     site: http_test_server.HttpServer,
 ) -> None:
     directory = short_paths.directory()

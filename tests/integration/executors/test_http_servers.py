@@ -1,4 +1,4 @@
-"""Executor http against nginx, and against servers that close halfway."""
+"""Executor http against nginx, and against servers that close one direction of a connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ async def test_requests_go_through_nginx(
         (b"", "Failed", "RequestFailed"),
     ],
 )
-async def test_a_server_that_closes_its_half_has_said_all(
+async def test_half_closed_connection_ends_the_response(
     world: http_executors.World,
     site: http_test_server.HttpServer,
     raw: bytes,

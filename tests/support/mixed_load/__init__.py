@@ -1,5 +1,5 @@
-"""Everything that a `kiln up` does, at once, while it is killed and paused; then all is compared.
+"""A mixed load on a `kiln up` that is killed and paused, and the comparison of all results.
 
 `run` runs one seed: writers and watchers of the API, declared Tasks, a program of Python futures,
-file jobs. Used by `tests/faults`. Knows the documented interfaces only.
+file jobs. Used by `tests/faults`. Uses documented interfaces only.
 """

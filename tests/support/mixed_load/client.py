@@ -1,6 +1,6 @@
-"""Plain HTTPS to the API server of a `kiln up` that may be away for a while.
+"""Plain HTTPS to the API server of a `kiln up` that may be down for a while.
 
-One connection for each thread. Knows nothing of watches' meaning, retries nothing by itself.
+One connection per thread. Does not interpret watches and retries nothing by itself.
 """
 
 import http.client
@@ -20,23 +20,23 @@ BROKEN = (OSError, http.client.HTTPException)
 """What a connection to a server that is killed ends with."""
 
 REQUEST_S = 60.0
-"""Longer than any pause: what was sent to a server that stands still is answered in the end."""
+"""Longer than any pause: a paused server responds in the end to what was sent to it."""
 
 
 class Response(NamedTuple):
-    """Status and document; an empty one for a body that is no JSON."""
+    """Status and document; an empty document for a body that is not JSON."""
 
     status: int
     document: Any
 
     @property
     def version(self) -> int:
-        """The resourceVersion of what came back; 0 if it has none."""
+        """Return the resourceVersion of the response; 0 if it has none."""
         return int(self.document.get("metadata", {}).get("resourceVersion") or 0)
 
 
 class Client:
-    """Requests with the administrator's token, wherever the server is now."""
+    """Requests with the administrator's token, at the current address of the server."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -53,7 +53,7 @@ class Client:
     def request(
         self, method: str, path: str, body: Any = None, *, content: str = "application/json"
     ) -> Response:
-        """One request; raises one of BROKEN, and then it may have been carried out."""
+        """Send one request. Raises one of BROKEN; then the request may have been carried out."""
         known = getattr(self._own, "connection", None)
         connection, token = known or self._opened()
         self._own.connection = None
@@ -73,7 +73,7 @@ class Client:
             return Response(response.status, {})
 
     def _opened(self) -> tuple[http.client.HTTPSConnection, str]:
-        """A connection for all requests of this thread."""
+        """Return the connection of this thread."""
         made, token = self.connect()
         self._open.append(made)
         return made, token
@@ -83,7 +83,7 @@ class Client:
             connection.close()
 
     def insist(self, method: str, path: str, body: Any = None, *, until: float) -> Response:
-        """As `request`, repeated while the server is away or says that it is not ready."""
+        """Send a request, repeated while the server is down or reports that it is not ready."""
         while True:
             try:
                 found = self.request(method, path, body)
@@ -118,11 +118,11 @@ class Workers:
             self.failures.append(error)
 
     def alive(self) -> list[str]:
-        """Names of those that are not done."""
+        """Return the names of the threads that are not done."""
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def join(self, until: float) -> list[str]:
-        """Wait for all of them; the names of those that are late."""
+        """Wait for all threads; return the names of those that are late."""
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         return self.alive()

@@ -1,7 +1,7 @@
-"""Watchers: each follows one kind in short watches that it resumes, and keeps all that it was sent.
+"""Watchers of a mixed load: each follows one kind in short, resumed watches and keeps all changes.
 
-Used by `run`. `problems` compares what a watcher has seen with what writers know: for every object
-each accepted write once, in its order, and nothing else.
+Used by `run`. `problems` compares what a watcher received with the writers' logs: for every object
+each accepted write once, in order, and nothing else.
 """
 
 import http.client
@@ -20,7 +20,7 @@ SLACK_S = 60.0
 
 @dataclass
 class Segment:
-    """From one list on. `base`: tokens by name; `events`: (action, name, token, version)."""
+    """Changes since one list. `base`: tokens by name; `events`: (action, name, token, version)."""
 
     start: int
     base: dict[str, str]
@@ -28,7 +28,7 @@ class Segment:
 
 
 class Watcher:
-    """See the module."""
+    """Follows one kind and records what it receives."""
 
     def __init__(
         self, kind: load_writers.Kind, seed: str, server: client.Client, *, bookmarks: bool
@@ -44,10 +44,10 @@ class Watcher:
         self._server = server
         self._at = 0
 
-    def run(self, last: set[str], give_up: threading.Event) -> None:
-        """Until all objects of these names have been seen."""
+    def run(self, last: set[str], abort: threading.Event) -> None:
+        """Watch until all objects of these names have been seen, or `abort` is set."""
         self._list()
-        while not last <= self._seen_names() and not give_up.is_set():
+        while not last <= self._seen_names() and not abort.is_set():
             try:
                 self._watch()
             except client.BROKEN:
@@ -122,7 +122,7 @@ class Watcher:
 
 
 def problems(watcher: Watcher, writers: list[load_writers.Writer]) -> list[str]:
-    """What this watcher should have been sent and was not, or the other way round."""
+    """Return the differences between what this watcher received and what was written."""
     found = list(watcher.disorder)
     for writer in writers:
         for (kind, name), log in writer.log.items():
@@ -149,14 +149,14 @@ def _of_object(name: str, log: list[load_writers.Write], segments: list[Segment]
 
 
 def _after(log: list[load_writers.Write], count: int) -> str | None:
-    """The token of an object after so many writes; None while it is not there."""
+    """Return the token of an object after so many writes; None while it does not exist."""
     if count == 0 or log[count - 1].action == "DELETED":
         return None
     return log[count - 1].token
 
 
 def _near(wanted: list[tuple[str, str]], seen: list[tuple[str, str]]) -> Any:
-    """The first place where they part."""
+    """Return the first position at which the two differ."""
     for at, (one, other) in enumerate(zip(wanted, seen, strict=False)):
         if one != other:
             return {"at": at, "written": wanted[at : at + 4], "seen": seen[at : at + 4]}

@@ -1,7 +1,7 @@
-"""Writers: each changes objects of its own and knows of every write whether it was accepted.
+"""Writers of a mixed load: each changes its own objects and finds out which writes were accepted.
 
-Used by `run`. When an answer is lost, the object itself says what happened, since each write leaves
-a token of its own and nobody else writes there.
+Used by `run`. When a response is lost, the object shows whether the write happened: each write
+leaves its own token, and no other client writes there.
 """
 
 import random
@@ -18,7 +18,7 @@ LAST = "last"
 
 
 class Kind(NamedTuple):
-    """Where objects of a kind are. `path`: of their list."""
+    """Paths of a kind; `path` is that of its list."""
 
     name: str
     version: str
@@ -57,7 +57,7 @@ DEFINITION = {
 
 
 class Write(NamedTuple):
-    """One accepted write. `action`: what a watch calls it. `version`: 0 if nobody heard of it."""
+    """One accepted write. `action`: its name in a watch. `version`: 0 if its response was lost."""
 
     action: str
     token: str
@@ -65,7 +65,7 @@ class Write(NamedTuple):
 
 
 class Writer:
-    """See the module. `log`: accepted writes of each of its objects, in order."""
+    """Writes its own objects. `log`: accepted writes of each object, in order."""
 
     def __init__(self, number: int, seed: int, server: client.Client) -> None:
         self._number = number
@@ -76,7 +76,7 @@ class Writer:
         self.unheard = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Until told to stop; then write what ends the story."""
+        """Write until `stop` is set; then write the last object."""
         while not stop.is_set():
             kind = self._chance.choice(KINDS)
             self.write(kind, f"w{self._number}-{self._chance.randrange(NAMES)}")
@@ -85,7 +85,7 @@ class Writer:
             self.write(kind, f"w{self._number}-{LAST}")
 
     def write(self, kind: Kind, name: str) -> None:
-        """Create, replace, patch or delete one object, until it is clear what happened."""
+        """Create, replace, patch or delete one object, until the outcome is known."""
         log = self.log.setdefault((kind, name), [])
         there = bool(log) and log[-1].action != "DELETED"
         action = self._chance.choice(("PUT", "PATCH", "PATCH", "DELETE")) if there else "POST"
@@ -126,7 +126,7 @@ class Writer:
         raise AssertionError(f"{action} {path}: {found.status} {found.document}")
 
     def _happened(self, kind: Kind, name: str, done: str, token: str, log: list[Write]) -> bool:
-        """Whether a write whose answer was lost was carried out."""
+        """Return whether a write whose response was lost was carried out."""
         self.unheard += 1
         until = time.monotonic() + RESOLVED_WITHIN_S
         found = self._server.insist("GET", f"{kind.path}/{name}", until=until)
@@ -134,12 +134,12 @@ class Writer:
             if done == "DELETED":
                 log.append(Write(done, log[-1].token, 0))
                 return True
-            assert done == "ADDED", f"{name} is gone, which nobody has deleted"
+            assert done == "ADDED", f"{name} is gone, without a DELETE"
             return False
         seen = found.document["data"]["token"]
         if done != "DELETED" and seen == token:
             log.append(Write(done, token, found.version))
             return True
-        assert log, f"{name} is there, which nobody has made: {found.document}"
+        assert log, f"{name} is there, without a POST: {found.document}"
         assert seen == log[-1].token, f"{name}: {seen} instead of {log[-1].token}"
         return False

@@ -33,7 +33,7 @@ WRITERS = 3
 
 
 def run(seed: int, *, keep: bool = False) -> programs.Report:
-    """Run one seed; its directory is kept if something was wrong, or if `keep` says so."""
+    """Run one seed; its directory is kept if something was wrong, or if `keep` is set."""
     directory = Path(tempfile.mkdtemp(prefix=f"km{seed}-", dir="/tmp"))
     report = programs.Report(seed, directory=str(directory))
     begun = time.monotonic()
@@ -74,7 +74,7 @@ class _Load:
         self.family = process_family.ProcessFamily(str(self.server.data))
         self.api = client.Client(self.server.data)
         self.stop = threading.Event()
-        self.give_up = threading.Event()
+        self.abort = threading.Event()
         self.workers = client.Workers()
         self.writers = [load_writers.Writer(n, seed, self.api) for n in range(WRITERS)]
         self.watchers = [
@@ -121,7 +121,7 @@ class _Load:
         assert found.status == 201, found.document
 
     def _cluster(self) -> dict[str, Any]:
-        """For the program: its workers know where effects are noted."""
+        """Return the TaskCluster of the program, whose workers know where effects are noted."""
         path = str(programs.effects_of(self.program_directory))
         worker = {"name": "worker", "env": [{"name": effects.VARIABLE, "value": path}]}
         return {
@@ -139,7 +139,7 @@ class _Load:
         last = {f"w{number}-{load_writers.LAST}" for number in range(WRITERS)}
         start = self.workers.start
         for watcher in self.watchers:
-            start(functools.partial(watcher.run, last, self.give_up), watcher.name)
+            start(functools.partial(watcher.run, last, self.abort), watcher.name)
         for number, writer in enumerate(self.writers):
             start(functools.partial(writer.run, self.stop), f"writer {number}")
         start(functools.partial(self.tasks.run, SPAN_S), "tasks")
@@ -153,7 +153,7 @@ class _Load:
     # trouble
 
     def _trouble(self, until: float) -> None:
-        """Kill and pause at random until it is enough; the server is up and runs afterwards."""
+        """Kill and pause at random until `until`; the server runs afterwards."""
         kinds = {"kill server": 5, "pause server": 2, "kill agent": 1, "kill slot": 2}
         kinds |= {"kill zygote": 1, "pause agent": 1}
         while True:
@@ -213,7 +213,7 @@ class _Load:
         )
 
     def _check_writes(self, until: float) -> None:
-        """What is there at the end is what was written last."""
+        """Check that each object has the state that was written last."""
         for kind in load_writers.KINDS:
             found = self.api.insist("GET", kind.path, until=until + 30).document["items"]
             seen = {
@@ -243,7 +243,7 @@ class _Load:
             time.sleep(0.1)
 
     def _dump(self) -> str:
-        """What the server says, with the stacks of its threads; it does not survive that."""
+        """Return the server's log with the stacks of its threads; this kills the server."""
         process = self.server.process
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGABRT)
@@ -254,9 +254,9 @@ class _Load:
         return self.server.log.read_text(errors="replace")[-6000:]
 
     def destroy(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Kill all processes."""
         self.stop.set()
-        self.give_up.set()
+        self.abort.set()
         self.workers.join(time.monotonic() + 5)
         self.api.close()
         process = self.server.process

@@ -1,7 +1,7 @@
-"""Work of a mixed load: declared Tasks, a chain of Tasks that make each other, file jobs.
+"""Work of a mixed load: declared Tasks, a chain of Tasks that create each other, file jobs.
 
-Used by `run`. All of it is asked for while the server is killed, so each request is repeated until
-it is known to have been accepted, under a name or a key that makes it one.
+Used by `run`. All of it is requested while the server is being killed, so each request is repeated
+until it is known to be accepted, under a name or a key that makes it idempotent.
 """
 
 import json
@@ -43,7 +43,7 @@ class Tasks:
         """By name: state, and the result's value or the exit code."""
 
     def run(self, span_s: float) -> None:
-        """Declare them, spread over so many seconds."""
+        """Declare the Tasks, spread over so many seconds."""
         for number in range(self._count):
             name = f"m-{number}"
             spec = self._spec(name, number)
@@ -76,7 +76,7 @@ class Tasks:
         return {"command": ["sh", "-c", script]}
 
     def check(self, until: float) -> list[str]:
-        """What did not come to what it must, once all are over or time is up."""
+        """Return the Tasks with a wrong outcome, once all have finished or time is up."""
         while True:
             found = self._server.insist("GET", TASKS, until=until)
             tasks = {item["metadata"]["name"]: item for item in found.document["items"]}
@@ -112,7 +112,7 @@ with open(os.environ["KILN_OUTPUT"], "w") as file:
 
 
 class Chain:
-    """Example 01: each Task makes the next, with the API, until the count is reached."""
+    """Example 01: each Task creates the next through the API, until the count is reached."""
 
     def __init__(self, server: up_support.UpServer, api: client.Client, *, limit: int) -> None:
         self._server = server
@@ -120,7 +120,7 @@ class Chain:
         self._limit = limit
 
     def start(self) -> None:
-        """Its account, its TaskCluster and its first Task."""
+        """Create its account, its TaskCluster and its first Task."""
         here = Path(__file__).parent.parent.parent.parent / "examples" / "01-counter"
         for name in ("counter.py", "cluster.yaml", "start.yaml"):
             text = (here / name).read_text()
@@ -131,7 +131,7 @@ class Chain:
         self._server.kiln("apply", "-f", "start.yaml")
 
     def check(self, until: float) -> list[str]:
-        """What is wrong with it once the last Task is over, or time is up."""
+        """Return what is wrong with the chain once the last Task has finished, or time is up."""
         last = f"{TASKS}/task-{self._limit}"
         while True:
             found = self._api.insist("GET", last, until=until)
@@ -154,7 +154,7 @@ class Chain:
 
 
 class FileJobs:
-    """Uploads of text files, whose results are known."""
+    """Uploads of text files whose results are known."""
 
     def __init__(self, seed: int, files: up_files.UpFiles, *, count: int) -> None:
         self._chance = random.Random(f"files-{seed}")
@@ -165,7 +165,7 @@ class FileJobs:
         self.lost_responses = 0
 
     def run(self, span_s: float, stop: threading.Event) -> None:
-        """Upload them, spread over so many seconds."""
+        """Upload the files, spread over so many seconds."""
         for number in range(self._count):
             size = self._chance.choice((10, 800, 4000))
             lines = [f"{at} line of {number}" for at in range(1, size + 1)]
@@ -184,14 +184,14 @@ class FileJobs:
         while True:
             why = ""
             try:
-                answer = self._files.ask(
+                response = self._files.ask(
                     "POST", "/jobs?" + parse.urlencode(query), content, Idempotency_Key=key
                 )
-                if answer.status == 202:
-                    return str(answer.json["id"])
-                if answer.status < 500 and answer.status not in (409, 429):
-                    raise AssertionError(f"POST /jobs: {answer.status} {answer.body[:300]!r}")
-                why = f"{answer.status} {answer.body[:300]!r}"
+                if response.status == 202:
+                    return str(response.json["id"])
+                if response.status < 500 and response.status not in (409, 429):
+                    raise AssertionError(f"POST /jobs: {response.status} {response.body[:300]!r}")
+                why = f"{response.status} {response.body[:300]!r}"
             except client.BROKEN as error:
                 why = repr(error)
             self.lost_responses += 1
@@ -200,7 +200,7 @@ class FileJobs:
             time.sleep(0.1)
 
     def check(self, until: float) -> list[str]:
-        """What is not as one process would have made it."""
+        """Return the jobs whose result differs from that of one process."""
         wrong = []
         for job, lines in self._jobs.items():
             document = self._files.ended(job, timeout_s=max(5.0, until - time.monotonic()))
@@ -210,9 +210,9 @@ class FileJobs:
             result, bad = _mapped(lines)
             if self._files.result(job) != result:
                 wrong.append(f"file job {job}: its result differs")
-            told = self._files.ask("GET", f"/jobs/{job}/errors").body.splitlines()
-            if [json.loads(line)["line"] for line in told] != bad:
-                wrong.append(f"file job {job}: other bad records: {told[:3]}")
+            reported = self._files.ask("GET", f"/jobs/{job}/errors").body.splitlines()
+            if [json.loads(line)["line"] for line in reported] != bad:
+                wrong.append(f"file job {job}: other bad records: {reported[:3]}")
         known = self._files.jobs()
         if sorted(known) != sorted(self._jobs):
             wrong.append(f"file jobs {sorted(known)} instead of {sorted(self._jobs)}")
@@ -220,7 +220,7 @@ class FileJobs:
 
 
 def _mapped(lines: list[str]) -> tuple[bytes, list[int]]:
-    """The result of MAPPER, and the numbers of bad records."""
+    """Return the result of MAPPER, and the numbers of bad records."""
     result, bad = b"", []
     for line in lines:
         number = int(line.split()[0])

@@ -1,6 +1,7 @@
-"""How a driver of a random program waits for its results: every way that the public API has.
+"""The ways in which a driver of a random program waits for results: all that the public API has.
 
-Used by `driver`. Each calls `found` with the name and the plain outcome of every call, once.
+Used by `driver`. Each function calls `found` once with the name and the plain outcome of every
+call.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Makes a random program, and the faults that it has to bear, from a seed.
+"""Makes a random program, and the faults that it must tolerate, from a seed.
 
-Used by `run`. The same seed gives the same program for ever, so what changes here changes what all
-seeds mean: say so in the state files of campaigns (`campaigns`) by a new version.
+Used by `run`. The same seed gives the same program for ever; a change here changes the meaning of
+all seeds, so raise VERSION, which campaigns write into their state files (`campaigns`).
 """
 
 import random
@@ -21,10 +21,10 @@ _SHAPES = ("int", "int", "str", "none", "float", "tuple", "dict", "set", "list",
 
 
 def program(seed: int, *, served: bool = False, storm: bool = False) -> nodes.Program:
-    """What this seed means.
+    """Return the program of this seed.
 
-    `served`: on a server that is killed, and its workers, by others. `storm`: with several times as
-    many faults, most of them where something starts or ends.
+    `served`: it runs on a server, which is killed with its workers by others. `storm`: with several
+    times as many faults, most of them at starts and ends.
     """
     return _Maker(seed, served=served, storm=storm).program()
 
@@ -119,7 +119,7 @@ class _Maker:
         return tuple(found)
 
     def _changed(self, node: nodes.Node, **changes: object) -> nodes.Node:
-        """With what any kind may have besides."""
+        """Return the node with options that any kind may have."""
         chance = self._chance
         options = {**node.options, **changes.pop("options", {})}  # type: ignore[dict-item]
         if chance.random() < 0.2:
@@ -176,7 +176,9 @@ class _Maker:
         return self._value(node, 0)
 
     def _hang(self, node: nodes.Node, depth: int) -> nodes.Node:
-        """At the top it is cancelled or has a time limit; below only the latter."""
+        """Return a hanging call: at the top it is cancelled or has a time limit; below it has a
+        time limit.
+        """
         chance = self._chance
         options: dict[str, object] = {"kill_grace": 0.3, "retries": chance.choice((0, 0, 1))}
         options["retry_delay"] = 0.05
@@ -215,7 +217,7 @@ class _Maker:
         return msgspec.structs.replace(found, how="")
 
     def _grouped(self, calls: list[nodes.Node]) -> list[nodes.Node]:
-        """A few calls in a row that one `map` can make."""
+        """Return a few calls in a row that one `map` can make."""
         group, found = 0, list[nodes.Node]()
         for node in calls:
             fit = node.op == "value" and not node.inputs and node.cancel == ""
@@ -232,7 +234,7 @@ class _Maker:
         return found
 
     def _pause_s(self) -> float:
-        """How long a victim stands still; 0: it is killed."""
+        """Return how long a victim is paused; 0: it is killed."""
         if self._chance.random() < 0.75:
             return 0.0
         return round(self._chance.uniform(0.05, 1.5), 2)
@@ -267,7 +269,9 @@ class _Maker:
         return found
 
     def _more_faults(self) -> list[nodes.Fault]:
-        """At most three of each victim: a home gives up what ends six times in a row."""
+        """Return more faults, at most three per victim: a home stops restarting what ends six times
+        in a row.
+        """
         chance = random.Random(f"storm-{self._seed}")
         victims = [*["slot", "agent", "zygote", "dispatcher", "driver"] * 3, "all"]
         if not self._durable:
@@ -290,7 +294,9 @@ class _Maker:
 
 
 def _reachable(child: nodes.Node, parent_via: str) -> nodes.Node:
-    """What travels with the program can be submitted only by what travelled itself."""
+    """Return the child with a function that its parent can submit: only a sent function can submit
+    a sent function.
+    """
     if parent_via == "program":
         return child
     below = tuple(_reachable(each, "module") for each in child.children)

@@ -1,4 +1,4 @@
-"""Says what a program waits for that does not end: processes, stacks, and what the journal has.
+"""Describes a program that does not end: processes, stacks, and the state of the journal.
 
 Used by `run` at a deadline, before everything is killed.
 """
@@ -17,7 +17,7 @@ _OPEN = """SELECT hex(task), hex(parent), child_key, state, reason, attempt, att
 
 
 def describe(members: process_family.ProcessFamily, directory: Path, lines: Path) -> str:
-    """A text for people; the stacks of Python processes are in it."""
+    """Return a readable report with the stacks of the Python processes."""
     found = members.members()
     parts = [f"processes: {found}"]
     _signal(found, ("driver", "slot"), signal.SIGUSR2)

@@ -1,6 +1,6 @@
-"""What a random program must come to, found by evaluating it in plain Python.
+"""Expected outcomes of a random program, found by evaluating it in plain Python.
 
-Used by `run`. Knows what the documentation promises and nothing of how it is kept.
+Used by `run`. Knows what the documentation promises, not how it is implemented.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ LOST = ["error", "TaskLost", ""]
 
 
 def outcomes(program: nodes.Program) -> dict[str, list[Outcome]]:
-    """The outcomes that each call of the driver may have: one, or two where a cancel races."""
+    """Return the outcomes that each call of the driver may have: one, or two if a cancel races."""
     known: dict[str, Outcome] = {}
     found = {}
     for node in program.calls:
@@ -34,9 +34,10 @@ def outcomes(program: nodes.Program) -> dict[str, list[Outcome]]:
 
 
 def roots(program: nodes.Program, allowed: dict[str, list[Outcome]]) -> dict[str, set[str]]:
-    """For calls that never ran because of an input: classes of the errors that may be the cause.
+    """Return, for calls that never ran because of an input, the classes of the errors that may be
+    the cause.
 
-    Only where that is an error of a call of the driver itself.
+    Only where that error is one of a call of the driver itself.
     """
     known = {node.id: node for node in program.calls}
     found: dict[str, set[str]] = {}
@@ -60,7 +61,7 @@ def roots(program: nodes.Program, allowed: dict[str, list[Outcome]]) -> dict[str
 
 
 def evaluate(node: nodes.Node, known: dict[str, Outcome]) -> Outcome:
-    """The outcome of one call; `known`: of those that it may take as inputs."""
+    """Return the outcome of one call; `known`: outcomes of its possible inputs."""
     inputs = [_input(each, known) for each in node.inputs]
     if not node.accept_failures and any(_failed(each) for each in inputs):
         return [INPUT_FAILED, INPUT_FAILED] if node.op == "pair" else INPUT_FAILED
@@ -92,7 +93,7 @@ def evaluate(node: nodes.Node, known: dict[str, Outcome]) -> Outcome:
 
 
 def _input(given: nodes.Input, known: dict[str, Outcome]) -> tuple[bool, Any]:
-    """Whether it failed, and what the function gets."""
+    """Return whether the input failed, and what the function gets."""
     if given.ref:
         found = known[given.ref]
         if given.item >= 0:
@@ -113,7 +114,7 @@ def _failed(given: tuple[bool, Any]) -> bool:
 
 
 def is_error(outcome: Outcome) -> bool:
-    """Whether a plain form is that of an error."""
+    """Return whether a plain form is that of an error."""
     return isinstance(outcome, list) and outcome[:1] == ["error"]
 
 

@@ -1,7 +1,7 @@
-"""The processes of one run, found by their environment, and what each of them is.
+"""The processes of one run, found by their environment, with their kinds.
 
-Used by `run` to kill one of a kind. Looks at a process's environment once, so that it can look
-often.
+Used by `run` to kill one of a kind. Reads a process's environment only once, so that it can be
+called often.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ MARK = "KILN_PROGRAM_MARK"
 
 
 class ProcessFamily:
-    """All whose initial environment holds some text that no other has."""
+    """All processes whose initial environment has a text that no others have."""
 
     def __init__(self, needle: str) -> None:
         self._needle = needle.encode()
@@ -23,9 +23,9 @@ class ProcessFamily:
         self._ours: dict[int, processes.ProcessId] = {}
 
     def members(self) -> dict[int, str]:
-        """Live processes by pid, with what they are.
+        """Return the kinds of live processes by pid.
 
-        That is driver, dispatcher, agent, zygote, slot or other.
+        A kind is driver, dispatcher, agent, zygote, slot or other.
         """
         self._look()
         self._ours = {pid: known for pid, known in self._ours.items() if known.alive()}
@@ -42,7 +42,7 @@ class ProcessFamily:
         return sorted(pid for pid, each in self.members().items() if each == kind)
 
     def destroy(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Kill all processes."""
         for _ in range(100):
             found = self.members()
             if not found:
@@ -50,7 +50,7 @@ class ProcessFamily:
             processes.signal_all(found, signal.SIGKILL)
 
     def _look(self) -> None:
-        """Read the environment of processes that were not there the last time."""
+        """Read the environment of processes that are new since the last time."""
         there = set(processes.all_pids())
         new = there - self._seen
         self._seen = there
@@ -82,7 +82,7 @@ def _is_worker(command: bytes) -> bool:
 
 
 def _kind(command: bytes, depth: int) -> str:
-    """`depth`: how many workers are above it."""
+    """Return the kind of a process; `depth` is the number of workers above it."""
     if b"kilnwork.dispatch" in command:
         return "dispatcher"
     if b"support.programs.driver" in command:

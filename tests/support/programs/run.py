@@ -1,7 +1,7 @@
-"""Runs the random program of one seed under its faults, and says what was wrong.
+"""Runs the random program of one seed under its faults, and reports what was wrong.
 
 Used by `campaigns` and `tests/faults/test_programs.py`. Drivers are processes (`driver`); here they
-are started, killed with whatever else the seed says, started again, and compared with the model.
+are started, killed along with other victims of the seed, restarted, and compared with the oracle.
 """
 
 import json
@@ -44,7 +44,7 @@ TESTS = Path(__file__).parent.parent.parent
 
 
 class Wrong(Exception):
-    """It did what it must not. `kind`: wrong, lost, hang, left, twice or error."""
+    """A violation. `kind`: wrong, lost, hang, left, twice or error."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -53,7 +53,7 @@ class Wrong(Exception):
 
 @dataclass
 class Report:
-    """What came out of one seed. `kind`: ok, or that of `Wrong`. `hits`: faults that found a
+    """The result of one seed. `kind`: ok, or that of `Wrong`. `hits`: faults that found a
     victim.
     """
 
@@ -66,12 +66,12 @@ class Report:
 
 
 def run(seed: int, *, storm: bool = False, keep: bool = False) -> Report:
-    """Run one seed; its directory is kept if something was wrong, or if `keep` says so."""
+    """Run one seed; its directory is kept if something was wrong, or if `keep` is set."""
     return run_program(generator.program(seed, storm=storm), keep=keep)
 
 
 def run_program(program: nodes.Program, *, keep: bool = False) -> Report:
-    """As `run`, of a program that may have been made smaller by hand."""
+    """Run a program, which may have been reduced by hand, like `run`."""
     directory = Path(tempfile.mkdtemp(prefix=f"kp{program.seed}-", dir="/tmp"))
     report = run_in(directory, program)
     if report.kind == "ok" and not keep:
@@ -81,7 +81,8 @@ def run_program(program: nodes.Program, *, keep: bool = False) -> Report:
 
 
 def run_in(directory: Path, program: nodes.Program, *, server: Path | None = None) -> Report:
-    """In a directory that stays. `server`: data directory of a `kiln up` that runs the calls.
+    """Run a program in a directory that is kept. `server`: data directory of a `kiln up` that runs
+    the calls.
 
     Then workers of its TaskCluster `driver.CLUSTER` have `effects.VARIABLE` in their environment:
     `effects_of(directory)`.
@@ -100,13 +101,13 @@ def run_in(directory: Path, program: nodes.Program, *, server: Path | None = Non
 
 
 def effects_of(directory: Path, epoch: int = 0) -> Path:
-    """The file of effects. Of a volatile session there is one for each."""
+    """Return the file of effects. A volatile session has one for each epoch."""
     return directory / f"effects-{epoch}"
 
 
 @dataclass
 class _Pending:
-    """A fault that waits for its moment. `due`: None until the word is said."""
+    """A fault that waits for its moment. `due`: None until its word is printed."""
 
     fault: nodes.Fault
     due: float | None = None
@@ -178,7 +179,7 @@ class _Run:
                 raise Wrong("left", f"in the temporary directory: {left}")
 
     def _may_end(self, code: int) -> bool:
-        """Whether the faults of this run are a reason for such an end."""
+        """Return whether the faults of this run explain such an exit code."""
         if code == -signal.SIGKILL:
             return "kill driver" in self.hit_in_run
         lost = code == driver.DISPATCHER_LOST and "kill dispatcher" in self.hit_in_run
@@ -187,7 +188,7 @@ class _Run:
     # one driver
 
     def _drive(self, phase: str, number: int) -> int:
-        """Its exit code, after all that had to happen meanwhile."""
+        """Run a driver with its faults; return its exit code."""
         self.hit_in_run = []
         process = self._start(number, phase)
         try:
@@ -220,7 +221,7 @@ class _Run:
         return self._start(0, "0", "guest")
 
     def _end_guest(self, guest: subprocess.Popen[bytes]) -> None:
-        """It comes to its end as well, unless it was killed."""
+        """Check that the guest ends as well, unless it was killed."""
         try:
             guest.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -257,7 +258,7 @@ class _Run:
                 raise Wrong("hang", text)
 
     def _soon(self, pending: list[_Pending]) -> bool:
-        """Whether a fault is to hit what the driver has left behind."""
+        """Return whether a fault will hit what the driver has left behind."""
         now = time.monotonic()
         pending[:] = [p for p in pending if p.due is not None and p.due < now + 0.3]
         return bool(pending)

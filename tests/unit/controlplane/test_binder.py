@@ -92,7 +92,7 @@ async def change(
 ) -> None:
     """Write parts of a Pod as its user or its node does."""
     place = writes.target_of(PODS, "default", name)
-    await world.writer.change_here(
+    await world.writer.change_internally(
         place,
         lambda found: {**found, **part},
         writes.WriteContext(),

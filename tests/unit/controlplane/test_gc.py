@@ -20,7 +20,7 @@ CM = resource.CONFIG_MAPS
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
     async with store_world.open_world(tmp_path) as found:
-        collector = gc.Collector(found.writer, found.deleter)
+        collector = gc.GarbageCollector(found.writer, found.deleter)
         collector.start()
         yield found
         await collector.stop()
@@ -30,7 +30,7 @@ async def settled(world: store_world.World) -> None:
     """Give the collector every chance to do what it should not."""
     for _ in range(20):
         await asyncio.sleep(0)
-        await world.store.settle_all()
+        await world.store.wait_all_committed()
 
 
 async def test_a_chain_of_dependents_goes(world: store_world.World) -> None:
@@ -158,7 +158,7 @@ async def test_what_was_missed_is_found_at_the_next_start(tmp_path: Path) -> Non
         await world.create(CM, "child", metadata=store_world.owned_by(owner))
         await world.delete(CM, "owner")
         assert world.get(CM, "child") is not None
-        collector = gc.Collector(world.writer, world.deleter)
+        collector = gc.GarbageCollector(world.writer, world.deleter)
         collector.start()
         await world.gone(CM, "child")
         await collector.stop()
@@ -177,7 +177,7 @@ async def test_kube_events_are_kept_for_an_hour(world: store_world.World) -> Non
     await world.create(resource.EVENTS, "old", **event(now))
     await world.create(resource.EVENTS, "seen", **event(now + 3000))
     world.clock.advance(3700)
-    collector = gc.Collector(world.writer, world.deleter)
+    collector = gc.GarbageCollector(world.writer, world.deleter)
     await collector.sweep_events()
     assert world.get(resource.EVENTS, "old") is None
     assert world.get(resource.EVENTS, "seen") is not None
@@ -188,7 +188,7 @@ async def test_a_repeated_look_writes_nothing(world: store_world.World) -> None:
     await world.create(CM, "child", metadata=store_world.owned_by(owner, block=True))
     await settled(world)
     before = world.store.sequence
-    again = gc.Collector(world.writer, world.deleter)
+    again = gc.GarbageCollector(world.writer, world.deleter)
     again.start()
     await settled(world)
     await again.stop()

@@ -68,7 +68,7 @@ def count(items: Iterator[object]) -> int:
 
 
 @pytest.mark.parametrize("place", ["in place", "left aside"])
-def test_renewing_wins_or_knows(tmp_path: Path, place: str) -> None:
+def test_touch_wins_against_collector_or_reports_missing(tmp_path: Path, place: str) -> None:
     outcomes = set()
     for kept, digest, renewed, discarded in interleaved(
         tmp_path, blobs.Blobs.touch, aside=place == "left aside"
@@ -86,7 +86,7 @@ def test_renewing_wins_or_knows(tmp_path: Path, place: str) -> None:
     assert outcomes == {True, False}
 
 
-def test_what_is_put_is_there(tmp_path: Path) -> None:
+def test_put_blob_exists_despite_collector(tmp_path: Path) -> None:
     def put(kept: blobs.Blobs, digest: bytes) -> bool:
         return kept.put([CONTENT]) == (digest, len(CONTENT))
 
@@ -98,7 +98,7 @@ def test_what_is_put_is_there(tmp_path: Path) -> None:
         assert not kept.discard(digest, before=entries[0].modified - 60)
 
 
-def test_a_reader_of_a_renewed_blob_finds_it(tmp_path: Path) -> None:
+def test_reader_finds_renewed_blob_despite_collector(tmp_path: Path) -> None:
     """It was renewed before it was referred to, so the collector gives it back: no gap."""
 
     def read(kept: blobs.Blobs, digest: bytes) -> bool:

@@ -38,7 +38,7 @@ def renewed(kept: blobs.Blobs, digest: bytes) -> bool:
     return kept.path(digest).stat().st_mtime > wall.time() - HOUR / 2
 
 
-def test_it_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+def test_held_blob_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs) -> None:
     held = blob_renewal.Holding(time)
     owner, others = Owner(), aged(kept, 0)
     for _ in range(3):
@@ -54,7 +54,7 @@ def test_it_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs) -> No
     assert not renewed(kept, others)
 
 
-def test_it_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+def test_renewal_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
     held = blob_renewal.Holding(time)
     one, other, digest = Owner(), Owner(), aged(kept, 1)
     held.hold(one, (digest,))
@@ -71,7 +71,7 @@ def test_it_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs) -> N
     assert not renewed(kept, digest)
 
 
-def test_many_are_renewed_a_few_at_a_time(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+def test_many_blobs_are_renewed_in_batches(time: clock.ManualClock, kept: blobs.Blobs) -> None:
     held, owner = blob_renewal.Holding(time), Owner()
     digests = [aged(kept, number) for number in range(600)]
     held.hold(owner, digests)
@@ -82,7 +82,7 @@ def test_many_are_renewed_a_few_at_a_time(time: clock.ManualClock, kept: blobs.B
     assert all(renewed(kept, digest) for digest in digests)
 
 
-def test_each_directory_is_served(time: clock.ManualClock, tmp_path: Path) -> None:
+def test_each_directory_has_its_own_rounds(time: clock.ManualClock, tmp_path: Path) -> None:
     held, owner = blob_renewal.Holding(time), Owner()
     directories = [blobs.Blobs(tmp_path / name, durable=False) for name in "ab"]
     digests = [aged(directory, 1) for directory in directories]
@@ -92,7 +92,7 @@ def test_each_directory_is_served(time: clock.ManualClock, tmp_path: Path) -> No
         assert renewed(directory, digest)
 
 
-def test_what_is_submitted_needs_no_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+def test_submitted_blobs_need_no_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
     held, submitted = blob_renewal.Holding(time), aged(kept, 1)
     held.renew(kept, lambda: {submitted})
     assert renewed(kept, submitted)

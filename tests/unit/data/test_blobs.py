@@ -46,7 +46,7 @@ def age(path: Path, seconds: float) -> float:
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, (1 << 20) - 1, 1 << 20, LARGE])
-def test_what_is_put_is_got(kept: blobs.Blobs, size: int) -> None:
+def test_get_returns_put_content(kept: blobs.Blobs, size: int) -> None:
     content = os.urandom(size)
     digest, length = kept.put([content[: size // 2], memoryview(content)[size // 2 :]])
     assert (digest, length) == (hashlib.sha256(content).digest(), size)
@@ -65,7 +65,7 @@ def test_any_contiguous_buffer_is_a_part(kept: blobs.Blobs) -> None:
 
 
 @pytest.mark.parametrize("size", [70_000, LARGE])
-def test_a_private_view_changes_nothing_for_others(kept: blobs.Blobs, size: int) -> None:
+def test_private_view_does_not_change_file(kept: blobs.Blobs, size: int) -> None:
     digest, _ = kept.put([bytes(size)])
     mine, other = kept.get(digest, private=True), kept.get(digest, private=True)
     mine[0] = 255
@@ -73,7 +73,7 @@ def test_a_private_view_changes_nothing_for_others(kept: blobs.Blobs, size: int)
     assert blobs.Blobs(kept.directory, durable=False).get(digest) == bytes(size)
 
 
-def test_only_the_owner_may_read(kept: blobs.Blobs) -> None:
+def test_blobs_are_readable_by_owner_only(kept: blobs.Blobs) -> None:
     before = os.umask(0)
     try:
         digest, _ = kept.put([b"secret" * 20_000])
@@ -84,7 +84,7 @@ def test_only_the_owner_may_read(kept: blobs.Blobs) -> None:
     assert modes == [0o600, 0o700, 0o700]
 
 
-def test_a_second_put_writes_nothing(kept: blobs.Blobs) -> None:
+def test_second_put_writes_nothing(kept: blobs.Blobs) -> None:
     digest, _ = kept.put([b"x" * 100_000])
     first = kept.path(digest).stat()
     blobs.Blobs(kept.directory, durable=False).put([b"x" * 100_000])
@@ -92,14 +92,14 @@ def test_a_second_put_writes_nothing(kept: blobs.Blobs) -> None:
     assert (first.st_ino, first.st_mtime_ns) == (second.st_ino, second.st_mtime_ns)
 
 
-def test_a_second_put_renews(kept: blobs.Blobs) -> None:
+def test_second_put_renews_the_blob(kept: blobs.Blobs) -> None:
     digest, _ = kept.put([b"x" * 100_000])
     then = age(kept.path(digest), HOUR)
     kept.put([b"x" * 100_000])
     assert kept.path(digest).stat().st_mtime > then + HOUR - 10
 
 
-def test_a_clock_that_was_set_back_still_renews(directory: Path) -> None:
+def test_blob_is_renewed_after_clock_was_set_back(directory: Path) -> None:
     slow = clock.ManualClock(wall=1000.0)
     kept = blobs.Blobs(directory, durable=False, time=slow)
     digest, _ = kept.put([b"x"])
@@ -108,7 +108,7 @@ def test_a_clock_that_was_set_back_still_renews(directory: Path) -> None:
     assert kept.path(digest).stat().st_mtime < age(kept.path(digest), 0) + 1
 
 
-def test_a_missing_blob_is_named(kept: blobs.Blobs) -> None:
+def test_missing_blob_is_named(kept: blobs.Blobs) -> None:
     digest = bytes(32)
     with pytest.raises(errors.BlobMissing, match=r"blob sha256:0000.* Make the value again"):
         kept.get(digest)
@@ -117,7 +117,7 @@ def test_a_missing_blob_is_named(kept: blobs.Blobs) -> None:
 
 @pytest.mark.parametrize("size", [70_000, LARGE])
 @pytest.mark.parametrize("how", ["flipped", "shorter", "longer", "empty"])
-def test_a_damaged_blob_is_found_and_put_right(kept: blobs.Blobs, size: int, how: str) -> None:
+def test_damaged_blob_is_found_and_replaced_by_put(kept: blobs.Blobs, size: int, how: str) -> None:
     content = os.urandom(size)
     digest, _ = kept.put([content])
     damaged = {
@@ -134,7 +134,7 @@ def test_a_damaged_blob_is_found_and_put_right(kept: blobs.Blobs, size: int, how
     assert kept.get(digest) == content
 
 
-def test_it_is_checked_once_while_the_file_stays(kept: blobs.Blobs) -> None:
+def test_digest_is_verified_once_per_file(kept: blobs.Blobs) -> None:
     digest, _ = kept.put([b"a" * 100_000])
     seen = kept.path(digest).stat()
     kept.path(digest).write_bytes(b"b" * 100_000)
@@ -144,7 +144,7 @@ def test_it_is_checked_once_while_the_file_stays(kept: blobs.Blobs) -> None:
         blobs.Blobs(kept.directory, durable=False).get(digest)
 
 
-def test_many_views_at_a_time_do_not_eat_descriptors(directory: Path) -> None:
+def test_many_views_do_not_exhaust_descriptors(directory: Path) -> None:
     kept = blobs.Blobs(directory, durable=False)
     digest, _ = kept.put([bytes(1 << 20)])
     before = open_files()
@@ -153,7 +153,7 @@ def test_many_views_at_a_time_do_not_eat_descriptors(directory: Path) -> None:
     assert views[-1] == bytes(1 << 20)
 
 
-def test_a_writer_takes_pieces(kept: blobs.Blobs) -> None:
+def test_writer_accepts_pieces(kept: blobs.Blobs) -> None:
     piece = bytearray(b"one")
     with kept.writer() as new:
         new.write(piece)
@@ -165,14 +165,14 @@ def test_a_writer_takes_pieces(kept: blobs.Blobs) -> None:
     assert files(kept.directory) == [kept.path(digest)]
 
 
-def test_a_writer_that_fails_leaves_nothing(kept: blobs.Blobs) -> None:
+def test_failed_writer_leaves_nothing(kept: blobs.Blobs) -> None:
     with contextlib.suppress(KeyError), kept.writer() as new:
         new.write(b"x" * 200_000)
         raise KeyError
     assert files(kept.directory) == []
 
 
-def test_a_full_disk_leaves_nothing(directory: Path) -> None:
+def test_put_on_full_disk_leaves_nothing(directory: Path) -> None:
     """The limit of a process's file size fails in write(2), as a full disk does."""
     script = (
         "import os, resource, signal, sys\n"
@@ -195,13 +195,13 @@ def test_a_full_disk_leaves_nothing(directory: Path) -> None:
     assert files(directory) == []
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.BlobNotWritten, match=r"file/ns: Not a directory"):
         blobs.Blobs(tmp_path / "file" / "ns", durable=False).put([b"x"])
 
 
-def test_many_writers_of_one_blob(kept: blobs.Blobs) -> None:
+def test_concurrent_writers_of_one_blob_succeed(kept: blobs.Blobs) -> None:
     content, wrong = os.urandom(LARGE), []
 
     def write() -> None:
@@ -220,14 +220,14 @@ def test_many_writers_of_one_blob(kept: blobs.Blobs) -> None:
     assert len(files(kept.directory)) == 1
 
 
-def test_the_text_of_a_digest_comes_back() -> None:
+def test_digest_text_is_parsed_back() -> None:
     digest = hashlib.sha256(b"").digest()
     assert blobs.text(digest).startswith("sha256:e3b0c442")
     assert blobs.parse(blobs.text(digest)) == digest
 
 
 @pytest.mark.parametrize("name", ["", "sha256:", "md5:" + "0" * 64, "sha256:" + "0" * 63, "x"])
-def test_what_is_no_digest(name: str) -> None:
+def test_invalid_digest_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"digest|hexadecimal"):
         blobs.parse(name)
 
@@ -239,7 +239,7 @@ def modified(kept: blobs.Blobs) -> Sequence[tuple[bytes, bool]]:
     return [(entry.digest, entry.aside) for entry in kept.entries()]
 
 
-def test_only_what_nobody_renewed_is_discarded(kept: blobs.Blobs) -> None:
+def test_only_blobs_not_renewed_are_discarded(kept: blobs.Blobs) -> None:
     digest, _ = kept.put([b"x"])
     now = kept.path(digest).stat().st_mtime
     assert not kept.discard(digest, before=now - HOUR)
@@ -249,7 +249,7 @@ def test_only_what_nobody_renewed_is_discarded(kept: blobs.Blobs) -> None:
     assert modified(kept) == []
 
 
-def test_a_blob_that_a_killed_collector_left_aside_can_be_read(kept: blobs.Blobs) -> None:
+def test_blob_set_aside_by_killed_collector_is_readable(kept: blobs.Blobs) -> None:
     digest, _ = kept.put([b"x"])
     path = kept.path(digest)
     path.rename(path.with_name(path.name + ".old"))
@@ -259,7 +259,7 @@ def test_a_blob_that_a_killed_collector_left_aside_can_be_read(kept: blobs.Blobs
     assert modified(kept) == [(digest, False)]
 
 
-def test_what_killed_writers_left_is_removed_in_time(kept: blobs.Blobs) -> None:
+def test_old_files_of_killed_writers_are_removed(kept: blobs.Blobs) -> None:
     with kept.writer() as new:
         new.write(b"x")
         left = kept.directory / ".new-0123"
@@ -273,7 +273,7 @@ def test_what_killed_writers_left_is_removed_in_time(kept: blobs.Blobs) -> None:
     assert bytes(kept.get(digest)) == b"x"
 
 
-def test_strange_files_are_left_alone(kept: blobs.Blobs) -> None:
+def test_other_files_are_left_alone(kept: blobs.Blobs) -> None:
     digest, _ = kept.put([b"x"])
     (kept.directory / "notes").mkdir()
     (kept.path(digest).parent / "README").touch()
@@ -282,7 +282,7 @@ def test_strange_files_are_left_alone(kept: blobs.Blobs) -> None:
     assert modified(kept) == [(digest, False)]
 
 
-def test_a_blob_leaves_the_room_of_the_journal(tmp_path: Path) -> None:
+def test_blobs_leave_space_for_the_journal(tmp_path: Path) -> None:
     with small_disks.mounted(tmp_path, mib=32) as disk:
         kept = blobs.Blobs(disk / "default", durable=True)
         digest, _ = kept.put([bytes(28 << 20)])

@@ -22,14 +22,14 @@ class Aborted(closing.Aborts):
 
 
 @pytest.mark.parametrize(("kind", "call"), [(Closed, "close"), (Aborted, "abort")])
-def test_a_block_ends_with_one_call(kind: type[Closed] | type[Aborted], call: str) -> None:
+def test_with_block_ends_with_one_call(kind: type[Closed] | type[Aborted], call: str) -> None:
     with kind() as opened:
         assert opened.calls == []
     assert opened.calls == [call]
 
 
 @pytest.mark.parametrize("kind", [Closed, Aborted])
-def test_an_error_in_the_block_is_not_hidden(kind: type[Closed] | type[Aborted]) -> None:
+def test_error_in_with_block_is_not_suppressed(kind: type[Closed] | type[Aborted]) -> None:
     made = kind()
     with pytest.raises(OSError, match="disk"), made:
         raise OSError("disk")

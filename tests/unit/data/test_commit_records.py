@@ -20,7 +20,7 @@ def commit(part: int, run: int, *, attempt: int = 1) -> filejobs.Commit:
     return filejobs.Commit(part=part, run=run, attempt=attempt, outcome=done)
 
 
-def test_later_attempts_are_given_the_first_record(store: local.LocalStore) -> None:
+def test_later_attempts_get_the_first_record(store: local.LocalStore) -> None:
     assert commit_records.find(store, 1, 1) is None
     first = commit_records.publish(store, commit(1, 1, attempt=1))
     assert commit_records.publish(store, commit(1, 1, attempt=2)) == first
@@ -29,7 +29,7 @@ def test_later_attempts_are_given_the_first_record(store: local.LocalStore) -> N
     assert commit_records.find(store, 1, 1) == first
 
 
-def test_a_failed_part_is_a_record_of_the_server(store: local.LocalStore) -> None:
+def test_failed_part_has_record_of_the_server(store: local.LocalStore) -> None:
     found = commit_records.fail_part(
         store, 2, 3, outcome=filejobs.PartOutcome.CANCELLED, message="why", at=5.0
     )
@@ -37,7 +37,7 @@ def test_a_failed_part_is_a_record_of_the_server(store: local.LocalStore) -> Non
     assert commit_records.find(store, 2, 3) == found
 
 
-def test_the_latest_run_of_each_part_counts(store: local.LocalStore) -> None:
+def test_latest_returns_highest_run_of_each_part(store: local.LocalStore) -> None:
     for part, run in ((1, 2), (1, 10), (1, 9), (0, 1)):
         commit_records.publish(store, commit(part, run))
     for key in ("commits/x-1", "commits/1-x", "commits/5"):
@@ -54,7 +54,7 @@ def test_the_latest_run_of_each_part_counts(store: local.LocalStore) -> None:
         (msgspec.json.encode(commit(2, 1)), "it is that of part 2, run 1"),
     ],
 )
-def test_a_record_that_is_not_of_its_place_is_damaged(
+def test_record_under_wrong_key_is_damaged(
     store: local.LocalStore, content: bytes, reason: str
 ) -> None:
     store.put("commits/1-1", content)

@@ -80,7 +80,7 @@ def csv_of(table: list[list[str]], delimiter: str, end: str, quoting: Any) -> by
     st.integers(1, 5),
     CUTS,
 )
-def test_rows_that_were_written_are_read(
+def test_written_csv_rows_are_read_back(
     table: list[list[str]],
     delimiter: str,
     end: str,
@@ -106,7 +106,7 @@ def test_rows_that_were_written_are_read(
 
 
 @hypothesis.given(st.text(st.sampled_from('ab,"\n'), max_size=60), CUTS)
-def test_any_text_has_the_rows_that_python_finds(text: str, cuts: list[int]) -> None:
+def test_csv_rows_of_any_text_match_python_csv(text: str, cuts: list[int]) -> None:
     content = b"one,two,three\n" + text.encode()
     spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.CSV))
     try:
@@ -125,7 +125,7 @@ def test_any_text_has_the_rows_that_python_finds(text: str, cuts: list[int]) -> 
     assert [[cell.decode() for cell in row] for row in found] == [row or [""] for row in expected]
 
 
-def test_a_row_of_another_width_is_a_bad_record_and_says_how() -> None:
+def test_row_with_wrong_number_of_cells_is_bad_record() -> None:
     spec = filejobs.InputSpec(format=filejobs.Format.CSV)
     decode = values.decoder(spec, ("a", "b"))
     assert decode(b'"x, y",2') == {"a": "x, y", "b": "2"}
@@ -146,7 +146,7 @@ def test_a_row_of_another_width_is_a_bad_record_and_says_how() -> None:
         (b'a\n"1"\n"2"\n' + b"x" * 1025 + b"\n3\n", "(row|line) 3 is longer than 1,024", 3),
     ],
 )
-def test_csv_that_cannot_be_read_is_refused_with_its_row(
+def test_invalid_csv_is_refused_with_row_number(
     content: bytes, reason: str, line: int | None
 ) -> None:
     given = filejobs.InputSpec(format=filejobs.Format.CSV, max_line_bytes=1024)
@@ -156,7 +156,7 @@ def test_csv_that_cannot_be_read_is_refused_with_its_row(
         assert refused.value.line == line
 
 
-def test_a_delimiter_is_one_ascii_character() -> None:
+def test_delimiter_must_be_one_ascii_character() -> None:
     for delimiter in ('"', "\n", "\r", "§"):
         with pytest.raises(errors.InputRefused, match=r"input\.delimiter is"):
             csv_rows.Rows(delimiter)
@@ -189,7 +189,7 @@ def tried_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("tried_at")
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(ARRAYS, LAYOUTS, st.sampled_from(["", " \r\n\t"]), st.booleans(), CUTS)
-def test_elements_of_an_array_are_those_that_python_finds(
+def test_array_elements_match_python_json(
     elements: list[Any],
     layout: tuple[int | None, tuple[str, str]],
     around: str,
@@ -230,7 +230,7 @@ def test_elements_of_an_array_are_those_that_python_finds(
     ],
 )
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
-def test_what_is_no_array_is_refused(text: str, reason: str, step: int) -> None:
+def test_json_other_than_array_is_refused(text: str, reason: str, step: int) -> None:
     given = filejobs.InputSpec(format=filejobs.Format.JSON, max_line_bytes=1024)
     content = text.encode()
     if step == 1 and len(content) > 10_000:
@@ -242,14 +242,14 @@ def test_what_is_no_array_is_refused(text: str, reason: str, step: int) -> None:
 
 @pytest.mark.usefixtures("tried_at")
 @pytest.mark.parametrize("content", [b"", b" \n", b"[]", b" [ ] ", b"\xef\xbb\xbf[]\n"])
-def test_an_array_of_nothing_has_no_parts(content: bytes) -> None:
+def test_empty_array_has_no_parts(content: bytes) -> None:
     spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
     assert taken_in(spec, [content])[1].parts == ()
 
 
 @pytest.mark.usefixtures("tried_at")
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
-def test_an_element_that_is_not_json_is_a_bad_record(step: int) -> None:
+def test_invalid_element_is_bad_record(step: int) -> None:
     spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
     content = b'[1, NaN, "\\ud800", "\xff", 1\n2, {"a" 1}, [1,], {"a": [1}, {]}]'
     kept, _ = taken_in(spec, pieces(content, list(range(0, len(content), step))))
@@ -262,7 +262,9 @@ def test_an_element_that_is_not_json_is_a_bad_record(step: int) -> None:
 @hypothesis.given(
     st.lists(st.binary(max_size=200), min_size=1, max_size=4), CUTS, st.integers(0, 9)
 )
-def test_members_of_gzip_are_one_file(members: list[bytes], cuts: list[int], zeros: int) -> None:
+def test_concatenated_gzip_members_are_one_file(
+    members: list[bytes], cuts: list[int], zeros: int
+) -> None:
     packed = b"".join(gzip.compress(member) for member in members) + b"\0" * zeros
     spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.TEXT))
     kept, manifest = taken_in(spec, pieces(packed, cuts))
@@ -273,7 +275,7 @@ def test_members_of_gzip_are_one_file(members: list[bytes], cuts: list[int], zer
     )
 
 
-def test_gzip_that_is_cut_off_or_damaged_is_refused() -> None:
+def test_truncated_or_damaged_gzip_is_refused() -> None:
     packed = gzip.compress(b"one\ntwo\n" * 100)
     for content, reason in (
         (packed[:-1], "ends early"),
@@ -289,7 +291,7 @@ def test_gzip_that_is_cut_off_or_damaged_is_refused() -> None:
     assert taken_in(as_it_is, [packed])[0] == packed
 
 
-def test_a_bomb_comes_out_in_small_pieces_and_ends_at_the_limit() -> None:
+def test_gzip_bomb_is_unpacked_in_small_pieces_up_to_limit() -> None:
     packed = gzip.compress(b"\n" * (64 << 20), 9)
     taker = intake.Intake(filejobs.FileJobSpec(max_parts=3, items_per_part=1), most_bytes=40 << 20)
     sizes: list[int] = []
@@ -319,7 +321,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes]
     CUTS,
     st.integers(foreign_formats.HEAD_BYTES, 90),
 )
-def test_a_file_that_is_there_has_the_same_parts(
+def test_stored_file_has_same_parts_as_intake(
     there: Callable[[bytes], int], rest: bytes, mark: bytes, cuts: list[int], block: int
 ) -> None:
     content = mark + b"begins like this\n" + rest
@@ -352,7 +354,7 @@ def _rest(part: filejobs.Part) -> tuple[int, ...]:
     return part.number, part.first_line, part.lines, part.crc32
 
 
-def test_a_long_file_is_gone_through_twice_at_once(there: Callable[[bytes], int]) -> None:
+def test_long_file_is_indexed_by_two_threads(there: Callable[[bytes], int]) -> None:
     """Longer than the second thread is given at once, with parts that grow meanwhile."""
     content = b"".join(b"%d,%s\n" % (n, b"x" * (n % 50)) for n in range(700_000))
     spec = filejobs.FileJobSpec(
@@ -364,7 +366,7 @@ def test_a_long_file_is_gone_through_twice_at_once(there: Callable[[bytes], int]
     assert stored_index.manifest(there(content), spec, digest=False).parts == sent.parts
 
 
-def test_a_file_that_must_be_rewritten_is_not_indexed_where_it_is(
+def test_file_that_needs_rewriting_is_not_indexed_in_place(
     there: Callable[[bytes], int],
 ) -> None:
     array = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
@@ -377,7 +379,7 @@ def test_a_file_that_must_be_rewritten_is_not_indexed_where_it_is(
             stored_index.manifest(there(content), spec)
 
 
-def test_a_file_is_gone_through_by_and_by(there: Callable[[bytes], int]) -> None:
+def test_file_is_indexed_in_steps(there: Callable[[bytes], int]) -> None:
     file = there(b"line\n" * 20)
     with stored_index.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
         assert [indexing.go(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
@@ -385,7 +387,7 @@ def test_a_file_is_gone_through_by_and_by(there: Callable[[bytes], int]) -> None
 
 
 @pytest.mark.parametrize("digest", [True, False])
-def test_a_file_that_is_cut_short_meanwhile_is_told(
+def test_file_truncated_during_indexing_is_reported(
     there: Callable[[bytes], int], *, digest: bool
 ) -> None:
     with stored_index.Indexing(
@@ -397,7 +399,7 @@ def test_a_file_that_is_cut_short_meanwhile_is_told(
             indexing.finish()
 
 
-def test_a_manifest_that_does_not_add_up_is_refused() -> None:
+def test_inconsistent_manifest_is_refused() -> None:
     _, good = taken_in(filejobs.FileJobSpec(items_per_part=1), [b"one\ntwo\n"])
     text = manifests.encode(good).decode()
     for before, after in (
@@ -413,7 +415,7 @@ def test_a_manifest_that_does_not_add_up_is_refused() -> None:
             manifests.decode(text.replace(before, after).encode())
 
 
-def test_the_manifest_of_the_sample_is_written_as_ever() -> None:
+def test_manifest_of_sample_has_stable_encoding() -> None:
     """Manifests are read by later versions: what this one writes must not change unnoticed."""
     sample = Path(__file__).parents[3] / "examples" / "30-upload" / "sample_small_work.json"
     _, manifest = taken_in(filejobs.FileJobSpec(items_per_part=10), [sample.read_bytes()])

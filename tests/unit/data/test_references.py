@@ -5,7 +5,7 @@ import threading
 from kilnwork.data import references
 
 
-def test_blocks_may_be_nested() -> None:
+def test_noting_blocks_may_be_nested() -> None:
     with references.noting() as outer:
         references.note((b"1",))
         with references.noting() as inner:
@@ -15,7 +15,7 @@ def test_blocks_may_be_nested() -> None:
     assert (outer, inner) == ([b"1", b"4"], [b"2", b"3"])
 
 
-def test_threads_do_not_mix() -> None:
+def test_threads_collect_separately() -> None:
     with references.noting() as mine:
         other = threading.Thread(target=references.note, args=((b"1",),))
         other.start()

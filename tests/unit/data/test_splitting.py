@@ -68,7 +68,9 @@ def check(path: Path, content: bytes, n: int) -> list[parts.Part]:
 @hypothesis.settings(
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], max_examples=300
 )
-def test_any_file(tmp_path: Path, lines: list[str], end: bytes, separator: bytes, n: int) -> None:
+def test_parts_of_any_file_together_are_the_file(
+    tmp_path: Path, lines: list[str], end: bytes, separator: bytes, n: int
+) -> None:
     content = separator.join(line.encode("latin-1") for line in lines) + end
     check(written(tmp_path, content), content, n)
 
@@ -90,12 +92,14 @@ def test_any_file(tmp_path: Path, lines: list[str], end: bytes, separator: bytes
         (b"\n" * 64, 4, [b"\n" * 16] * 4),
     ],
 )
-def test_where_parts_end(tmp_path: Path, content: bytes, n: int, expected: list[bytes]) -> None:
+def test_parts_end_at_expected_lines(
+    tmp_path: Path, content: bytes, n: int, expected: list[bytes]
+) -> None:
     found = check(written(tmp_path, content), content, n)
     assert [part.bytes() for part in found] == expected
 
 
-def test_parts_are_of_about_one_size(tmp_path: Path) -> None:
+def test_parts_have_similar_sizes(tmp_path: Path) -> None:
     content = b"".join(b"%d\n" % number for number in range(10_000))
     found = check(written(tmp_path, content), content, 7)
     sizes = [part.end - part.start for part in found]
@@ -103,13 +107,13 @@ def test_parts_are_of_about_one_size(tmp_path: Path) -> None:
     assert max(sizes) - min(sizes) <= 10
 
 
-def test_lone_carriage_returns_and_other_breaks_are_characters(tmp_path: Path) -> None:
+def test_lone_carriage_returns_do_not_end_lines(tmp_path: Path) -> None:
     text = "a\rb\n\x0bc\u2028d\x85e\r\nf\r\r\ng\r"
     (part,) = splitting.split(written(tmp_path, text.encode()), 1)
     assert list(part) == ["a\rb", "\x0bc\u2028d\x85e", "f\r", "g"]
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_byte_order_mark_is_not_part_of_text(tmp_path: Path) -> None:
     path = written(tmp_path, "\ufeffä\n\ufeffb\n".encode())
     for encoding in ("utf-8", "utf-8-sig", "UTF8"):
         first, second = splitting.split(path, 2, encoding=encoding)
@@ -117,7 +121,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     assert first.bytes() == "\ufeffä\n".encode()
 
 
-def test_a_line_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+def test_undecodable_line_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, b"good\n" * 9 + b"b\xe4d\n" + b"good\n" * 9)
     last = splitting.split(path, 2)[-1]
     with pytest.raises(UnicodeDecodeError) as told:
@@ -128,7 +132,7 @@ def test_a_line_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     assert last.first_line == 11
 
 
-def test_a_part_travels(tmp_path: Path) -> None:
+def test_part_survives_pickling(tmp_path: Path) -> None:
     found = splitting.split(written(tmp_path, b"a\nb\n"), 2)
     for part in found:
         assert travelled(part) == part
@@ -139,7 +143,7 @@ def test_a_part_travels(tmp_path: Path) -> None:
         found[0].start = 3  # type: ignore[misc]
 
 
-def test_relative_paths_are_kept_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, b"a\n")
     monkeypatch.chdir(tmp_path)
     (part,) = splitting.split("in.txt", 3)
@@ -148,7 +152,7 @@ def test_relative_paths_are_kept_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(part) == ["a"]
 
 
-def test_a_part_is_a_file_for_other_readers(tmp_path: Path) -> None:
+def test_part_can_be_opened_as_file(tmp_path: Path) -> None:
     part = splitting.split(written(tmp_path, b"head\none\ntwo\ntail\n"), 3)[1]
     with part.open() as file:
         assert file.readline() == part.bytes().splitlines(keepends=True)[0]
@@ -172,12 +176,12 @@ def test_a_part_is_a_file_for_other_readers(tmp_path: Path) -> None:
         ("a\n".encode("utf-16"), "UTF-16: .* iconv"),
     ],
 )
-def test_what_cannot_be_read_from_the_middle(tmp_path: Path, content: bytes, what: str) -> None:
+def test_file_that_cannot_be_split_is_refused(tmp_path: Path, content: bytes, what: str) -> None:
     with pytest.raises(errors.NotSplittable, match=what):
         splitting.split(written(tmp_path, content), 2)
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_path_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(errors.NotSplittable, match="no regular file"):
         splitting.split(tmp_path / "pipe", 2)
@@ -187,7 +191,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         splitting.split(tmp_path / "nothing", 2)
 
 
-def test_encodings_with_other_line_ends_are_refused(tmp_path: Path) -> None:
+def test_encodings_with_multibyte_line_ends_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\n")
     with pytest.raises(errors.NotSplittable, match="utf-16"):
         splitting.split(path, 2, encoding="utf-16-le")
@@ -200,7 +204,7 @@ def test_encodings_with_other_line_ends_are_refused(tmp_path: Path) -> None:
 # the file afterwards
 
 
-def test_a_file_that_only_grew_is_as_good(tmp_path: Path) -> None:
+def test_file_that_only_grew_is_readable(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\nb\n")
     found = splitting.split(path, 2)
     with path.open("ab") as file:
@@ -209,7 +213,7 @@ def test_a_file_that_only_grew_is_as_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"aa\nb", b"a\n", b"", b"a\nbc\n"])
-def test_a_file_that_was_rewritten_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_rewritten_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = written(tmp_path, b"a\nb\n")
     second = splitting.split(path, 2)[1]
     path.write_bytes(content)
@@ -219,7 +223,7 @@ def test_a_file_that_was_rewritten_is_refused(tmp_path: Path, content: bytes) ->
         second.bytes()
 
 
-def test_an_unfinished_last_line_may_not_go_on(tmp_path: Path) -> None:
+def test_continued_last_line_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\nb")
     second = splitting.split(path, 2)[1]
     path.write_bytes(b"a\nbcd\n")
@@ -227,7 +231,7 @@ def test_an_unfinished_last_line_may_not_go_on(tmp_path: Path) -> None:
     assert second.bytes() == b"b"  # its own bytes are there: what it was when it was split
 
 
-def test_a_file_that_is_not_here_is_explained(tmp_path: Path) -> None:
+def test_missing_file_is_explained_in_a_note(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\n")
     (part,) = splitting.split(path, 1)
     path.unlink()
@@ -244,7 +248,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> blobs.Blobs:
 
 
 @pytest.mark.parametrize("fate", ["gone", "rewritten", "same"])
-def test_a_copy_is_read_where_the_file_is_not(tmp_path: Path, kept: blobs.Blobs, fate: str) -> None:
+def test_copy_is_read_where_file_is_missing(tmp_path: Path, kept: blobs.Blobs, fate: str) -> None:
     content = b"".join(b"%d\n" % number for number in range(100))
     path = written(tmp_path, content)
     found = splitting.split(path, 3, copy=kept)
@@ -260,7 +264,7 @@ def test_a_copy_is_read_where_the_file_is_not(tmp_path: Path, kept: blobs.Blobs,
     assert b"".join(part.bytes() for part in found) == content
 
 
-def test_a_copy_that_is_gone_is_named(tmp_path: Path, kept: blobs.Blobs) -> None:
+def test_missing_copy_is_named(tmp_path: Path, kept: blobs.Blobs) -> None:
     path = written(tmp_path, b"a\n")
     (part,) = splitting.split(path, 1, copy=kept)
     path.unlink()
@@ -270,7 +274,7 @@ def test_a_copy_that_is_gone_is_named(tmp_path: Path, kept: blobs.Blobs) -> None
         list(part)
 
 
-def test_without_a_session_a_copy_cannot_be_found(
+def test_copy_cannot_be_found_without_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blobs, "locate", None)
@@ -281,5 +285,5 @@ def test_without_a_session_a_copy_cannot_be_found(
         list(part)
 
 
-def test_an_empty_file_has_no_parts_and_an_empty_copy(tmp_path: Path, kept: blobs.Blobs) -> None:
+def test_empty_file_has_no_parts_and_empty_copy(tmp_path: Path, kept: blobs.Blobs) -> None:
     assert splitting.split(written(tmp_path, b""), 4, copy=kept) == []

@@ -115,7 +115,7 @@ def test_invariant_8_of_two_slots_that_have_an_attempt_only_the_newest_counts() 
     assert world.task(task).failures == 0
 
 
-def test_invariant_9_everything_that_waits_says_why() -> None:
+def test_invariant_9_every_waiting_task_says_why() -> None:
     world = world_of(slots=1)
     (running, queued) = world.submit(2)
     (needing,) = world.submit(needs=(running,))

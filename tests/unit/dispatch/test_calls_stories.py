@@ -343,7 +343,7 @@ class CallCrashStories(CallStories):
             self.directory.cleanup()
 
 
-def test_a_restart_keeps_who_ran_what_has_delegated(tmp_path: Path) -> None:
+def test_restart_keeps_the_worker_of_a_task_that_delegated(tmp_path: Path) -> None:
     world = JournalWorld(tmp_path)
     world.attach()
     world.connect_agent()

@@ -25,10 +25,10 @@ def test_every_variable_of_a_command_is_in_the_table(tmp_path: Path) -> None:
 def test_limits_are_those_of_the_code() -> None:
     assert f"ends early at {functions.BATCH_BYTES >> 20} MiB" in WORDS
     assert f"at most {outputs.MAX_REASON} characters" in WORDS
-    assert f"traceback of the first {mapping.TRACEBACKS} of a part" in WORDS
+    assert f"the first {mapping.TRACEBACKS} tracebacks of a part" in WORDS
     assert f"prints nothing for {pipes.PATIENCE_S:g} seconds" in WORDS
     most_line, most = commands.MAX_LINE >> 10, commands.MAX_REPORT_BYTES >> 20
-    assert f"at most {most_line} KiB, those of a part {most} MiB" in WORDS
+    assert f"at most {most_line} KiB, all lines of a part together {most} MiB" in WORDS
 
 
 def test_built_in_mappers_are_described() -> None:

@@ -9,7 +9,7 @@ from kilnwork.kit import clock as clocks
 from support import index_records
 
 
-class Journal:
+class FakeJournal:
     """Claims of jobs, as rows."""
 
     def __init__(self) -> None:
@@ -27,68 +27,72 @@ def clock() -> clocks.ManualClock:
 
 
 @pytest.fixture
-def journal() -> Journal:
-    return Journal()
+def journal() -> FakeJournal:
+    return FakeJournal()
 
 
 @pytest.fixture
-def doors(journal: Journal, clock: clocks.ManualClock) -> admission.Admission:
+def waiting_jobs(journal: FakeJournal, clock: clocks.ManualClock) -> admission.Admission:
     return admission.Admission(tables.Tables(journal.select), clock)
 
 
-def test_a_job_waits_for_its_time(doors: admission.Admission, clock: clocks.ManualClock) -> None:
+def test_job_waits_until_start_after(
+    waiting_jobs: admission.Admission, clock: clocks.ManualClock
+) -> None:
     job = index_records.job()
-    doors.add(job, start_queue.Claim(start_after=clock.wall() + 100))
-    assert doors.next_s == admission.POLL_S
-    assert doors.turns.decide() == []
+    waiting_jobs.add_waiting(job, start_queue.Claim(start_after=clock.wall() + 100))
+    assert waiting_jobs.next_deadline_s == admission.POLL_S
+    assert waiting_jobs.turns.decide() == []
     clock.advance(100)
-    doors.due()
-    (start,) = doors.turns.decide()
+    waiting_jobs.check_deadlines()
+    (start,) = waiting_jobs.turns.decide()
     assert isinstance(start, start_queue.Start)
-    assert [doors.next_s] == [None]
+    assert [waiting_jobs.next_deadline_s] == [None]
 
 
-def test_a_job_that_ran_for_too_long_is_due(
-    doors: admission.Admission, clock: clocks.ManualClock
+def test_job_beyond_time_limit_is_reported_once(
+    waiting_jobs: admission.Admission, clock: clocks.ManualClock
 ) -> None:
     job = index_records.job()
-    doors.add(job, start_queue.Claim(job_seconds=60))
-    doors.started(job)
+    waiting_jobs.add_waiting(job, start_queue.Claim(job_seconds=60))
+    waiting_jobs.start_time_limit(job)
     clock.jump(3600)  # only the wall clock: that is no time
-    assert (doors.due(), doors.next_s) == ([], 60)
+    assert (waiting_jobs.check_deadlines(), waiting_jobs.next_deadline_s) == ([], 60)
     clock.advance(60)
-    assert doors.due() == [job.row]
-    assert doors.due() == []
+    assert waiting_jobs.check_deadlines() == [job.row]
+    assert waiting_jobs.check_deadlines() == []
 
 
-def test_a_deadline_of_an_earlier_run_does_not_count(
-    doors: admission.Admission, clock: clocks.ManualClock
+def test_deadline_of_earlier_run_is_ignored(
+    waiting_jobs: admission.Admission, clock: clocks.ManualClock
 ) -> None:
     job = index_records.job()
-    doors.add(job, start_queue.Claim(job_seconds=60))
-    doors.started(job)
+    waiting_jobs.add_waiting(job, start_queue.Claim(job_seconds=60))
+    waiting_jobs.start_time_limit(job)
     clock.advance(30)
-    doors.started(job)
+    waiting_jobs.start_time_limit(job)
     clock.advance(40)
-    assert doors.due() == []
+    assert waiting_jobs.check_deadlines() == []
     clock.advance(20)
-    assert doors.due() == [job.row]
+    assert waiting_jobs.check_deadlines() == [job.row]
 
 
-def test_claims_are_written_once_and_again_when_they_change(doors: admission.Admission) -> None:
+def test_claim_of_discarded_job_is_not_written(
+    waiting_jobs: admission.Admission,
+) -> None:
     job = index_records.job()
-    doors.add(job, start_queue.Claim())
-    assert doors.row(job.id.uuid) == job.row
-    assert doors.uuids([job.row, 99]) == [job.id.uuid]
-    doors.gone(job.row)
+    waiting_jobs.add_waiting(job, start_queue.Claim())
+    assert waiting_jobs.row_of(job.id.uuid) == job.row
+    assert waiting_jobs.uuids_of([job.row, 99]) == [job.id.uuid]
+    waiting_jobs.discard(job.row)
     writes = tables.Writes()
-    doors.gather(writes)
+    waiting_jobs.collect_writes(writes)
     assert list(writes.statements()) == []
-    assert doors.row(job.id.uuid) is None
+    assert waiting_jobs.row_of(job.id.uuid) is None
 
 
-def test_the_journal_is_taken_up(
-    doors: admission.Admission, journal: Journal, clock: clocks.ManualClock
+def test_load_restores_claims_from_journal(
+    waiting_jobs: admission.Admission, journal: FakeJournal, clock: clocks.ManualClock
 ) -> None:
     claim = b'{"job_seconds":60}'
     journal.claims = [
@@ -96,7 +100,7 @@ def test_the_journal_is_taken_up(
         (2, b"b" * 16, "ns", 0, int(records.RUNNING), clock.wall() - 20, claim),
         (3, b"c" * 16, "ns", 1, int(records.RUNNING), None, b"no JSON"),
     ]
-    doors.load()
-    assert [doors.uuid(row) for row in (1, 2, 3)] == [b"a" * 16, b"b" * 16, None]
-    assert doors.next_s == 40
-    assert doors.claim(2) == start_queue.Claim(job_seconds=60)
+    waiting_jobs.load()
+    assert [waiting_jobs.uuid_of(row) for row in (1, 2, 3)] == [b"a" * 16, b"b" * 16, None]
+    assert waiting_jobs.next_deadline_s == 40
+    assert waiting_jobs.find_claim(2) == start_queue.Claim(job_seconds=60)

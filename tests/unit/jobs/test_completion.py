@@ -32,18 +32,18 @@ def succeeds(
 
 
 @given(WANTED, st.integers(0, 4), st.integers(0, 4), st.integers(0, 2), st.integers(0, 5))
-def test_a_job_is_lost_when_nothing_can_save_it_and_no_sooner(
+def test_job_is_lost_only_when_it_cannot_succeed(
     wanted: job_settings.Completion, succeeded: int, failed: int, cancelled: int, left: int
 ) -> None:
     known = counts(succeeded, failed, cancelled)
     size = known.closed + left
     if size == 0:
-        assert completion.verdict(wanted, known, size) is _V.ENOUGH
+        assert completion.decide(wanted, known, size) is _V.ENOUGH
         return
     outcomes = [
         succeeds(wanted, ends, known) for ends in itertools.product((True, False), repeat=left)
     ]
-    found = completion.verdict(wanted, known, size)
+    found = completion.decide(wanted, known, size)
     assert (found is _V.LOST) == (not any(outcomes))
     if wanted.min_successful is not None:
         assert (found is _V.ENOUGH) == all(outcomes)
@@ -51,9 +51,11 @@ def test_a_job_is_lost_when_nothing_can_save_it_and_no_sooner(
         assert (found is _V.ENOUGH) == (left == 0 and outcomes[0])
 
 
-def test_a_job_that_is_lost_says_why() -> None:
+def test_lost_job_has_failure_message() -> None:
     least = job_settings.Completion(min_successful=3)
     most = job_settings.Completion(max_failed=1)
     known = counts(1, 2, 0)
-    assert completion.message(least, known, 4) == "2 of 4 indexes failed, and 3 must succeed"
-    assert completion.message(most, known, 4) == "2 of 4 indexes failed, and 1 may"
+    assert (
+        completion.failure_message(least, known, 4) == "2 of 4 indexes failed, and 3 must succeed"
+    )
+    assert completion.failure_message(most, known, 4) == "2 of 4 indexes failed, and 1 may"

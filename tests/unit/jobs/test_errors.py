@@ -15,17 +15,17 @@ EVERY = [
 
 
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: error.__name__)
-def test_every_error_is_caught_by_the_root(error: type[Exception]) -> None:
+def test_every_error_derives_from_jobs_error(error: type[Exception]) -> None:
     assert issubclass(error, errors.JobsError)
     assert issubclass(error, kit_errors.KilnError)
 
 
-def test_reactions_differ_so_that_no_error_is_caught_as_another() -> None:
+def test_no_error_derives_from_another_one() -> None:
     reactions = [error for error in EVERY if error is not errors.JobsError]
     assert all(error.__bases__ == (errors.JobsError,) for error in reactions)
 
 
-def test_a_key_that_was_used_names_its_job_and_request() -> None:
+def test_key_used_has_job_and_fingerprint() -> None:
     error = errors.KeyUsed("2026-01-ab", b"digest")
     assert (error.job, error.fingerprint) == ("2026-01-ab", b"digest")
     assert str(error) == "this idempotency key made job 2026-01-ab already"

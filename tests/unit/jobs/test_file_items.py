@@ -18,8 +18,8 @@ def manifest(**facts: Any) -> filejobs.Manifest:
     return filejobs.Manifest(**{**given, **facts})
 
 
-def test_parts_hold_all_that_there_is() -> None:
-    file_items.check(filejobs.FileJobSpec(), manifest())
+def test_parts_must_cover_the_input() -> None:
+    file_items.check_spec(filejobs.FileJobSpec(), manifest())
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_parts_hold_all_that_there_is() -> None:
         ({"header": ("x" * 200_000,)}, "^spec: it takes "),
     ],
 )
-def test_what_does_not_fit_names_the_field(facts: dict[str, Any], why: str) -> None:
+def test_invalid_spec_is_refused_with_field_path(facts: dict[str, Any], why: str) -> None:
     with pytest.raises(errors.InvalidJob, match=why):
-        file_items.check(filejobs.FileJobSpec(), manifest(**facts))
+        file_items.check_spec(filejobs.FileJobSpec(), manifest(**facts))
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ def test_what_does_not_fit_names_the_field(facts: dict[str, Any], why: str) -> N
         (4, 2, 1, 1, _O.FAILED),
     ],
 )
-def test_records_must_add_up_to_those_of_the_part(
+def test_commit_with_wrong_record_counts_is_a_failure(
     total: int, succeeded: int, failed: int, skipped: int, outcome: filejobs.PartOutcome
 ) -> None:
     counted = filejobs.Records(total=total, succeeded=succeeded, failed=failed, skipped=skipped)
     commit = filejobs.Commit(part=1, run=1, attempt=1, outcome=_O.SUCCEEDED, records=counted)
-    found = file_items.checked(commit, PART)
+    found = file_items.check_commit(commit, PART)
     assert found.outcome is outcome
     assert found.message.startswith("3 records, but ") is (outcome is _O.FAILED)
 
 
-def test_a_failed_part_stays_as_it_is() -> None:
+def test_failed_commit_stays_unchanged() -> None:
     commit = filejobs.Commit(part=1, run=1, attempt=1, outcome=_O.FAILED, message="why")
-    assert file_items.checked(commit, PART) is commit
+    assert file_items.check_commit(commit, PART) is commit

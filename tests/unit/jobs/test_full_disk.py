@@ -21,7 +21,7 @@ class Full(Fuse):
             raise apsw.FullError("database or disk is full")
 
 
-async def test_who_comes_while_nothing_can_be_written_gets_an_error(tmp_path: Path) -> None:
+async def test_requests_fail_while_disk_is_full(tmp_path: Path) -> None:
     disk = Full()
     async with World(tmp_path, fuse=disk) as world:
         there = await world.create(b"1\n")

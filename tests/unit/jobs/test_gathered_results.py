@@ -27,7 +27,10 @@ class Hub:
 
 
 def gathering(
-    rows: dict[int, Row], *, count: int = 3, around: gathered_results.Around | None = None
+    rows: dict[int, Row],
+    *,
+    count: int = 3,
+    around: gathered_results.FinalizerArguments | None = None,
 ) -> gathered_results.GatheredResults:
     job = index_records.job(count)
     for item in rows:
@@ -40,13 +43,13 @@ def json(data: bytes) -> Row:
     return (attempts.JSON, data, None, None)
 
 
-def test_results_are_listed_in_order_with_null_for_none() -> None:
+def test_results_are_listed_in_order_with_null_if_missing() -> None:
     found = gathering({1: json(b"1"), 3: json(b'"x"')})
     assert not found.read_more()
     assert (found.in_memory, found.trouble) == (b'[1,null,"x"]', "")
 
 
-def test_many_are_read_in_portions() -> None:
+def test_many_results_are_read_in_batches() -> None:
     count = gathered_results.READS + 1
     found = gathering({}, count=count)
     assert found.read_more()
@@ -54,7 +57,7 @@ def test_many_are_read_in_portions() -> None:
     assert found.in_memory == b"[%b]" % b",".join([b"null"] * count)
 
 
-def test_large_results_come_from_blobs(tmp_path: Path) -> None:
+def test_large_results_are_read_from_blobs(tmp_path: Path) -> None:
     kept = blobs.Blobs(tmp_path, durable=False, time=clock.SystemClock())
     with kept.writer() as new:
         new.write(b"[2]")
@@ -73,7 +76,7 @@ def test_large_results_come_from_blobs(tmp_path: Path) -> None:
         (cast("Any", None), "is in the journal no more"),
     ],
 )
-def test_what_cannot_be_given_says_why(row: Row | None, why: str) -> None:
+def test_unusable_results_report_reason(row: Row | None, why: str) -> None:
     found = gathering({1: row} if row else {})
     if row is None:
         found._job.items.set(1, items.ItemState.SUCCEEDED)
@@ -81,8 +84,8 @@ def test_what_cannot_be_given_says_why(row: Row | None, why: str) -> None:
     assert why in found.trouble
 
 
-def test_a_call_gets_a_longer_list_in_a_blob(tmp_path: Path) -> None:
-    around = gathered_results.Around(b"[[", b"],{}]")
+def test_call_gets_long_list_in_a_blob(tmp_path: Path) -> None:
+    around = gathered_results.FinalizerArguments(b"[[", b"],{}]")
     found = gathering({1: json(b"7" * gathered_results.MAX_BYTES)}, count=1, around=around)
     assert not found.read_more()
     assert found.trouble == ""

@@ -169,14 +169,14 @@ STORIES = [all_of_it, failed_and_run_again, killed_and_released]
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_nothing_happens_to_a_job(story: Story, tmp_path: Path) -> None:
+async def test_job_without_crash_gives_expected_result(story: Story, tmp_path: Path) -> None:
     async with index_job_world.IndexWorld(tmp_path) as world:
         await story(world)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("story", STORIES)
-async def test_a_job_survives_a_kill_at_any_write(story: Story, memory_path: Path) -> None:
+async def test_job_survives_kill_at_any_write(story: Story, memory_path: Path) -> None:
     async with index_job_world.IndexWorld(memory_path / "whole") as world:
         await story(world)
         count = world.fuse.count

@@ -58,7 +58,7 @@ async def over(world: index_job_world.IndexWorld, uid: str) -> index_model.Index
     return found
 
 
-async def test_jobs_that_wait_are_not_in_memory(tmp_path: Path) -> None:
+async def test_waiting_jobs_are_not_in_memory(tmp_path: Path) -> None:
     async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
         for number in range(1, 301):
@@ -78,7 +78,7 @@ async def test_jobs_that_wait_are_not_in_memory(tmp_path: Path) -> None:
         assert {view.phase for view in views} == {_P.SUCCEEDED}
 
 
-async def test_a_large_job_has_small_views(tmp_path: Path) -> None:
+async def test_large_job_has_small_views(tmp_path: Path) -> None:
     async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
         parallelism = {"withCount": 100_000, "completionStrategy": {"maxFailed": 100_000}}
@@ -117,7 +117,7 @@ def a_job(**template: Any) -> records.Job:
     return job
 
 
-def test_calls_share_what_they_have_in_common() -> None:
+def test_calls_share_equal_task_specs() -> None:
     job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": {"function": "m:f"}})
     first = job.source.work(job, 1)
     assert job.source.work(job, 2) is first
@@ -146,45 +146,47 @@ def phase(job: records.Job) -> api_job.Phase:
     return found
 
 
-def test_phases_follow_the_tasks() -> None:
+def test_phase_follows_states_of_tasks() -> None:
     job = a_job(maxAttempts=3)
     assert phase(job) is _P.QUEUED
     transitions.admit(job, now=1.0)
     assert phase(job) is _P.STARTING
     plan.next_steps(job, ROOM, 1.0)
     assert phase(job) is _P.PENDING
-    transitions.moved(job, 1, change(job, 1, _T.STAGING), now=2.0)
+    transitions.apply_task_change(job, 1, change(job, 1, _T.STAGING), now=2.0)
     assert (phase(job), job.started) == (_P.PENDING, None)
-    transitions.moved(job, 1, change(job, 1, _T.RUNNING), now=3.0)
+    transitions.apply_task_change(job, 1, change(job, 1, _T.RUNNING), now=3.0)
     assert (phase(job), job.started) == (_P.RUNNING, 3.0)
-    transitions.moved(job, 1, change(job, 1, _T.PENDING, failures=1), now=4.0)
+    transitions.apply_task_change(job, 1, change(job, 1, _T.PENDING, failures=1), now=4.0)
     assert phase(job) is _P.RETRY_BACKOFF
-    transitions.moved(job, 1, change(job, 1, _T.STAGING, failures=1, attempt=2), now=5.0)
+    transitions.apply_task_change(
+        job, 1, change(job, 1, _T.STAGING, failures=1, attempt=2), now=5.0
+    )
     assert phase(job) is _P.RETRYING
     transitions.kill(job, "Killed", "", now=6.0)
     plan.next_steps(job, ROOM, 6.0)
     assert phase(job) is _P.KILLING
-    transitions.moved(
+    transitions.apply_task_change(
         job, 1, change(job, 1, _T.KILLED, failures=1, attempt=2, stopped=True), now=7.0
     )
     plan.next_steps(job, ROOM, 7.0)
     assert (phase(job), job.source.detail(job).stopped) == (_P.KILLED, True)
 
 
-def test_an_end_without_proof_is_said() -> None:
+def test_end_without_proof_is_reported_in_view() -> None:
     job = a_job(parallelism={"withCount": 2})
     transitions.admit(job, now=1.0)
     plan.next_steps(job, ROOM, 1.0)
     transitions.kill(job, "Killed", "", now=2.0)
     plan.next_steps(job, ROOM, 2.0)
-    transitions.moved(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
-    transitions.moved(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
+    transitions.apply_task_change(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
+    transitions.apply_task_change(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
     plan.next_steps(job, ROOM, 3.0)
     assert phase(job) is _P.KILLED
     assert job.source.detail(job).stopped is False
 
 
-async def test_a_waiting_job_that_is_killed_replaces_no_other(tmp_path: Path) -> None:
+async def test_killed_waiting_job_replaces_no_running_job(tmp_path: Path) -> None:
     group = start_queue.Group(config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE)
     async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
@@ -200,7 +202,7 @@ async def test_a_waiting_job_that_is_killed_replaces_no_other(tmp_path: Path) ->
         assert (await over(world, first.uid)).phase is _P.SUCCEEDED
 
 
-async def test_an_index_that_cannot_be_rendered_fails_alone(tmp_path: Path) -> None:
+async def test_index_with_invalid_template_fails_alone(tmp_path: Path) -> None:
     async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
         template = {

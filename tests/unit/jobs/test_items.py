@@ -17,7 +17,7 @@ MAX_DISK = 100
 MAX_PACKED = 5.1
 
 
-def test_pages_hold_states_and_runs() -> None:
+def test_pages_store_states_and_runs() -> None:
     found = items.Items(1000)
     for item in range(1, 1001):
         found.set(item, _S(item % 5), item * 4_000_000)
@@ -29,14 +29,14 @@ def test_pages_hold_states_and_runs() -> None:
     assert sum(len(found.page(page)) for page in found.changed_pages) == 5 * 1001
 
 
-def test_a_change_is_one_page() -> None:
+def test_change_marks_one_page() -> None:
     found = items.Items(1_000_000)
     found.set(777_777, _S.SUCCEEDED, 3)
     [page] = found.changed_pages
     assert len(found.page(page)) == 5 * items.PAGE_ITEMS
 
 
-def test_items_wait_in_order_and_those_open_again_first() -> None:
+def test_reopened_items_come_before_other_open_items() -> None:
     found, order = items.Items(5), []
     while (item := found.next_open()) is not None:
         found.set(item, _S.SUBMITTED)
@@ -56,7 +56,7 @@ def test_items_wait_in_order_and_those_open_again_first() -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_an_item_costs_some_bytes(memory_path: Path) -> None:
+async def test_memory_and_disk_per_item_are_bounded(memory_path: Path) -> None:
     """From submission to the end, measured between two jobs of different size."""
     sizes, peaks, costs = (1_000, 20_000), [], []  # apart by more than a process keeps anyway
     for size in sizes:

@@ -16,7 +16,7 @@ def _first_fails(work: filejobs.PartWork | filejobs.ReduceWork) -> str:
     return "it cannot" if first else ""
 
 
-async def test_what_killed_attempts_have_left_is_deleted(tmp_path: Path) -> None:
+async def test_files_of_killed_attempts_are_deleted(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.dispatcher.broken = _first_fails
         job = (await world.create(LINES, itemsPerPart=4)).id
@@ -47,7 +47,7 @@ async def test_what_killed_attempts_have_left_is_deleted(tmp_path: Path) -> None
         assert {facts.key for facts in directory.list()} == named - {"out/1-2-1.ndjson"}
 
 
-def test_of_a_deleted_job_not_even_unfinished_files_are_left(tmp_path: Path) -> None:
+def test_purge_deletes_unfinished_files_too(tmp_path: Path) -> None:
     store = local.LocalStore(tmp_path)
     for key in ("job.json", "out/1-1-1.ndjson"):
         store.put(f"{NS}/one/{key}", b"x\n")

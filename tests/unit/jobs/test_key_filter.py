@@ -10,7 +10,7 @@ def names(start: int, count: int) -> list[key_filter.Name]:
     return [(NS, f"user {n % 7}", f"key {n}") for n in range(start, start + count)]
 
 
-def test_what_was_added_is_there_and_little_else() -> None:
+def test_added_keys_are_found_with_few_false_positives() -> None:
     found = key_filter.KeyFilter()
     found.fill(names(0, 100_000))
     assert all(name in found for name in names(0, 100_000))
@@ -18,12 +18,12 @@ def test_what_was_added_is_there_and_little_else() -> None:
     assert wrong < 2_000  # 1 in 84 is expected; their count has a deviation of 35
 
 
-def test_an_empty_one_has_nothing() -> None:
+def test_empty_filter_has_no_key() -> None:
     found = key_filter.KeyFilter()
     assert not any(name in found for name in names(0, 1_000))
 
 
-async def test_a_key_is_known_in_the_next_life(tmp_path: Path) -> None:
+async def test_key_is_known_after_restart(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         first = await world.create(b"{}\n", key="k")
         await world.finished(first.id)
@@ -31,4 +31,4 @@ async def test_a_key_is_known_in_the_next_life(tmp_path: Path) -> None:
         again = await world.create(b"{}\n", key="k")
         assert again.id == first.id
         other = model.Key("me", "another", b"print")
-        assert world.jobs.known(NS, other) is None
+        assert world.jobs.find_by_key(NS, other) is None

@@ -7,17 +7,17 @@ import msgspec
 from kilnwork.jobs import model
 
 
-def test_an_id_names_the_directory_of_its_job() -> None:
+def test_dashed_id_is_name_of_job_directory() -> None:
     made = model.JobId(uuid.UUID(int=1).bytes, "2026-11-1")
     assert made.dashed == "00000000-0000-0000-0000-000000000001"
 
 
-def test_records_add_up() -> None:
+def test_record_counts_are_summed() -> None:
     found = model.FileProgress(lines=9, succeeded=4, failed=2, skipped=1).records
     assert (found.total, found.succeeded, found.failed, found.skipped) == (7, 4, 2, 1)
 
 
-def test_nothing_is_counted_at_first() -> None:
+def test_new_progress_has_zero_counts() -> None:
     counts, progress = model.PartCounts(), model.FileProgress()
     assert (counts.total, counts.pending, counts.running) == (0, 0, 0)
     assert (counts.succeeded, counts.failed, counts.cancelled) == (0, 0, 0)
@@ -25,7 +25,7 @@ def test_nothing_is_counted_at_first() -> None:
     assert progress.records.total == 0
 
 
-def test_an_adjustment_changes_only_what_it_names() -> None:
+def test_adjustment_fields_are_unset_by_default() -> None:
     change = model.Adjustment(parallelism=None)
     named = {
         name for name in change.__struct_fields__ if getattr(change, name) is not msgspec.UNSET

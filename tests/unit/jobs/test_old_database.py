@@ -103,7 +103,7 @@ def imported(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-async def test_an_old_database_is_imported_once_and_set_aside(tmp_path: Path) -> None:
+async def test_old_database_is_imported_once_and_renamed(tmp_path: Path) -> None:
     world, done, half, _ = await begun(tmp_path)
     await world.restart()
     assert world.view(done).phase == "Succeeded"
@@ -159,7 +159,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(Path, "rename", rename)
 
 
-async def test_killed_anywhere_the_import_gives_the_same(
+async def test_import_killed_at_any_point_gives_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before and after the commit, and before and after the rename."""
@@ -210,7 +210,7 @@ class AtChunk(Fuse):
         super().burn(what)
 
 
-async def test_a_stop_does_not_wait_for_the_whole_import(
+async def test_stop_does_not_wait_for_whole_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the writer has got is on disk, the next start goes on after it."""
@@ -241,7 +241,7 @@ async def test_a_stop_does_not_wait_for_the_whole_import(
 
 
 @pytest.mark.parametrize("log", [False, True])
-async def test_an_earlier_imported_file_is_never_replaced(
+async def test_earlier_imported_file_is_not_replaced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, log: bool
 ) -> None:
     """Nor paired with a log that is not its own."""
@@ -269,9 +269,7 @@ async def test_an_earlier_imported_file_is_never_replaced(
 
 
 @pytest.mark.parametrize("epoch", [1000, 0])
-async def test_with_another_journal_open_parts_go_on_in_another_run(
-    tmp_path: Path, epoch: int
-) -> None:
+async def test_open_parts_continue_in_new_run_with_new_journal(tmp_path: Path, epoch: int) -> None:
     """Its numbers of attempts are used again; `epoch` 0: starts that failed have raised its own."""
     world, _, half, _ = await begun(tmp_path, epoch=epoch)
     world.dispatcher.tasks.clear()
@@ -282,7 +280,7 @@ async def test_with_another_journal_open_parts_go_on_in_another_run(
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 4096, -4096])
-async def test_an_old_database_that_lost_its_content_is_refused(tmp_path: Path, size: int) -> None:
+async def test_old_database_without_content_is_refused(tmp_path: Path, size: int) -> None:
     """Emptied or cut off, it is no first start: jobs that had not started are nowhere else."""
     world, done, _, _ = await begun(tmp_path)
     path = tmp_path / "jobs.db"

@@ -38,7 +38,7 @@ def make_older(path: Path) -> None:
     older.rename(path)
 
 
-async def test_file_jobs_of_an_older_journal_go_on(tmp_path: Path) -> None:
+async def test_file_jobs_of_older_journal_continue(tmp_path: Path) -> None:
     world = await World(tmp_path).start()
     done = await world.finished((await world.create(lines(8), name="done", itemsPerPart=4)).id)
     half = (await world.create(lines(20), key="k", name="half", itemsPerPart=4)).id

@@ -33,7 +33,7 @@ def finish(story: Story) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_any_story_ends_and_a_redrive_makes_it_whole(seed: int) -> None:
+def test_any_event_sequence_ends_and_redrive_completes_it(seed: int) -> None:
     print(f"seed {seed}")
     dice = random.Random(seed)
     for _ in range(STORIES):

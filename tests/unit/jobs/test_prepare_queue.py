@@ -10,32 +10,32 @@ def fresh() -> records.Job:
     return job
 
 
-def test_so_many_are_prepared_and_the_next_wait_in_order() -> None:
+def test_jobs_beyond_limit_wait_in_order() -> None:
     queue = prepare_queue.PrepareQueue()
     first = [fresh() for _ in range(prepare_queue.MAX_PREPARED)]
     later = [fresh() for _ in range(3)]
     assert all(map(queue.admits, first))
     assert not any(map(queue.admits, later))
     assert queue.admits(first[0]), "it stays admitted"
-    assert queue.waits(later[0])
-    assert queue.next() == []
-    queue.forget(first[0])
-    assert queue.next() == later[:1]
+    assert queue.is_waiting(later[0])
+    assert queue.list_admissible() == []
+    queue.remove(first[0])
+    assert queue.list_admissible() == later[:1]
     assert queue.admits(later[0])
-    assert not queue.waits(later[0])
+    assert not queue.is_waiting(later[0])
 
 
-def test_a_job_that_has_begun_makes_room() -> None:
+def test_begun_job_makes_room_for_next() -> None:
     queue = prepare_queue.PrepareQueue()
     jobs = [fresh() for _ in range(prepare_queue.MAX_PREPARED + 1)]
     admitted = [queue.admits(job) for job in jobs]
     assert admitted[-2:] == [True, False]
     jobs[0].started = 1.0
     assert queue.admits(jobs[0])
-    assert queue.next() == [jobs[-1]]
+    assert queue.list_admissible() == [jobs[-1]]
 
 
-def test_jobs_of_an_earlier_service_are_always_admitted() -> None:
+def test_jobs_of_earlier_service_are_always_admitted() -> None:
     queue = prepare_queue.PrepareQueue()
     job = index_records.job()
     for _ in range(prepare_queue.MAX_PREPARED):
@@ -43,9 +43,9 @@ def test_jobs_of_an_earlier_service_are_always_admitted() -> None:
     assert queue.admits(job)
 
 
-def test_a_suspended_job_does_not_take_a_place() -> None:
+def test_suspended_job_takes_no_room() -> None:
     queue = prepare_queue.PrepareQueue()
     held = index_records.job(suspend=True)
     held.fresh = True
     assert not queue.admits(held)
-    assert not queue.waits(held)
+    assert not queue.is_waiting(held)

@@ -10,5 +10,5 @@ PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "file-jobs.md"
 
 
 @pytest.mark.parametrize("reason", list(model.Reason), ids=str)
-def test_each_reason_is_explained(reason: model.Reason) -> None:
+def test_each_reason_is_documented(reason: model.Reason) -> None:
     assert f"| `{reason.value}` |" in PAGE.read_text("utf-8")

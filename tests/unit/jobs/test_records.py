@@ -21,7 +21,7 @@ _O, _P, _Stage = filejobs.PartOutcome, filejobs.FileJobPhase, records.Stage
         (_Stage.FINISHED, _O.CANCELLED, _P.CANCELLED),
     ],
 )
-def test_a_phase_follows_from_stage_and_verdict(
+def test_phase_follows_from_stage_and_verdict(
     stage: records.Stage, verdict: filejobs.PartOutcome | None, phase: filejobs.FileJobPhase
 ) -> None:
     job = index_records.job()
@@ -29,7 +29,7 @@ def test_a_phase_follows_from_stage_and_verdict(
     assert job.phase is phase
 
 
-def test_a_job_runs_once_it_has_started_unless_it_is_suspended() -> None:
+def test_started_job_is_running_unless_suspended() -> None:
     job = index_records.job()
     job.started = 1.0
     assert job.phase is _P.RUNNING
@@ -38,14 +38,14 @@ def test_a_job_runs_once_it_has_started_unless_it_is_suspended() -> None:
     assert held.phase is _P.PAUSED
 
 
-def test_items_have_the_run_of_the_job_or_their_own() -> None:
+def test_item_has_base_run_unless_it_has_its_own() -> None:
     job = index_records.job()
     job.run, job.base_run = 3, 2
     job.items.set(1, items.ItemState.OPEN, 3)
     assert [job.run_of(item) for item in (0, 1, 2)] == [3, 3, 2]
 
 
-def test_versions_rise_even_when_the_clock_stands() -> None:
+def test_version_increases_while_clock_stands_still() -> None:
     job = index_records.job()
     job.changed(5.0)
     assert job.version == 5000
@@ -55,7 +55,7 @@ def test_versions_rise_even_when_the_clock_stands() -> None:
     assert job.version == 5002
 
 
-def test_the_time_to_live_counts_from_the_end() -> None:
+def test_time_to_live_counts_from_the_end() -> None:
     job = index_records.job()
     job.end(100.0)
     assert (job.finished, job.expires) == (100.0, None)
@@ -64,7 +64,7 @@ def test_the_time_to_live_counts_from_the_end() -> None:
     assert job.expires == 160.0
 
 
-def test_closed_items_are_the_sum_of_all_ends() -> None:
+def test_closed_items_are_the_sum_of_all_outcomes() -> None:
     counts = records.Counts()
     counts.succeeded, counts.failed, counts.cancelled = 1, 2, 4
     assert counts.closed == 7

@@ -23,7 +23,7 @@ class Gate(Fuse):
             assert self.open.wait(20)
 
 
-async def test_those_that_wait_are_not_all_in_memory(
+async def test_expired_jobs_are_deleted_in_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "MAX_DELETIONS", 2)

@@ -10,32 +10,32 @@ SOURCES = index_items.IndexSources()
 
 
 def row_of(job: records.Job, key: model.Key | None = None) -> rows.JobRow:
-    return rows.JobRow._make(rows.of_new(job, key))
+    return rows.JobRow._make(rows.new_job_row(job, key))
 
 
-def test_a_job_comes_back_as_it_was_written() -> None:
+def test_job_read_from_row_equals_written_job() -> None:
     job = index_records.job(4)
     job.stage, job.verdict = records.Stage.FINISHED, filejobs.PartOutcome.FAILED
     job.run, job.base_run, job.started, job.finished = 3, 2, 5.0, 9.0
     job.counts.succeeded, job.counts.failed, job.counts.cancelled = 1, 2, 1
     job.failures, job.loss_count, job.version, job.reason = 7, 8, 99, "IndexesFailed"
-    back = rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
-    assert rows.of_job(back) == rows.of_job(job)
+    back = rows.to_job(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
+    assert rows.job_columns(back) == rows.job_columns(job)
     assert (back.size, back.id, back.successes) == (4, job.id, 1)
     assert not back.dirty
     assert {event.value for event in back.followed} == {"Running", "Failed"}
 
 
-def test_turns_are_part_of_the_row() -> None:
+def test_row_stores_turn() -> None:
     job = index_records.job()
     job.waits = True
-    assert rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition)).waits
+    assert rows.to_job(row_of(job), SOURCES, msgspec.json.encode(job.source.definition)).waits
     job.refused = True
-    back = rows.job_of(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
+    back = rows.to_job(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
     assert (back.waits, back.refused) == (False, True)
 
 
-def test_a_view_says_what_a_job_waits_for() -> None:
+def test_view_says_what_job_waits_for() -> None:
     job = index_records.job()
     assert rows.view(job).reason == "Queued"
     task = job.tasks[1] = records.ItemTask()
@@ -51,11 +51,11 @@ def test_a_view_says_what_a_job_waits_for() -> None:
     assert (rows.view(job).reason, rows.view(job).message) == ("StoreUnavailable", "disk full")
 
 
-def test_counts_of_a_view_add_up() -> None:
+def test_view_counts_add_up() -> None:
     job = index_records.job(5)
     job.counts.succeeded, job.counts.failed, job.active = 1, 1, 2
     parts = rows.view(job).parts
     assert (parts.total, parts.pending, parts.running) == (5, 1, 2)
-    stored = rows.view_of(row_of(job), SOURCES)
+    stored = rows.row_view(row_of(job), SOURCES)
     assert (stored.parts.pending, stored.parts.running) == (3, 0)
     assert stored.reason == "Queued"

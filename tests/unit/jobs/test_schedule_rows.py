@@ -34,7 +34,7 @@ def test_ticks_are_decided_in_order(schedules: schedule_rows.Schedules) -> None:
     assert row.pending == (60, 120, 180)
 
 
-def test_an_edit_may_decide_the_same_tick_again(schedules: schedule_rows.Schedules) -> None:
+def test_edited_schedule_may_decide_same_tick_again(schedules: schedule_rows.Schedules) -> None:
     schedules.decide(decision(60, run=(60,)))
     row = schedules.decide(decision(60, fingerprint="new", abandon=(60,), dropped={"Edited": 1}))
     assert (row.pending, row.dropped) == ((), {"Edited": 1})
@@ -42,7 +42,7 @@ def test_an_edit_may_decide_the_same_tick_again(schedules: schedule_rows.Schedul
     assert row.dropped == {"Edited": 3}
 
 
-def test_a_job_of_a_tick_is_taken_once(schedules: schedule_rows.Schedules) -> None:
+def test_tick_makes_only_one_job(schedules: schedule_rows.Schedules) -> None:
     schedules.decide(decision(60, run=(60,)))
     assert schedules.refusal(CONFIG, 60, "a") == ""
     assert schedules.take(CONFIG, 60, "a") is not None
@@ -52,7 +52,7 @@ def test_a_job_of_a_tick_is_taken_once(schedules: schedule_rows.Schedules) -> No
     assert "has not decided that this tick runs" in schedules.refusal(CONFIG, 120, "b")
 
 
-def test_only_the_newest_are_remembered(schedules: schedule_rows.Schedules) -> None:
+def test_only_newest_ticks_are_remembered(schedules: schedule_rows.Schedules) -> None:
     ticks = tuple(range(schedule_rows.MAX_TAKEN + 2))
     schedules.decide(decision(ticks[-1], run=ticks))
     for tick in ticks:
@@ -62,7 +62,7 @@ def test_only_the_newest_are_remembered(schedules: schedule_rows.Schedules) -> N
     assert tuple(row.taken) == ticks[2:]
 
 
-def test_a_row_comes_back_as_it_was_written(schedules: schedule_rows.Schedules) -> None:
+def test_row_read_from_journal_equals_written_row(schedules: schedule_rows.Schedules) -> None:
     schedules.decide(decision(60, run=(0, 60), dropped={"Late": 1}, latest_dropped=30))
     row = schedules.take(CONFIG, 0, "a")
     assert row is not None
@@ -75,7 +75,7 @@ def test_a_row_comes_back_as_it_was_written(schedules: schedule_rows.Schedules) 
     assert schedule_rows.Schedules(tables.Tables(stored)).row(CONFIG) == row
 
 
-def test_what_is_forgotten_is_deleted(schedules: schedule_rows.Schedules) -> None:
+def test_forgotten_row_is_deleted(schedules: schedule_rows.Schedules) -> None:
     schedules.decide(decision(60))
     ((name, rows),) = schedules.forget(CONFIG)
     assert (name, rows) == ("delete_job_schedule", [(ids.task_id(CONFIG),)])

@@ -17,7 +17,7 @@ def lines(number: int) -> bytes:
     return b"".join(b'{"n":%d}\n' % n for n in range(1, number + 1))
 
 
-async def test_a_job_maps_its_parts_and_publishes_one_result_in_order(tmp_path: Path) -> None:
+async def test_job_maps_parts_and_publishes_ordered_result(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(50), itemsPerPart=7)
         assert (view.phase, view.parts.total, view.progress.lines) == (_P.PENDING, 8, 50)
@@ -30,7 +30,7 @@ async def test_a_job_maps_its_parts_and_publishes_one_result_in_order(tmp_path: 
         assert len(world.dispatcher.ran) == 9
 
 
-async def test_a_job_of_one_part_is_published_without_another_task(tmp_path: Path) -> None:
+async def test_job_with_one_part_is_published_without_reduce_task(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(5), inline=True)
         done = await world.finished(view.id)
@@ -39,28 +39,28 @@ async def test_a_job_of_one_part_is_published_without_another_task(tmp_path: Pat
         assert world.directory_of(done).head("input").bytes == len(lines(5))
 
 
-async def test_an_empty_input_has_no_parts_and_an_empty_result(tmp_path: Path) -> None:
+async def test_empty_input_has_no_parts_and_empty_result(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(b"", inline=True)
         done = await world.finished(view.id)
         assert (done.phase, done.parts.total, world.result(done)) == (_P.SUCCEEDED, 0, b"")
 
 
-async def test_a_key_makes_one_job(tmp_path: Path) -> None:
+async def test_idempotency_key_makes_one_job(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         first = await world.create(lines(5), key="k")
         again = await world.create(lines(5), key="k")
         assert again.id == first.id
         assert len(world.jobs.jobs(NS)[0]) == 1
         with pytest.raises(errors.KeyUsed) as caught:
-            world.jobs.known(NS, model.Key("me", "k", b"another"))
+            world.jobs.find_by_key(NS, model.Key("me", "k", b"another"))
         assert caught.value.job == first.id
-        assert world.jobs.known(NS, model.Key("you", "k", b"print")) is None
+        assert world.jobs.find_by_key(NS, model.Key("you", "k", b"print")) is None
         await world.jobs.delete(NS, first.id)
         assert (await world.create(lines(5), key="k")).id != first.id
 
 
-async def test_a_part_that_fails_fails_the_job_after_the_others_are_done(tmp_path: Path) -> None:
+async def test_failed_part_fails_job_after_others_are_done(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.dispatcher.broken = lambda work: (
             "it is broken" if isinstance(work, filejobs.PartWork) and work.part.number == 2 else ""
@@ -81,7 +81,7 @@ async def test_a_part_that_fails_fails_the_job_after_the_others_are_done(tmp_pat
         assert [name.split("/")[1] for name in world.dispatcher.ran[ran:]] == ["2-2-1", "0-2-1"]
 
 
-async def test_the_only_part_that_fails_is_not_one_of_one(tmp_path: Path) -> None:
+async def test_message_for_single_failed_part_has_no_count(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.dispatcher.broken = lambda _: "it is broken"
         done = await world.finished((await world.create(lines(5))).id)
@@ -89,7 +89,7 @@ async def test_the_only_part_that_fails_is_not_one_of_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("parts", [1, 5])
-async def test_a_success_without_a_good_record_is_reported(tmp_path: Path, parts: int) -> None:
+async def test_success_without_good_records_has_warning(tmp_path: Path, parts: int) -> None:
     async with World(tmp_path) as world:
         content = b"no\n\n" * 5
         mapper = {"builtin": "calculator"}
@@ -102,7 +102,7 @@ async def test_a_success_without_a_good_record_is_reported(tmp_path: Path, parts
         assert (good.reason, good.message) == ("", "")
 
 
-async def test_cancelling_keeps_what_was_done_and_prevents_what_was_not(tmp_path: Path) -> None:
+async def test_cancel_keeps_committed_parts_and_stops_others(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(50), itemsPerPart=10)
         await world.running(view.id, 2)
@@ -121,7 +121,7 @@ async def test_cancelling_keeps_what_was_done_and_prevents_what_was_not(tmp_path
         assert world.result(await world.finished(view.id)) == lines(50)
 
 
-async def test_a_part_that_is_lost_in_a_pause_waits(tmp_path: Path) -> None:
+async def test_part_lost_in_a_pause_waits_for_resume(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(60), itemsPerPart=5, parallelism=2)
         running = [one for one in world.dispatcher.tasks.values() if one.state == "Running"]
@@ -137,7 +137,7 @@ async def test_a_part_that_is_lost_in_a_pause_waits(tmp_path: Path) -> None:
         assert world.result(await world.finished(view.id)) == lines(60)
 
 
-async def test_pausing_holds_back_what_has_not_begun(tmp_path: Path) -> None:
+async def test_pause_holds_back_parts_that_have_not_begun(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(60), itemsPerPart=5)
         await world.running(view.id, 2)
@@ -155,9 +155,7 @@ async def test_pausing_holds_back_what_has_not_begun(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 100])
-async def test_a_record_that_is_lost_before_the_end_is_made_again(
-    tmp_path: Path, size: int
-) -> None:
+async def test_commit_record_lost_before_the_end_is_made_again(tmp_path: Path, size: int) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(30), itemsPerPart=10)
         await world.until(lambda: world.view(view.id).phase is _P.REDUCING)
@@ -169,7 +167,7 @@ async def test_a_record_that_is_lost_before_the_end_is_made_again(
         assert world.result(done) == lines(30)
 
 
-async def test_a_record_that_is_lost_after_the_end_is_no_shorter_result(tmp_path: Path) -> None:
+async def test_commit_record_lost_after_the_end_is_an_error(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(30), itemsPerPart=10)
         await world.finished(view.id)
@@ -182,7 +180,7 @@ async def test_a_record_that_is_lost_after_the_end_is_no_shorter_result(tmp_path
             await world.jobs.commits(NS, view.id)
 
 
-async def test_a_job_by_its_short_id(tmp_path: Path) -> None:
+async def test_job_is_found_by_short_id(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         first = await world.create(lines(5), inline=True)
         await world.create(lines(5), inline=True)
@@ -199,7 +197,7 @@ async def test_a_job_by_its_short_id(tmp_path: Path) -> None:
         assert world.jobs.job(NS, short) is None
 
 
-async def test_a_short_id_of_several_jobs_names_them(
+async def test_ambiguous_short_id_lists_the_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = iter(b"\x11\x11\x11\x11\x11\x11\x11" + bytes([last]) for last in (1, 2))
@@ -221,5 +219,5 @@ async def test_a_short_id_of_several_jobs_names_them(
         (1_764_547_000.0, 1_767_226_000.0, ["2025-10", "2025-11", "2025-12", "2026-01", "2026-02"]),
     ],
 )
-def test_months_between(first: float, last: float, found: list[str]) -> None:
+def test_months_between_two_times(first: float, last: float, found: list[str]) -> None:
     assert service._months(first, last) == found

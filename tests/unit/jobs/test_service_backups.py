@@ -9,7 +9,7 @@ def lines(count: int) -> bytes:
     return b"".join(b'{"n":%d}\n' % n for n in range(count))
 
 
-async def test_jobs_that_a_backup_of_the_journal_has_not_got_are_taken_up(tmp_path: Path) -> None:
+async def test_jobs_missing_in_restored_journal_are_adopted(tmp_path: Path) -> None:
     world = await World(tmp_path).start()
     before = await world.finished((await world.create(lines(8), itemsPerPart=4)).id)
     await world.stop()
@@ -36,7 +36,7 @@ async def test_jobs_that_a_backup_of_the_journal_has_not_got_are_taken_up(tmp_pa
     await world.stop()
 
 
-async def test_what_was_found_again_is_not_kept_for_ever(tmp_path: Path) -> None:
+async def test_job_rebuilt_from_store_expires(tmp_path: Path) -> None:
     world = await World(tmp_path).start()
     done = await world.finished((await world.create(lines(8), itemsPerPart=4)).id)
     await world.stop()

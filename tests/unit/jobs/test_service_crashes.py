@@ -159,7 +159,7 @@ async def play(directory: Path, scenario: Scenario, fuse: Fuse) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
-async def test_it_may_be_killed_at_any_effect(memory_path: Path, scenario: Scenario) -> None:
+async def test_service_may_be_killed_at_any_effect(memory_path: Path, scenario: Scenario) -> None:
     counted = Fuse()
     await play(memory_path / "whole", scenario, counted)
     assert counted.count > 10
@@ -173,7 +173,7 @@ async def test_it_may_be_killed_at_any_effect(memory_path: Path, scenario: Scena
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_it_may_be_killed_again_and_again(memory_path: Path, seed: int) -> None:
+async def test_service_may_be_killed_repeatedly(memory_path: Path, seed: int) -> None:
     print(f"seed {seed}")
     dice = random.Random(seed)
     for number, scenario in enumerate(SCENARIOS):

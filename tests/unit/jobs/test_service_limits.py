@@ -50,7 +50,7 @@ async def test_bad_records_are_counted_and_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tolerance", [{"maxFailedRecords": 4}, {"maxFailedPercent": 11.0}])
-async def test_more_bad_records_than_tolerated_end_the_job(
+async def test_job_fails_beyond_tolerated_bad_records(
     tmp_path: Path, tolerance: dict[str, Any]
 ) -> None:
     async with World(tmp_path) as world:
@@ -70,7 +70,7 @@ async def test_more_bad_records_than_tolerated_end_the_job(
             await world.jobs.adjust(NS, view.id, change)
 
 
-async def test_tolerance_may_be_raised_while_it_runs(tmp_path: Path) -> None:
+async def test_tolerance_may_be_raised_while_job_runs(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(half_bad(40), itemsPerPart=2, maxFailedRecords=4, **PARSED)
         await world.running(view.id, 2)
@@ -78,7 +78,7 @@ async def test_tolerance_may_be_raised_while_it_runs(tmp_path: Path) -> None:
         assert (await world.finished(view.id)).phase is _P.SUCCEEDED
 
 
-async def test_fail_as_policy_ends_the_job_with_its_part(tmp_path: Path) -> None:
+async def test_bad_record_fails_job_with_policy_fail(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.dispatcher.slots = 1
         content = lines(4) + b"oops\n" + lines(80)
@@ -88,7 +88,7 @@ async def test_fail_as_policy_ends_the_job_with_its_part(tmp_path: Path) -> None
         assert (done.parts.succeeded, done.parts.failed) == (1, 1)
 
 
-async def test_a_mapper_that_never_works_does_not_run_for_every_part(tmp_path: Path) -> None:
+async def test_always_failing_mapper_does_not_run_for_every_part(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.dispatcher.broken = failing(*range(1, 101))
         view = await world.create(lines(100), itemsPerPart=1, maxCrashes=3)
@@ -97,7 +97,7 @@ async def test_a_mapper_that_never_works_does_not_run_for_every_part(tmp_path: P
         assert len(world.dispatcher.ran) <= 3 + world.dispatcher.slots
 
 
-async def test_after_one_success_others_may_fail(tmp_path: Path) -> None:
+async def test_circuit_breaker_is_off_after_one_success(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.dispatcher.broken = failing(*range(2, 21))
         view = await world.create(lines(20), itemsPerPart=1, maxCrashes=3)
@@ -105,7 +105,7 @@ async def test_after_one_success_others_may_fail(tmp_path: Path) -> None:
         assert (done.reason, done.parts.failed) == ("PartsFailed", 19)
 
 
-async def test_parallelism_can_be_changed_while_it_runs(tmp_path: Path) -> None:
+async def test_parallelism_can_be_changed_while_job_runs(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.dispatcher.slots = 8
         view = await world.create(lines(40), itemsPerPart=1, parallelism=2, maxCrashes=0)
@@ -122,7 +122,7 @@ async def test_parallelism_can_be_changed_while_it_runs(tmp_path: Path) -> None:
             await world.jobs.redrive(NS, view.id)
 
 
-async def test_what_cannot_be_is_refused_with_its_field(tmp_path: Path) -> None:
+async def test_invalid_adjustment_is_refused_with_field(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(40), itemsPerPart=1, suspend=True)
         with pytest.raises(errors.InvalidJob, match="parallelism"):
@@ -141,7 +141,7 @@ async def test_what_cannot_be_is_refused_with_its_field(tmp_path: Path) -> None:
         assert [one.id for one in world.jobs.jobs(NS)[0]] == [view.id]
 
 
-async def test_a_suspended_job_is_not_even_stored(tmp_path: Path) -> None:
+async def test_suspended_new_job_is_not_stored(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(5), inline=True, suspend=True)
         assert not list(world.jobs.store.list())
@@ -156,7 +156,7 @@ async def test_a_suspended_job_is_not_even_stored(tmp_path: Path) -> None:
         assert world.result(await world.finished(other.id)) == lines(5)
 
 
-async def test_jobs_are_deleted_when_their_time_is_over(tmp_path: Path) -> None:
+async def test_expired_jobs_are_deleted(tmp_path: Path) -> None:
     async with World(tmp_path, ttl_s=100.0) as world:
         short = await world.create(lines(5), ttlSecondsAfterFinished=10)
         usual = await world.create(lines(5))
@@ -167,15 +167,15 @@ async def test_jobs_are_deleted_when_their_time_is_over(tmp_path: Path) -> None:
         world.clock.advance(11)
         assert await upkeep.expire() == 1
         assert world.jobs.job(NS, short.id) is None
-        assert await world.jobs.changed(NS, short.id, version=0, timeout_s=1) is None
+        assert await world.jobs.wait_for_change(NS, short.id, version=0, timeout_s=1) is None
         world.clock.advance(90)
         assert await upkeep.expire() == 1
         await world.until(lambda: not list(world.jobs.store.list()), what="nothing left")
         await world.until(lambda: not world.jobs._engine.live)
-        assert world.jobs._tables.jobs("unfinished_jobs", 0, 10) == []
+        assert world.jobs._tables.list_jobs("unfinished_jobs", 0, 10) == []
 
 
-async def test_a_clock_that_jumps_ends_no_time_to_live(tmp_path: Path) -> None:
+async def test_clock_jump_does_not_expire_jobs(tmp_path: Path) -> None:
     """Neither forward and back nor backward and forward."""
     async with World(tmp_path, ttl_s=3600.0) as world:
         upkeep, made = world.jobs.upkeep, []
@@ -196,7 +196,7 @@ async def test_a_clock_that_jumps_ends_no_time_to_live(tmp_path: Path) -> None:
         await world.until(lambda: not any(world.jobs.job(NS, one) for one in made))
 
 
-async def test_uploads_that_were_never_a_job_are_swept_by_age(tmp_path: Path) -> None:
+async def test_old_uploads_without_job_are_deleted(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(5))
         lost = world.jobs.new_id()
@@ -210,7 +210,7 @@ async def test_uploads_that_were_never_a_job_are_swept_by_age(tmp_path: Path) ->
         assert world.result(world.view(view.id)) == lines(5)
 
 
-async def test_a_journal_without_jobs_is_filled_from_the_store(tmp_path: Path) -> None:
+async def test_empty_journal_is_filled_from_the_store(tmp_path: Path) -> None:
     world = await World(tmp_path).start()
     done = await world.create(lines(20), itemsPerPart=4)
     await world.finished(done.id)
@@ -237,7 +237,7 @@ async def test_a_journal_without_jobs_is_filled_from_the_store(tmp_path: Path) -
     await world.stop()
 
 
-async def test_a_lost_journal_lets_open_parts_go_on_in_another_run(tmp_path: Path) -> None:
+async def test_open_parts_continue_in_new_run_after_journal_loss(tmp_path: Path) -> None:
     world = await World(tmp_path).start()
     view = await world.create(lines(20), itemsPerPart=4)
     await world.running(view.id, 2)
@@ -254,7 +254,7 @@ async def test_a_lost_journal_lets_open_parts_go_on_in_another_run(tmp_path: Pat
     await world.stop()
 
 
-async def test_a_task_that_succeeds_without_a_record_proves_nothing(tmp_path: Path) -> None:
+async def test_task_success_without_commit_record_reopens_part(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(20), itemsPerPart=4)
         directory = world.directory_of(view)
@@ -274,7 +274,7 @@ async def _first(world: World) -> Entry:
     return world.dispatcher.queued[0]
 
 
-async def test_records_that_do_not_add_up_fail_their_part(tmp_path: Path) -> None:
+async def test_wrong_record_counts_fail_the_part(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(20), itemsPerPart=4)
         lie = filejobs.Commit(
@@ -287,7 +287,7 @@ async def test_records_that_do_not_add_up_fail_their_part(tmp_path: Path) -> Non
         assert "4 records, but 3 succeeded" in done.message
 
 
-async def test_more_jobs_than_memory_has_room_for_wait_in_the_journal(
+async def test_jobs_beyond_memory_limit_wait_in_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "MAX_LIVE", 4)
@@ -301,7 +301,7 @@ async def test_more_jobs_than_memory_has_room_for_wait_in_the_journal(
         assert (await world.finished(views[-1].id)).phase is _P.CANCELLED
 
 
-async def test_a_shared_input_stays_when_a_job_is_deleted(tmp_path: Path) -> None:
+async def test_shared_input_stays_when_job_is_deleted(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         first = await world.create(lines(20), itemsPerPart=4)
         await world.finished(first.id)
@@ -321,13 +321,15 @@ async def test_a_shared_input_stays_when_a_job_is_deleted(tmp_path: Path) -> Non
         assert port.read_all(store_urls.open_store(world.jobs.store.url), "_files/one") == lines(20)
 
 
-async def test_watching_hears_of_each_change_and_of_the_end(tmp_path: Path) -> None:
+async def test_watch_returns_on_each_change_and_at_the_end(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(20), itemsPerPart=4)
         seen = [view]
 
         async def look() -> None:
-            found = await world.jobs.changed(NS, view.id, version=seen[-1].version, timeout_s=0.001)
+            found = await world.jobs.wait_for_change(
+                NS, view.id, version=seen[-1].version, timeout_s=0.001
+            )
             assert found is not None
             if found.version > seen[-1].version:
                 seen.append(found)
@@ -341,7 +343,7 @@ async def test_watching_hears_of_each_change_and_of_the_end(tmp_path: Path) -> N
         assert world.view(view.id).version == seen[-1].version
 
 
-async def test_what_a_mapper_needs_is_kept_until_no_job_can_want_it(tmp_path: Path) -> None:
+async def test_mapper_blobs_are_renewed_while_job_may_run(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         kept = blobs.Blobs(tmp_path / "blobs" / NS, durable=False, time=world.clock)
         digests = [kept.put([content])[0] for content in (b"mapper", b"reducer")]

@@ -104,22 +104,22 @@ CLAIMS = st.builds(
 
 @settings(max_examples=150)
 @given(st.data())
-def test_what_is_decided_step_by_step_is_what_the_rules_say(data: st.DataObject) -> None:
-    known, wanted, row = start_queue.StartQueue(), Reference(), 0
+def test_incremental_decisions_match_the_rules(data: st.DataObject) -> None:
+    queue, wanted, row = start_queue.StartQueue(), Reference(), 0
     for _ in range(data.draw(st.integers(1, 25))):
         act = data.draw(st.sampled_from(["add", "add", "add", "end", "change", "leave"]))
         if act == "add":
             row += 1
             wanted.waiting[row] = data.draw(CLAIMS)
-            known.add(row, SPACE, wanted.waiting[row], due=True)
+            queue.add(row, SPACE, wanted.waiting[row], due=True)
         elif act == "end" and wanted.active:
             ended = data.draw(st.sampled_from(sorted(wanted.active)))
             del wanted.active[ended]
-            known.remove(ended)
+            queue.remove(ended)
         elif act == "leave" and wanted.waiting:
             left = data.draw(st.sampled_from(sorted(wanted.waiting)))
             del wanted.waiting[left]
-            known.remove(left)
+            queue.remove(left)
         elif act == "change" and wanted.waiting:
             changed = data.draw(st.sampled_from(sorted(wanted.waiting)))
             new = data.draw(CLAIMS)
@@ -128,193 +128,193 @@ def test_what_is_decided_step_by_step_is_what_the_rules_say(data: st.DataObject)
                 priority=new.priority, group=old.group, locks=old.locks, hold=new.hold
             )
             wanted.waiting[changed] = claim
-            known.change(changed, claim)
-        found = known.decide()
+            queue.change_claim(changed, claim)
+        found = queue.decide()
         assert set(started(found)) == wanted.decide()
-        assert not known.changed
+        assert not queue.changed
     while wanted.active:  # whatever has started ends: all that are ready have their turn
         ended = min(wanted.active)
         del wanted.active[ended]
-        known.remove(ended)
-        assert set(started(known.decide())) == wanted.decide()
+        queue.remove(ended)
+        assert set(started(queue.decide())) == wanted.decide()
     assert wanted.ready() == []
 
 
-def test_equal_jobs_start_in_the_order_of_their_rows() -> None:
-    known = start_queue.StartQueue()
+def test_equal_jobs_start_in_order_of_rows() -> None:
+    queue = start_queue.StartQueue()
     rows = random.Random(7).sample(range(1, 200), 100)
     for row in rows:
-        known.add(
+        queue.add(
             row,
             SPACE,
             start_queue.Claim(group=group("g"), hold=start_queue.Hold(reason="r")),
             due=True,
         )
     for row in rows:
-        known.change(row, start_queue.Claim(group=group("g")))
+        queue.change_claim(row, start_queue.Claim(group=group("g")))
     order: list[int] = []
     while len(order) < 100:
-        [row] = started(known.decide())
+        [row] = started(queue.decide())
         order.append(row)
-        known.remove(row)
+        queue.remove(row)
     assert order == sorted(rows)
 
 
-def test_an_exclusive_waiter_is_not_passed_by_shared_ones() -> None:
-    known = start_queue.StartQueue()
-    known.add(1, SPACE, start_queue.Claim(locks=(lock("l", shared=True),)), due=True)
-    assert started(known.decide()) == [1]
-    known.add(2, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True)
+def test_shared_waiters_do_not_overtake_exclusive_waiter() -> None:
+    queue = start_queue.StartQueue()
+    queue.add(1, SPACE, start_queue.Claim(locks=(lock("l", shared=True),)), due=True)
+    assert started(queue.decide()) == [1]
+    queue.add(2, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True)
     for row in range(3, 20):
-        known.add(row, SPACE, start_queue.Claim(locks=(lock("l", shared=True),)), due=True)
-    assert started(known.decide()) == []
-    why = known.why(3)
+        queue.add(row, SPACE, start_queue.Claim(locks=(lock("l", shared=True),)), due=True)
+    assert started(queue.decide()) == []
+    why = queue.explain_wait(3)
     assert why is not None
     assert why.reason == "WaitingForLock"
-    known.remove(1)
-    assert started(known.decide()) == [2]
-    known.remove(2)
-    assert started(known.decide()) == list(range(3, 20))
+    queue.remove(1)
+    assert started(queue.decide()) == [2]
+    queue.remove(2)
+    assert started(queue.decide()) == list(range(3, 20))
 
 
-def test_locks_of_other_namespaces_are_others() -> None:
-    known = start_queue.StartQueue()
+def test_locks_are_separate_per_namespace() -> None:
+    queue = start_queue.StartQueue()
     for row, space in ((1, "one"), (2, "two")):
-        known.add(row, space, start_queue.Claim(locks=(lock("l"),)), due=True)
-    assert started(known.decide()) == [1, 2]
+        queue.add(row, space, start_queue.Claim(locks=(lock("l"),)), due=True)
+    assert started(queue.decide()) == [1, 2]
 
 
-def test_what_is_refused_says_why() -> None:
-    known = start_queue.StartQueue()
-    known.add(1, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
-    known.add(2, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
-    assert known.decide() == [
+def test_refused_job_has_reason() -> None:
+    queue = start_queue.StartQueue()
+    queue.add(1, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
+    queue.add(2, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
+    assert queue.decide() == [
         start_queue.Start(1),
         start_queue.Refuse(2, "Forbidden", "1 Jobs of JobConfig g run, maxConcurrency is 1"),
     ]
-    known.add(3, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
-    known.add(4, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
-    assert known.decide() == [
+    queue.add(3, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
+    queue.add(4, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
+    assert queue.decide() == [
         start_queue.Refuse(4, "QueueFull", "1 Jobs of JobConfig g wait, maxQueued is 1")
     ]
-    known.remove(1)
-    assert started(known.decide()) == [3]
+    queue.remove(1)
+    assert started(queue.decide()) == [3]
 
 
-def test_one_that_is_not_due_counts_as_waiting_and_holds_up_no_other() -> None:
-    known = start_queue.StartQueue()
-    known.add(1, SPACE, start_queue.Claim(group=group("g", queued=1)), due=False)
-    known.add(2, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
-    known.add(3, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
-    assert [type(one) for one in known.decide()] == [start_queue.Start, start_queue.Refuse]
-    known.due(1)
-    assert known.decide() == [start_queue.Wait(1)]
-    known.remove(2)
-    assert started(known.decide()) == [1]
+def test_job_not_yet_due_counts_as_waiting_and_blocks_no_other() -> None:
+    queue = start_queue.StartQueue()
+    queue.add(1, SPACE, start_queue.Claim(group=group("g", queued=1)), due=False)
+    queue.add(2, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
+    queue.add(3, SPACE, start_queue.Claim(group=group("g", queued=1)), due=True)
+    assert [type(one) for one in queue.decide()] == [start_queue.Start, start_queue.Refuse]
+    queue.mark_due(1)
+    assert queue.decide() == [start_queue.Wait(1)]
+    queue.remove(2)
+    assert started(queue.decide()) == [1]
 
 
-def test_who_waits_for_something_else_than_before_says_so_once() -> None:
-    known = start_queue.StartQueue()
-    known.add(1, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True)
-    known.add(2, SPACE, start_queue.Claim(group=group("g")), due=True)
+def test_changed_wait_reason_is_reported_once() -> None:
+    queue = start_queue.StartQueue()
+    queue.add(1, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True)
+    queue.add(2, SPACE, start_queue.Claim(group=group("g")), due=True)
     late = start_queue.Claim(group=group("g"), locks=(lock("l"),), start_after=7.0)
-    known.add(3, SPACE, late, due=False)
-    assert started(known.decide()) == [1, 2]
-    reasons = [known.why(3)]
-    known.due(3)
-    assert known.decide() == [start_queue.Wait(3)]
-    reasons.append(known.why(3))
-    known.remove(2)
-    assert known.decide() == [start_queue.Wait(3)]
-    reasons.append(known.why(3))
+    queue.add(3, SPACE, late, due=False)
+    assert started(queue.decide()) == [1, 2]
+    reasons = [queue.explain_wait(3)]
+    queue.mark_due(3)
+    assert queue.decide() == [start_queue.Wait(3)]
+    reasons.append(queue.explain_wait(3))
+    queue.remove(2)
+    assert queue.decide() == [start_queue.Wait(3)]
+    reasons.append(queue.explain_wait(3))
     found = [one.reason for one in reasons if one is not None]
     assert found == ["NotYetDue", "Queued", "WaitingForLock"]
     assert reasons[0] is not None
     assert reasons[0].message == "startAfter is 1970-01-01T00:00:07Z"
-    known.remove(1)
-    assert known.decide() == [start_queue.Start(3)]
+    queue.remove(1)
+    assert queue.decide() == [start_queue.Start(3)]
 
 
-def test_one_that_forbids_is_refused_when_its_time_comes() -> None:
-    known = start_queue.StartQueue()
-    known.add(1, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=False)
-    known.add(2, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
-    assert started(known.decide()) == [2]
-    known.due(1)
-    [refused] = known.decide()
+def test_job_with_policy_forbid_is_refused_when_due() -> None:
+    queue = start_queue.StartQueue()
+    queue.add(1, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=False)
+    queue.add(2, SPACE, start_queue.Claim(group=group("g", "Forbid")), due=True)
+    assert started(queue.decide()) == [2]
+    queue.mark_due(1)
+    [refused] = queue.decide()
     assert isinstance(refused, start_queue.Refuse)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_replacing_kills_no_more_than_needed_and_the_oldest(most: int) -> None:
-    known = start_queue.StartQueue()
+def test_replace_ends_only_as_many_oldest_jobs_as_needed(most: int) -> None:
+    queue = start_queue.StartQueue()
     for row in range(1, most + 1):
-        known.add(row, SPACE, start_queue.Claim(group=group("g", "Replace", most=most)), due=True)
-    assert started(known.decide()) == list(range(1, most + 1))
-    known.add(9, SPACE, start_queue.Claim(group=group("g", "Replace", most=most)), due=True)
-    [kill] = known.decide()
+        queue.add(row, SPACE, start_queue.Claim(group=group("g", "Replace", most=most)), due=True)
+    assert started(queue.decide()) == list(range(1, most + 1))
+    queue.add(9, SPACE, start_queue.Claim(group=group("g", "Replace", most=most)), due=True)
+    [kill] = queue.decide()
     assert isinstance(kill, start_queue.Replace)
     assert kill.row == 1
-    assert known.decide() == []
-    known.remove(1)
-    assert started(known.decide()) == [9]
+    assert queue.decide() == []
+    queue.remove(1)
+    assert started(queue.decide()) == [9]
 
 
-def test_of_many_that_replace_each_takes_the_place_of_the_one_before() -> None:
-    known = start_queue.StartQueue()
+def test_each_replacing_job_replaces_the_previous_one() -> None:
+    queue = start_queue.StartQueue()
     claim = start_queue.Claim(group=group("g", "Replace"))
     for row in (1, 2, 3):
-        known.add(row, SPACE, claim, due=True)
-    assert known.decide() == [
+        queue.add(row, SPACE, claim, due=True)
+    assert queue.decide() == [
         start_queue.Start(1),
         start_queue.Replace(1, "a newer Job of JobConfig g takes its place"),
     ]
-    known.remove(1)
-    found = known.decide()
+    queue.remove(1)
+    found = queue.decide()
     assert [(type(one), one.row) for one in found] == [
         (start_queue.Start, 2),
         (start_queue.Replace, 2),
     ]
-    known.remove(2)
-    assert started(known.decide()) == [3]
+    queue.remove(2)
+    assert started(queue.decide()) == [3]
 
 
-def test_what_is_restored_counts_and_holds_its_locks() -> None:
-    known = start_queue.StartQueue()
+def test_restored_job_is_counted_and_holds_locks() -> None:
+    queue = start_queue.StartQueue()
     claim = start_queue.Claim(group=group("g"), locks=(lock("l"),))
-    known.restore(1, SPACE, claim, stopping=True)
-    known.add(2, SPACE, start_queue.Claim(group=group("g")), due=True, fresh=False)
-    known.add(3, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True, fresh=False)
-    assert known.decide() == []
-    assert (known.active("g"), known.queued("g")) == ([1], [2])
-    known.remove(1)
-    assert started(known.decide()) == [2, 3]
+    queue.restore(1, SPACE, claim, stopping=True)
+    queue.add(2, SPACE, start_queue.Claim(group=group("g")), due=True, fresh=False)
+    queue.add(3, SPACE, start_queue.Claim(locks=(lock("l"),)), due=True, fresh=False)
+    assert queue.decide() == []
+    assert (queue.active_rows("g"), queue.queued_rows("g")) == ([1], [2])
+    queue.remove(1)
+    assert started(queue.decide()) == [2, 3]
 
 
-def test_other_limits_let_more_start() -> None:
-    known = start_queue.StartQueue()
+def test_raised_limits_start_more_jobs() -> None:
+    queue = start_queue.StartQueue()
     for row in range(1, 5):
-        known.add(row, SPACE, start_queue.Claim(group=group("g")), due=True)
-    assert started(known.decide()) == [1]
-    known.set_limits(group("g", most=3))
-    assert started(known.decide()) == [2, 3]
+        queue.add(row, SPACE, start_queue.Claim(group=group("g")), due=True)
+    assert started(queue.decide()) == [1]
+    queue.set_limits(group("g", most=3))
+    assert started(queue.decide()) == [2, 3]
 
 
-def test_ten_thousand_waiting_jobs_cost_little_each() -> None:
+def test_decision_is_fast_with_ten_thousand_waiting_jobs() -> None:
     """The work for one job does not grow with those that wait."""
     costs: list[Any] = []
     for count in (1_000, 10_000):
-        known = start_queue.StartQueue()
+        queue = start_queue.StartQueue()
         began = time.process_time()
         for row in range(1, count + 1):
             claim = start_queue.Claim(group=group("g", most=3), locks=(lock("l", shared=True),))
-            known.add(row, SPACE, claim, due=True)
+            queue.add(row, SPACE, claim, due=True)
         done = 0
-        running = started(known.decide())
+        running = started(queue.decide())
         while running:
-            known.remove(running.pop(0))
+            queue.remove(running.pop(0))
             done += 1
-            running += started(known.decide())
+            running += started(queue.decide())
         assert done == count
         costs.append((time.process_time() - began) / count)
     assert costs[1] < costs[0] * 10

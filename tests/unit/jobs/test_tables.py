@@ -46,32 +46,32 @@ def tables_of(**found: list[tuple[Any, ...]]) -> tables.Tables:
 def test_tables_are_empty_until_a_job_has_a_row() -> None:
     assert tables_of(next_job_row=[(1,)]).empty
     assert not tables_of(next_job_row=[(2,)]).empty
-    assert tables_of(oldest_job=[(5,)]).oldest() == 5.0
-    assert tables_of().oldest() is None
+    assert tables_of(oldest_job=[(5,)]).oldest_creation() == 5.0
+    assert tables_of().oldest_creation() is None
 
 
-def test_what_has_no_row_is_none() -> None:
-    assert tables_of().job("uuid", b"") is None
-    assert tables_of().claim(1) is None
-    assert tables_of().schedule(b"") is None
-    assert tables_of(job_inline=[(None,)]).inline(1) is None
-    assert tables_of(job_inline=[(b"x",)]).inline(1) == b"x"
-    assert tables_of(job_claim=[(b"{}",)]).claim(1) == b"{}"
+def test_missing_row_is_none() -> None:
+    assert tables_of().find_job("uuid", b"") is None
+    assert tables_of().find_claim(1) is None
+    assert tables_of().find_schedule(b"") is None
+    assert tables_of(job_inline=[(None,)]).find_inline_input(1) is None
+    assert tables_of(job_inline=[(b"x",)]).find_inline_input(1) == b"x"
+    assert tables_of(job_claim=[(b"{}",)]).find_claim(1) == b"{}"
 
 
-def test_the_search_for_expired_jobs_goes_on_after_the_last_one() -> None:
+def test_list_expired_continues_after_last_job() -> None:
     asked: list[tuple[Any, ...]] = []
 
     def select(name: str, *values: Any) -> list[tuple[Any, ...]]:
         asked.append((name, *values))
         return [(7, b"u", 1.0, 2.0)]
 
-    (found,) = tables.Tables(select).expired(9.0, None, 10)
-    tables.Tables(select).expired(9.0, found, 10)
+    (found,) = tables.Tables(select).list_expired(9.0, None, 10)
+    tables.Tables(select).list_expired(9.0, found, 10)
     assert asked == [("expired_jobs", 9.0, 0.0, 0, 10), ("expired_jobs", 9.0, 2.0, 7, 10)]
 
 
-def test_a_job_is_inserted_once_and_then_updated() -> None:
+def test_job_is_inserted_once_and_then_updated() -> None:
     job, pending = index_records.job(), tables.PendingWrites()
     pending.add(job, None, b"input")
 

@@ -13,7 +13,7 @@ LARGEST = 1_000_000
 
 
 @pytest.mark.parametrize("job", [OF_A_STEP, OF_A_JOB, OF_A_FILE_JOB])
-def test_ids_are_of_version_8_and_differ(job: bytes) -> None:
+def test_task_ids_are_distinct_uuids_of_version_8(job: bytes) -> None:
     found = [task_hub.task_id(job, item) for item in (*range(1_000), LARGEST)]
     assert len(set(found)) == len(found)
     assert {(one.version, one.variant) for one in (uuid.UUID(bytes=x) for x in found)} == {
@@ -23,7 +23,7 @@ def test_ids_are_of_version_8_and_differ(job: bytes) -> None:
 
 
 @pytest.mark.parametrize("last", [0, 0xFFFF_FFF0])
-def test_ids_of_a_step_count_up_from_that_of_its_job(last: int) -> None:
+def test_task_ids_of_a_step_are_consecutive(last: int) -> None:
     job = OF_A_STEP[:12] + last.to_bytes(4, "big")
     found = [task_hub.task_id(job, item) for item in range(32)]
     assert {one[:12] for one in found} == {job[:12]}
@@ -31,6 +31,6 @@ def test_ids_of_a_step_count_up_from_that_of_its_job(last: int) -> None:
     assert numbers == [(last + item) % (1 << 32) for item in range(32)]
 
 
-def test_ids_of_other_jobs_stay_as_journals_have_them() -> None:
+def test_task_ids_of_other_jobs_never_change() -> None:
     assert task_hub.task_id(OF_A_JOB, 1).hex() == "301bd357c58589a19e5359e5ae9095df"
     assert task_hub.task_id(OF_A_FILE_JOB, 7).hex() == "0cbe733864888e69a8008fccf3d2e0ce"

@@ -32,67 +32,67 @@ def job() -> records.Job:
     return made
 
 
-def test_a_task_that_runs_starts_the_job(job: records.Job) -> None:
-    transitions.moved(job, 1, change(_T.RUNNING), now=7.0)
+def test_running_task_starts_the_job(job: records.Job) -> None:
+    transitions.apply_task_change(job, 1, change(_T.RUNNING), now=7.0)
     assert (job.started, job.active, job.tasks[1].worker) == (7.0, 1, "w-0")
-    transitions.moved(job, 1, change(_T.PENDING), now=8.0)
+    transitions.apply_task_change(job, 1, change(_T.PENDING), now=8.0)
     assert (job.started, job.active) == (7.0, 0)
 
 
 def test_failures_are_counted_once(job: records.Job) -> None:
     for _ in range(2):
-        transitions.moved(job, 1, change(_T.PENDING, failures=2, losses=1), now=7.0)
+        transitions.apply_task_change(job, 1, change(_T.PENDING, failures=2, losses=1), now=7.0)
     assert (job.failures, job.loss_count) == (2, 1)
 
 
-def test_an_end_is_noted_and_nothing_follows_it(job: records.Job) -> None:
-    transitions.moved(job, 1, change(_T.FAILED, reason="NonZeroExit"), now=7.0)
+def test_changes_after_end_of_task_are_ignored(job: records.Job) -> None:
+    transitions.apply_task_change(job, 1, change(_T.FAILED, reason="NonZeroExit"), now=7.0)
     assert job.ended == {1}
     ended = job.tasks[1].ended
     assert ended is not None
     assert ended.reason == "NonZeroExit"
-    transitions.moved(job, 1, change(_T.RUNNING), now=8.0)
+    transitions.apply_task_change(job, 1, change(_T.RUNNING), now=8.0)
     assert job.tasks[1].ended is ended
 
 
-def test_the_end_of_an_earlier_run_makes_room_for_ours(job: records.Job) -> None:
+def test_end_of_earlier_run_drops_task_and_reopens_item(job: records.Job) -> None:
     job.items.set(1, _S.SUBMITTED, 2)
-    transitions.moved(job, 1, change(_T.RUNNING, run=1), now=7.0)
+    transitions.apply_task_change(job, 1, change(_T.RUNNING, run=1), now=7.0)
     assert 1 in job.tasks
-    transitions.moved(job, 1, change(_T.KILLED, run=1), now=7.0)
+    transitions.apply_task_change(job, 1, change(_T.KILLED, run=1), now=7.0)
     assert 1 not in job.tasks
     assert job.items.states[1] == _S.OPEN
 
 
-def test_success_without_a_result_opens_the_item_a_few_times(job: records.Job) -> None:
+def test_success_without_result_reopens_item_limited_times(job: records.Job) -> None:
     for times in range(1, transitions.MAX_REOPENINGS + 1):
-        transitions.settled(job, 1, job.run_of(1), None, now=7.0)
+        transitions.apply_result(job, 1, job.run_of(1), None, now=7.0)
         assert (job.items.states[1], job.reopened[1]) == (_S.OPEN, times)
         job.items.set(1, _S.SUBMITTED, job.run_of(1))
         job.tasks[1] = records.ItemTask()
-    transitions.settled(job, 1, job.run_of(1), None, now=7.0)
+    transitions.apply_result(job, 1, job.run_of(1), None, now=7.0)
     ended = job.tasks[1].ended
     assert ended is not None
     assert ended.reason == "NoCommit"
 
 
-def test_a_result_of_another_run_does_not_count(job: records.Job) -> None:
+def test_result_of_another_run_is_ignored(job: records.Job) -> None:
     result = item_source.ItemResult(item=1, run=2, outcome=_O.SUCCEEDED)
-    transitions.settled(job, 1, 2, result, now=7.0)
+    transitions.apply_result(job, 1, 2, result, now=7.0)
     assert job.counts.closed == 0
     job.busy.add(("Settle", 1))
-    transitions.settled(
+    transitions.apply_result(
         job, 1, 1, item_source.ItemResult(1, 1, _O.SUCCEEDED, data=job.tasks[1]), now=7.0
     )
     assert (job.counts.succeeded, job.busy) == (1, set())
 
 
-def test_what_is_not_over_cannot_be_run_again(job: records.Job) -> None:
+def test_unfinished_job_cannot_be_redriven(job: records.Job) -> None:
     with pytest.raises(errors.NotNow):
         transitions.redrive(job, now=7.0)
 
 
-def test_what_has_failed_runs_again_in_the_next_run(job: records.Job) -> None:
+def test_redrive_reopens_failed_items_in_next_run(job: records.Job) -> None:
     job.stage, job.verdict = records.Stage.FINISHED, _O.FAILED
     job.items.set(1, _S.FAILED, 1)
     job.items.set(2, _S.SUCCEEDED, 1)

@@ -10,20 +10,20 @@ from support import index_records
 JOB = b"j" * 16
 
 
-async def test_a_change_settles_all_that_wait_for_it() -> None:
+async def test_stored_change_wakes_all_its_waiters() -> None:
     every, job = waiters.Waiters(), index_records.job()
-    first, second = every.settling(job), every.settling(job)
-    taken = every.taken(job)
-    later = every.settling(job)
-    every.settled(taken)
+    first, second = every.add_waiter(job), every.add_waiter(job)
+    taken = every.take_waiters(job)
+    later = every.add_waiter(job)
+    every.wake_stored(taken)
     assert (first.done(), second.done(), later.done()) == (True, True, False)
-    assert every.taken(index_records.job()) == []
+    assert every.take_waiters(index_records.job()) == []
 
 
-async def test_watchers_wake_when_something_is_new() -> None:
+async def test_notify_wakes_watchers() -> None:
     every = waiters.Waiters()
-    new = asyncio.create_task(every.changed(JOB, 30))
-    over = asyncio.create_task(every.changed(JOB, 30, over=True))
+    new = asyncio.create_task(every.wait_for_change(JOB, 30))
+    over = asyncio.create_task(every.wait_for_change(JOB, 30, over=True))
     await asyncio.sleep(0)
     every.notify(JOB, over=False)
     await new
@@ -33,16 +33,16 @@ async def test_watchers_wake_when_something_is_new() -> None:
     await over
 
 
-async def test_a_watcher_returns_after_its_timeout() -> None:
+async def test_watcher_returns_after_timeout() -> None:
     every = waiters.Waiters()
-    await every.changed(JOB, 0.001)
+    await every.wait_for_change(JOB, 0.001)
     assert every._watchers == {}
 
 
-async def test_a_stop_ends_all_waits() -> None:
+async def test_stop_fails_all_waits() -> None:
     every = waiters.Waiters()
-    settling = every.settling(index_records.job())
-    watching = asyncio.create_task(every.changed(JOB, 30))
+    settling = every.add_waiter(index_records.job())
+    watching = asyncio.create_task(every.wait_for_change(JOB, 30))
     await asyncio.sleep(0)
     every.stop(errors.JobsStopped("it stops"))
     for one in (settling, watching):

@@ -6,7 +6,7 @@ from kilnwork.api import filejobs
 from support.job_world import NS, World
 
 
-async def test_a_part_that_is_lost_again_and_again_is_no_lack_of_slots(tmp_path: Path) -> None:
+async def test_repeatedly_lost_part_is_shown_as_retrying(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         job = (await world.create(b"1\n2\n", itemsPerPart=1)).id
         await world.until(lambda: len(world.dispatcher.queued) == 2, step=False, what="tasks")
@@ -22,7 +22,7 @@ async def test_a_part_that_is_lost_again_and_again_is_no_lack_of_slots(tmp_path:
         assert (await world.finished(job)).reason == ""
 
 
-async def test_a_pause_holds_parts_and_is_no_reason_once_they_are_done(tmp_path: Path) -> None:
+async def test_suspended_job_with_finished_parts_is_reducing(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         job = (await world.create(b"1\n2\n", itemsPerPart=1)).id
         await world.jobs.pause(NS, job)

@@ -8,13 +8,13 @@ from kilnwork.server import abbreviations, errors
 TASKS = [ids.TaskId(bytes([number]) * 16) for number in range(1, 8)]
 
 
-def test_one_task_is_the_one_that_was_meant() -> None:
+def test_single_match_is_returned() -> None:
     assert abbreviations.only("01", TASKS[:1]) == TASKS[0]
     assert abbreviations.only("ff", []) is None
 
 
 @pytest.mark.parametrize("count", [2, 5, 6])
-def test_of_several_at_most_five_are_named(count: int) -> None:
+def test_at_most_five_matches_are_listed(count: int) -> None:
     with pytest.raises(errors.Conflict) as caught:
         abbreviations.only("0", TASKS[:count])
     text = str(caught.value)

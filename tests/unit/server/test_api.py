@@ -297,14 +297,14 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
 TASKS = "/v1/namespaces/default/tasks"
 
 
-async def test_an_attempt_that_never_was(app: api.Api, journal: Journal) -> None:
+async def test_attempt_that_never_existed_is_refused(app: api.Api, journal: Journal) -> None:
     journal.change(B, state=task_state.SUCCESS)
     beyond = await Exchange(app, f"{TASKS}/b/logs?attempt=9").run()
     assert (beyond.status, "the task had 1" in beyond.json()["detail"]) == (400, True)
     assert (await Exchange(app, f"{TASKS}/b/logs?attempt=1").run()).status == 200
 
 
-async def test_a_task_by_name_and_by_id(app: api.Api) -> None:
+async def test_task_is_found_by_name_and_id(app: api.Api) -> None:
     by_name = (await Exchange(app, f"{TASKS}/b").run()).json()
     by_id = (await Exchange(app, f"{TASKS}/{ids.task_text(B)}").run()).json()
     assert by_name == by_id
@@ -312,7 +312,7 @@ async def test_a_task_by_name_and_by_id(app: api.Api) -> None:
     assert by_name["state"] == "Running"
 
 
-async def test_a_task_by_the_end_of_its_id(app: api.Api) -> None:
+async def test_task_is_found_by_end_of_id(app: api.Api) -> None:
     found = await Exchange(app, f"{TASKS}/0000000b").run()
     assert (found.status, found.json()["name"]) == (200, "b")
     upper = await Exchange(app, f"{TASKS}/8000-00000000000B").run()
@@ -321,12 +321,12 @@ async def test_a_task_by_the_end_of_its_id(app: api.Api) -> None:
     assert parent == 200
 
 
-async def test_a_name_comes_before_the_end_of_an_id(app: api.Api, journal: Journal) -> None:
+async def test_name_takes_precedence_over_end_of_id(app: api.Api, journal: Journal) -> None:
     journal.change(A, name="0000000b")
     assert (await Exchange(app, f"{TASKS}/0000000b").run()).json()["id"] == ids.task_text(A)
 
 
-async def test_an_end_of_several_ids_names_them(app: api.Api, journal: Journal) -> None:
+async def test_ambiguous_end_of_id_lists_the_tasks(app: api.Api, journal: Journal) -> None:
     other = ids.task_id("00000000-0000-7000-8000-00000a00000a")
     journal.views[other] = view(other, "c")
     done = await Exchange(app, f"{TASKS}/00000a").run()
@@ -337,13 +337,13 @@ async def test_an_end_of_several_ids_names_them(app: api.Api, journal: Journal) 
     assert (await Exchange(app, f"{TASKS}/a00000a").run()).json()["name"] == "c"
 
 
-async def test_the_end_of_an_id_takes_the_right_to_list(app: api.Api) -> None:
+async def test_end_of_id_needs_right_to_list(app: api.Api) -> None:
     assert (await Exchange(app, f"{TASKS}/0000000b/logs", user="reader").run()).status == 403
     assert (await Exchange(app, f"{TASKS}/b/logs", user="reader").run()).status == 200
     assert (await Exchange(app, f"{TASKS}/dddddddd/logs", user="reader").run()).status == 404
 
 
-async def test_all_namespaces_are_listed_for_who_may(app: api.Api, journal: Journal) -> None:
+async def test_list_of_all_namespaces_needs_right(app: api.Api, journal: Journal) -> None:
     far = ids.task_id("00000000-0000-7000-8000-00000000000c")
     journal.views[far] = view(far, "c", namespace="far")
     found = (await Exchange(app, "/v1/tasks").run()).json()["items"]
@@ -354,7 +354,7 @@ async def test_all_namespaces_are_listed_for_who_may(app: api.Api, journal: Jour
     assert (await Exchange(app, "/v1/tasks?parent=a").run()).status == 400
 
 
-async def test_parents_are_named_also_beyond_the_page(app: api.Api, journal: Journal) -> None:
+async def test_parents_outside_the_page_are_named(app: api.Api, journal: Journal) -> None:
     journal.change(A, function="pkg:total")
     [item] = (await Exchange(app, f"{TASKS}?limit=1").run()).json()["items"]
     assert (item["parentName"], item["parentFunction"]) == ("a", "pkg:total")
@@ -363,12 +363,12 @@ async def test_parents_are_named_also_beyond_the_page(app: api.Api, journal: Jou
     assert "parentName" not in item
 
 
-async def test_a_task_of_another_namespace_is_not_found(app: api.Api) -> None:
+async def test_task_of_another_namespace_is_not_found(app: api.Api) -> None:
     other = f"/v1/namespaces/other/tasks/{ids.task_text(A)}"
     assert (await Exchange(app, other).run()).status == 404
 
 
-async def test_results_are_shown_as_json(app: api.Api, journal: Journal) -> None:
+async def test_json_results_are_shown(app: api.Api, journal: Journal) -> None:
     payload = attempts.Payload("application/json", b'{"n":  1}')
     journal.change(A, state=task.State.SUCCESS, result=payload)
     found = (await Exchange(app, f"{TASKS}/a").run()).json()
@@ -386,7 +386,7 @@ async def test_tasks_are_counted_by_function_and_state(app: api.Api) -> None:
     assert (await Exchange(app, "/v1/task-counts", user="guest").run()).status == 403
 
 
-async def test_pruning_says_what_it_forgets(app: api.Api, journal: Journal) -> None:
+async def test_prune_reports_deleted_tasks(app: api.Api, journal: Journal) -> None:
     path = "/v1/namespaces/default/prune?olderThan=60&keep=5&dryRun=true"
     found = (await Exchange(app, path, method="POST").run()).json()
     assert found == {"tasks": 3, "sizeBytes": 1 << 20, "laterBytes": 0, "dryRun": True}
@@ -396,14 +396,14 @@ async def test_pruning_says_what_it_forgets(app: api.Api, journal: Journal) -> N
     assert (await Exchange(app, "/v1/prune", method="POST", user="guest").run()).status == 403
 
 
-async def test_only_what_is_over_is_deleted(app: api.Api, journal: Journal) -> None:
+async def test_only_finished_task_is_deleted(app: api.Api, journal: Journal) -> None:
     assert (await Exchange(app, f"{TASKS}/a", method="DELETE").run()).status == 409
     journal.change(A, state=task_state.SUCCESS)
     assert (await Exchange(app, f"{TASKS}/a", method="DELETE").run()).status == 200
     assert A not in journal.views
 
 
-async def test_lists_are_paged(app: api.Api) -> None:
+async def test_task_list_is_paged(app: api.Api) -> None:
     first = (await Exchange(app, f"{TASKS}?limit=1").run()).json()
     assert [item["name"] for item in first["items"]] == ["b"]
     rest = (await Exchange(app, f"{TASKS}?continue={first['continue']}").run()).json()
@@ -411,7 +411,7 @@ async def test_lists_are_paged(app: api.Api) -> None:
     assert "continue" not in rest
 
 
-async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journal) -> None:
+async def test_list_filters_are_passed_to_journal(app: api.Api, journal: Journal) -> None:
     query = "state=Failed&declared=false&parent=a&function=pkg.mod:fn"
     assert (await Exchange(app, f"{TASKS}?{query}").run()).status == 200
     assert journal.wanted == model.TaskQuery(
@@ -439,14 +439,16 @@ async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journa
         ("/v1/nothing", "GET", 404, "try /v1/namespaces/default/tasks"),
     ],
 )
-async def test_problems(app: api.Api, path: str, method: str, status: int, words: str) -> None:
+async def test_errors_are_problem_details(
+    app: api.Api, path: str, method: str, status: int, words: str
+) -> None:
     done = await Exchange(app, path, method=method).run()
     assert done.status == status
     assert words in done.body.decode()
     assert done.json()["message"] == done.json()["detail"]
 
 
-async def test_strangers_and_rights(app: api.Api, journal: Journal) -> None:
+async def test_requests_without_user_or_rights_are_refused(app: api.Api, journal: Journal) -> None:
     assert (await Exchange(app, TASKS, user=None).run()).status == 401
     refused = await Exchange(app, f"{TASKS}/a", user="reader").run()
     assert (refused.status, refused.json()["message"]) == (403, "reader cannot get tasks")
@@ -456,12 +458,12 @@ async def test_strangers_and_rights(app: api.Api, journal: Journal) -> None:
     assert stopping.status == 403
 
 
-async def test_cancel(app: api.Api) -> None:
+async def test_cancel_kills_the_task(app: api.Api) -> None:
     done = await Exchange(app, f"{TASKS}/a/cancel", method="POST").run()
     assert (done.status, done.json()["state"]) == (202, "Killing")
 
 
-async def test_suspend_and_resume(app: api.Api, journal: Journal) -> None:
+async def test_suspend_and_resume_change_the_task(app: api.Api, journal: Journal) -> None:
     for sub, suspended in (("suspend", True), ("resume", False)):
         done = await Exchange(app, f"{TASKS}/b/{sub}", method="POST").run()
         assert (done.status, journal.views[B].suspended) == (202, suspended)
@@ -469,15 +471,13 @@ async def test_suspend_and_resume(app: api.Api, journal: Journal) -> None:
     assert (refused.status, "spec.suspend" in refused.body.decode()) == (409, True)
 
 
-async def test_retry_is_a_new_run(app: api.Api, journal: Journal) -> None:
+async def test_retry_starts_new_run(app: api.Api, journal: Journal) -> None:
     journal.change(B, state=task_state.FAILED)
     done = await Exchange(app, f"{TASKS}/b/retry", method="POST").run()
     assert (done.status, done.json()["state"], done.json()["run"]) == (202, "Pending", 2)
 
 
-async def test_what_failed_is_retried_with_what_is_around_it(
-    app: api.Api, journal: Journal
-) -> None:
+async def test_retry_failed_reports_all_restarted_tasks(app: api.Api, journal: Journal) -> None:
     journal.change(B, state=task_state.FAILED)
     done = await Exchange(app, f"{TASKS}/b/retry?failed=true", method="POST").run()
     assert (done.status, done.json()["run"]) == (202, 2)
@@ -488,7 +488,7 @@ async def test_what_failed_is_retried_with_what_is_around_it(
     assert both.status == 422
 
 
-async def test_a_success_runs_again_only_by_force(app: api.Api, journal: Journal) -> None:
+async def test_succeeded_task_is_retried_only_with_force(app: api.Api, journal: Journal) -> None:
     journal.change(B, state=task_state.SUCCESS)
     refused = await Exchange(app, f"{TASKS}/b/retry", method="POST").run()
     assert (refused.status, refused.json()["detail"]) == (409, "it has succeeded")
@@ -496,9 +496,7 @@ async def test_a_success_runs_again_only_by_force(app: api.Api, journal: Journal
     assert forced.status == 202
 
 
-async def test_an_error_of_python_is_shown_without_unpickling(
-    app: api.Api, journal: Journal
-) -> None:
+async def test_python_error_is_shown_without_unpickling(app: api.Api, journal: Journal) -> None:
     cause = attempts.ErrorInfo("m.Missing", "no file", "Traceback of the input")
     info = attempts.ErrorInfo("ValueError", "bad", "Traceback", b"never read", ("a note",), cause)
     payload = attempts.Payload(attempts.ERROR, msgspec.msgpack.encode(info))
@@ -516,7 +514,7 @@ async def test_an_error_of_python_is_shown_without_unpickling(
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x93\x01\x02\x03"])
-async def test_a_garbled_error_is_left_out(app: api.Api, journal: Journal, data: bytes) -> None:
+async def test_undecodable_error_is_left_out(app: api.Api, journal: Journal, data: bytes) -> None:
     journal.change(B, state=task_state.FAILED, result=attempts.Payload(attempts.ERROR, data))
     assert "error" not in (await Exchange(app, f"{TASKS}/b").run()).json()
 
@@ -534,7 +532,7 @@ async def test_python_results_and_blobs_are_shown_by_size(app: api.Api, journal:
     }
 
 
-async def test_clusters_for_those_who_may_submit(app: api.Api) -> None:
+async def test_clusters_are_listed_for_users_who_may_submit(app: api.Api) -> None:
     path = "/v1/namespaces/default/clusters"
     found = (await Exchange(app, path, user="guest").run()).json()
     assert found["items"] == [{"name": "small", "workers": 1, "slots": 2, "busy": 1, "queued": 0}]
@@ -542,20 +540,20 @@ async def test_clusters_for_those_who_may_submit(app: api.Api) -> None:
     assert (secret.status, secret.json()["detail"]) == (403, "guest cannot create tasks in secret")
 
 
-async def test_endpoints_are_for_whoever_is_known(app: api.Api) -> None:
+async def test_endpoints_need_an_authenticated_user(app: api.Api) -> None:
     found = (await Exchange(app, "/v1/endpoints", user="reader").run()).json()
     assert found["channel"] == {"unix": "/run/channel.sock"}
     assert found["workers"] == {"python": sys.executable, "directory": "/work"}
     assert (await Exchange(app, "/v1/endpoints", user=None).run()).status == 401
 
 
-async def test_an_unknown_namespace_is_answered_with_the_usable_ones(app: api.Api) -> None:
+async def test_unknown_namespace_error_lists_usable_ones(app: api.Api) -> None:
     unknown = await Exchange(app, "/v1/namespaces/nope/clusters", user="guest").run()
     assert unknown.status == 404
     assert unknown.json()["detail"].endswith("those that you may use: default")
 
 
-async def test_an_unknown_namespace_costs_few_questions(
+async def test_unknown_namespace_error_makes_few_reviews(
     app: api.Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each may be one to the API server, and anybody may ask."""
@@ -572,14 +570,12 @@ async def test_an_unknown_namespace_costs_few_questions(
     assert len(asked) == api.MAX_NAMED
 
 
-async def test_why(app: api.Api) -> None:
+async def test_why_explains_state_of_task(app: api.Api) -> None:
     found = (await Exchange(app, f"{TASKS}/a/why").run()).json()
     assert found["why"].startswith("Task a runs for")
 
 
-async def test_logs_of_the_newest_attempt_and_of_a_given_one(
-    app: api.Api, journal: Journal
-) -> None:
+async def test_logs_of_newest_and_of_given_attempt(app: api.Api, journal: Journal) -> None:
     journal.change(A, attempt=2)
     journal.log_file(A, run=1, attempt=1).write_bytes(b"one\n")
     journal.log_file(A, run=1, attempt=2).write_bytes(b"two\nthree\n")
@@ -588,7 +584,7 @@ async def test_logs_of_the_newest_attempt_and_of_a_given_one(
     assert (await Exchange(app, f"{TASKS}/a/logs?tail=1").run()).body == b"three\n"
 
 
-async def test_logs_follow_over_attempts_to_the_end(app: api.Api, journal: Journal) -> None:
+async def test_followed_logs_continue_across_attempts(app: api.Api, journal: Journal) -> None:
     one = journal.log_file(A, run=1, attempt=1)
     two = journal.log_file(A, run=1, attempt=2)
 
@@ -606,7 +602,7 @@ async def test_logs_follow_over_attempts_to_the_end(app: api.Api, journal: Journ
     assert (await exchange.run()).body == b"one\ntwo\n"
 
 
-async def test_output_of_an_attempt_elsewhere_is_brought_first(
+async def test_output_of_external_attempt_is_fetched_first(
     app: api.Api, journal: Journal, outputs: Outputs
 ) -> None:
     log = journal.log_file(A, run=1, attempt=1)
@@ -618,9 +614,7 @@ async def test_output_of_an_attempt_elsewhere_is_brought_first(
     assert (await Exchange(app, f"{TASKS}/a/logs").run()).body == b"new\n"
 
 
-async def test_output_that_cannot_be_read_is_said_with_its_cause(
-    app: api.Api, outputs: Outputs
-) -> None:
+async def test_unreadable_output_is_reported_with_cause(app: api.Api, outputs: Outputs) -> None:
     def fail() -> None:
         raise errors.NoOutput("cannot read what it prints: the node is away")
 
@@ -631,7 +625,7 @@ async def test_output_that_cannot_be_read_is_said_with_its_cause(
     )  # fmt: skip
 
 
-async def test_each_attempt_is_followed_while_it_is_read(
+async def test_output_is_fetched_while_attempt_is_followed(
     app: api.Api, journal: Journal, outputs: Outputs
 ) -> None:
     one, two = (attempts.AttemptRef(A, 1, number) for number in (1, 2))
@@ -652,7 +646,7 @@ async def test_each_attempt_is_followed_while_it_is_read(
     assert (seen, outputs.followed) == ([[one], [two]], [])
 
 
-async def test_a_follower_that_hangs_up_is_let_go(app: api.Api, journal: Journal) -> None:
+async def test_disconnected_follower_is_released(app: api.Api, journal: Journal) -> None:
     journal.log_file(A, run=1, attempt=1).write_bytes(b"one\n")
     exchange = await Exchange(app, f"{TASKS}/a/logs?follow=true").run()
     assert exchange.body == b"one\n"
@@ -669,7 +663,7 @@ async def test_indexes_are_paged(app: api.Api) -> None:
     assert "after" not in rest
 
 
-async def test_indexes_in_a_state(app: api.Api) -> None:
+async def test_indexes_are_filtered_by_state(app: api.Api) -> None:
     found = (await Exchange(app, f"{INDEXES}?state=Failed").run()).json()
     assert [item["number"] for item in found["items"]] == [1, 3]
     assert found["items"][0] == {
@@ -681,18 +675,18 @@ async def test_indexes_in_a_state(app: api.Api) -> None:
     assert (wrong.status, "Succeeded" in wrong.json()["detail"]) == (400, True)
 
 
-async def test_a_job_that_was_not_taken_up_has_no_indexes(app: api.Api) -> None:
+async def test_job_unknown_to_engine_has_no_indexes(app: api.Api) -> None:
     path = "/v1/namespaces/default/jobs/new/indexes"
     assert (await Exchange(app, path).run()).json() == {"items": []}
 
 
-async def test_indexes_of_a_job_that_is_not_there(app: api.Api) -> None:
+async def test_indexes_of_missing_job_are_not_found(app: api.Api) -> None:
     assert (await Exchange(app, "/v1/namespaces/default/jobs/x/indexes").run()).status == 404
     assert (await Exchange(app, INDEXES, method="POST").run()).status == 405
     assert (await Exchange(app, f"{INDEXES}?after=-1").run()).status == 400
 
 
-async def test_indexes_take_the_right_to_the_job(app: api.Api) -> None:
+async def test_indexes_need_right_to_get_the_job(app: api.Api) -> None:
     other = "/v1/namespaces/other/jobs/five/indexes"
     assert (await Exchange(app, other, user="guest").run()).status == 403
     assert (await Exchange(app, INDEXES, user="reader").run()).status == 403
@@ -710,23 +704,23 @@ async def test_steps_are_paged(app: api.Api) -> None:
     assert "after" not in rest
 
 
-async def test_steps_in_a_state_and_of_a_step(app: api.Api) -> None:
+async def test_steps_are_filtered_by_state_and_step(app: api.Api) -> None:
     assert (await Exchange(app, f"{STEPS}?state=Failed").run()).json() == {"items": []}
     assert (await Exchange(app, f"{STEPS}?step=total").run()).json() == {"items": []}
     refused = await Exchange(app, f"{STEPS}?state=Odd").run()
     assert refused.status == 400
 
 
-async def test_steps_of_a_generation_that_is_not_kept(app: api.Api) -> None:
+async def test_steps_of_deleted_generation_are_empty(app: api.Api) -> None:
     assert (await Exchange(app, f"{STEPS}?generation=1").run()).json() == {"items": []}
 
 
-async def test_steps_of_a_set_that_is_not_there(app: api.Api) -> None:
+async def test_steps_of_missing_set_are_not_found(app: api.Api) -> None:
     other = STEPS.replace("risk", "other")
     assert (await Exchange(app, other).run()).status == 404
 
 
-async def test_steps_take_the_right_to_the_set(app: api.Api) -> None:
+async def test_steps_need_right_to_get_the_set(app: api.Api) -> None:
     refused = await Exchange(app, STEPS.replace("default", "secret"), user="guest").run()
     assert refused.status == 403
 
@@ -734,14 +728,14 @@ async def test_steps_take_the_right_to_the_set(app: api.Api) -> None:
 OPTIONS = "/v1/namespaces/default/jobconfigs/good/options"
 
 
-async def test_options_of_a_jobconfig_are_a_schema(app: api.Api) -> None:
+async def test_options_of_jobconfig_are_a_json_schema(app: api.Api) -> None:
     found = await Exchange(app, OPTIONS).run()
     assert found.status == 200
     assert found.content_type == "application/schema+json"
     assert found.json()["properties"]["day"]["minimum"] == 1
 
 
-async def test_options_that_cannot_be_used_or_are_not_there(app: api.Api) -> None:
+async def test_invalid_or_missing_options_are_refused(app: api.Api) -> None:
     bad = await Exchange(app, "/v1/namespaces/default/jobconfigs/bad/options").run()
     assert bad.status == 409
     assert "spec.option.options[0].string" in bad.body.decode()
@@ -749,7 +743,7 @@ async def test_options_that_cannot_be_used_or_are_not_there(app: api.Api) -> Non
     assert missing.status == 404
 
 
-async def test_options_take_the_right_to_the_jobconfig(app: api.Api) -> None:
+async def test_options_need_right_to_get_the_jobconfig(app: api.Api) -> None:
     assert (await Exchange(app, OPTIONS, user="reader").run()).status == 403
     assert (await Exchange(app, OPTIONS, method="POST").run()).status == 405
 
@@ -757,12 +751,12 @@ async def test_options_take_the_right_to_the_jobconfig(app: api.Api) -> None:
 SET_RESULT = "/v1/namespaces/default/syncsets/risk/result"
 
 
-async def test_result_of_a_flow_is_whole_however_long(app: api.Api) -> None:
+async def test_long_flow_result_is_sent_completely(app: api.Api) -> None:
     exchange = await Exchange(app, SET_RESULT).run()
     assert (exchange.status, exchange.json()) == (200, {"total": [7] * 5000})
 
 
-async def test_flows_without_a_result_are_told_apart(app: api.Api) -> None:
+async def test_flow_without_result_reports_reason(app: api.Api) -> None:
     failed = await Exchange(app, f"{SET_RESULT}?generation=1").run()
     assert (failed.status, b"its flow is Failed" in failed.body) == (404, True)
     gone = await Exchange(app, f"{SET_RESULT}?generation=3").run()

@@ -29,7 +29,7 @@ def token(url: str) -> str:
     return parse.parse_qs(parse.urlsplit(url).query)["token"][0]
 
 
-def test_a_url_is_good_for_its_attempt_until_its_time_is_over() -> None:
+def test_url_is_valid_for_its_attempt_until_it_expires() -> None:
     time = At()
     urls = callbacks.Urls(b"k" * 32, "http://m/", time)
     url = urls.url(REF, 60)
@@ -50,7 +50,7 @@ def test_a_url_is_good_for_its_attempt_until_its_time_is_over() -> None:
         attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 2),
     ],
 )
-def test_it_is_good_for_no_other_attempt(changed: attempts.AttemptRef) -> None:
+def test_url_is_invalid_for_other_attempts(changed: attempts.AttemptRef) -> None:
     urls = callbacks.Urls(b"k" * 32, "http://m", At())
     with pytest.raises(errors.Forbidden):
         urls.check(changed, token(urls.url(REF, 60)))
@@ -59,19 +59,19 @@ def test_it_is_good_for_no_other_attempt(changed: attempts.AttemptRef) -> None:
 @pytest.mark.parametrize(
     "text", ["", ".", "x.y", "99999999999", "99999999999.", "1060.é", "².x", "9" * 5000 + ".x"]
 )
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_invalid_token_is_refused(text: str) -> None:
     with pytest.raises(errors.Forbidden):
         callbacks.Urls(b"k" * 32, "http://m", At()).check(REF, text)
 
 
-def test_a_later_time_is_no_longer_signed() -> None:
+def test_changed_expiry_invalidates_signature() -> None:
     urls = callbacks.Urls(b"k" * 32, "http://m", At())
     until, _, signature = token(urls.url(REF, 60)).partition(".")
     with pytest.raises(errors.Forbidden):
         urls.check(REF, f"{int(until) + 1}.{signature}")
 
 
-def test_another_managers_url_is_refused_and_a_key_is_kept(tmp_path: Path) -> None:
+def test_key_is_stored_and_other_keys_urls_are_refused(tmp_path: Path) -> None:
     key = callbacks.load_key(tmp_path / "key")
     assert callbacks.load_key(tmp_path / "key") == key
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
@@ -82,9 +82,7 @@ def test_another_managers_url_is_refused_and_a_key_is_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("identity", 204)])
-async def test_a_result_that_is_compressed_is_not_taken_for_the_result(
-    encoding: str, status: int
-) -> None:
+async def test_compressed_result_is_refused(encoding: str, status: int) -> None:
     sent: list[Any] = []
     results: list[bytes] = []
 

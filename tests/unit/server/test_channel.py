@@ -8,7 +8,7 @@ from kilnwork.kit import asgi
 from kilnwork.server import channel
 
 
-async def test_a_client_that_has_left_gets_no_link() -> None:
+async def test_disconnected_client_gets_no_link() -> None:
     def gone() -> asgi.Hijacked:
         raise asgi.Disconnected
 

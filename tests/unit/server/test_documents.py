@@ -57,11 +57,13 @@ def test_members_without_a_value_are_left_out() -> None:
         ({"finished": 1.5}, "finishTime", "1970-01-01T00:00:01.500000Z"),
     ],
 )
-def test_a_fact_of_a_task_is_a_member(facts: dict[str, object], member: str, value: object) -> None:
+def test_each_fact_of_task_is_a_member(
+    facts: dict[str, object], member: str, value: object
+) -> None:
     assert documents.task(view_samples.waiting(**facts)).get(member) == value
 
 
-def test_the_parent_is_shown_by_name_and_function() -> None:
+def test_parent_is_shown_by_name_and_function() -> None:
     parent = view_samples.running(name="p", function="m:f")
     found = documents.task(view_samples.waiting(), parent=parent)
     assert (found["parentName"], found["parentFunction"]) == ("p", "m:f")
@@ -88,7 +90,7 @@ def test_only_json_is_shown_as_a_value(
     assert documents.task(view_samples.waiting(result=payload)).get("result") == result
 
 
-def test_an_error_is_shown_with_its_cause_and_without_its_pickle() -> None:
+def test_error_is_shown_with_cause_and_without_pickle() -> None:
     assert documents.error(view_samples.waiting(result=_payload())) == {
         "type": "builtins.ValueError",
         "text": "no",
@@ -107,7 +109,7 @@ def test_an_error_is_shown_with_its_cause_and_without_its_pickle() -> None:
         attempts.Payload(attempts.ERROR, b"\xc1"),
     ],
 )
-def test_an_error_that_cannot_be_read_is_none(payload: attempts.Payload | None) -> None:
+def test_undecodable_error_is_none(payload: attempts.Payload | None) -> None:
     assert documents.error(view_samples.waiting(result=payload)) is None
 
 
@@ -130,7 +132,7 @@ def test_counts_are_summed_by_state_in_the_order_of_states() -> None:
     }
 
 
-def test_what_runs_again_is_listed() -> None:
+def test_retried_tasks_are_listed() -> None:
     value = model.Retried(tasks=(ids.task_id(view_samples.UID),), declared=("a",), left=2)
     assert documents.retried(value) == {
         "tasks": [view_samples.UID],
@@ -148,7 +150,9 @@ def test_what_runs_again_is_listed() -> None:
         (api_task.executor_queue("external/x"), False, True),
     ],
 )
-def test_the_queue_says_what_runs_a_task(queue: str, *, own_pod: bool, of_executor: bool) -> None:
+def test_queue_tells_own_pod_and_executor_apart(
+    queue: str, *, own_pod: bool, of_executor: bool
+) -> None:
     found = documents.facts(view_samples.waiting(cluster=queue))
     assert (found.own_pod, found.of_executor) == (own_pod, of_executor)
 

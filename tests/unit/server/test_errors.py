@@ -39,7 +39,7 @@ OWN_REASONS = {
         (errors.InsufficientStorage, HTTPStatus.INSUFFICIENT_STORAGE),
     ],
 )
-def test_the_status_and_the_reason_are_those_of_the_class(
+def test_error_has_status_and_reason_of_its_class(
     kind: type[errors.HttpError], status: HTTPStatus
 ) -> None:
     assert kind.status == status
@@ -53,7 +53,7 @@ def test_the_status_and_the_reason_are_those_of_the_class(
         (errors.UpgradeRequired, (b"upgrade", b"kilnwork-channel")),
     ],
 )
-def test_a_required_header_is_sent_by_default(
+def test_required_header_is_sent_by_default(
     kind: type[errors.HttpError], header: tuple[bytes, bytes]
 ) -> None:
     assert header in kind().headers

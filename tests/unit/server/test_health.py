@@ -20,7 +20,7 @@ async def get(app: asgi.App, path: str, query: str = "") -> tuple[int, str]:
     return sent[0]["status"], sent[1]["body"].decode()
 
 
-async def test_ready_only_when_every_check_passes() -> None:
+async def test_readyz_succeeds_only_if_every_check_passes() -> None:
     checks: dict[str, str | None] = {"store": None, "node": "is starting"}
     app = health.app(lambda: checks)
     assert await get(app, "/readyz") == (

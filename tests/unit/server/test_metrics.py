@@ -3,7 +3,7 @@
 from kilnwork.server import metrics
 
 
-def test_one_head_per_name_and_escaped_labels() -> None:
+def test_samples_have_one_header_per_name_and_escaped_labels() -> None:
     def sample(state: str, value: float) -> metrics.Sample:
         return metrics.Sample(
             name="kilnwork_tasks", help="Tasks by state.", value=value, labels=(("state", state),)

@@ -118,14 +118,14 @@ def world() -> World:
     return World()
 
 
-async def test_an_agent_reports_and_gets_its_order(world: World) -> None:
+async def test_agent_reports_and_gets_its_order(world: World) -> None:
     order = await world.report()
 
     assert order.limits.parallel == 8
     assert world.ledger.nodes("quant", "lake") == {"n1"}
 
 
-async def test_an_order_comes_as_soon_as_there_is_another(world: World) -> None:
+async def test_waiting_agent_gets_new_order_at_once(world: World) -> None:
     order = await world.report()
     report = pond_messages.Report(session="s", sequence=9, knows=order.revision)
     path = "/ponds/quant/lake/nodes/n1"
@@ -144,25 +144,25 @@ async def test_an_order_comes_as_soon_as_there_is_another(world: World) -> None:
 
 @pytest.mark.parametrize("token", ["", "bad"])
 @pytest.mark.parametrize("path", ["/ponds/quant/lake/nodes/n1", "/ponds/quant/other/nodes/n1"])
-async def test_strangers_are_no_agents(world: World, token: str, path: str) -> None:
+async def test_agent_without_valid_token_is_refused(world: World, token: str, path: str) -> None:
     status, _ = await world.agent("POST", path, body=b"{}", token=token)
 
     assert status == 401
     assert world.ledger.nodes("quant", "lake") == frozenset()
 
 
-async def test_agents_wait_for_a_manager_that_starts(world: World) -> None:
+async def test_starting_manager_sends_503_to_agents(world: World) -> None:
     world.verifier.ready = False
 
     assert (await world.agent("POST", "/ponds/quant/lake/nodes/n1", body=b"{}"))[0] == 503
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"session": 1}'])
-async def test_what_is_no_report_is_refused(world: World, body: bytes) -> None:
+async def test_invalid_report_is_refused(world: World, body: bytes) -> None:
     assert (await world.agent("POST", "/ponds/quant/lake/nodes/n1", body=body))[0] == 400
 
 
-async def test_manifests_go_through_the_manager(world: World) -> None:
+async def test_manifests_are_stored_and_sent_by_manager(world: World) -> None:
     path = f"/ponds/quant/lake/manifests/{MANIFEST.digest[7:]}"
 
     assert (await world.agent("GET", path))[0] == 404
@@ -186,7 +186,7 @@ async def pinned(world: World) -> None:
     await world.report(pins=(pond_messages.PinReport(id=pin.id, digest=MANIFEST.digest),))
 
 
-async def test_people_ask_for_data_until_it_is_there(world: World) -> None:
+async def test_lease_request_is_repeated_until_ready(world: World) -> None:
     await world.report()
     status, view = await world.person("PUT", "leases", "mine", body=WANTED)
     assert (status, view["snapshots"]["market"]["state"]) == (202, "Pending")
@@ -219,7 +219,7 @@ async def test_people_ask_for_data_until_it_is_there(world: World) -> None:
     assert (await world.report(leases=(held,))).released == (lease.name,)
 
 
-async def test_leases_of_sets_are_not_those_of_people(world: World) -> None:
+async def test_leases_of_sets_are_not_user_leases(world: World) -> None:
     world.ledger.want("quant", "lake", "set-g1", nodes=None, snapshots=[])
 
     assert (await world.person("GET", "leases", "set-g1"))[0] == 404
@@ -227,7 +227,7 @@ async def test_leases_of_sets_are_not_those_of_people(world: World) -> None:
     assert world.ledger.leases("quant") == {("lake", "set-g1")}
 
 
-async def test_nodes_are_shown(world: World) -> None:
+async def test_nodes_are_listed(world: World) -> None:
     await world.report(used=5, capacity=10)
 
     status, answer = await world.person("GET", "nodes")
@@ -249,7 +249,7 @@ async def test_nodes_are_shown(world: World) -> None:
         ({**WANTED, "more": 1}, "more"),
     ],
 )
-async def test_requests_that_cannot_be(world: World, body: Any, why: str) -> None:
+async def test_invalid_lease_requests_are_refused(world: World, body: Any, why: str) -> None:
     status, problem = await world.person("PUT", "leases", "mine", body=body)
 
     assert status == 422
@@ -257,7 +257,7 @@ async def test_requests_that_cannot_be(world: World, body: Any, why: str) -> Non
 
 
 @pytest.mark.parametrize("lease", ["..", "a/b", "x" * 300, "Ä"])
-async def test_leases_have_names_that_are_names(world: World, lease: str) -> None:
+async def test_invalid_lease_names_are_refused(world: World, lease: str) -> None:
     """The name is only used when the snapshot is pinned."""
     digest = MANIFEST.digest
     world.ledger.put_manifest("quant", "lake", MANIFEST)
@@ -277,7 +277,7 @@ async def test_leases_have_names_that_are_names(world: World, lease: str) -> Non
         ("DELETE", ["leases", "a"]),
     ],
 )
-async def test_people_need_rights(world: World, method: str, rest: list[str]) -> None:
+async def test_users_need_rights_for_ponds(world: World, method: str, rest: list[str]) -> None:
     world.rights.allowed.clear()
 
     status, problem = await world.person(method, *rest, body=WANTED)
@@ -285,7 +285,7 @@ async def test_people_need_rights(world: World, method: str, rest: list[str]) ->
     assert (status, "may not" in problem["detail"]) == (403, True)
 
 
-async def test_files_of_jobs_need_the_right_to_read_the_job(world: World) -> None:
+async def test_lease_on_job_files_needs_right_to_get_the_job(world: World) -> None:
     body = {"snapshots": [{"name": "a", "from": {"files": "2026-11-1"}}]}
 
     status, problem = await world.person("PUT", "leases", "a", body=body)
@@ -305,10 +305,12 @@ async def test_files_of_jobs_need_the_right_to_read_the_job(world: World) -> Non
         ("GET", ["leases", "a"], 404),
     ],
 )
-async def test_other_paths(world: World, method: str, rest: list[str], status: int) -> None:
+async def test_unknown_paths_are_not_found(
+    world: World, method: str, rest: list[str], status: int
+) -> None:
     assert (await world.person(method, *rest))[0] == status
 
 
 @pytest.mark.parametrize(("method", "rest"), [("GET", ["nodes"]), ("PUT", ["leases", "a"])])
-async def test_ponds_that_are_not_there(world: World, method: str, rest: list[str]) -> None:
+async def test_missing_ponds_are_not_found(world: World, method: str, rest: list[str]) -> None:
     assert (await world.person(method, *rest, body=WANTED, pond="sea"))[0] == 404

@@ -44,13 +44,13 @@ def test_each_error_has_its_response(error: Exception, kind: type[errors.HttpErr
         data_errors.BlobDamaged("secret"),
     ],
 )
-def test_an_unexpected_error_shows_nothing_of_its_text(error: Exception) -> None:
+def test_text_of_unexpected_error_is_not_sent(error: Exception) -> None:
     found = problems.from_error(error)
     assert (type(found), found.status) == (errors.HttpError, 500)
     assert "secret" not in str(found)
 
 
-def test_an_error_of_this_room_is_sent_unchanged() -> None:
+def test_http_error_is_sent_unchanged() -> None:
     error = errors.Gone("a")
     assert problems.from_error(error) is error
 
@@ -70,5 +70,5 @@ def test_an_error_of_this_room_is_sent_unchanged() -> None:
         (data_errors.InputRefused("a"), {}),
     ],
 )
-def test_facts_for_programs_are_members(error: Exception, members: dict[str, object]) -> None:
+def test_facts_are_members_of_the_problem(error: Exception, members: dict[str, object]) -> None:
     assert problems.from_error(error).members == members

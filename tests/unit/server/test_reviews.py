@@ -34,5 +34,5 @@ from kilnwork.server import ports, reviews
         ),
     ],
 )
-def test_a_refusal_names_the_user_and_what_was_refused(question: ports.Question, text: str) -> None:
+def test_refusal_names_user_and_resource(question: ports.Question, text: str) -> None:
     assert reviews.refusal_text("ann", question) == text.replace("GROUP", kinds.GROUP)

@@ -26,7 +26,7 @@ def test_members_without_a_value_are_left_out() -> None:
         ({"finished": 1.5}, {"finishTime": "1970-01-01T00:00:01.500000Z"}),
     ],
 )
-def test_a_fact_of_an_instance_is_a_member(
+def test_each_fact_of_instance_is_a_member(
     facts: dict[str, object], members: dict[str, object]
 ) -> None:
     assert steps.document(_view(**facts)) == {**steps.document(_view()), **members}

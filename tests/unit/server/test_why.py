@@ -6,7 +6,7 @@ from kilnwork.api import attempts
 from kilnwork.server import why
 
 
-def test_a_task_that_runs_says_that_it_is_suspended() -> None:
+def test_sentence_of_running_task_says_that_it_is_suspended() -> None:
     facts = why.TaskFacts(name="a", state="Running", attempt=1, suspended=True)
     assert why.sentence(facts, now=0.0) == (
         "Task a runs, attempt 1. It is suspended: no other attempt starts before `kiln resume a`."
@@ -98,11 +98,11 @@ def test_a_task_that_runs_says_that_it_is_suspended() -> None:
         ),
     ],
 )
-def test_sentences(facts: why.TaskFacts, expected: str) -> None:
+def test_sentence_explains_state(facts: why.TaskFacts, expected: str) -> None:
     assert why.sentence(facts, now=1000.0) == expected
 
 
-def test_facts_of_a_status_with_times_that_cannot_be_read() -> None:
+def test_unreadable_times_of_a_status_are_none() -> None:
     facts = why.TaskFacts.of_object(
         {
             "metadata": {"name": "a"},
@@ -113,7 +113,7 @@ def test_facts_of_a_status_with_times_that_cannot_be_read() -> None:
     assert why.sentence(facts, now=0.0) == "Task a succeeded."
 
 
-def test_what_was_used_is_compared_with_what_there_was() -> None:
+def test_used_memory_is_compared_with_memory_of_worker() -> None:
     used = attempts.Usage(12.34, int(1.9 * 2**30))
     facts = why.TaskFacts(name="t", state="Success", attempt=1, usage=used, memory="2Gi")
     assert why.sentence(facts, now=0.0) == (

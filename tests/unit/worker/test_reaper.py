@@ -3,7 +3,7 @@
 from support import python_subprocess
 
 
-def test_a_child_that_ended_before_the_start_is_reported() -> None:
+def test_child_that_exited_before_the_start_is_reported() -> None:
     """Its SIGCHLD was not handled. In a process of its own: the reaper waits for every child."""
     program = (
         "import asyncio, os, time\n"
@@ -23,7 +23,7 @@ def test_a_child_that_ended_before_the_start_is_reported() -> None:
     assert python_subprocess.run(program) == "7"
 
 
-def test_the_peak_of_a_child_is_its_own_whatever_started_the_worker() -> None:
+def test_peak_of_a_child_excludes_that_of_its_parent() -> None:
     """The kernel has the peak of a process that was much larger for that of the one it started."""
     worker = (
         "import asyncio, os, sys\n"

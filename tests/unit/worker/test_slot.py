@@ -6,7 +6,7 @@ In a process of its own, whose logging and limits are changed.
 from support import python_subprocess
 
 
-def test_what_we_log_goes_where_the_agents_does_and_user_code_finds_no_handlers() -> None:
+def test_our_logs_go_to_the_agent_and_user_code_finds_no_handlers() -> None:
     program = """
 import logging, os
 from kilnwork.worker import slot
@@ -23,7 +23,7 @@ print(os.read(reading, 4096).decode().splitlines(), logging.getLogger().handlers
     assert python_subprocess.run(program) == "['kilnwork.channel.client of ours'] []"
 
 
-def test_the_stack_may_grow_but_not_beyond_the_hard_limit() -> None:
+def test_stack_limit_is_raised_up_to_the_hard_limit() -> None:
     program = """
 import resource
 from kilnwork.worker import slot
@@ -37,7 +37,7 @@ print(first == slot.STACK_BYTES, resource.getrlimit(resource.RLIMIT_STACK)[0])
     assert python_subprocess.run(program) == f"True {2 << 20}"
 
 
-def test_a_stack_that_is_larger_stays() -> None:
+def test_larger_stack_limit_is_kept() -> None:
     program = """
 import resource
 from kilnwork.worker import slot

@@ -1,8 +1,8 @@
-"""Data next to the work: snapshots of files by digest, and the directory of one node that holds
-them.
+"""Pond: snapshots of files by digest, and the directory of one node that holds them, next to the
+work.
 
-Used by `kilnwork.pond`, the agent of a node, and by the manager, which plans by manifests. A *blob*
-is the content of one file, named for its SHA-256; a *manifest* lists the files of a *snapshot*,
-whose digest is that of its manifest. No network here: `origins` says what a source must be able to
-do.
+Used by `kilnwork.pond`, the agent of a node, and by the manager, which plans from manifests. A
+*blob* is the content of one file, named by its SHA-256. A *manifest* lists the files of a
+*snapshot*, whose digest is that of its manifest. No network code here: `origins` defines what a
+source must be able to do.
 """

@@ -1,9 +1,9 @@
-"""Fetching one blob: from the first origin that has it, checked, and resumed where it stopped.
+"""Fetches one blob: from the first origin that has it, verified, and resumed where it stopped.
 
-Used by the agent, in a thread for each blob that is on its way. What has come survives an
-interruption of any kind. Content of another digest never becomes a blob: it is set aside, fetched
-once more from its beginning, and then it is `DataCorrupt`, or `SourceChanged` if a source twice has
-the same other content.
+Used by the agent, in one thread per blob. Received bytes survive any interruption. Content with a
+different digest never becomes a blob: it is set aside and fetched once more from the beginning. If
+it differs again, that is `DataCorrupt`, or `SourceChanged` if a source twice sends the same
+different content.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,18 +13,18 @@ from kilnwork.data import blobs, errors
 from kilnwork.data.pond import blob_files, origins, store
 
 TRIES = 2
-"""Of content that is not what was pinned, from each origin."""
+"""Number of times that differing content is accepted from one origin."""
 
 _STEP_BYTES = 64 << 20
-"""Room is asked for in such steps where it is unknown how much will come."""
+"""Space is reserved in steps of this size if the size of the content is unknown."""
 
 
 class Stopped(Exception):
-    """It is not wanted any more; what has come is kept."""
+    """The blob is no longer needed; received bytes are kept."""
 
 
 class Fetched(NamedTuple):
-    """What was read, from where. `received`: bytes that came this time, of all tries."""
+    """What was read, and from where. `received`: bytes received this time, in all tries."""
 
     digest: bytes
     size: int
@@ -34,21 +34,22 @@ class Fetched(NamedTuple):
 
 
 class Progress:
-    """What comes, as it comes; the agent counts by it. `stopped`: ends the fetch."""
+    """Counts received bytes, for the agent. `stopped`: returns True to end the fetch."""
 
     def __init__(self, stopped: Callable[[], bool] = lambda: False) -> None:
         self.stopped = stopped
         self.received = 0
 
     def add(self, count: int) -> None:
-        """So many bytes have come. Raises Stopped."""
+        """Count received bytes. Raises Stopped."""
         self.received += count
         if self.stopped():
             raise Stopped
 
 
 class _Mismatch(Exception):
-    """Content of another digest has come whole. `found`: the digest, or why it cannot be it."""
+    """Content with a different digest was received completely. `found`: its digest, or why it
+    cannot match."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -63,10 +64,11 @@ def fetch(
     where: Sequence[origins.Origin],
     progress: Progress,
 ) -> Fetched:
-    """Have this blob. Raises Stopped, PondFull, DataCorrupt, SourceChanged and what origins raise.
+    """Fetch a blob unless it is here. Raises Stopped, PondFull, DataCorrupt, SourceChanged and
+    errors of origins.
 
-    An origin that fails is followed by the next. What the source says counts in the end; peers that
-    do not have it now may have it later.
+    If an origin fails, the next one is tried. In the end the error of the source is raised; peers
+    that lack the blob now may have it later.
     """
     from_source: list[errors.PondError] = []
     from_peers: list[errors.PondError] = []
@@ -126,7 +128,8 @@ def _once(
     origin: origins.Origin,
     progress: Progress,
 ) -> bool:
-    """True when the blob is here; False when what was there before does not go with the rest."""
+    """Try once. Return True if the blob is here now, False if the bytes from an earlier try do not
+    match the rest."""
     name = digest.hex()
     with (
         kept.reserved(name, size),
@@ -148,7 +151,8 @@ def _once(
 def _receive(
     partial: blob_files.Partial, origin: origins.Origin, size: int, *, progress: Progress
 ) -> bool:
-    """Read until the end, or until it is too much; True if it began where it had stopped."""
+    """Read until the end, or until there is too much. Return True if it resumed an earlier
+    fetch."""
     facts = partial.facts
     stamp = facts.stamp if facts is not None and facts.origin == origin.name else ""
     if partial.size == size and facts is not None:
@@ -180,9 +184,9 @@ def fetch_new(
     source: origins.Source,
     progress: Progress,
 ) -> tuple[Fetched, str]:
-    """Have the content of a file of a source, whatever it is; returns its stamp too.
+    """Fetch the content of a file of a source, whatever it is; return it and its stamp.
 
-    `name`: of the partial, the same for the same file and stamp. Raises as `fetch`.
+    `name`: of the partial file, the same for the same file and stamp. Raises as `fetch`.
     """
     before = progress.received
     with (

@@ -1,17 +1,15 @@
-"""The blobs of a pond: files named for the SHA-256 of their content, and those that are on their
-way.
+"""Blob files of a pond: files named by the SHA-256 of their content, and partial files being
+fetched.
 
-Used by `store`. Not `data.blobs`, whose pin is the modification time: here who needs a blob is
-known (leases), its file is shared with the trees of runs by hard links, and it is fetched for
-minutes by a process that may be killed at any moment. So
+Used by `store`. This is not `data.blobs`, where the modification time keeps a blob alive. Here
+leases say who needs a blob, its file is shared with the trees of runs by hard links, and it is
+fetched for minutes by a process that may be killed at any moment. Therefore
 
-- what is on its way has a name of its own in the same file system and survives: `partial/NAME`,
-beside
-  `NAME.json`, which says what its bytes are of;
-- a blob appears by rename, after its content has been checked and is on disk, with mode 0444;
-- its modification time is a constant. A process that writes to it through a tree changes that, is
-noticed,
-  and the content is checked before it is used again.
+- a partial file has a name of its own in the same file system and survives: `partial/NAME`, next to
+  `NAME.json`, which says whose bytes these are;
+- a blob appears by rename, after its content was verified and synced to disk, with mode 0444;
+- its modification time is a constant. A process that writes to it through a tree changes that;
+  the change is noticed, and the content is verified before it is used again.
 """
 
 import contextlib
@@ -27,27 +25,29 @@ from kilnwork.data import blobs, closing, disk_checks, errors
 from kilnwork.kit import digests
 
 STAMP_NS = 1_000_000_000_000_000_000
-"""Modification time of a blob that is not modified: 2001-09-09T01:46:40Z."""
+"""Modification time of an unmodified blob: 2001-09-09T01:46:40Z."""
 
 PIECE_BYTES = 1 << 20
-"""Read at a time to hash a file."""
+"""Bytes read at a time to hash a file."""
 
 MAX_QUARANTINED = 16
-"""Damaged files that are kept for people to look at."""
+"""Number of damaged files kept for inspection."""
 
 _FLUSH_BYTES = 8 << 20
-"""Between calls that let the disk begin, so that the last fsync has little to wait for."""
+"""Bytes between calls that start writing to disk, so that the final fsync has little to wait
+for."""
 
 
 class PartialFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bytes of a partial are of: its origin, and the stamp of the content there."""
+    """Origin of the bytes in a partial file, and the stamp of the content there."""
 
     origin: str
     stamp: str
 
 
 class BlobFiles:
-    """Blobs below `root`. Safe for several threads; one process at a time (`store` sees to it)."""
+    """The blobs below `root`. Thread-safe; only one process at a time may use it, which `store`
+    ensures."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -55,12 +55,12 @@ class BlobFiles:
         self._lock = threading.Lock()
         self._unsynced: set[Path] = set()
         self.used = 0
-        """Bytes of all blobs."""
+        """Total bytes of all blobs."""
         self.damaged = 0
-        """How many files were set aside."""
+        """Number of files that were set aside."""
 
     def scan(self) -> None:
-        """Learn what is there."""
+        """Read which blobs exist."""
         self._sizes.clear()
         for directory in _entries(self.root / "blobs"):
             for entry in _entries(Path(directory.path)):
@@ -69,7 +69,7 @@ class BlobFiles:
         self.used = sum(self._sizes.values())
 
     def sizes(self) -> dict[bytes, int]:
-        """All blobs by digest."""
+        """Return the size of each blob by digest."""
         with self._lock:
             return dict(self._sizes)
 
@@ -78,12 +78,12 @@ class BlobFiles:
         return self.root / "blobs" / name[:2] / name
 
     def knows(self, digest: bytes, size: int) -> bool:
-        """Whether it is there, as far as is known without asking the disk."""
+        """Return whether a blob exists, as far as known without asking the disk."""
         return self._sizes.get(digest) == size
 
     def has(self, digest: bytes, size: int) -> bool:
-        """Whether it is there and unmodified; one that was is checked, and set aside
-        when it is damaged."""
+        """Return whether a blob exists and is intact. A modified blob is verified, and set aside if
+        it is damaged."""
         try:
             found = self.path(digest).stat()
         except FileNotFoundError:
@@ -101,10 +101,11 @@ class BlobFiles:
         pace: Callable[[int], None] = lambda _: None,
         from_disk: bool = False,
     ) -> bool:
-        """Read all of it; set it aside when it is not what it should be.
+        """Read a blob completely; set it aside if its content is wrong. Return whether it is
+        intact.
 
-        `pace` is called with the bytes of each piece. `from_disk`: not from the kernel's memory,
-        and without filling that.
+        `pace` is called with the number of bytes of each piece. `from_disk`: read from the disk
+        instead of the kernel's page cache, and without filling the cache.
         """
         path = self.path(digest)
         try:
@@ -141,11 +142,11 @@ class BlobFiles:
             ) from None
 
     def partial(self, name: str) -> "Partial":
-        """Return what is on its way under that name, from where it stopped."""
+        """Open the partial file of that name, to continue where it stopped."""
         return Partial(self, self.root / "partial" / name)
 
     def partials(self) -> Iterator[tuple[str, int]]:
-        """Name and bytes of all that is on its way."""
+        """Yield name and size of all partial files."""
         for entry in _entries(self.root / "partial"):
             with contextlib.suppress(FileNotFoundError):
                 if not entry.name.endswith(".json"):
@@ -156,12 +157,12 @@ class BlobFiles:
             (self.root / "partial" / f"{name}{suffix}").unlink(missing_ok=True)
 
     def remove(self, digest: bytes) -> int:
-        """Remove a blob; returns its bytes. Trees keep their links to it."""
+        """Delete a blob; return its size. Trees keep their links to it."""
         self.path(digest).unlink(missing_ok=True)
         return self._forget(digest)
 
     def quarantine(self, path: Path, digest: bytes) -> None:
-        """Set a damaged file aside, for people; the last few are kept."""
+        """Set a damaged file aside for inspection; only the last few are kept."""
         aside = self.root / "quarantine" / digest.hex()
         with contextlib.suppress(FileNotFoundError):
             path.replace(aside)
@@ -174,7 +175,7 @@ class BlobFiles:
             self._forget(digest)
 
     def sync(self) -> None:
-        """Have the disk know the names of all blobs. Raises OSError; nothing is forgotten then."""
+        """Sync the names of all blobs to disk. Raises OSError; a later call then tries again."""
         with self._lock:
             directories, self._unsynced = self._unsynced, set()
         try:
@@ -188,7 +189,7 @@ class BlobFiles:
             raise
 
     def add(self, path: Path, digest: bytes, size: int) -> None:
-        """Make a checked file, which is on disk, a blob."""
+        """Turn a verified and synced file into a blob."""
         final = self.path(digest)
         final.parent.mkdir(mode=0o755, exist_ok=True)
         _seal(path)
@@ -206,10 +207,10 @@ class BlobFiles:
 
 
 class Partial(closing.Closes):
-    """Content that is on its way; whatever has come is kept when it is closed.
+    """A partial file; all received bytes are kept when it is closed.
 
-    `size`: bytes so far, which may be there from before. `facts`: what they are of, None for
-    nothing.
+    `size`: bytes so far, including those of earlier tries. `facts`: their origin, None if there are
+    no bytes.
     """
 
     def __init__(self, files: BlobFiles, path: Path) -> None:
@@ -231,14 +232,14 @@ class Partial(closing.Closes):
             self._file = -1
 
     def restart(self, facts: PartialFacts) -> None:
-        """Begin again with content of another origin or stamp."""
+        """Begin again, with content of a different origin or stamp."""
         os.ftruncate(self._file, 0)
         os.lseek(self._file, 0, os.SEEK_SET)
         self._hash, self.size, self._flushed = digests.sha256(), 0, 0
         self.describe(facts)
 
     def describe(self, facts: PartialFacts) -> None:
-        """Say what the bytes are of, before the first of them."""
+        """Record the origin of the bytes, before the first of them is written."""
         if facts != self.facts:
             self._facts_path.write_bytes(msgspec.json.encode(facts))
             self.facts = facts
@@ -256,11 +257,11 @@ class Partial(closing.Closes):
 
     @property
     def digest(self) -> bytes:
-        """Of what is there so far."""
+        """Digest of the bytes so far."""
         return self._hash.digest()
 
     def commit(self) -> tuple[bytes, int]:
-        """Make it a blob; returns digest and size. Raises OSError."""
+        """Turn it into a blob; return digest and size. Raises OSError."""
         digest = self.digest
         os.fsync(self._file)
         self.close()
@@ -269,13 +270,13 @@ class Partial(closing.Closes):
         return digest, self.size
 
     def discard(self) -> None:
-        """Leave nothing of it."""
+        """Delete the partial file."""
         self.close()
         self._facts_path.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
 
     def set_aside(self, digest: bytes) -> None:
-        """It should have been that blob, and is not."""
+        """Quarantine the content, which should have had this digest and has not."""
         self.close()
         self._facts_path.unlink(missing_ok=True)
         self._files.quarantine(self._path, digest)
@@ -303,7 +304,7 @@ def _hash(descriptor: int, pace: Callable[[int], None]) -> bytes:
 
 
 def stamp(path: Path) -> None:
-    """Give a file the modification time of a blob, by which a later write is noticed."""
+    """Set the modification time of a file to that of a blob, so that a later write is noticed."""
     os.utime(path, ns=(STAMP_NS, STAMP_NS))
 
 

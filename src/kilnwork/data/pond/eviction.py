@@ -1,6 +1,7 @@
-"""Which snapshots a pond evicts when it needs room: those of no lease, the longest unused first.
+"""Eviction: chooses which snapshots a pond evicts for space: unleased ones, least recently used
+first. Pure.
 
-Used by `store`. Pure. A blob goes when no snapshot that stays has it.
+Used by `store`. A blob is deleted when no remaining snapshot contains it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +17,7 @@ class Candidate(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """`snapshots` to forget and `blobs` to remove; `freed`: their bytes."""
+    """Snapshots to forget, and blobs to delete. `freed`: the bytes of these blobs."""
 
     snapshots: tuple[str, ...]
     blobs: frozenset[bytes]
@@ -30,9 +31,9 @@ def choose(
     leased: Collection[str],
     excess: int,
 ) -> Eviction:
-    """Return what to evict so that at least `excess` bytes are freed, or all that can be.
+    """Return what to evict so that at least `excess` bytes are freed, or everything evictable.
 
-    `sizes`: of the blobs that are there. Blobs of no snapshot at all go first.
+    `sizes`: of the existing blobs. Blobs that belong to no snapshot are evicted first.
     """
     users: dict[bytes, int] = {}
     for candidate in candidates:

@@ -1,6 +1,6 @@
-"""Patterns for paths of files of a snapshot, as `kit.globs` has them.
+"""Glob patterns for paths of files in a snapshot, as in `kit.globs`.
 
-Used by sources and by shards, for which a pattern that is none is a refusal of its own.
+Used by sources and by shards, where an invalid pattern is refused with an error of its own.
 """
 
 from kilnwork.data import errors
@@ -8,7 +8,7 @@ from kilnwork.kit import globs
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a path fits. Raises ManifestRefused for a pattern that is none."""
+    """Return whether a path matches. Raises ManifestRefused for an invalid pattern."""
     try:
         return globs.matches(pattern, path)
     except ValueError as error:

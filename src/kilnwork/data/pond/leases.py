@@ -1,7 +1,7 @@
-"""Leases: who needs which snapshots on this node, each a small file that outlives the agent.
+"""Leases: which runs need which snapshots on this node, each a small file that survives the agent.
 
-Used by `store`. A lease belongs to a namespace, which is part of its name on disk: no client names,
-reads or releases one of another namespace. What no lease has may be evicted.
+Used by `store`. A lease belongs to a namespace, which is part of its name on disk: clients cannot
+name, read or release leases of other namespaces. Snapshots without a lease may be evicted.
 """
 
 import contextlib
@@ -18,16 +18,15 @@ from kilnwork.kit import paths
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9._]{0,251}[a-z0-9])?")
 _SNAPSHOT = re.compile(r"[a-zA-Z0-9_][-a-zA-Z0-9_]{0,62}")
-"""Also the names that expressions of a SyncSet use, such as `dailyTrades`. No dot: `.NAME.ready`
-is the marker of another."""
+"""Includes names that expressions of a SyncSet use, such as `dailyTrades`. No dots: `.NAME.ready`
+is the marker of another snapshot."""
 
 Access = Annotated[str, msgspec.Meta(pattern="^(read|copy)$")]
 
 
 class LeasedSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A snapshot of a lease. `name`: of its directory in the run's; `paths`: the files that this
-    node needs, None for all; `access`: `read`, read-only links, or `copy`, files of
-    its own."""
+    """A snapshot in a lease. `name`: of its directory in the run's; `paths`: the files that this
+    node needs, None for all; `access`: `read` for read-only links, `copy` for files of its own."""
 
     name: str
     digest: str
@@ -36,7 +35,7 @@ class LeasedSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run needs on this node, until it is released."""
+    """The snapshots that a run needs on this node until the lease is released."""
 
     namespace: str
     name: str
@@ -44,12 +43,12 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def digests(self) -> frozenset[str]:
-        """Of its snapshots."""
+        """Digests of its snapshots."""
         return frozenset(one.digest for one in self.snapshots)
 
 
 def check(lease: Lease) -> None:
-    """Raise LeaseRefused unless namespace and names can be parts of a path."""
+    """Raise LeaseRefused unless namespace and names are valid path components."""
     if not _LABEL.fullmatch(lease.namespace):
         raise errors.LeaseRefused(f"namespace: {lease.namespace!r} is no DNS label")
     if not _NAME.fullmatch(lease.name) or ".." in lease.name:
@@ -73,7 +72,7 @@ class LeaseFiles:
         self._leases: dict[tuple[str, str], Lease] = {}
 
     def scan(self) -> None:
-        """Learn what is there; a file that is none of ours is left alone."""
+        """Read which leases exist; other files are left alone."""
         self._leases.clear()
         for path in sorted(self._directory.glob("*/*.json")):
             with contextlib.suppress(msgspec.MsgspecError, errors.LeaseRefused, OSError):
@@ -86,14 +85,14 @@ class LeaseFiles:
         return iter(tuple(self._leases.values()))
 
     def get(self, namespace: str, name: str) -> Lease:
-        """Raises LeaseRefused: of other namespaces nothing is said."""
+        """Return a lease. Raises LeaseRefused, which reveals nothing about other namespaces."""
         try:
             return self._leases[namespace, name]
         except KeyError:
             raise errors.LeaseRefused(f"namespace {namespace} has no lease {name!r} here") from None
 
     def put(self, lease: Lease) -> None:
-        """Keep it, in place of one of that name. Raises LeaseRefused, OSError."""
+        """Store a lease, replacing one of the same name. Raises LeaseRefused, OSError."""
         check(lease)
         if self._leases.get((lease.namespace, lease.name)) == lease:
             return
@@ -103,14 +102,14 @@ class LeaseFiles:
         self._leases[lease.namespace, lease.name] = lease
 
     def remove(self, namespace: str, name: str) -> None:
-        """Raises LeaseRefused."""
+        """Delete a lease. Raises LeaseRefused."""
         self.get(namespace, name)
         self._path(namespace, name).unlink(missing_ok=True)
         del self._leases[namespace, name]
 
     @property
     def digests(self) -> frozenset[str]:
-        """Of all snapshots that a lease has."""
+        """Digests of all leased snapshots."""
         return frozenset(digest for lease in self for digest in lease.digests)
 
     def _path(self, namespace: str, name: str) -> Path:

@@ -1,10 +1,9 @@
-"""Manifests: the files of a snapshot, in a form that has one digest.
+"""Manifests: the files of a snapshot, in a form that has exactly one digest.
 
-Used by code that pins a source, moves a snapshot or plans over one. The bytes of a manifest are its
-canonical JSON (RFC 8785: sorted keys, no spaces) with the files in the order of their paths, so
-that equal files have an equal digest, wherever and in whatever order they were found. A manifest
-comes from other machines and from users: every path of it is checked before anything is done with
-it.
+Used by code that pins a source, transfers a snapshot or plans over one. The bytes of a manifest are
+its canonical JSON (RFC 8785: sorted keys, no spaces) with the files ordered by path, so that equal
+files have an equal digest, wherever and in whatever order they were found. Manifests come from
+other machines and from users: all their paths are checked before anything is done with them.
 """
 
 import stat
@@ -18,15 +17,14 @@ from kilnwork.kit import digests, snapshot_paths
 FORMAT = 1
 MAX_FILES = 1_000_000
 MAX_BYTES = 256 << 20
-"""Of an encoded manifest: a million files with paths of a hundred characters."""
+"""Maximum size of an encoded manifest: a million files with paths of a hundred characters."""
 
 PLAIN = 0o644
 EXECUTABLE = 0o755
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file. `size`: bytes; `mode`: PLAIN or EXECUTABLE, as git keeps it; `digest`:
-    `sha256:…`."""
+    """One file. `size`: in bytes; `mode`: PLAIN or EXECUTABLE, as in git; `digest`: `sha256:…`."""
 
     path: str
     size: int
@@ -44,12 +42,13 @@ _decoder = msgspec.json.Decoder(_Document)
 
 
 class Manifest:
-    """The files of one snapshot, sorted by path. `encoded`: the bytes whose digest `digest` is."""
+    """The files of one snapshot, sorted by path. `encoded`: the bytes that have the digest
+    `digest`."""
 
     __slots__ = ("digest", "encoded", "files", "size")
 
     def __init__(self, files: Iterable[File]) -> None:
-        """Raises ManifestRefused for paths that cannot be, and for too many files."""
+        """Raises ManifestRefused for invalid paths, and for too many files."""
         self.files = tuple(sorted(files, key=_path))
         _check(self.files)
         self.encoded = _encoder.encode(_Document(files=self.files, format=FORMAT))
@@ -60,11 +59,11 @@ class Manifest:
             )
         self.digest = blobs.text(digests.sha256_of((self.encoded,)))
         self.size = sum(file.size for file in self.files)
-        """Bytes of all files."""
+        """Total size of all files in bytes."""
 
     def chosen(self, paths: Iterable[str] | None) -> tuple[File, ...]:
-        """Return the files of these paths, all for None. Raises ManifestRefused for one it
-        lacks."""
+        """Return the files with these paths, or with None all. Raises ManifestRefused for a path
+        that does not exist."""
         if paths is None:
             return self.files
         wanted = set(paths)
@@ -76,7 +75,7 @@ class Manifest:
 
 
 def parse(encoded: bytes, *, digest: str) -> Manifest:
-    """Read a manifest that must have this digest. Raises ManifestRefused."""
+    """Decode a manifest that must have this digest. Raises ManifestRefused."""
     if len(encoded) > MAX_BYTES:
         raise errors.ManifestRefused(
             f"the manifest has {len(encoded):,} bytes, above {MAX_BYTES:,}: make several snapshots "
@@ -118,7 +117,7 @@ _TYPES = {
 
 
 def type_problem(found: int) -> str:
-    """Say what an `st_mode` is that is no regular file's, "" for a regular file."""
+    """Return what an `st_mode` is if it is not that of a regular file, else ""."""
     kind = stat.S_IFMT(found)
     return "" if kind == stat.S_IFREG else f"is {_TYPES.get(kind, 'no regular file')}"
 

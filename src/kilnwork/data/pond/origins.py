@@ -1,9 +1,9 @@
-"""Where content comes from: what a source and a peer must be able to do, and files of this machine.
+"""Origins of content: ports of sources and peers, and files of this machine as a source.
 
-Used by `blob_fetch` and `pinning`. HTTP is the agent's (`kilnwork.pond`). A *stamp* is a text that
-is another one when the content is another one: an ETag, or size and times of a file; "" when the
-origin has none. All raise `SourceMissing`, `SourceRefused`, `SourceChanged`, or
-`SourceUnreachable`, after which it may be tried again.
+Used by `blob_fetch` and `pinning`. HTTP is implemented by the agent (`kilnwork.pond`). A *stamp* is
+a text that differs whenever the content differs: an ETag, or size and times of a file; "" if the
+origin has none. All methods raise `SourceMissing`, `SourceRefused`, `SourceChanged`, or
+`SourceUnreachable`, which may be retried.
 """
 
 import abc
@@ -21,19 +21,20 @@ from kilnwork.data.pond import blob_files, globs, manifest
 from kilnwork.kit import digests, snapshot_paths
 
 LOCAL_RATE_NS = 50_000_000
-"""Times of files tick that coarsely at worst: one written to so shortly before it was looked at may
-be written to again without another time."""
+"""Coarsest resolution of file times: a file that was written this shortly before it was looked at
+may be written again without a change of its time."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which files of a source: `paths` below it, or those that fit `glob`; neither: all of it."""
+    """Selected files of a source: `paths` below it, or those that match `glob`; if both are empty,
+    all files."""
 
     paths: tuple[str, ...] = ()
     glob: str = ""
 
 
 class Listed(NamedTuple):
-    """A file of a source. `size`: None if it is not known before it is read."""
+    """A file of a source. `size`: None if it is unknown before the file is read."""
 
     path: str
     size: int | None
@@ -42,7 +43,8 @@ class Listed(NamedTuple):
 
 
 class Content(closing.Closes):
-    """Content that is being read: bytes from `start` on. `total`: of all of it, None if unknown."""
+    """Content that is being read, from byte `start` on. `total`: its whole size, None if
+    unknown."""
 
     start: int
     total: int | None
@@ -50,8 +52,8 @@ class Content(closing.Closes):
 
     @abc.abstractmethod
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """Yield the bytes; a piece may be used again once the next one is asked for. Raises
-        SourceUnreachable when it is cut short."""
+        """Yield the bytes; a piece is valid until the next one is requested. Raises
+        SourceUnreachable if it breaks off."""
 
 
 class Source(Protocol):
@@ -60,17 +62,17 @@ class Source(Protocol):
     name: str
 
     def list(self, selection: Selection) -> Sequence[Listed]:
-        """Return the files that are selected, which are at least one."""
+        """Return the selected files; there is at least one."""
         ...
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
-        """Read a file of `list` from `offset` on if its stamp is that one, else from the start."""
+        """Open a file of `list`, from `offset` on if it has this stamp, else from the start."""
         ...
 
 
 class Origin(NamedTuple):
-    """Where one blob may be had. `open(offset, stamp)`: as `Source.open`. `peer`: it has the blob
-    by its digest, so that what comes from there can be anything but another version."""
+    """A place that has one blob. `open(offset, stamp)`: as `Source.open`. `peer`: it finds the blob
+    by digest, so that its content may be damaged but is never another version."""
 
     name: str
     peer: bool
@@ -78,8 +80,9 @@ class Origin(NamedTuple):
 
 
 class FileSource:
-    """A directory or file of this machine. `below`: so many of the last components of `root` come
-    from the user who wants a snapshot; none of them may be a link, which could lead elsewhere."""
+    """A directory or file of this machine. `below`: number of trailing components of `root` that
+    come from the user of a snapshot; none of them may be a symbolic link, which could lead
+    elsewhere."""
 
     def __init__(self, name: str, root: Path, *, below: int = 0) -> None:
         self.name = name
@@ -87,7 +90,7 @@ class FileSource:
         self._below = (root, *root.parents)[:below]
 
     def list(self, selection: Selection) -> Sequence[Listed]:
-        """Links, devices, sockets and pipes are refused by name."""
+        """Return the selected files. Links, devices, sockets and pipes are refused by name."""
         self._refuse_links(self._below)
         with explained(self.root):
             found = sorted(self._found(selection))
@@ -118,7 +121,8 @@ class FileSource:
                     yield path
 
     def _inside(self, path: str) -> Path:
-        """No component of a path below the root may be a link: it could lead elsewhere."""
+        """Return the path of a file below the root. No component may be a link, which could lead
+        elsewhere."""
         if why := snapshot_paths.problem(path):
             raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
         at = self.root / path
@@ -145,7 +149,8 @@ class FileSource:
         return Listed(path, found.st_size, manifest.mode_of(found.st_mode), _stamp(found))
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
-        """Reading ends with SourceChanged if the file is written to meanwhile."""
+        """Open a file. Reading raises SourceChanged at the end if the file was written to
+        meanwhile."""
         self._refuse_links(self._below)
         at = self.root if self.root.is_file() else self._inside(path)
         with explained(at):
@@ -155,7 +160,7 @@ class FileSource:
 
 
 class FileContent(Content):
-    """A file that is open; `path`: for messages."""
+    """An open file; `path`: for messages."""
 
     def __init__(
         self, source: str, path: Path, descriptor: int, *, offset: int, stamp: str
@@ -187,7 +192,7 @@ class FileContent(Content):
 
 
 class InlineSource:
-    """Files whose content came with the request."""
+    """Files whose content is part of the request."""
 
     def __init__(self, name: str, files: dict[str, bytes]) -> None:
         self.name = name
@@ -216,7 +221,8 @@ class InlineSource:
 
 
 def _inline_stamp(content: bytes) -> str:
-    """Its digest: another request may have other content at the same path."""
+    """Return a stamp made of the digest: another request may have other content at the same
+    path."""
     return f"inline:{digests.sha256_of((content,)).hex()}"
 
 
@@ -233,13 +239,15 @@ class _InlineContent(Content):
             yield view[at : at + blob_files.PIECE_BYTES]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: it holds no resources."""
 
 
 def is_settled(stamp: str, now_s: float) -> bool:
-    """Whether content with this stamp, looked at now, must have another one when it changes.
+    """Return whether content with this stamp, if looked at now, must get a different stamp when it
+    changes.
 
-    Of files: whether they were written to long enough ago for the next write to have another time.
+    For files: whether the last write is long enough ago for the next write to have a different
+    time.
     """
     kind, _, rest = stamp.partition(":")
     if kind != "file":
@@ -258,13 +266,13 @@ def _which(selection: Selection) -> str:
 
 
 class explained:  # noqa: N801 - a context manager, as contextlib names its own
-    """Around reading of a path: errors of the file system become ours."""
+    """Context manager around reading a path, which converts errors of the file system to ours."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def __enter__(self) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if not isinstance(error, OSError):

@@ -1,8 +1,9 @@
-"""Files that tasks of a run have written on this node, as a source that can be pinned.
+"""Output source: files that tasks of a run have written on this node, as a source that can be
+pinned.
 
 Used by the agent, for `outputs` of a SyncSet. Each attempt of a task writes into a directory of its
-own; those of the attempts that count are read as one. Tasks may still run when their files are
-read, and they own the directories: nothing is opened through a link.
+own; those of the valid attempts are read as one. Tasks may still be running when their files are
+read, and own the directories: nothing is opened through a symbolic link.
 """
 
 import os
@@ -19,7 +20,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 class OutputSource:
     """The files of some attempts (`origins.Source`). `directory`: of the run's outputs; `attempts`:
-    names of directories in it, of which one that is missing is an attempt that wrote nothing."""
+    names of directories in it. A missing directory is that of an attempt that wrote nothing."""
 
     def __init__(self, name: str, directory: Path, attempts: Sequence[str]) -> None:
         for attempt in attempts:
@@ -28,10 +29,11 @@ class OutputSource:
         self.name = name
         self._directory, self._attempts = directory, tuple(attempts)
         self._where: dict[str, str] = {}
-        """The attempt that has written a file, by its path."""
+        """The attempt that has written a file, by path."""
 
     def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
-        """Two attempts that have written the same path are refused: one would hide the other."""
+        """Return the files of all attempts. Raises SourceRefused if two attempts have written the
+        same path, since one would hide the other."""
         found: dict[str, origins.Listed] = {}
         where: dict[str, str] = {}
         for attempt in self._attempts:
@@ -56,7 +58,7 @@ class OutputSource:
             return ()
 
     def open(self, path: str, *, offset: int, stamp: str) -> origins.Content:
-        """Read a file of `list`, whatever has become of the directories around it meanwhile."""
+        """Open a file of `list`, safely even if a task replaces directories meanwhile."""
         *directories, name = (self._where[path], *path.split("/"))
         with origins.explained(self._directory / self._where[path] / path):
             at = os.open(self._directory, _DIRECTORY)

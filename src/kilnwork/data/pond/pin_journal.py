@@ -1,8 +1,8 @@
-"""What was seen of the files of a source: their stamps, and the blobs that they were then.
+"""Pin journal: stamps seen of a source's files, and the blobs that the files were then.
 
-Used by `pinning`. A file for each source and selection, in lines that are appended: an agent that
-is killed while it pins does not read again what it had read, and a source that has not changed is
-pinned without reading it. A line that is not whole is left out; what it was about is read again.
+Used by `pinning`. One file per source and selection, to which lines are appended: an agent that is
+killed while it pins does not repeat what it has read, and an unchanged source is pinned without
+reading it. An incomplete line is ignored; its file is read again.
 """
 
 import os
@@ -15,7 +15,7 @@ from kilnwork.kit import paths
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A file at the time of a stamp."""
+    """State of a file at a stamp: its size and digest."""
 
     path: str
     stamp: str
@@ -24,7 +24,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class PinJournal:
-    """The file `path`. For one thread."""
+    """The journal in the file `path`. For one thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,12 +43,12 @@ class PinJournal:
             pass
 
     def find(self, path: str, stamp: str) -> Seen | None:
-        """Return what that file was with that stamp, None if that was never seen."""
+        """Return what a file was when it had this stamp, or None if that is unknown."""
         seen = self._seen.get(path)
         return seen if seen is not None and stamp and seen.stamp == stamp else None
 
     def add(self, seen: Seen) -> None:
-        """Note it. Its blob is on disk already. Raises OSError."""
+        """Record a file whose blob is on disk. Raises OSError."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
@@ -59,7 +59,7 @@ class PinJournal:
         self._seen[seen.path] = seen
 
     def keep_only(self, files: Mapping[str, Seen]) -> None:
-        """Forget what the source has no longer. Raises OSError."""
+        """Forget files that are no longer in the source. Raises OSError."""
         if self._lines > len(files) or set(self._seen) != set(files):
             lines = [msgspec.json.encode(seen) + b"\n" for seen in files.values()]
             paths.write_private(self._path, b"".join(lines))

@@ -1,9 +1,10 @@
-"""Pinning: what a source has now becomes a snapshot, whose digest never means anything else.
+"""Pinning: makes a snapshot of the current content of a source; its digest always means this
+content.
 
-Used by the agent that was chosen for it. Every file is read once, into the pond, unless it was seen
-with its stamp before. When all are read the source is listed again: if anything is another one,
-that is read again, and a source that keeps changing is refused. So a snapshot is what the source
-had at one moment, as far as its stamps tell; a file alone is consistent in itself.
+Used by the agent chosen for it. Every file is read once, into the pond, unless it was seen with its
+stamp before. Then the source is listed again: changed files are read again, and a source that keeps
+changing is refused. So a snapshot is the content of the source at one moment, as far as its stamps
+tell; a single file is always consistent in itself.
 """
 
 import hashlib
@@ -23,7 +24,8 @@ Read = Callable[[origins.Listed], tuple[blob_fetch.Fetched, str]]
 
 
 class Map(Protocol):
-    """Runs `read` for all of some files, several at once, and hands each end over as it comes."""
+    """Runs `read` for all of these files, several at once, and yields each result when it is
+    ready."""
 
     def __call__(
         self, read: Read, listed: Sequence[origins.Listed]
@@ -31,8 +33,8 @@ class Map(Protocol):
 
 
 class Target(NamedTuple):
-    """What is pinned. `identity`: of source and selection, a name for a file, so that what is
-    remembered of one is not taken for another's."""
+    """What is pinned. `identity`: of source and selection, usable as a file name, so that each has
+    its own journal."""
 
     source: origins.Source
     selection: origins.Selection
@@ -40,7 +42,7 @@ class Target(NamedTuple):
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """A source has become a snapshot. `received`: bytes that were read for it."""
+    """A snapshot made of a source. `received`: bytes that were read for it."""
 
     manifest: manifest.Manifest
     received: int
@@ -56,7 +58,7 @@ def pin(
 ) -> Pinned:
     """Return the snapshot, which is in the pond with all its blobs.
 
-    Raises SourceChanged and what `blob_fetch.fetch_new` does; what was read until then is
+    Raises SourceChanged and the errors of `blob_fetch.fetch_new`; what was read until then is
     remembered.
     """
     return _Pinning(kept, target, progress=progress, time=time).run(run)
@@ -104,7 +106,7 @@ class _Pinning:
     def _read_all(
         self, listed: Sequence[origins.Listed], run: Map
     ) -> dict[str, pin_journal.Seen] | None:
-        """What each file is; None when one is not what it was listed as."""
+        """Return what each file is, or None if one differs from its listing."""
         found: dict[str, pin_journal.Seen] = {}
         to_read = []
         for one in listed:

@@ -1,12 +1,11 @@
 """Records of a shard: lines of text files, each in exactly one shard of a range.
 
 Used by code that maps over a shard. A record belongs to the range in which its first byte lies: a
-reader of [start, end) looks at the byte before `start` to know whether a record begins there, and
-reads its last record to the end, past `end`. So ranges need no knowledge of the content when they
-are planned. Ranges of rows are found by counting the lines of all files, each time that one is
-read.
+reader of [start, end) checks the byte before `start` to know whether a record begins there, and
+reads its last record completely, past `end`. So ranges can be planned without knowing the content.
+Ranges of rows are found by counting the lines of all files each time that one is read.
 
-A record is one line: fields of CSV files with line breaks in them are refused.
+A record is one line: CSV fields with line breaks in them are refused.
 """
 
 import csv
@@ -20,14 +19,14 @@ from kilnwork.data import errors
 from kilnwork.data.pond import shards
 
 MAX_LINE_BYTES = 64 << 20
-"""A longer line is refused: it would be in memory whole."""
+"""Longer lines are refused: a line is held in memory as a whole."""
 
 _BLOCK_BYTES = 1 << 20
 
 
 def lines(path: Path, span: tuple[int, int] | None = None) -> Iterator[bytes]:
-    """Yield the lines of a file that begin within [start, end), without their line feed; all for
-    None. Raises BadRecord for a line above `MAX_LINE_BYTES`."""
+    """Yield the lines of a file that begin within [start, end), without line feeds; with None, all
+    lines. Raises BadRecord for a line longer than `MAX_LINE_BYTES`."""
     with path.open("rb") as file:
         start, end = span if span is not None else (0, path.stat().st_size)
         at = start
@@ -42,9 +41,9 @@ def lines(path: Path, span: tuple[int, int] | None = None) -> Iterator[bytes]:
 def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
     """Yield the records of a shard whose snapshot is in `directory`, file by file.
 
-    With `where` files are NDJSON, or CSV with a header for names that end in `.csv`; the header is
-    no record, nor is it with `rows`. Raises BadRecord for a record without the key, and for a field
-    that is not closed on its line.
+    With `where`, files are NDJSON, or CSV with a header if their names end in `.csv`; the header is
+    not a record, nor is it with `rows`. Raises BadRecord for a record without the key, and for a
+    field that is not closed on its line.
     """
     for file in located(shard, directory).files:
         path = directory / file.path
@@ -58,8 +57,9 @@ def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
 
 
 def located(shard: shards.Shard, directory: Path) -> shards.Shard:
-    """Return a shard of rows as one of bytes, by counting the lines of its files; any other as it
-    is. Files of which it has none are left out, and the header of a CSV file is no row."""
+    """Return a shard of rows as a shard of bytes, by counting the lines of its files; return any
+    other shard unchanged. Files of which it has no rows are left out, and the header of a CSV file
+    is not a row."""
     if not shard.rows:
         return shard
     counts = [_count_rows(directory / file.path, file) for file in shard.files]
@@ -88,7 +88,7 @@ def _count_rows(path: Path, file: shards.ShardFile) -> int:
 
 
 def _offset(path: Path, number: int) -> int:
-    """Return where the line of that number begins, from 0."""
+    """Return the offset of the line with this number, from 0."""
     at = 0
     with path.open("rb") as opened:
         while number and (block := opened.read(_BLOCK_BYTES)):
@@ -105,7 +105,7 @@ def _is_csv(file: shards.ShardFile) -> bool:
 
 
 def _closed(path: Path, found: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield lines of CSV, as long as no field goes on in the next."""
+    """Yield lines of CSV. Raises BadRecord if a field continues on the next line."""
     for line in found:
         if line.count(b'"') % 2:
             raise errors.BadRecord(f"{path}: a field is not closed on its line: {line[:80]!r}")
@@ -127,7 +127,8 @@ def _keyed_json(path: Path, where: shards.Where) -> Iterator[bytes]:
 
 
 def _keyed_csv(path: Path, where: shards.Where) -> Iterator[bytes]:
-    """A record is one line: fields with line breaks in them are refused."""
+    """Yield the rows whose key belongs to the shard. Fields with line breaks in them are
+    refused."""
     column = -1
     for number, line in enumerate(lines(path), 1):
         text = line.decode(errors="surrogateescape").removesuffix("\r")
@@ -147,7 +148,8 @@ def _keyed_csv(path: Path, where: shards.Where) -> Iterator[bytes]:
 
 
 def _text(value: object) -> str:
-    """What is hashed of a field: a text itself, so that JSON and CSV agree; else its JSON."""
+    """Return the text of a field to hash: a string itself, so that JSON and CSV agree, else its
+    JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

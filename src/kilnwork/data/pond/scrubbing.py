@@ -1,9 +1,10 @@
-"""Scrubbing: blobs at rest are read again, slowly, and what differs from its digest is set aside.
+"""Scrubbing: slowly reads blobs at rest again, and sets those aside whose content differs from
+their digest.
 
-Used by the agent. A disk may damage what is not written to; only reading tells. One pass goes over
-all blobs in the order of their digests; where it is stands in a file, so an agent that is started
-again goes on from there. What is read is not kept in memory by the kernel, else it would be memory
-that is checked.
+Used by the agent. A disk may damage data that is not written to, which only reading shows. One pass
+reads all blobs in the order of their digests; the position is in a file, so that a restarted agent
+continues from there. What is read is dropped from the page cache, since otherwise memory would be
+checked instead of the disk.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,23 +16,23 @@ from kilnwork.data.pond import blob_files
 from kilnwork.kit import clock, paths
 
 PASS_S = 7 * 86_400.0
-"""From the end of a pass to the begin of the next. Large disks return damaged bytes once in months;
-weekly is what file systems with checksums are scrubbed at most."""
+"""Time from the end of a pass to the start of the next. Large disks return damaged bytes once in
+months; weekly is the most frequent scrubbing of file systems with checksums."""
 
 NOTE_BYTES = 64 << 20
-"""Checked between two writes of where it is."""
+"""Bytes checked between two writes of the position."""
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a pass is. `after`: blobs up to this digest (hex) were checked, "" before the first;
-    `finished`: when the last pass ended, wall clock."""
+    """Position of a pass. `after`: the last checked digest (hex), "" before the first; `finished`:
+    when the last pass ended, wall clock."""
 
     after: str = ""
     finished: float = 0.0
 
 
 class Scrubber:
-    """See the module. Blocking, for one thread. `checked`: bytes since it was made."""
+    """Checks all blobs in passes. Blocks; for one thread. `checked`: bytes since it was created."""
 
     def __init__(self, blobs: blob_files.BlobFiles, *, time: clock.Clock) -> None:
         self._blobs = blobs
@@ -40,16 +41,16 @@ class Scrubber:
         self.checked = 0
 
     def wait_s(self) -> float:
-        """Seconds until there is something to check; 0 in the middle of a pass. A store that has
-        never been checked was filled just now."""
+        """Return the seconds until the next pass; 0 within a pass. A store that was never checked
+        counts as just filled."""
         now = self._position()
         if now.after:
             return 0.0
         return max(0.0, now.finished + PASS_S - self._clock.wall())
 
     def run(self, pace: Callable[[int], None]) -> Iterator[bytes]:
-        """Check all blobs from where it stopped, and yield those that were damaged. `pace` is
-        called with the bytes of each piece; it may wait, or raise to stop."""
+        """Check all blobs from the position on, and yield the damaged ones. `pace` is called with
+        the number of bytes of each piece; it may wait, or raise to stop."""
         position, noted = self._position(), self.checked
         for digest, size in sorted(self._blobs.sizes().items()):
             if digest.hex() <= position.after:

@@ -1,8 +1,9 @@
-"""Shards: a snapshot taken apart for many tasks, by its manifest alone.
+"""Shards: divides a snapshot for many tasks, using its manifest only.
 
-Used by code that runs a step for each shard, and that says which node needs which files. Pure:
+Used by code that runs a step for each shard, and that decides which node needs which files. Pure:
 the same manifest, scheme and count give the same shards, whatever was planned before; another count
-gives other shards of the same files, and moves no blob. Reading a shard's records is `records`.
+gives other shards of the same files, and transfers no blob. Records of a shard are read by
+`records`.
 """
 
 import hashlib
@@ -20,13 +21,13 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 class Scheme(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """How a snapshot is taken apart.
+    """How a snapshot is divided.
 
-    `by`: `files`, whole files in the order of their paths, much the same number of bytes each;
-    `glob`, one shard for each of `patterns`, a file goes to the first that it fits; `range`, bytes
-    of record files, by records that begin there, or with `unit` rows the same number of records
-    each; `hash`, files by the SHA-256 of their path, or with `key` the records of all files by that
-    field of theirs.
+    `by`: `files`, whole files in the order of their paths, with about the same number of bytes in
+    each shard; `glob`, one shard per pattern in `patterns`, where a file goes to the first that
+    matches; `range`, bytes of record files, by records that begin there, or with `unit` rows the
+    same number of records in each shard; `hash`, files by the SHA-256 of their path, or with `key`
+    the records of all files by that field.
     """
 
     by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]
@@ -36,8 +37,8 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
 
 class ShardFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A file of a shard. `range`: bytes [start, end), None for all of it: of the records that begin
-    there, the first and the last byte count."""
+    """A file of a shard. `range`: bytes [start, end) in which its records begin, None for the whole
+    file."""
 
     path: str
     size: int
@@ -45,7 +46,8 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records of the files: those whose `key` hashes to `index` of `count`."""
+    """Which records of the files belong to the shard: those whose `key` hashes to `index` of
+    `count`."""
 
     key: str
     index: int
@@ -53,10 +55,10 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One shard, as a step gets it in JSON. `digest`: of the snapshot; `id`: of this shard, the
-    same for the same digest, scheme, index and count. `rows`: of the records of its files, it is
-    the part with number `index` of `count` equal ones; where that begins, its reader counts
-    (`records.located`), as is not known when the snapshot is pinned."""
+    """One shard, as passed to a step in JSON. `digest`: of the snapshot; `id`: of this shard, the
+    same for the same digest, scheme, index and count. `rows`: the shard is number `index` of
+    `count` equal parts of the records of its files; where it begins is counted by its reader
+    (`records.located`), since that is unknown when the snapshot is pinned."""
 
     snapshot: str
     digest: str
@@ -69,21 +71,21 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What a node needs for it."""
+        """Paths of the files that a node needs for it."""
         return tuple(file.path for file in self.files)
 
     @property
     def size(self) -> int:
-        """Bytes of it, all of a file that is shared by records."""
+        """Size in bytes; a file shared by records counts completely."""
         return sum(f.size if f.range is None else f.range[1] - f.range[0] for f in self.files)
 
 
 class Divided(Protocol):
-    """What is divided: a manifest, or what knows as much of one."""
+    """What is divided: a manifest, or an object with the same facts."""
 
     @property
     def files(self) -> Sequence[manifest.File]:
-        """Files in the order of their paths."""
+        """Files ordered by path."""
         ...
 
     @property
@@ -97,8 +99,9 @@ def plan(
 ) -> list[Shard]:
     """Return all shards in the order of their index. Every byte of the snapshot is in exactly one.
 
-    `count`: how many; None: one for each file, or each pattern. A shard has no files when there are
-    fewer files than shards. `snapshot`: its name, for the documents. Raises ManifestRefused.
+    `count`: number of shards; None: one per file, or per pattern. If there are fewer files than
+    shards, some shards have no files. `snapshot`: its name, for the documents. Raises
+    ManifestRefused.
     """
     wanted, rows, given = _count(of, scheme, count), scheme.unit == "rows", _given(scheme)
     if rows or (scheme.by == "hash" and scheme.key):
@@ -124,13 +127,14 @@ def plan(
 
 
 def portion(index: int, count: int, portions: int) -> int:
-    """Return which of so many portions a shard belongs to: runs of neighbours, which may share
-    files, and much the same number of shards in each."""
+    """Return the portion to which a shard belongs. Portions are runs of neighbouring shards, which
+    may share files, with about the same number of shards in each."""
     return index * portions // count
 
 
 def bucket(text: str, count: int) -> int:
-    """Return which of `count` a text belongs to: its SHA-256, first eight bytes, modulo."""
+    """Return the bucket of a text, from 0 to `count` - 1: first eight bytes of its SHA-256, modulo
+    `count`."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % count
 
 
@@ -185,10 +189,11 @@ def _first_match(patterns: Sequence[str], path: str) -> int:
 
 
 def _balanced(sizes: Sequence[int], count: int) -> list[int]:
-    """Cut a row into runs of much the same sum; none is empty if there are enough items.
+    """Divide a row of sizes into `count` consecutive runs of about the same sum; no run is empty if
+    there are enough items. Return the run of each item.
 
-    An item goes where its middle lies, but not so far on that a run before it would stay empty, nor
-    so far back that one after it would.
+    An item goes to the run in which its middle lies, unless that would leave an earlier or later
+    run empty.
     """
     total = sum(sizes) or 1
     places, before, place = [], 0, -1
@@ -202,8 +207,8 @@ def _balanced(sizes: Sequence[int], count: int) -> list[int]:
 
 
 def _ranges(files: Sequence[manifest.File], count: int) -> list[list[ShardFile]]:
-    """Cut the concatenation of all files at multiples of its count-th part; empty files go
-    first."""
+    """Cut the concatenation of all files into `count` ranges of equal size; empty files go to the
+    current range."""
     total = sum(file.size for file in files)
     cuts = [total * index // count for index in range(count + 1)]
     parts: list[list[ShardFile]] = [[] for _ in range(count)]
@@ -225,8 +230,8 @@ def _ranges(files: Sequence[manifest.File], count: int) -> list[list[ShardFile]]
 
 
 def _given(scheme: Scheme) -> dict[str, object]:
-    """Return what a scheme says beyond defaults. Its struct leaves out a text by identity, which
-    one that was read has not."""
+    """Return the non-default fields of a scheme. Its struct omits a text only if it is the
+    identical object, which a decoded text is not."""
     default = Scheme(by=scheme.by)
     found = {name: getattr(scheme, name) for name in Scheme.__struct_fields__}
     return {n: one for n, one in found.items() if n == "by" or one != getattr(default, n)}

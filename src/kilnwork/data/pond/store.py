@@ -1,18 +1,18 @@
-"""The directory of a pond on one node: blobs, snapshots, leases, trees of runs, and its quota.
+"""Pond store: the directory of a pond on one node, with blobs, snapshots, leases, trees and quota.
 
-Used by the agent, which is one process; another one is refused (`PondInUse`). What it holds is on
-disk, so that an agent that was killed goes on where it was:
+Used by the agent, a single process; a second one is refused (`PondInUse`). Its state is on disk, so
+that an agent that was killed continues where it stopped:
 
-    format  identity  owner.lock           what this is, of which pond, and whose
+    format  identity  owner.lock           format, pond and owner of the directory
     blobs/ab/<64 hex>                      content, read-only (`blob_files`)
-    partial/  quarantine/                  on its way; damaged
+    partial/  quarantine/                  content being fetched; damaged content
     snapshots/<64 hex>.json                manifests; their modification time is the last use
-    leases/NAMESPACE/NAME.json             who needs what (`leases`)
+    leases/NAMESPACE/NAME.json             which runs need which snapshots (`leases`)
     runs/NAMESPACE/LEASE/SNAPSHOT/…        trees (`trees`), which Pods mount
-    outputs/NAMESPACE/LEASE/ATTEMPT/…      what tasks of a run write, until its lease is released
+    outputs/NAMESPACE/LEASE/ATTEMPT/…      files written by tasks of a run, until its release
     sources/                               what was seen of sources (`pin_journal`)
 
-Nothing here waits for a network. Safe for several threads.
+Nothing here waits for a network. Thread-safe.
 """
 
 import contextlib
@@ -32,11 +32,12 @@ from kilnwork.kit import clock, ids, locks, paths
 FORMAT = "kilnwork pond 1\n"
 
 SOURCE_S = 30 * 86_400.0
-"""How long it is remembered what a source had."""
+"""How long the contents of a source are remembered."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _IGNORED = ("owner.lock", "lost+found")
-"""What may be in a directory that becomes a pond: our lock, and what a new file system has."""
+"""Entries allowed in a directory that becomes a pond: our lock, and what a new file system
+contains."""
 
 _DIRECTORIES = (
     "blobs",
@@ -51,8 +52,8 @@ _DIRECTORIES = (
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much room a pond takes. `capacity`: bytes, None for what the disk has; above `high` of it
-    unused snapshots go until `low` is left."""
+    """How much space a pond may use. `capacity`: bytes, None for what the disk has. When more than
+    the fraction `high` is used, unused snapshots are evicted until `low` is reached."""
 
     capacity: int | None = None
     high: float = 0.9
@@ -60,14 +61,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a directory: the pond that it belongs to, for ever, and an id of its own."""
+    """Identity of a directory: the pond to which it permanently belongs, and an id of its own."""
 
     pond: str
     id: str
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot in the pond: how much of it is here. `used`: wall clock."""
+    """A snapshot in the pond, and how much of it is here. `used`: wall clock."""
 
     digest: str
     files: int
@@ -79,7 +80,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PondStore:
-    """See the module. `open` it first. `pond`: which one it is; another one gets nothing of it."""
+    """The directory of a pond. Call `open` first. `pond`: identity of the pond; another pond cannot
+    use the directory."""
 
     def __init__(self, root: Path, *, pond: str, time: clock.Clock | None = None) -> None:
         self.root = root
@@ -93,13 +95,14 @@ class PondStore:
         self._owner = locks.OwnerLock(root / "owner.lock")
         self._manifests: dict[str, manifest.Manifest] = {}
         self._reserved: dict[str, int] = {}
-        """Bytes that are being fetched, by the name of the partial, or of a tree."""
+        """Reserved bytes, by name of the partial file or tree."""
         self._own: dict[tuple[str, str, str], int] = {}
-        """Bytes of the files of trees that are no links, by namespace, lease and snapshot."""
+        """Bytes of files in trees that are not links, by namespace, lease and snapshot."""
         self._held: set[bytes] = set()
 
     def open(self) -> None:
-        """Make it or take it over. Raises PondShared, PondInUse, PondError, OSError."""
+        """Create the directory or take it over. Raises PondShared, PondInUse, PondError,
+        OSError."""
         self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._check_identity()
         if not self._owner.take():
@@ -126,9 +129,9 @@ class PondStore:
         self._owner.release()
 
     def destroy(self) -> None:
-        """Remove all of it, what says whose it is last; begun and not ended it is done again by
-        the next to open it. The directory itself stays where it cannot be removed: it is
-        mounted. Raises OSError."""
+        """Delete everything; the identity is deleted last, so that an interrupted deletion is
+        repeated by the next `open`. If the directory itself is a mount point it stays. Raises
+        OSError."""
         with self._lock:
             for name in _DIRECTORIES:
                 trees.remove(self.root / name)
@@ -147,7 +150,8 @@ class PondStore:
 
     @property
     def identity(self) -> Identity | None:
-        """Of the directory; None before it is a pond. Raises PondError for what is none."""
+        """Identity of the directory; None before it is a pond. Raises PondError if it is
+        unreadable."""
         try:
             content = (self.root / "identity").read_bytes()
         except FileNotFoundError:
@@ -160,7 +164,7 @@ class PondStore:
             ) from error
 
     def _check_identity(self) -> None:
-        """A pond never gets what another one has fetched, perhaps for another namespace."""
+        """Refuse the directory of another pond: its content may belong to another namespace."""
         mark, known = self.root / "format", self.identity
         if mark.exists() and mark.read_text() != FORMAT:
             raise errors.PondError(f"{mark} is not {FORMAT.strip()!r}: use another directory")
@@ -184,7 +188,7 @@ class PondStore:
     # snapshots
 
     def put_manifest(self, encoded: bytes, digest: str) -> manifest.Manifest:
-        """Keep a manifest. Raises ManifestRefused, PondFull."""
+        """Store a manifest. Raises ManifestRefused, PondFull."""
         found = self._manifests.get(digest)
         if found is None:
             found = manifest.parse(encoded, digest=digest)
@@ -194,11 +198,11 @@ class PondStore:
         return found
 
     def find_manifest(self, digest: str) -> manifest.Manifest | None:
-        """Return a manifest, None if it is not here."""
+        """Return a manifest, or None if it is not here."""
         return self._manifests.get(digest)
 
     def missing(self, files: tuple[manifest.File, ...]) -> list[manifest.File]:
-        """Return those whose blobs are not here, one for each blob."""
+        """Return the files whose blobs are not here, one per blob."""
         found: dict[str, manifest.File] = {}
         for file in files:
             if file.digest not in found and not self.blobs.has(blobs.parse(file.digest), file.size):
@@ -226,11 +230,11 @@ class PondStore:
         )
 
     def sources(self) -> tuple[str, ...]:
-        """Identities of what has been pinned here, and can be identified."""
+        """Return the identities of the sources that were pinned here."""
         return tuple(sorted(path.stem for path in (self.root / "sources").glob("*.ndjson")))
 
     def _forget_sources(self) -> None:
-        """Those that were not pinned for long: they are read again."""
+        """Forget sources that were not pinned for a long time; they are read again."""
         for path in (self.root / "sources").glob("*.ndjson"):
             if self._clock.wall() - path.stat().st_mtime > SOURCE_S:
                 path.unlink(missing_ok=True)
@@ -238,7 +242,8 @@ class PondStore:
     # leases and trees
 
     def lease(self, wanted: leases.Lease) -> None:
-        """Pin what a run needs, whether it is here yet or not. Raises LeaseRefused, PondFull."""
+        """Store a lease for what a run needs, whether it is here yet or not. Raises LeaseRefused,
+        PondFull."""
         with self._lock, full_disk(self.root):
             before = self.find_lease(wanted.namespace, wanted.name)
             self._leases.put(wanted)
@@ -251,11 +256,11 @@ class PondStore:
                 self._touch(one.digest)
 
     def all_leases(self) -> Iterator[leases.Lease]:
-        """All leases, for the owner of the pond; a namespace asks `get_lease`."""
+        """Return all leases, for the owner of the pond; for one namespace use `get_lease`."""
         return iter(self._leases)
 
     def get_lease(self, namespace: str, name: str) -> leases.Lease:
-        """Raises LeaseRefused, also for another namespace's."""
+        """Return a lease. Raises LeaseRefused, also for a lease of another namespace."""
         return self._leases.get(namespace, name)
 
     def find_lease(self, namespace: str, name: str) -> leases.Lease | None:
@@ -265,8 +270,8 @@ class PondStore:
             return None
 
     def release(self, namespace: str, name: str) -> None:
-        """Release it, and remove the run's trees. Raises LeaseRefused, also for another
-        namespace's."""
+        """Release a lease, and delete the run's trees. Raises LeaseRefused, also for a lease of
+        another namespace."""
         with self._lock:
             for one in self._leases.get(namespace, name).snapshots:
                 self._touch(one.digest)
@@ -277,28 +282,30 @@ class PondStore:
         self.keep_watermarks()
 
     def run(self, namespace: str, lease: str) -> Path:
-        """The directory of a run's trees."""
+        """Return the directory of a run's trees."""
         return self.root / "runs" / namespace / lease
 
     def outputs(self, namespace: str, lease: str) -> Path:
-        """The directory into which the tasks of a run write."""
+        """Return the directory into which the tasks of a run write."""
         return self.root / "outputs" / namespace / lease
 
     def make_outputs(self, namespace: str, lease: str) -> None:
-        """Make it, for the user a task runs as; the run's release removes it. Raises PondFull."""
+        """Create the output directory, writable for the user of the tasks; `release` deletes it.
+        Raises PondFull."""
         with full_disk(self.root):
             path = self.outputs(namespace, lease)
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(0o1777)
 
     def _remove_outputs(self, path: Path) -> None:
-        """Not by `trees.remove`, which would follow links that tasks make as it goes."""
+        """Delete outputs, without `trees.remove`, which would follow links that running tasks
+        create."""
         shutil.rmtree(path, ignore_errors=True)
 
     def make_tree(self, lease: leases.Lease, snapshot: leases.LeasedSnapshot) -> trees.Marker:
-        """Make the files of a snapshot seen by the run; its blobs must be here.
+        """Create the tree of a snapshot for a run; its blobs must be here.
 
-        Raises PondFull, BlobMissing when one is not, and what `Manifest.chosen` does.
+        Raises PondFull, BlobMissing if a blob is not here, and the errors of `Manifest.chosen`.
         """
         of = self._manifests[snapshot.digest]
         files = of.chosen(snapshot.paths)
@@ -328,7 +335,7 @@ class PondStore:
     def withdraw_damaged(
         self, lease: leases.Lease, snapshot: leases.LeasedSnapshot, files: Sequence[manifest.File]
     ) -> None:
-        """Let the run read none of these files, whose blobs are missing, if it was damaged."""
+        """Remove damaged files from a run's tree, given files whose blobs are missing."""
         run = self.run(lease.namespace, lease.name)
         if snapshot.access == trees.READ:
             blobs = self.root / "blobs"
@@ -337,29 +344,29 @@ class PondStore:
     # room
 
     def set_limits(self, limits: Limits) -> None:
-        """Take other limits from now on."""
+        """Apply new limits."""
         if limits != self._limits:
             self._limits = limits
             self.keep_watermarks()
 
     @property
     def capacity(self) -> int:
-        """Bytes that may be used: the quota, or all that the disk has beside its reserve."""
+        """Bytes that may be used: the quota, or all that the disk has except its reserve."""
         if self._limits.capacity is not None:
             return self._limits.capacity
         return self.used + max(0, disk_checks.usable_bytes(self.root))
 
     @property
     def used(self) -> int:
-        """Bytes of blobs, of what is on its way, and of files of runs that are no links."""
+        """Bytes of blobs, of partial files, and of files in trees that are not links."""
         partial = sum(size for _, size in self.blobs.partials())
         return self.blobs.used + partial + sum(self._own.values())
 
     @contextlib.contextmanager
     def reserved(self, name: str, size: int) -> Iterator[None]:
-        """Have room for so many bytes, and no other have it. Raises PondFull.
+        """Reserve `size` bytes for the duration of the block. Raises PondFull.
 
-        What is on its way under `name` already is part of them.
+        The bytes of the partial file `name` are part of them.
         """
         self.promise(name, size)
         try:
@@ -369,8 +376,8 @@ class PondStore:
                 self._reserved.pop(name, None)
 
     def promise(self, name: str, size: int) -> None:
-        """Reserve another number of bytes within `reserved`. Raises PondFull, and then nothing is
-        left of what was on its way."""
+        """Change the number of bytes reserved by `reserved`. Raises PondFull, after deleting the
+        partial file."""
         with self._lock:
             try:
                 self._make_room(name, size)
@@ -380,14 +387,14 @@ class PondStore:
             self._reserved[name] = size
 
     def keep_watermarks(self) -> None:
-        """Evict what is not needed, if there is more than the high watermark."""
+        """Evict unneeded snapshots if usage is above the high watermark."""
         with self._lock:
             capacity, used = self.capacity, self.used
             if used > capacity * self._limits.high:
                 self._evict(used - int(capacity * self._limits.low))
 
     def evict_all(self) -> int:
-        """Evict all that no lease has; returns the bytes."""
+        """Evict everything without a lease; return the number of bytes."""
         with self._lock:
             return self._evict(self.blobs.used + 1)
 
@@ -410,7 +417,7 @@ class PondStore:
                 raise self._full(size, None, taken)
 
     def _full(self, size: int, quota: int | None, taken: int) -> errors.PondFull:
-        """What is full: the quota, or the disk where there is none."""
+        """Return the error that says what is full: the quota, or the disk if there is no quota."""
         need = f"{size:,} bytes are needed in {self.root}, and"
         if quota is not None and self._limits.capacity is not None:
             return errors.PondFull(
@@ -424,13 +431,14 @@ class PondStore:
         )
 
     def _evictable(self, *, but: str) -> int:
-        """Bytes that are not needed: nothing goes in vain for what does not fit beside the
-        others."""
+        """Return the bytes that could be evicted, so that nothing is evicted in vain for data that
+        does not fit anyway."""
         partials = self._loose_partials(self._leases.digests, but=but)
         return self._choose(self.blobs.used + 1).freed + sum(partials.values())
 
     def _evict(self, excess: int, *, but: str = "") -> int:
-        """`but`: what is on its way under this name stays."""
+        """Evict at least `excess` bytes if possible; return the number of bytes. `but`: partial
+        file to keep."""
         gone = self._choose(excess)
         for digest in gone.snapshots:
             self._manifests.pop(digest)
@@ -452,19 +460,19 @@ class PondStore:
         return eviction.choose(candidates, sizes, leased=self._leases.digests, excess=excess)
 
     def _loose_partials(self, leased: frozenset[str], *, but: str) -> dict[str, int]:
-        """Those that no lease waits for, and no thread works on."""
+        """Return the sizes of partial files that no lease waits for and no thread works on."""
         kept = {but, *self._reserved}
         for digest in leased & self._manifests.keys():
             kept |= {blob.hex() for blob in _blobs(self._manifests[digest])}
         return {name: size for name, size in self.blobs.partials() if name not in kept}
 
     def hold_blob(self, blob: bytes) -> None:
-        """Keep a blob that no manifest has yet: a source is being pinned."""
+        """Keep a blob that is in no manifest yet, because a source is being pinned."""
         with self._lock:
             self._held.add(blob)
 
     def release_bytes(self, held: set[bytes]) -> None:
-        """The manifest that has them is here, or will not be."""
+        """Release held blobs: their manifest is stored, or will never be."""
         with self._lock:
             self._held -= held
 
@@ -480,7 +488,8 @@ class PondStore:
                 path.unlink(missing_ok=True)  # it is fetched again
 
     def _scan_trees(self) -> None:
-        """Count them; remove those of leases that were released as the last agent ended."""
+        """Count existing trees; delete those whose leases were released when the last agent
+        ended."""
         for path in (self.root / "runs").glob("*/*"):
             if self.find_lease(path.parent.name, path.name) is None:
                 trees.remove(path)
@@ -515,8 +524,8 @@ class PondStore:
 
 
 def _is_strange(entry: Path) -> bool:
-    """Whether it says that a directory is another owner's. A node may have made directories for the
-    mounts of a worker before the agent came."""
+    """Return whether an entry shows that a directory belongs to another owner. The node may have
+    created empty directories for the mounts of a worker before the agent started."""
     if entry.name in ("runs", "outputs"):
         return any(files for _, _, files in os.walk(entry))
     return entry.name not in _IGNORED
@@ -528,7 +537,8 @@ def _blobs(of: manifest.Manifest) -> tuple[bytes, ...]:
 
 @contextlib.contextmanager
 def full_disk(root: Path, *, or_drop: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Around writing: a disk or quota without room becomes PondFull. `or_drop` gives back room."""
+    """Convert errors of a full disk or quota to PondFull. `or_drop` is called to free space
+    first."""
     try:
         yield
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Trees: the files of a snapshot as a run sees them, made of blobs.
+"""Trees: the files of a snapshot as seen by a run, made from blobs.
 
-Used by `store`. A tree for reading is made of hard links to the blobs, with directories that cannot
-be written; one to write to has files of its own, by reflink where the file system can (XFS, Btrfs),
-else by copying. An executable file is always its own: its mode would be that of the blob. A tree is
-made beside its place and renamed, and its marker comes last: `.NAME.ready` says what is there in
-full. Files for reading have the modification time of a blob: one that was written to has another,
-and is replaced when the tree is asked for again.
+Used by `store`. A tree for reading consists of hard links to the blobs, with directories that
+cannot be written; a writable tree has files of its own, by reflink if the file system supports it
+(XFS, Btrfs), else by copying. An executable file is always a copy, since its mode would be that of
+the blob. A tree is created next to its place and renamed, and its marker is written last:
+`.NAME.ready` says that the tree is complete. Files for reading have the modification time of a
+blob: a file that was written to has a different one, and is replaced when the tree is made again.
 """
 
 import contextlib
@@ -34,7 +34,8 @@ _CLOSED, _OPEN = 0o555, 0o755
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tree has. `own_bytes`: of files that are no links, which take room of their own."""
+    """Content of a tree. `own_bytes`: size of the files that are not links and use space of their
+    own."""
 
     digest: str
     access: str
@@ -43,7 +44,7 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def marker(run: Path, name: str) -> Marker | None:
-    """Return that of a tree that is complete, None for any other."""
+    """Return the marker of a complete tree, else None."""
     try:
         return msgspec.json.decode(_marker_path(run, name).read_bytes(), type=Marker)
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -51,18 +52,18 @@ def marker(run: Path, name: str) -> Marker | None:
 
 
 def own_bytes(files: Sequence[manifest.File], access: str) -> int:
-    """Return how much room a tree takes beside the blobs."""
+    """Return the space that a tree uses in addition to the blobs."""
     return sum(f.size for f in files if access == COPY or f.mode == manifest.EXECUTABLE)
 
 
 def make(
     run: Path, name: str, *, blobs: Path, digest: str, files: Sequence[manifest.File], access: str
 ) -> Marker:
-    """Make the tree `run/name` of these files, whose blobs are all there; or add what it lacks.
+    """Create the tree `run/name` of these files, whose blobs must all be here, or complete it.
 
-    A tree of another digest or access is replaced, and so is a file for reading that a process has
-    written to; a copy that is there is left unchanged, since a task works with it. Repeatable
-    after any interruption. Raises OSError, and then the marker is not there.
+    A tree with a different digest or access is replaced, and so is a file for reading that a
+    process has written to; an existing copy is left unchanged, since a task works with it. May be
+    repeated after any interruption. Raises OSError, and then there is no marker.
     """
     seen = marker(run, name)
     wanted = Marker(
@@ -87,11 +88,11 @@ def make(
 def withdraw(
     run: Path, name: str, files: Sequence[manifest.File], *, digest: str, blobs: Path
 ) -> None:
-    """Take from a tree those of these files that are not what their blob is, which was damaged or
-    written to: no task shall read them.
+    """Delete files from a tree whose content differs from their blob, because it is damaged or was
+    written to, so that no task reads them.
 
-    Then it is not complete, and to be made again. A tree that is a copy, or of another digest, is
-    left alone. Raises OSError.
+    Then the tree is incomplete and has to be made again. A tree that is a copy, or has another
+    digest, is left alone. Raises OSError.
     """
     seen = marker(run, name)
     if seen is not None and (seen.digest, seen.access) != (digest, READ):
@@ -106,7 +107,7 @@ def withdraw(
 
 
 def remove(path: Path) -> None:
-    """Remove a tree, or a run with all its trees."""
+    """Delete a tree, or a run with all its trees."""
     for directory, _, _ in os.walk(path):
         with contextlib.suppress(FileNotFoundError):
             os.chmod(directory, _OPEN)  # noqa: PTH101 - as os.walk has it
@@ -129,15 +130,15 @@ def _replace_tree(
 
 
 class _Filling:
-    """Puts files into the tree of a snapshot. What is no new link is made beside the tree, where no
-    file of the snapshot can be, and renamed: a file that is there is whole."""
+    """Puts files into the tree of a snapshot. Files other than new links are created next to the
+    tree, where no file of the snapshot can be, and renamed, so that existing files are complete."""
 
     def __init__(self, run: Path, name: str, *, blobs: Path, access: str) -> None:
         self._blobs, self._access = blobs, access
         self._new = run / f".{name}.file"
 
     def fill(self, top: Path, files: Sequence[manifest.File]) -> None:
-        """Add the files that are not there, and for reading those that were written to."""
+        """Add missing files, and for reading replace those that were written to."""
         made: set[Path] = set()
         for file in files:
             path = top / file.path
@@ -173,7 +174,8 @@ class _Filling:
 
 
 def _link(blob: Path, path: Path) -> bool:
-    """False when the blob has all the links that its file system allows (ext4: 65,000)."""
+    """Return False if the blob has the maximum number of links of its file system (ext4:
+    65,000)."""
     try:
         os.link(blob, path)
     except OSError as error:
@@ -184,10 +186,10 @@ def _link(blob: Path, path: Path) -> bool:
 
 
 def _is_there(path: Path, file: manifest.File, blob: Path, *, access: str) -> bool:
-    """Whether a file is in a tree; a copy belongs to who works with it, whatever is in it.
+    """Return whether a file is in a tree. A copy belongs to its task, whatever its content.
 
-    A link to what was the blob once is not it: that was found damaged, and set aside. A copy for
-    want of links is made again, which harms no reader.
+    A link to a former file of the blob does not count: that file was found damaged and set aside. A
+    copy that was made for lack of links is made again, which harms no reader.
     """
     try:
         found = path.stat()
@@ -206,7 +208,7 @@ def _blob(blobs: Path, file: manifest.File) -> Path:
 
 
 def _make_directories(top: Path, directory: Path) -> None:
-    """Make them, and open those that are there."""
+    """Create directories, and make existing ones writable."""
     if directory != top:
         _make_directories(top, directory.parent)
     directory.mkdir(mode=_OPEN, exist_ok=True)

@@ -1,12 +1,13 @@
-"""Bytes of a record that is not complete: joined when they are looked at, not with each piece.
+"""Byte buffer for an incomplete record: pieces are joined when they are read, not each time one is
+added.
 
-Used by everything that waits for the end of a long record. Joining with each piece would copy a
-record of a gibibyte a thousand times.
+Used wherever code waits for the end of a long record. Joining at each piece would copy a record of
+a gibibyte a thousand times.
 """
 
 
 class Held:
-    """`bytes`: how many there are."""
+    """Buffered pieces. `bytes`: their total size."""
 
     __slots__ = ("_pieces", "bytes")
 

@@ -1,8 +1,8 @@
-"""The crc32 of one part after the other, and of two together from those of each. Used by
+"""Checksums of parts: crc32 of one part after the other, and of two parts combined. Used by
 `part_cutter`.
 
-As zlib's crc32_combine: appending n bytes multiplies by x to the power of 8 n, modulo the
-polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.
+Combining works as in zlib's crc32_combine: appending n bytes multiplies by x to the power of 8 n,
+modulo the polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.
 """
 
 import functools
@@ -16,7 +16,7 @@ _X8 = 1 << 23
 
 
 class Sums:
-    """Of the parts that ended, and of the one that is open."""
+    """Checksums of the parts that ended, and of the open part."""
 
     def __init__(self) -> None:
         self.ended: list[int] = []
@@ -26,25 +26,26 @@ class Sums:
         self.open = zlib.crc32(content, self.open)
 
     def end(self) -> None:
-        """The open part is over, the next one begins."""
+        """End the open part, and begin the next one."""
         self.ended.append(self.open)
         self.open = 0
 
     def skip(self, count: int) -> None:
-        """So many bytes belong to no part."""
+        """Skip bytes that belong to no part."""
 
     def settle(self) -> None:
-        """Now `ended` and `open` can be read and changed."""
+        """Finish pending work, so that `ended` and `open` can be read and changed."""
 
 
 class SumsBehind(Sums):
-    """The same, read from the file again in a thread: of what is added only the length counts."""
+    """Checksums computed in a thread that reads the file again: only the length of added content is
+    used."""
 
     def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
         super().__init__()
         self._thread, self._again = thread, again
         self._load, self._bytes = [0], 0
-        """Bytes of each part until it ended, the last is open; and of all of them."""
+        """Bytes of each part since the last handover, the last of which is open; and the total."""
 
     def add(self, content: bytes | memoryview) -> None:
         self._load[-1] += len(content)
@@ -76,7 +77,8 @@ class SumsBehind(Sums):
 
 
 def combined(first: int, second: int, second_bytes: int) -> int:
-    """crc32 of what has `first` followed by `second_bytes` bytes that have `second`."""
+    """Return the crc32 of the concatenation of two contents, given their checksums and the size of
+    the second."""
     position = 0
     while second_bytes and first:
         second_bytes, byte = divmod(second_bytes, 256)
@@ -88,7 +90,7 @@ def combined(first: int, second: int, second_bytes: int) -> int:
 
 @functools.cache
 def _power(position: int, byte: int) -> int:
-    """x to the power of 8 * byte * 256 ** position; there are at most 2,048 of these."""
+    """Return x to the power of 8 * byte * 256 ** position; there are at most 2,048 of these."""
     if not byte:
         return _ONE
     if byte == 1:
@@ -99,7 +101,7 @@ def _power(position: int, byte: int) -> int:
 
 
 def _product(a: int, b: int) -> int:
-    """Of two polynomials modulo the one of CRC-32; the highest bit is the lowest power."""
+    """Multiply two polynomials modulo that of CRC-32; the highest bit is the lowest power."""
     found = 0
     while a:
         if a & _ONE:

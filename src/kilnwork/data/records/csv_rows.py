@@ -1,9 +1,9 @@
 """Rows of CSV (RFC 4180), as bytes: where they end, and their cells. Used by index and readers.
 
-A quote opens a quoted cell only at the cell's beginning; elsewhere it is a character as any other,
-as in Python's csv. In a quoted cell two quotes are one, and delimiters and line ends are
-characters; what comes after the closing quote up to the delimiter is appended. A row's own line end
-is a line's.
+A quote opens a quoted cell only at the beginning of the cell; elsewhere it is an ordinary
+character, as in Python's csv. In a quoted cell two quotes stand for one, and delimiters and line
+ends are ordinary characters; text between the closing quote and the delimiter is appended. A row
+ends like a line.
 """
 
 import re
@@ -16,7 +16,7 @@ _NO_DELIMITERS = '"\r\n'
 
 
 class Rows:
-    """The rows of one dialect. `delimiter`: an ASCII character but quote and line ends."""
+    """The rows of one dialect. `delimiter`: an ASCII character except quote and line ends."""
 
     def __init__(self, delimiter: str) -> None:
         if not delimiter.isascii() or delimiter in _NO_DELIMITERS:
@@ -38,7 +38,8 @@ class Rows:
         )
 
     def ends(self, content: bytes) -> list[int]:
-        """Where each row that is complete in `content` ends (exclusive); a row begins at 0."""
+        """Return where each complete row in `content` ends (exclusive); the first row begins at
+        0."""
         found: list[int] = []
         for match in self._ended.finditer(content):
             if match.lastindex is None:
@@ -47,16 +48,16 @@ class Rows:
         return found
 
     def first(self, content: bytes) -> int | None:
-        """Where the first row ends (exclusive); None: it is not complete in `content`."""
+        """Return where the first row ends (exclusive), or None if it is incomplete."""
         match = self._ended.match(content)
         return match.end() if match and match.lastindex else None
 
     def closed(self, row: bytes) -> bool:
-        """True if a row without line end has no quoted cell that is still open."""
+        """Return whether all quoted cells are closed in a row without line end."""
         return self._row.fullmatch(row) is not None
 
     def cells(self, row: bytes) -> list[bytes]:
-        """Of a row without its line end; there is at least one."""
+        """Return the cells of a row without line end; there is at least one."""
         if b'"' not in row:
             return row.split(self._delimiter)
         return [
@@ -65,7 +66,8 @@ class Rows:
         ]
 
     def of(self, content: bytes) -> list[bytes]:
-        """The rows of whole rows, without their line ends; of no bytes: none."""
+        """Return the rows in a block of whole rows, without line ends; an empty list for no
+        bytes."""
         if b'"' not in content:
             return lines.of(content)
         ends = self.ends(content)
@@ -75,7 +77,7 @@ class Rows:
         return [row.removesuffix(lines.END).removesuffix(b"\r") for row in found]
 
     def whole(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The same bytes in blocks of whole rows; only the last one may lack its LF."""
+        """Yield the same bytes in blocks of whole rows; only the last one may lack its LF."""
         waiting, needed = byte_buffer.Held(), 0
         for piece in pieces:
             waiting.add(piece)
@@ -92,7 +94,8 @@ class Rows:
             yield waiting.take()
 
     def end_of_last(self, content: bytes) -> int:
-        """Where the last row that is complete in `content` ends (exclusive); 0: none is."""
+        """Return where the last complete row in `content` ends (exclusive), or 0 if there is
+        none."""
         if b'"' not in content:
             return content.rfind(lines.END) + 1
         ends = self.ends(content)

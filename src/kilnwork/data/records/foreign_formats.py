@@ -1,4 +1,5 @@
-"""Kinds of files that are not lines, recognized by their first bytes, and what to do with them.
+"""Foreign formats: files that are not lines, recognized by their first bytes, and what to do with
+them.
 
 Used by `kiln.split` and by uploads. The magic numbers are those of file(1).
 """
@@ -8,11 +9,12 @@ from typing import NamedTuple
 GZIP = b"\x1f\x8b"
 
 HEAD_BYTES = 10
-"""As many bytes of a file as `foreign` needs to see."""
+"""Number of bytes at the beginning of a file that `foreign` needs."""
 
 
 class Foreign(NamedTuple):
-    """A file that cannot be read by lines. `what`: follows its name; `remedy`: a command."""
+    """A file format that cannot be read by lines. `what`: text after the file name; `remedy`: a
+    command."""
 
     what: str
     remedy: str
@@ -30,11 +32,12 @@ _GZIP = Foreign("is compressed with gzip", "decompress it first: gunzip --keep")
 _BZIP2_BLOCK = b"1AY&SY"
 
 FIRST_BYTES = frozenset(magic[0] for magic, _ in _FOREIGN) | {GZIP[0]}
-"""A file that begins with none of these is not `foreign`."""
+"""Files that begin with none of these bytes are not `foreign`."""
 
 
 def foreign(head: bytes, *, gzip: bool = False) -> Foreign | None:
-    """What a file is that begins with `head`; None: it may be lines. `gzip`: that is readable."""
+    """Return the format of a file that begins with `head`, or None if it may be lines. `gzip`: gzip
+    can be read."""
     if head.startswith(GZIP):
         return None if gzip else _GZIP
     for magic, kind in _FOREIGN:

@@ -1,7 +1,7 @@
-"""Unpacks gzip (RFC 1952) as it comes in, a bounded piece at a time. Used by `intake`.
+"""Gzip unpacker (RFC 1952): unpacks data as it arrives, in bounded pieces. Used by `intake`.
 
-Several members after each other are one file, as gzip(1) reads them; zeros may follow the last.
-A file that unpacks to more than its `Limits` is refused as soon as that is seen.
+Several concatenated members are one file, as for gzip(1); zeros may follow the last one. A file
+that unpacks to more than its `Limits` is refused as soon as that is noticed.
 """
 
 import zlib
@@ -11,20 +11,20 @@ from typing import NamedTuple
 from kilnwork.data import errors
 
 _PIECE_BYTES = 128 << 10
-"""Most that is unpacked at once: a small piece can unpack to a thousand times its length, and what
-looks at the piece may keep Python's lock until it has seen all of it."""
+"""Maximum bytes unpacked at once: a small piece can unpack to a thousand times its size, and code
+that processes the piece may hold Python's lock until it has seen all of it."""
 _STEP_BYTES = 16 << 10
-"""Compressed bytes looked at together: what follows a member is copied with each, so that a file of
-many tiny ones would take time by the square of this."""
+"""Compressed bytes processed together: what follows a member is copied for each member, so that a
+file of many tiny members would take time quadratic in this."""
 FREE_BYTES = 64 << 20
-"""Unpacked bytes up to which the ratio does not matter: a second's work, whatever it is."""
+"""Unpacked size up to which the ratio is not checked: at most a second of work."""
 _GZIP_ONLY = 16 + zlib.MAX_WBITS
 
 
 class Limits(NamedTuple):
-    """What a compressed file may unpack to; None: anything.
+    """Limits on what a compressed file may unpack to; None: no limit.
 
-    `bytes`: of all of it. `ratio`: unpacked bytes for each compressed one, beyond `FREE_BYTES`.
+    `bytes`: total size. `ratio`: unpacked bytes per compressed byte, checked above `FREE_BYTES`.
     """
 
     bytes: int | None = None
@@ -35,19 +35,19 @@ UNLIMITED = Limits()
 
 
 class Unpacker:
-    """One compressed file. `feed` it in order, then `finish`."""
+    """Unpacks one compressed file. Pass it to `feed` in order, then call `finish`."""
 
     def __init__(self, limits: Limits = UNLIMITED) -> None:
         self._limits = limits
         self._unpacked = 0
-        """Bytes that came out."""
+        """Number of unpacked bytes so far."""
         self._member = zlib.decompressobj(_GZIP_ONLY)
         self._begun = False
         self._read = 0
-        """Compressed bytes that went through."""
+        """Number of compressed bytes so far."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What it unpacks to, in pieces of at most 256 KiB. Raises `InputRefused`,
+        """Yield the unpacked data, in pieces of at most 256 KiB. Raises `InputRefused`,
         `InputTooLarge`."""
         ready = bytearray()
         for at in range(0, len(data), _STEP_BYTES):
@@ -86,7 +86,7 @@ class Unpacker:
                 return
 
     def _check(self, piece: bytes) -> None:
-        """Count a piece. Raises `InputTooLarge` before it is passed on."""
+        """Count an unpacked piece. Raises `InputTooLarge` before it is passed on."""
         self._unpacked += len(piece)
         most, ratio = self._limits
         if most is not None and self._unpacked > most:
@@ -112,7 +112,7 @@ class Unpacker:
             )
 
     def finish(self) -> None:
-        """That was all. Raises `InputRefused` if the file should go on."""
+        """End the file. Raises `InputRefused` if it is incomplete."""
         if self._begun:
             raise errors.InputRefused(
                 f"the gzip file ends early, after {self._read:,} bytes: send all of it"

@@ -1,4 +1,4 @@
-"""Which index a format has. Used by `intake` and `stored_index`."""
+"""Index port, and the index for each format. Used by `intake` and `stored_index`."""
 
 from typing import Protocol
 
@@ -7,26 +7,27 @@ from kilnwork.data.records import checksums, csv_rows, line_index, part_cutter, 
 
 
 class Index(Protocol):
-    """Finds records in a file that it is given block by block, and makes parts of them."""
+    """Finds the records in a file that is passed to it block by block, and divides it into
+    parts."""
 
     header: tuple[str, ...] | None
-    """Names of columns, once they were seen."""
+    """Column names, once they are known."""
 
     def add(self, block: bytes | bytearray) -> None:
-        """What comes next, of any length; it may be used again afterwards. Raises
+        """Process the next block, of any length; the caller may reuse it afterwards. Raises
         `InputRefused`."""
         ...
 
     def finish(self) -> tuple[tuple[filejobs.Part, ...], int]:
-        """That was all: the parts, and how many records there are. Raises `InputRefused`."""
+        """End the file; return the parts and the number of records. Raises `InputRefused`."""
         ...
 
 
 def index_of(
     spec: filejobs.FileJobSpec, *, start: int = 0, sums: checksums.Sums | None = None
 ) -> Index:
-    """A new one. `start`: the byte of the file at which it is to begin. `sums`: what adds up
-    the parts' checksums; None: as it goes. Raises `InputRefused`."""
+    """Return a new index. `start`: byte of the file at which it begins. `sums`: computes the
+    checksums of parts; None: immediately. Raises `InputRefused`."""
     cutter = part_cutter.Cutter(
         lines=spec.items_per_part,
         bytes_=spec.bytes_per_part,

@@ -1,6 +1,6 @@
-"""Takes in a file as it arrives: says what to store, and has its manifest when the last byte came.
+"""Intake of a file as it arrives: returns what to store, and the manifest after the last byte.
 
-Used by uploads. Give it pieces of any length; nothing is kept of them but an unfinished record.
+Used by uploads. Pieces may have any length; only an unfinished record is kept of them.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ _SLOW = (filejobs.Format.CSV, filejobs.Format.JSON)
 
 
 class Intake:
-    """One file. `feed` it in order, store what it gives back, then `finish`.
+    """One file. Pass it to `feed` in order, store what it yields, then call `finish`.
 
-    `spec`: of the job: `input`, `itemsPerPart`, `bytesPerPart`, `maxParts`. `most_bytes`: to be
-    stored; None: no limit. `unpacking`: what a compressed file may unpack to. Not for several
-    threads at once; each call may be made in another one. After an error it is of no more use.
+    `spec`: of the job: `input`, `itemsPerPart`, `bytesPerPart`, `maxParts`. `most_bytes`: maximum
+    stored size; None: no limit. `unpacking`: limits for a compressed file. Not thread-safe, but
+    each call may be made in a different thread. Unusable after an error.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Intake:
         self._head: bytes | None = b""
         self._gzip: gzip_unpacker.Unpacker | None = None
         self._start: bytes | None = b""
-        """The first bytes, unpacked, as long as they may be half a byte order mark."""
+        """The first bytes, unpacked, as long as they may be an incomplete byte order mark."""
         self._elements: json_arrays.Elements | None = None
         if spec.input.format == filejobs.Format.JSON:
             self._elements = json_arrays.Elements(most_bytes=spec.input.max_line_bytes)
@@ -44,12 +44,13 @@ class Intake:
 
     @property
     def slow(self) -> bool:
-        """Whether it may take far longer than to read the bytes: a few compressed ones become
-        many, or every token is looked at."""
+        """Whether processing may take much longer than reading the bytes: compressed bytes unpack
+        to many more, or every token is looked at."""
         return self._gzip is not None or self._spec.format in _SLOW
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take the next bytes of the file and yield what to store, in order; exhaust the iterator.
+        """Process the next bytes of the file and yield what to store, in order; exhaust the
+        iterator.
 
         Raises `InputRefused` with the line's number, `InputTooLarge`.
         """
@@ -66,7 +67,7 @@ class Intake:
                 yield from self._unpacked(piece)
 
     def finish(self) -> tuple[bytes, filejobs.Manifest]:
-        """That was all: the last bytes to store, and the manifest. Raises as `feed`."""
+        """End the file; return the last bytes to store, and the manifest. Raises as `feed`."""
         found: list[bytes] = []
         if self._head is not None:
             head = self._head

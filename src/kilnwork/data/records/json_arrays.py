@@ -1,12 +1,12 @@
-"""Takes one JSON array apart, to one element a line, as it comes in. Used by `intake`.
+"""JSON arrays: divides one array into one element per line as it arrives. Used by `intake`.
 
 Only brackets, commas and strings are looked at: an element that is not JSON becomes a record that
-is not, as a line would. Bytes of elements stay as they are, but for line ends between tokens,
-which become spaces. Every byte is looked at about once, however deep or long an element is.
+is not JSON, as a line would. The bytes of elements stay unchanged, except for line ends between
+tokens, which become spaces. Every byte is looked at about once, however deep or long an element is.
 
-That is pure Python. Where elements are alike, a faster way is tried before: what comes before a
-comma, put in brackets, is whole elements if and only if it is a JSON array, and msgspec tells that
-at ten times the speed. The comma tried is the last one that looks like the first one.
+That is pure Python. If elements are alike, a faster way is tried first: the text before a comma,
+put into brackets, consists of whole elements if and only if it is a JSON array, which msgspec tells
+at ten times the speed. The comma tried is the last one with the same surroundings as the first.
 """
 
 import re
@@ -23,40 +23,43 @@ _FLAT = rb'[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+' % _STRING
 _MARK = re.compile(
     rb'[^"\[\]{},]*+(?:(?:%b|\{%b\}|\[%b\])[^"\[\]{},]*+)*+([\[\]{},])' % (_STRING, _FLAT, _FLAT)
 )
-"""In the array itself: the next comma or bracket; objects and arrays with none in them are passed
-over at once."""
+"""In the array itself: the next comma or bracket; objects and arrays without nested ones are
+skipped at once."""
 _BRACKET = re.compile(_FLAT + rb"([\[\]{}])")
 """In an element: the next bracket."""
 _BETWEEN = re.compile(rb'[\s\S][ \t\r\n]*,[ \t\r\n]*(?:\{[ \t\r\n]*"[^"\\\n]{0,64}"|[\[\{"]|)')
-"""From the last byte of an element to what begins the next one: of an object its first name."""
+"""From the last byte of an element to the beginning of the next one; of an object, including its
+first name."""
 _ALIKE_BYTES = 1 << 17
-"""Collected before the faster way is tried."""
+"""Bytes collected before the faster way is tried."""
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _MAX_DEPTH = 1000
-"""Brackets of an element that are open at once: no parser of JSON takes many more (msgspec, as
-Python's own, about 1,000), and to count a million of them takes seconds."""
+"""Maximum nesting depth of an element: no JSON parser accepts many more levels (msgspec and
+Python's own about 1,000), and counting a million of them takes seconds."""
 _COMMA, _CLOSING = ord(","), b"]}"
 
 
 class Elements:
-    """One array. `feed` it in order, then `finish`. `most_bytes`: of an element."""
+    """The elements of one array. Pass it to `feed` in order, then call `finish`. `most_bytes`: of
+    an element."""
 
     def __init__(self, *, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._held = byte_buffer.Held()
         self._rest = b""
-        """From the beginning of the element that is not complete."""
+        """The incomplete element."""
         self._at = 0
-        """As far it was looked at; `_depth`: brackets that are open there."""
+        """How far it was looked at; `_depth`: number of open brackets there."""
         self._depth = 0
         self._needed = 0
         self._opened = self._closed = False
         self._between: bytes | None = None
-        """What was between the first two elements."""
+        """The text between the first two elements."""
         self._count = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Elements that are complete, each with LF. Raises `InputRefused` with its number."""
+        """Yield the complete elements, each with LF. Raises `InputRefused` with the element's
+        number."""
         self._held.add(data)
         if len(self._rest) + self._held.bytes < min(self._needed, self._most_bytes):
             return
@@ -79,7 +82,7 @@ class Elements:
         self._needed = 2 * len(self._rest) - self._at
 
     def finish(self) -> bytes:
-        """That was all: the last elements. Raises as `feed`."""
+        """End the array; return the last elements. Raises as `feed`."""
         self._needed = 0
         found = b"".join(self.feed(b""))
         if self._opened:
@@ -89,7 +92,7 @@ class Elements:
         return found
 
     def _begun(self) -> bool:
-        """True when what comes next is in the array."""
+        """Return whether the following bytes are inside the array."""
         if not self._opened:
             self._rest = self._rest.lstrip(_SPACE)
             if self._rest and not self._rest.startswith(b"["):
@@ -98,7 +101,8 @@ class Elements:
         return self._opened
 
     def _alike(self) -> bytes:
-        """All elements up to the last comma that is like the first; none if that is within one."""
+        """Return all elements up to the last comma that looks like the first; b"" if that comma is
+        inside an element."""
         if self._between is None or self._depth or self._closed:
             return b""
         end = self._rest.rfind(self._between) + 1
@@ -118,7 +122,7 @@ class Elements:
         return found
 
     def _complete(self) -> bytes:
-        """All elements that a comma or the last bracket ends."""
+        """Return all elements that end with a comma or the closing bracket."""
         content, at, depth, start = self._rest, self._at, self._depth, 0
         found: list[bytes] = []
         while not self._closed:
@@ -150,7 +154,7 @@ class Elements:
         return b"\n".join((*found, b""))
 
     def _close(self, mark: int, last: bytes, found: list[bytes]) -> None:
-        """The array ends after `last`, which is its only element, or not empty."""
+        """End the array after `last`, which is empty only if the array is."""
         if mark != ord("]"):
             raise self._refused("ends with } instead of ]", before=len(found))
         self._closed = True
@@ -173,12 +177,14 @@ class Elements:
 
 
 def _on_one_line(element: bytes) -> bytes:
-    """No string of JSON holds a line end, so that all of them are between tokens."""
+    """Replace line ends by spaces: strings in JSON contain no line ends, so that all of them are
+    between tokens."""
     return element.replace(b"\n", b" ")
 
 
 def _gap(content: bytes, comma_end: int) -> bytes | None:
-    """What is between the elements around a comma; None: the second one is still to come."""
+    """Return the text between the elements around a comma, or None if the second one has not
+    arrived."""
     last = len(content[: comma_end - 1].rstrip(_SPACE)) - 1
     found = _BETWEEN.match(content, max(last, 0))
     return found[0] if found and found.end() < len(content) else None

@@ -1,6 +1,7 @@
-"""Counts and cuts lines, without looking at each of them. Used by `indexes`.
+"""Line index: counts lines and divides them into parts, without looking at each line. Used by
+`indexes`.
 
-Line ends are counted in whole blocks; only where a part ends is a line end looked for.
+Line ends are counted in whole blocks; single line ends are searched for only where a part ends.
 """
 
 from kilnwork.api import filejobs
@@ -9,18 +10,20 @@ from kilnwork.data.records import lines, part_cutter
 
 
 class LineIndex:
-    """Give it a file block by block, then ask for its parts. `most_bytes`: of a line."""
+    """Index of a file of lines: pass it to `add` block by block, then call `finish`. `most_bytes`:
+    of a line."""
 
     def __init__(self, cutter: part_cutter.Cutter, *, most_bytes: int) -> None:
         self.header: tuple[str, ...] | None = None
-        """Lines have none; rows of CSV do."""
+        """None: only rows of CSV have a header."""
         self._cutter = cutter
         self._most_bytes = most_bytes
         self._begun = 0
         """Bytes of the last line so far, which has no LF yet."""
 
     def add(self, block: bytes | bytearray) -> None:
-        """What comes next, of any length. Raises `InputRefused` for a line that is too long."""
+        """Process the next block, of any length. Raises `InputRefused` for a line that is too
+        long."""
         self._measure(block)
         cutter, view = self._cutter, memoryview(block)
         done, left = 0, block.count(lines.END)
@@ -32,14 +35,15 @@ class LineIndex:
         cutter.take(view[done:], left)
 
     def finish(self) -> tuple[tuple[filejobs.Part, ...], int]:
-        """The parts, and how many lines there are."""
+        """Return the parts, and the number of lines."""
         if self._begun:
             self._cutter.lines += 1
         parts = self._cutter.finish()
         return parts, self._cutter.total_lines
 
     def _next_end(self, block: bytes | bytearray, done: int, left: int) -> int | None:
-        """Where in `block` the open part ends; None: not in it. `left`: line ends after `done`."""
+        """Return where in `block` the open part ends, or None. `left`: number of line ends after
+        `done`."""
         cutter = self._cutter
         wanted = cutter.limit_lines - cutter.lines
         end = None

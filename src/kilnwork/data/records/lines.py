@@ -1,8 +1,8 @@
-"""What a line is. Used by everything that counts, cuts or reads lines.
+"""Lines: the definition of a line. Used by all code that counts, cuts or reads lines.
 
-A line ends with LF. A CR at its end does not belong to it. A last line without LF counts. A lone
-CR, form feed, NUL, NEL or U+2028 is a character as any other, and bytes need not be UTF-8. A byte
-order mark at the start of a file is no part of its first line.
+A line ends with LF; a CR before it is not part of the line. A last line without LF counts. A lone
+CR, form feed, NUL, NEL or U+2028 is an ordinary character, and bytes need not be UTF-8. A byte
+order mark at the start of a file is not part of its first line.
 """
 
 import codecs
@@ -15,7 +15,7 @@ _SHORTEST_SEARCH_BYTES = 1024
 
 
 def of(block: bytes) -> list[bytes]:
-    """The lines of a block of whole lines, without their ends; of no bytes: none."""
+    """Return the lines in a block of whole lines, without line ends; an empty list for no bytes."""
     if not block:
         return []
     found = block.removesuffix(END).split(END)
@@ -25,7 +25,7 @@ def of(block: bytes) -> list[bytes]:
 
 
 def whole(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in blocks of whole lines; only the last one may lack its LF."""
+    """Yield the same bytes in blocks of whole lines; only the last one may lack its LF."""
     begun: list[bytes] = []
     for piece in pieces:
         cut = piece.rfind(END) + 1
@@ -44,15 +44,15 @@ def whole(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def is_blank(line: bytes) -> bool:
-    """True for a line of nothing but spaces, tabs and CRs: what JSON calls whitespace."""
+    """Return whether a line has only spaces, tabs and CRs, which JSON calls whitespace."""
     return not line or (line.isspace() and not line.strip(b" \t\r"))
 
 
 def after(block: bytes | bytearray, count: int, start: int, *, guess: int) -> int:
-    """Where the line after the next `count` ones begins; there must be as many line ends.
+    """Return where the line after the next `count` lines begins; there must be as many line ends.
 
-    Looks no further than it needs to, at the speed of counting: `guess` is about how many bytes
-    `count` lines are.
+    It looks no further than necessary, at the speed of counting. `guess`: approximate size of
+    `count` lines in bytes.
     """
     low, step = start, max(guess, _SHORTEST_SEARCH_BYTES)
     high = low + step
@@ -77,9 +77,10 @@ def after(block: bytes | bytearray, count: int, start: int, *, guess: int) -> in
 
 
 def beyond(block: bytes | bytearray, most: int, start: int = 0) -> int | None:
-    """Where the first line of more than `most` bytes, without its LF, begins; None: there is none.
+    """Return where the first line of more than `most` bytes (without LF) begins, or None if there
+    is none.
 
-    A line begins at `start`. The last one is looked at as far as it goes.
+    A line begins at `start`. The last line may be incomplete.
     """
     while len(block) - start > most:
         at = block.rfind(END, start, start + most + 1)

@@ -1,4 +1,4 @@
-"""Manifests as bytes, and what holds of every one. Used by code that writes or reads one."""
+"""Manifests as bytes, and their invariants. Used by code that writes or reads them."""
 
 import msgspec
 
@@ -11,12 +11,12 @@ _DECODER = msgspec.json.Decoder(filejobs.Manifest)
 
 
 def encode(manifest: filejobs.Manifest) -> bytes:
-    """As JSON, after checking it. Raises `ManifestDamaged`."""
+    """Check a manifest and return it as JSON. Raises `ManifestDamaged`."""
     return msgspec.json.encode(checked(manifest))
 
 
 def decode(content: bytes) -> filejobs.Manifest:
-    """What `encode` wrote. Raises `ManifestDamaged`."""
+    """Decode and check the result of `encode`. Raises `ManifestDamaged`."""
     try:
         return checked(_DECODER.decode(content))
     except msgspec.MsgspecError as error:
@@ -24,7 +24,8 @@ def decode(content: bytes) -> filejobs.Manifest:
 
 
 def checked(manifest: filejobs.Manifest) -> filejobs.Manifest:
-    """`manifest`, if its parts follow each other and add up to it. Raises `ManifestDamaged`."""
+    """Return the manifest if its parts are consecutive and add up to it. Raises
+    `ManifestDamaged`."""
     if manifest.version != VERSION:
         raise _damaged(f"it is of version {manifest.version}, this is version {VERSION}")
     at, line = manifest.parts[0].start if manifest.parts else manifest.bytes, 1

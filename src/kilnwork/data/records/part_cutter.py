@@ -1,8 +1,8 @@
-"""Where parts end: gathers what was measured and makes parts of it. Used by the indexes.
+"""Part cutter: divides a file into parts, given what the indexes have measured.
 
-A part ends with the record that brings it to so many lines or so many bytes, whichever comes
-first. When there would be more parts than wanted, each two become one and both limits double, so
-that a file of any length is indexed in one pass and in bounded memory.
+A part ends with the record that brings it to the limit of lines or of bytes, whichever comes first.
+If there would be too many parts, each two become one and both limits double, so that a file of any
+length is indexed in one pass and in bounded memory.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from kilnwork.data.records import checksums
 
 
 class _Stretch(NamedTuple):
-    """A part whose checksum is still to come."""
+    """A part whose checksum is not known yet."""
 
     start: int
     end: int
@@ -21,10 +21,10 @@ class _Stretch(NamedTuple):
 
 
 class Cutter:
-    """The parts so far, and the one that is open.
+    """The parts so far, and the open part.
 
-    `lines`, `start`: of the open part. `limit_lines`, `limit_bytes`: when to call `close`;
-    they may rise at each call. `end`: how far it was measured, in bytes.
+    `lines`, `start`: of the open part. `limit_lines`, `limit_bytes`: when to call `close`; each
+    call may raise them. `end`: how far the file was measured, in bytes.
     """
 
     def __init__(
@@ -49,25 +49,25 @@ class Cutter:
         return self._first_line - 1 + self.lines
 
     def take(self, content: bytes | memoryview, lines: int) -> None:
-        """What comes next belongs to the open part."""
+        """Add the next content to the open part."""
         self._sums.add(content)
         self.end += len(content)
         self.lines += lines
 
     def skip(self, count: int) -> None:
-        """So many bytes that come next belong to no part; none is open."""
+        """Skip bytes that belong to no part; no part may be open."""
         self._sums.skip(count)
         self.end += count
         self.start = self.end
 
     def close(self) -> None:
-        """The open part ends here, at a record's end."""
+        """End the open part here, at the end of a record."""
         self._append()
         if len(self._stretches) > self._most:
             self._grow()
 
     def finish(self) -> tuple[filejobs.Part, ...]:
-        """All parts; the open one ends here, unless it is empty."""
+        """Return all parts; the open part ends here, unless it is empty."""
         if self.end > self.start:
             self.close()
         if self.end > self.start:  # `close` opened the last one again
@@ -83,8 +83,8 @@ class Cutter:
         self.start, self.lines = self.end, 0
 
     def _grow(self) -> None:
-        """Merge neighbouring parts in pairs and double the limits. An odd last part is open
-        again."""
+        """Merge neighbouring parts in pairs and double the limits. An odd last part becomes the
+        open part again."""
         self._sums.settle()
         before, sums = self._stretches, self._sums.ended
         self._stretches, self._sums.ended = [], []

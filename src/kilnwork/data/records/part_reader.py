@@ -1,7 +1,7 @@
-"""Reads the records of a part back. Used by workers; they bring the bytes, from any store.
+"""Part reader: reads the records of a part. Used by workers, which pass the bytes, from any store.
 
-What was read is compared with the manifest: a part that is not the one that was indexed is an
-error, after its last record at the latest.
+The bytes are compared with the manifest: a part that differs from the one that was indexed is an
+error, raised after its last record at the latest.
 """
 
 import zlib
@@ -15,12 +15,12 @@ from kilnwork.data.records import csv_rows, lines
 def batches(
     pieces: Iterable[bytes], part: filejobs.Part, spec: filejobs.InputSpec
 ) -> Iterator[list[bytes]]:
-    """The records in order, as they are in the file, without their line ends; some at a time.
-    Of CSV: rows, in which quoted cells may hold line ends.
+    """Yield the records in order, unchanged but without line ends, several at a time. Rows of CSV
+    may contain line ends in quoted cells.
 
-    `pieces`: the bytes of the part, in order, of any lengths (some 256 KiB are best). The first
-    record has number `part.first_line`; blank ones are there too. Raises `InputChanged`, then
-    what was given before must not count.
+    `pieces`: the bytes of the part in order, of any lengths (about 256 KiB is best). The first
+    record has number `part.first_line`; blank records are included. Raises `InputChanged`, after
+    which all records that were yielded must be discarded.
     """
     count = 0
     dialect = csv_rows.Rows(spec.delimiter) if spec.format == filejobs.Format.CSV else lines

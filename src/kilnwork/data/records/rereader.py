@@ -1,8 +1,9 @@
-"""A thread that goes through a file again, close behind its first reader. Used by `stored_index`.
+"""Rereader: a thread that reads a file again, closely behind its first reader. Used by
+`stored_index`.
 
-It takes the bytes from the page cache once more rather than share the buffers of the first reader:
-to read costs a tenth of what is done with them, while buffers that go from one core's cache to the
-other's took a third off the speed of both.
+It reads the bytes from the page cache again instead of sharing the buffers of the first reader:
+reading costs a tenth of what is done with the bytes, while buffers that move from one core's cache
+to another's slowed both down by a third.
 """
 
 import os
@@ -12,50 +13,50 @@ from concurrent import futures
 from kilnwork.data import errors
 
 TOGETHER_BYTES = 8 << 20
-"""Given to the thread at once: to wake it costs as much as to add up 100 KiB."""
+"""Bytes handed over at once: waking the thread costs as much as a checksum of 100 KiB."""
 
 _AHEAD = 3
-"""So much of that may wait: what is read again is still in the page cache."""
+"""Maximum number of waiting handovers: what is read again is then still in the page cache."""
 _BUFFER_BYTES = 2 << 20
 
 
 class Thread:
-    """Does one thing after the other, until it is closed."""
+    """Runs work items one after the other, until it is closed."""
 
     def __init__(self) -> None:
         self._pool = futures.ThreadPoolExecutor(1, "kilnwork-reread")
         self._waiting: list[futures.Future[None]] = []
 
     def give(self, work: Callable[[], None]) -> None:
-        """Waits when much is waiting already. Raises what earlier work has raised."""
+        """Submit work. Waits if much is waiting already. Raises what earlier work has raised."""
         self._waiting.append(self._pool.submit(work))
         if len(self._waiting) > _AHEAD:
             self._waiting.pop(0).result()
 
     def settle(self) -> None:
-        """Wait for all that was given. Raises what it has raised."""
+        """Wait for all submitted work. Raises what it has raised."""
         while self._waiting:
             self._waiting.pop(0).result()
 
     def close(self) -> None:
-        """Do no more; what was begun is over then."""
+        """Cancel waiting work, and wait for the current one."""
         self._pool.shutdown(cancel_futures=True)
 
 
 class Rereader:
-    """Reads a file from byte `at` on, by its descriptor; for the thread alone."""
+    """Reads a file from byte `at` on, by its descriptor; used by the thread only."""
 
     def __init__(self, descriptor: int, at: int) -> None:
         self._descriptor, self._at = descriptor, at
         self._buffer = bytearray(_BUFFER_BYTES)
 
     def skip(self, count: int) -> None:
-        """Leave out so many bytes."""
+        """Skip bytes."""
         self._at += count
 
     def next(self, count: int) -> Iterator[memoryview]:
-        """So many bytes that follow, in pieces that are good until the next one. Raises OSError,
-        `FileChanged` if there are fewer."""
+        """Yield the next `count` bytes, in pieces that are valid until the next one. Raises
+        OSError, and `FileChanged` if there are fewer."""
         view = memoryview(self._buffer)
         while count:
             got = os.preadv(self._descriptor, [view[: min(count, len(view))]], self._at)

@@ -1,7 +1,8 @@
-"""Counts and cuts rows of CSV. Used by `indexes`, in place of `line_index`.
+"""Row index: counts rows of CSV and divides them into parts. Used by `indexes`, in place of
+`line_index`.
 
-The first row names the columns and is in no part. Where no quotes are, rows are lines and are
-counted as such.
+The first row names the columns and belongs to no part. Where there are no quotes, rows are counted
+as lines.
 """
 
 import bisect
@@ -11,11 +12,12 @@ from kilnwork.data import errors
 from kilnwork.data.records import byte_buffer, csv_rows, line_index, lines, part_cutter
 
 MAX_HEADER_BYTES = 256 << 10
-"""Of the row that names the columns: with 10,000 parts that is 2.5 GiB of arguments."""
+"""Maximum size of the header row: with 10,000 parts that is 2.5 GiB of arguments."""
 
 
 class RowIndex:
-    """Give it a file block by block, then ask for its parts. `most_bytes`: of a row."""
+    """Index of a CSV file: pass it to `add` block by block, then call `finish`. `most_bytes`: of a
+    row."""
 
     def __init__(
         self, cutter: part_cutter.Cutter, dialect: csv_rows.Rows, *, most_bytes: int
@@ -27,7 +29,8 @@ class RowIndex:
         self.header: tuple[str, ...] | None = None
 
     def add(self, block: bytes | bytearray) -> None:
-        """What comes next, of any length. Raises `InputRefused` for a row that is too long."""
+        """Process the next block, of any length. Raises `InputRefused` for a row that is too
+        long."""
         self._held.add(bytes(block))  # a copy of what may be read into again
         if self._held.bytes < min(self._needed, self._most_bytes):
             return
@@ -45,7 +48,7 @@ class RowIndex:
             raise self._too_long(0)
 
     def finish(self) -> tuple[tuple[filejobs.Part, ...], int]:
-        """The parts, and how many rows there are."""
+        """Return the parts, and the number of rows."""
         if self._held.bytes:
             self._needed = 0
             self.add(b"")
@@ -94,7 +97,7 @@ class RowIndex:
         self._cutter.skip(len(row))
 
     def _add_rows(self, content: bytes) -> int:
-        """Take the rows that are complete; returns where the last one ends."""
+        """Process the complete rows; return where the last one ends."""
         if b'"' not in content:
             done = content.rfind(lines.END) + 1
             self._lines.add(content[:done])

@@ -1,7 +1,8 @@
-"""A small file of lines that is here as a whole, measured at once.
+"""Small files: indexes a small, complete file of lines at once.
 
-Used by uploads, of which thousands may come a second. Says what an `Intake` says, and leaves to it
-whatever is not plain: archives, arrays, tables, marks, long lines, more than one part.
+Used by uploads, of which thousands may arrive per second. It gives the same result as an `Intake`,
+and leaves everything else to it: archives, arrays, tables, byte order marks, long lines, more than
+one part.
 """
 
 import hashlib
@@ -15,12 +16,12 @@ _ODD = foreign_formats.FIRST_BYTES | {lines.BOM[0]}
 
 
 def likely(spec: filejobs.FileJobSpec) -> bool:
-    """Whether a file of such a job may be plain."""
+    """Return whether a file of such a job may be plain lines."""
     return spec.input.format in _FORMATS and not spec.input.gzip
 
 
 def manifest(data: bytes, spec: filejobs.FileJobSpec) -> filejobs.Manifest | None:
-    """Of `data`, which is stored as it is; None: only an `Intake` can tell."""
+    """Return the manifest of `data`, which is stored unchanged, or None if it needs an `Intake`."""
     size = len(data)
     if not data or data[0] in _ODD or not likely(spec) or size > spec.input.max_line_bytes:
         return None

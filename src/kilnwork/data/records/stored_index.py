@@ -1,7 +1,7 @@
-"""Indexes a file that is there already, as it is. Used for input by reference and by `files.map`.
+"""Stored index: indexes an existing file in place. Used for input by reference and by `files.map`.
 
-Reading and counting go on in the caller's thread while another one adds up what was read before, so
-that two cores take part: zlib and hashlib release Python's lock.
+The caller's thread reads and counts while another thread computes the checksums of what was read
+before, so that two cores are used: zlib and hashlib release Python's lock.
 """
 
 import hashlib
@@ -14,11 +14,12 @@ from kilnwork.data import closing, errors
 from kilnwork.data.records import checksums, foreign_formats, indexes, lines, rereader
 
 BLOCK_BYTES = 256 << 10
-"""Counted at once: fits into a core's own cache."""
+"""Bytes counted at once: this fits into the cache of a core."""
 
 
 def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
-    """True for a file that begins with `head` and is to go through an `Intake` into the store."""
+    """Return whether a file that begins with `head` must be rewritten by an `Intake` before it is
+    stored."""
     gzip = head.startswith(foreign_formats.GZIP) if spec.gzip is None else spec.gzip
     return gzip or spec.format == filejobs.Format.JSON
 
@@ -26,7 +27,7 @@ def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
 def manifest(
     descriptor: int, spec: filejobs.FileJobSpec, *, digest: bool = True
 ) -> filejobs.Manifest:
-    """Of a regular file that is open, all at once; as with `Indexing`."""
+    """Return the manifest of an open regular file, indexing it at once; see `Indexing`."""
     with Indexing(descriptor, spec, digest=digest) as indexing:
         while indexing.go(sys.maxsize):
             pass
@@ -34,12 +35,12 @@ def manifest(
 
 
 class Indexing(closing.Closes):
-    """Of a regular file that is open, from its first byte. Use it in a `with` block, `go` until
-    there is no more, then `finish`. A byte order mark is left out of the parts.
+    """Indexes an open regular file from its first byte. Use it in a `with` block, call `go` until
+    it returns 0, then `finish`. A byte order mark is left out of the parts.
 
-    `digest`: hash all of it, which takes most of the time; without, `sha256` is "", and only the
-    parts' crc32 tell whether the file was changed since. All raise `InputRefused`, also for a file
-    that needs rewriting, `FileChanged`, and OSError.
+    `digest`: hash all of it, which takes most of the time; otherwise `sha256` is "", and only the
+    crc32 of the parts tells whether the file was changed later. All methods raise `InputRefused`,
+    also for a file that needs rewriting, `FileChanged`, and OSError.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class Indexing(closing.Closes):
         self._blocks = _blocks(descriptor, block_bytes)
         self._index: indexes.Index | None = None
         self.bytes = 0
-        """So many were gone through."""
+        """Number of bytes processed."""
 
     def go(self, count: int) -> int:
-        """Go through `count` bytes or a block more; returns how many, 0 at the end."""
+        """Process `count` bytes, or up to a block more; return how many, 0 at the end."""
         before = self.bytes
         while self.bytes - before < count and (block := next(self._blocks, None)) is not None:
             self._add(block)
@@ -95,7 +96,7 @@ class Indexing(closing.Closes):
 
 
 class _Hash:
-    """sha256 in `thread`."""
+    """SHA-256 computed in `thread`."""
 
     def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
         self._thread, self._again = thread, again
@@ -103,7 +104,7 @@ class _Hash:
         self._bytes = 0
 
     def add(self, count: int) -> None:
-        """So many bytes follow."""
+        """Add the next `count` bytes."""
         self._bytes += count
         if self._bytes >= rereader.TOGETHER_BYTES:
             self._send()
@@ -123,7 +124,7 @@ class _Hash:
 
 
 def _blocks(descriptor: int, block_bytes: int) -> Iterator[bytes | bytearray]:
-    """All of it; a block is good until the next one, and whole unless it is the last."""
+    """Yield the whole file; a block is valid until the next one, and full unless it is the last."""
     buffer = bytearray(block_bytes)
     view, at, filled = memoryview(buffer), 0, 0
     while count := os.preadv(descriptor, [view[filled:]], at):
@@ -137,7 +138,8 @@ def _blocks(descriptor: int, block_bytes: int) -> Iterator[bytes | bytearray]:
 
 
 def _checked(head: bytes, spec: filejobs.InputSpec) -> bytes:
-    """`head` without a byte order mark."""
+    """Return `head` without a byte order mark. Raises `InputRefused` for a file that cannot be
+    indexed in place."""
     if spec.format == filejobs.Format.JSON:
         raise errors.InputRefused(
             "a JSON array cannot be mapped where it is: upload it, or rewrite it to one value on "

@@ -1,4 +1,4 @@
-"""The value of a record. Used by workers, before a mapper gets it."""
+"""Values of records: decodes a record before a mapper gets it. Used by workers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +15,10 @@ _JSON = msgspec.json.Decoder()
 def decoder(
     spec: filejobs.InputSpec, header: tuple[str, ...] | None = None
 ) -> Callable[[bytes], Any]:
-    """Makes the value of one record's bytes; raises `BadRecord` with the reason.
+    """Return a function that decodes one record; it raises `BadRecord` with the reason.
 
     `jsonl`, `json`: any JSON value (RFC 8259: no NaN; of equal names the last counts). `text`: str.
-    `csv`: dict of str by column; `header`: the manifest's.
+    `csv`: dict of str by column; `header`: that of the manifest.
     """
     if spec.format == filejobs.Format.TEXT:
         return _text

@@ -1,8 +1,7 @@
-"""Directories below a local store: made when they are needed, locked, removed when they are empty.
+"""Directories below a local store: created when needed, locked, and removed when empty.
 
-Used by `local` alone. `.lock` is locked (flock) by a process that replaces or removes files of a
-directory; `.new-…` are files that are not complete, each locked by its writer. No key begins with a
-dot.
+Used by `local` only. `.lock` is locked (flock) by a process that replaces or deletes files of a
+directory; `.new-…` are incomplete files, each locked by its writer. No key begins with a dot.
 """
 
 import contextlib
@@ -17,19 +16,20 @@ from kilnwork.data import disk_checks, errors
 UNFINISHED = ".new-"
 _LOCK = ".lock"
 _ATTEMPTS = 100
-"""To make a file in a directory that others remove as it is empty."""
+"""Attempts to create a file in a directory that other processes remove because it is empty."""
 
 
 _NO_LINK = frozenset(
     {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 )
-"""What link(2) says where a file system has none, or none more of a file. Azure Files and FAT
+"""Errors of link(2) if a file system has no hard links, or no more for a file. Azure Files and FAT
 have none."""
 
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """One process and thread at a time; FileNotFoundError if there is no such directory."""
+    """Lock a directory against other processes and threads. Raises FileNotFoundError if it does not
+    exist."""
     path = directory / _LOCK
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -43,7 +43,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether that is its file; the process that removed the directory before us had the lock."""
+    """Return whether the descriptor is still that of the lock file. A process that held the lock
+    before us may have removed the directory."""
     try:
         return path.stat().st_ino == os.fstat(descriptor).st_ino
     except FileNotFoundError:
@@ -51,13 +52,14 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 
 def is_empty(directory: Path) -> bool:
-    """Whether it holds nothing but the lock."""
+    """Return whether a directory contains nothing but the lock."""
     with os.scandir(directory) as entries:  # of 100,000 names the first ones tell
         return all(entry.name == _LOCK for entry in entries)
 
 
 def remove_empty(directory: Path) -> bool:
-    """Remove a directory that holds nothing but the lock, which we have; False if there is more."""
+    """Remove a directory that contains nothing but the lock, which the caller holds. Return False
+    if it contains more."""
     if not is_empty(directory):
         return False
     (directory / _LOCK).unlink(missing_ok=True)
@@ -69,7 +71,8 @@ def remove_empty(directory: Path) -> bool:
 
 
 def open_new(directory: Path, *, above: Path) -> tuple[Path, int]:
-    """A new file with a name of its own in `directory`, locked: `sweep` leaves it alone."""
+    """Create a new file with a unique name in `directory`, locked so that `sweep` leaves it
+    alone."""
     path = directory / f"{UNFINISHED}{os.urandom(8).hex()}"
     for _ in range(_ATTEMPTS):
         try:
@@ -93,7 +96,7 @@ def _removed(directory: Path) -> FileNotFoundError:
 
 
 def _make_directories(directory: Path, *, above: Path) -> None:
-    """Make it and those above, private and on disk."""
+    """Create a directory and its parents, private and synced to disk."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:
@@ -116,9 +119,10 @@ def _make_directories(directory: Path, *, above: Path) -> None:
 
 
 def link(source: Path, target: Path, *, above: Path) -> bool:
-    """Give a file a second name, and have it on disk; False where a file cannot have two.
+    """Hard-link a file under a second name, and sync it to disk. Return False if the file system
+    cannot.
 
-    Raises FileExistsError; FileNotFoundError if there is no such file.
+    Raises FileExistsError, and FileNotFoundError if the file does not exist.
     """
     for _ in range(_ATTEMPTS):
         _make_directories(target.parent, above=above)
@@ -134,7 +138,8 @@ def link(source: Path, target: Path, *, above: Path) -> bool:
 
 
 def linked(source: Path, target: Path) -> bool:
-    """The same, if the directory is there; the disk may not know yet."""
+    """Hard-link a file into an existing directory, without syncing. Return False if the file system
+    cannot."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -145,8 +150,8 @@ def linked(source: Path, target: Path) -> bool:
 
 
 def names(directory: Path) -> list[str]:
-    """What is in it, directories with a slash, in the order of keys; without our own files, and
-    without symbolic links: deleting a job must not delete what is elsewhere."""
+    """Return the names in a directory in the order of keys, directories with a slash. Our own files
+    are left out, and so are symbolic links: deleting a job must not delete what is elsewhere."""
     try:
         with os.scandir(directory) as entries:
             return sorted(

@@ -1,7 +1,7 @@
-"""How a file of a local store is filled, and what is said when its disk or file system refuses.
+"""Writing a file of a local store, and the errors if its disk or file system refuses.
 
-Used by `local` and `local_resumable`. Room on the disk is looked for now and then; the disk begins
-with what was written before the fsync that waits for it.
+Used by `local` and `local_resumable`. Free space is checked now and then; writing to disk begins
+before the fsync that waits for it.
 """
 
 import contextlib
@@ -14,27 +14,25 @@ from kilnwork.data import disk_checks, errors
 from kilnwork.data.stores import port
 
 CHECK_BYTES = 16 << 20
-"""Written between two looks at the room on the disk."""
+"""Bytes written between two checks of the free space."""
 
 BEGIN_BYTES = 2 << 20
-"""Written before the disk begins with them, while more is written: 1.4 times as fast as leaving it
-all to the fsync at the end, with 400 MiB and a hash of them."""
+"""Bytes after which writing to disk begins, while more is written: 1.4 times as fast as leaving all
+of it to the fsync at the end, with 400 MiB and a hash of them."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What the system says when there is no room, for us or for any user."""
+"""Errors of the system if there is no space, for us or for any user."""
 
 
 _AWAY = frozenset(
     {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN}
 )
-"""What it says of a network file system whose server is away, or has lost what we had open."""
+"""Errors of a network file system whose server is unreachable, or has lost our open files."""
 
 
 class Filling:
     """A file that is being written, from byte `at` on. `store`: its directory; `key`: for messages.
-
-    `looks`: nothing is written when only the room is left that belongs to records and the journal.
-    """
+    `looks`: refuse to use the space reserved for records and the journal."""
 
     def __init__(
         self, store: Path, key: str, descriptor: int, *, at: int = 0, looks: bool = True
@@ -74,7 +72,7 @@ def _full(store: Path, key: str, why: str | None) -> errors.StoreFull:
 
 @contextlib.contextmanager
 def explained(store: Path, key: str) -> Iterator[None]:
-    """Turn what the system says about an object into `StoreError`."""
+    """Convert errors of the system about an object to `StoreError`."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -1,12 +1,12 @@
-"""A store that is a directory on this machine: `file:///DIRECTORY`.
+"""Local store: a directory on this machine, `file:///DIRECTORY`.
 
-Opened by `store_urls`. An object is a file of its key's path, mode 0600. It is written under a name
-of its own beside its place (`.new-…`, locked by its writer) and synced, then linked there if it is
-to be created, else renamed there; then the directory is synced. So a reader sees all of it or
-nothing, whichever process is killed when. Replacing and deleting happen under a lock of the
-directory (`.lock`, flock): comparing etags and replacing are one step for all processes. An etag is
-the file's time in nanoseconds, which we set so that it rises, and its size. Directories that become
-empty are removed.
+Opened by `store_urls`. An object is a file with its key as the path and mode 0600. It is written
+under a temporary name in the same directory (`.new-…`, locked by its writer) and synced; then it is
+linked to its name if it is to be created, else renamed; then the directory is synced. So a reader
+sees either all of it or nothing, whichever process is killed at any time. Replacing and deleting
+happen under a lock of the directory (`.lock`, flock), so that comparing etags and replacing is
+atomic for all processes. An etag is the file's modification time in nanoseconds, which we set so
+that it increases, and its size. Directories that become empty are removed.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from kilnwork.kit import clock as clocks
 _PROBE = "_probe"
 
 PIECE_BYTES = 1 << 20
-"""Read at once: from 256 KiB on more makes no difference."""
+"""Bytes read at once; above 256 KiB the size makes no difference."""
 
 
 class LocalStore:
-    """See the module; a `port.Store` that `port.Sweeps`. `directory` is made with the first
-    object."""
+    """A store in a directory, which is created with the first object: a `port.Store` with
+    `port.Sweeps`."""
 
     def __init__(self, directory: Path, *, clock: clocks.Clock | None = None) -> None:
         self.directory = directory
@@ -44,7 +44,7 @@ class LocalStore:
             return _facts(key, _regular(path.stat()))
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> "LocalReading":
-        """As `Store.read`."""
+        """Open an object as `Store.read`."""
         path = self.path(key)
         with file_writing.explained(self.directory, key):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -90,7 +90,8 @@ class LocalStore:
                     self._remove_parents(directory.parent)
 
     def sweep(self, *, before: float, prefix: str = "") -> int:
-        """As `Sweeps.sweep`. A writer at work holds a lock, however long it pauses."""
+        """Delete unfinished objects as `Sweeps.sweep`. A working writer holds a lock, however long
+        it pauses."""
         count = 0
         for place, _, names in os.walk(
             self.directory / port.check_directory(prefix), topdown=False
@@ -110,7 +111,8 @@ class LocalStore:
         return count
 
     def probe(self) -> None:
-        """As `Probes.probe`: makes, locks, creates twice, reads, lists and removes an object."""
+        """Test the store as `Probes.probe`: create, lock, create again, read, list and delete an
+        object."""
         key = f"{_PROBE}/{os.urandom(8).hex()}"
         try:
             self.put(key, b"1", create=True)
@@ -134,7 +136,7 @@ class LocalStore:
             ) from error
 
     def path(self, key: str) -> Path:
-        """Where the object is, or would be. Raises `BadKey`."""
+        """Return the path of an object. Raises `BadKey`."""
         return self.directory / port.check_key(key)
 
     def _remove_parents(self, directory: Path) -> None:
@@ -147,7 +149,7 @@ class LocalStore:
 
 
 class LocalReading(closing.Closes):
-    """A `port.LogRange`."""
+    """An open object of a local store (`port.Reading`)."""
 
     def __init__(
         self, descriptor: int, key: str, *, directory: Path, start: int, end: int | None
@@ -183,7 +185,7 @@ class LocalReading(closing.Closes):
 
 
 class LocalWriter(closing.Aborts):
-    """A `port.Writer`."""
+    """A new object of a local store (`port.Writer`)."""
 
     def __init__(
         self,
@@ -228,7 +230,8 @@ class LocalWriter(closing.Aborts):
             self._descriptor = -1
 
     def _created(self) -> os.stat_result:
-        """Link it, which two cannot do; without links look and rename, as one step."""
+        """Create the object by a hard link, which only one writer can do; without hard links, check
+        and rename under the lock."""
         self._stamp(0)
         if not directories.linked(self._new, self._target):
             with directories.locked(self._target.parent):
@@ -255,7 +258,8 @@ class LocalWriter(closing.Aborts):
             return os.fstat(self._descriptor)
 
     def _stamp(self, last_ns: int) -> None:
-        """Set the file's time, later than its predecessor's: the kernel's own has ticks of 4 ms."""
+        """Set the file's time, later than its predecessor's: the kernel's own time has ticks of 4
+        ms."""
         now_ns = max(int(self._store.clock.wall() * 1e9), last_ns + 1)
         os.utime(self._descriptor, ns=(now_ns, now_ns))
 
@@ -265,7 +269,7 @@ class LocalWriter(closing.Aborts):
 
 
 def _discard(path: Path, *, before: float) -> bool:
-    """Remove what a writer left, unless it is young or its writer lives."""
+    """Delete what a writer left, unless it is young or its writer is alive."""
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_mtime >= before:
             return False

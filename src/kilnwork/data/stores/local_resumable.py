@@ -1,11 +1,11 @@
-"""An upload that goes on where it stopped, in a local store: one file that is written on.
+"""Resumable upload in a local store: one file to which bytes are appended.
 
-Used by `resumable`. `DIRECTORY/bytes` is the file, `DIRECTORY/kept` says how many of its bytes are
-on disk and confirmed; what is behind them belongs to no client, and cut off before more is written.
-A client that begins to append writes `kept` again, by which it has another etag: who appended
-before can write no more, since each write looks at that etag under the directory's lock. Once all
-is there, `link` gives the file a second name, so that a job has it for an input without a copy;
-nothing is appended then.
+Used by `resumable`. `DIRECTORY/bytes` is the file; `DIRECTORY/kept` says how many of its bytes are
+on disk and confirmed. Bytes after those belong to no client, and are cut off before more are
+written. A client that begins to append rewrites `kept`, which changes its etag: an earlier client
+can then write no more, since each write checks that etag under the directory's lock. When the
+upload is complete, `link` gives the file a second name, so that a job has it as its input without a
+copy; nothing is appended after that.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ _SEALED = "sealed"
 
 
 class Kept(NamedTuple):
-    """What `DIRECTORY/kept` says: so many bytes, and whether they are all. `etag`: "" without
-    it."""
+    """Content of `DIRECTORY/kept`: the number of confirmed bytes, and whether these are all.
+    `etag`: "" if there is no such file."""
 
     bytes: int = 0
     sealed: bool = False
@@ -30,27 +30,27 @@ class Kept(NamedTuple):
 
 
 class LocalGrowing:
-    """A `resumable.Growing`."""
+    """An upload in a local store (`resumable.Growing`)."""
 
     def __init__(self, store: local.LocalStore, directory: str) -> None:
         self.store = store
         self.directory = directory
         self._last = ""
-        """Etag of `kept` as the last stretch left it, for the next one; "" when that has it."""
+        """Etag of `kept` after the last stretch, for the next one; "" while a stretch is open."""
 
     def size(self) -> int:
-        """How many bytes are there."""
+        """Return the number of confirmed bytes."""
         return self._kept().bytes
 
     def modified(self) -> float:
-        """When the last of it came (wall clock, seconds); 0 if nothing has."""
+        """Return when the last bytes arrived (wall clock seconds), or 0 if none have."""
         try:
             return self.store.head(self._key(_KEPT)).modified
         except errors.ObjectMissing:
             return 0.0
 
     def read(self) -> Iterator[bytes]:
-        """All of it, in pieces of at most 1 MiB."""
+        """Yield all confirmed bytes, in pieces of at most 1 MiB."""
         size = self.size()
         if size:
             with self.store.read(self._key(_BYTES), end=size) as reading:
@@ -60,7 +60,8 @@ class LocalGrowing:
         port.clear(self.store, self.directory + "/")
 
     def stretch(self, offset: int) -> "Stretch":
-        """The next bytes, from `offset` on. Raises `ObjectChanged` unless so many are there."""
+        """Return a writer for the next bytes, from `offset` on. Raises `ObjectChanged` unless that
+        is the size."""
         kept, last = self._kept(), self._last
         self._last = ""
         if kept.sealed or kept.bytes != offset:
@@ -69,15 +70,16 @@ class LocalGrowing:
         return Stretch(self, offset, mine)
 
     def open(self) -> int:
-        """A descriptor of the file, to read all of it. Raises `StoreError`."""
+        """Return a descriptor of the file, for reading all of it. Raises `StoreError`."""
         with file_writing.explained(self.store.directory, self._key(_BYTES)):
             return os.open(self.store.path(self._key(_BYTES)), os.O_RDONLY | os.O_CLOEXEC)
 
     def link(self, key: str) -> bool:
-        """Let all that is there be the object `key` as well, which there must not be; False if
-        this file system gives no file two names. Nothing can be appended any more.
+        """Make the upload available as the object `key` as well, which must not exist. Return False
+        if the file system has no hard links. Nothing can be appended after that.
 
-        Removing either leaves the other. Raises `ObjectExists`, `ObjectChanged`, `ObjectMissing`.
+        Deleting either name leaves the other. Raises `ObjectExists`, `ObjectChanged`,
+        `ObjectMissing`.
         """
         kept = self._kept()
         if not kept.etag:
@@ -92,11 +94,12 @@ class LocalGrowing:
             return directories.link(source, self.store.path(key), above=self.store.directory)
 
     def keep(self, size: int, *, mine: str) -> None:
-        """So many bytes are on disk; `mine`: as with `writing`. Raises `ObjectChanged`."""
+        """Confirm that `size` bytes are on disk; `mine`: see `writing`. Raises `ObjectChanged`."""
         self._last = self._say(size, last=mine)
 
     def _say(self, size: int, *, last: str, sealed: bool = False) -> str:
-        """Write `kept`, if its etag is still `last` ("": there is none); returns the new one."""
+        """Write `kept`, if its etag is still `last` ("": it does not exist); return the new
+        etag."""
         text = f"{size} {_SEALED}" if sealed else str(size)
         try:
             facts = self.store.put(
@@ -108,20 +111,20 @@ class LocalGrowing:
 
     @contextlib.contextmanager
     def writing(self, mine: str) -> Iterator[None]:
-        """No other client begins to append meanwhile. Raises `ObjectChanged` if one has since
-        `mine`, an etag of `kept`."""
+        """Prevent other clients from beginning to append during the block. Raises `ObjectChanged`
+        if one has begun since `mine`, an etag of `kept`."""
         with self._locked():
             if self._kept_etag() != mine:
                 raise self.changed()
             yield
 
     def open_to_write(self) -> int:
-        """A descriptor of the file, made if there is none."""
+        """Return a descriptor of the file for writing; it is created if it does not exist."""
         path = self.store.path(self._key(_BYTES))
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def changed(self) -> errors.ObjectChanged:
-        """What is raised when others append, too."""
+        """Return the error for an upload to which another client appends."""
         return errors.ObjectChanged(
             f"another client has written to {self.directory} meanwhile: ask how much is there, and "
             "send from there"
@@ -159,7 +162,7 @@ class LocalGrowing:
 
 
 class Stretch(closing.Aborts):
-    """A `port.Writer` of some bytes behind those that are there."""
+    """Bytes that are appended to the confirmed ones (`port.Writer`)."""
 
     def __init__(self, growing: LocalGrowing, offset: int, mine: str) -> None:
         self._descriptor = -1
@@ -179,7 +182,7 @@ class Stretch(closing.Aborts):
             self._filling.write(piece)
 
     def commit(self) -> port.ObjectFacts:
-        """As `Writer.commit`: it is on disk, and confirmed."""
+        """Sync and confirm the bytes, as `Writer.commit`."""
         key, size = self._growing.directory, self._filling.at
         with file_writing.explained(self._growing.store.directory, key):
             os.fsync(self._descriptor)

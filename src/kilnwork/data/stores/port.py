@@ -1,11 +1,11 @@
-"""What a store of files promises; every implementation passes tests/contract/test_object_stores.py.
+"""Store port: what a store of files guarantees; all implementations pass
+tests/contract/test_object_stores.py.
 
-Used by code that reads or writes objects. The promises are those that S3, Azure Blob Storage,
-Google Cloud Storage and a directory can all keep: conditional writes as of RFC 9110 §13
-(`If-None-Match:
-*`, `If-Match`), ranges, uploads in pieces that are not visible before they are complete, and
-listing in the order of names. There is no rename, no append and no locking. All methods block, may
-be called from any thread, and raise `errors.StoreError` and nothing else.
+Used by code that reads or writes objects. The guarantees are those that S3, Azure Blob Storage,
+Google Cloud Storage and a directory can all keep: conditional writes as in RFC 9110 §13
+(`If-None-Match: *`, `If-Match`), ranges, uploads in pieces that are invisible until they are
+complete, and listing in the order of names. There is no rename, no append and no locking. All
+methods block, may be called from any thread, and raise only `errors.StoreError`.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ from kilnwork.data import errors
 Data = bytes | bytearray | memoryview
 
 MAX_KEY_BYTES = 1024
-"""As in S3, the shortest of the clouds' limits."""
+"""As in S3, the smallest limit of the clouds."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+@~-]{0,199}")
 _BATCH = 1000
-"""Objects deleted at once: S3's DeleteObjects takes no more."""
+"""Objects deleted at once, the limit of S3's DeleteObjects."""
 
 
 class ObjectFacts(NamedTuple):
-    """An object. `etag`: other than that of any other content this key ever had, without quotes.
-    `modified`: when it was written, wall clock of the store, seconds."""
+    """An object. `etag`: differs from that of any other content this key ever had; without quotes.
+    `modified`: when it was written, in seconds of the store's wall clock."""
 
     key: str
     bytes: int
@@ -36,7 +36,7 @@ class ObjectFacts(NamedTuple):
 
 
 class Reading(contextlib.AbstractContextManager["Reading", None], Protocol):
-    """A part of an object in its state when it was opened, even if it is replaced or deleted
+    """A range of an object in its state at opening, even if the object is replaced or deleted
     meanwhile.
 
     Iterate once for the bytes from `start` to `end` (exclusive), in pieces of at most 1 MiB; close
@@ -50,122 +50,124 @@ class Reading(contextlib.AbstractContextManager["Reading", None], Protocol):
     def __iter__(self) -> Iterator[bytes]: ...
 
     def close(self) -> None:
-        """Read no more; may be repeated."""
+        """Release all resources; may be repeated."""
         ...
 
 
 def read_in_pieces(reading: Reading, size: int) -> Reading:
-    """The same reading, in pieces of at most `size` bytes where its store can: for those who wait
-    for a slow reader with each."""
+    """Return the same reading with pieces of at most `size` bytes, if its store supports it: for
+    callers that wait for a slow reader at each piece."""
     if hasattr(reading, "piece_bytes"):
         reading.piece_bytes = size
     return reading
 
 
 class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
-    """An object that comes in pieces. No reader sees any of it before `commit`; leave the `with`
-    block without, or call `abort`, and it never was. For one thread at a time."""
+    """An object that is written in pieces. Readers see nothing of it before `commit`; leaving the
+    `with` block without commit, or calling `abort`, discards it. For one thread at a time."""
 
     @property
     def bytes(self) -> int:
-        """Written so far."""
+        """Number of bytes written so far."""
         ...
 
     def write(self, piece: Data) -> None:
-        """Append; `piece` may be used again afterwards. Raises `StoreFull`."""
+        """Append; the caller may reuse `piece` afterwards. Raises `StoreFull`."""
         ...
 
     def commit(self) -> ObjectFacts:
-        """The object is there now and stays. Raises `ObjectExists`, `StoreFull`."""
+        """Make the object visible and durable. Raises `ObjectExists`, `StoreFull`."""
         ...
 
     def abort(self) -> None:
-        """Leave nothing; may be repeated, and does nothing after `commit`."""
+        """Discard the object; may be repeated, and has no effect after `commit`."""
         ...
 
 
 class Store(Protocol):
     """Objects by key, `names/joined/by/slashes` (see `check_key`); no key is the directory of
-    another.
+    another key.
 
-    What was written is on disk, or as safe as the store makes it, when a call returns.
+    When a call returns, what it wrote is on disk, or as durable as the store makes it.
     """
 
     url: str
-    """Opens this store in another process (`store_urls.open`)."""
+    """Opens this store in another process (`store_urls.open_store`)."""
 
     def head(self, key: str) -> ObjectFacts:
-        """Raises `ObjectMissing`."""
+        """Return the facts of an object. Raises `ObjectMissing`."""
         ...
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> Reading:
-        """Bytes `start` to `end` (exclusive), cut off where the object ends. Raises
+        """Open bytes `start` to `end` (exclusive), limited to the size of the object. Raises
         `ObjectMissing`."""
         ...
 
     def put(
         self, key: str, data: Data, *, create: bool = False, if_match: str | None = None
     ) -> ObjectFacts:
-        """Write a small object (up to a few MiB), all of it at once.
+        """Write a small object (up to a few MiB) at once.
 
-        `create`: only if there is none, else `ObjectExists`; of several at the same time one wins.
-        `if_match`: only if its etag is still that one, else `ObjectChanged`. Neither: in any case.
+        `create`: only if it does not exist, else `ObjectExists`; of several simultaneous calls one
+        wins. `if_match`: only if it still has this etag, else `ObjectChanged`. With neither, write
+        in any case.
         """
         ...
 
     def writer(self, key: str, *, create: bool = False) -> Writer:
-        """For an object of any size. `create`: as with `put`, decided at `commit`."""
+        """Return a writer for an object of any size. `create`: as in `put`, decided at `commit`."""
         ...
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectFacts]:
-        """Objects whose key begins with `prefix` and is greater than `after`, in ascending order of
-        keys. Those written or deleted meanwhile may be among them or not."""
+        """Yield objects whose key begins with `prefix` and is greater than `after`, in ascending
+        order of keys. Objects that are written or deleted meanwhile may or may not be included."""
         ...
 
     def directories(self, prefix: str = "") -> Iterator[str]:
-        """The different next names of keys that go on below `prefix`, which is "" or ends with a
-        slash; in ascending order, without slashes."""
+        """Yield the distinct next names of keys below `prefix`, which is "" or ends with a slash;
+        in ascending order, without slashes."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are not there are no error. Readings go on."""
+        """Delete objects; missing ones are ignored. Open readings are not affected."""
         ...
 
 
 class Sweeps(Protocol):
-    """A store that can be left with unfinished objects of writers that were killed."""
+    """A store in which killed writers may leave unfinished objects."""
 
     def sweep(self, *, before: float, prefix: str = "") -> int:
-        """Remove what killed writers left below a directory (`prefix` is "" or ends with a slash),
-        if they wrote nothing since `before` (wall clock, seconds); returns how many. Others must be
-        left to the cloud's lifecycle rules."""
+        """Delete unfinished objects of killed writers below a directory (`prefix` is "" or ends
+        with a slash), if nothing was written to them since `before` (wall clock seconds); return
+        how many. Clouds have lifecycle rules instead."""
         ...
 
 
 class Probes(Protocol):
-    """A store that depends on where it is."""
+    """A store whose guarantees depend on where it is."""
 
     def probe(self) -> None:
-        """Try whether its promises are kept. Raises `StoreRefused`, which says what is lacking."""
+        """Test whether the guarantees hold. Raises `StoreRefused`, which says what is missing."""
         ...
 
 
 def sweep(store: Store, *, before: float, prefix: str = "") -> int:
-    """As `Sweeps.sweep`; 0 where a store has nothing to sweep."""
+    """Call `Sweeps.sweep`; return 0 if the store has nothing to sweep."""
     swept: Callable[..., int] | None = getattr(store, "sweep", None)
     return 0 if swept is None else swept(before=before, prefix=prefix)
 
 
 def probe(store: Store) -> None:
-    """As `Probes.probe`, where a store can."""
+    """Call `Probes.probe`, if the store has it."""
     probed: Callable[[], None] | None = getattr(store, "probe", None)
     if probed is not None:
         probed()
 
 
 def check_key(key: str) -> str:
-    """`key`, if every store takes it: names of ASCII letters, digits and `._=+@~-`, of at most 200
-    characters, beginning with a letter, digit or `_`, joined by slashes. Raises `BadKey`."""
+    """Return `key` if every store accepts it: names of ASCII letters, digits and `._=+@~-`, of at
+    most 200 characters, beginning with a letter, digit or `_`, joined by slashes. Raises
+    `BadKey`."""
     if len(key) > MAX_KEY_BYTES or not all(_NAME.fullmatch(name) for name in key.split("/")):
         raise errors.BadKey(
             f"{key[:200]!r} cannot be a key: use names of letters, digits and ._=+@~- that begin "
@@ -175,7 +177,7 @@ def check_key(key: str) -> str:
 
 
 def check_directory(prefix: str) -> str:
-    """`prefix`, if `Store.directories` takes it. Raises `BadKey`."""
+    """Return `prefix` if it is valid for `Store.directories`. Raises `BadKey`."""
     if prefix:
         check_key(prefix.removesuffix("/"))
         if not prefix.endswith("/"):
@@ -184,7 +186,7 @@ def check_directory(prefix: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """`prefix`, if keys can begin with it. Raises `BadKey`."""
+    """Return `prefix` if keys can begin with it. Raises `BadKey`."""
     base, slash, _ = prefix.rpartition("/")
     if slash:
         check_key(base)
@@ -192,7 +194,8 @@ def check_prefix(prefix: str) -> str:
 
 
 def read_all(store: Store, key: str, *, most: int = 16 << 20) -> bytes:
-    """A small object as a whole. Raises `ObjectMissing`; `StoreRefused` if it is larger."""
+    """Return a small object as a whole. Raises `ObjectMissing`, and `StoreRefused` if it is larger
+    than `most`."""
     with store.read(key) as reading:
         if reading.facts.bytes > most:
             raise errors.StoreRefused(
@@ -202,7 +205,7 @@ def read_all(store: Store, key: str, *, most: int = 16 << 20) -> bytes:
 
 
 def clear(store: Store, prefix: str) -> int:
-    """Delete all objects whose key begins with `prefix`; returns how many."""
+    """Delete all objects whose key begins with `prefix`; return how many."""
     count = 0
     while True:
         batch = [facts.key for facts, _ in zip(store.list(prefix), range(_BATCH), strict=False)]

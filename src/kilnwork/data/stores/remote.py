@@ -1,11 +1,11 @@
-"""The store of a manager that shares no directory with us: `kiln:NAMESPACE` or
+"""Remote store: that of a manager that shares no directory with us, `kiln:NAMESPACE` or
 `kiln:NAMESPACE/JOB`.
 
 Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other end
-and says what who may. Requests are repeated while the manager is away (`endpoints.client`); a
-create that had to be repeated is ours if the object that is there is what we sent. Objects that
-come in pieces wait in a temporary file until they are whole, so that sending them can be repeated
-too.
+and authorizes requests. Requests are repeated while the manager is unreachable
+(`endpoints.client`); a repeated create succeeded if the existing object is what we sent. Objects
+written in pieces are collected in a temporary file until they are complete, so that sending them
+can be repeated too.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from kilnwork.endpoints import client
 from kilnwork.kit import http1, http_types
 
 PATH = "/objects"
-"""Where the manager serves them, with namespace and key behind."""
+"""Path at which the manager serves objects, followed by namespace and key."""
 
 MODIFIED_HEADER = "X-Kiln-Modified"
-"""`Facts.modified`; Last-Modified has whole seconds."""
+"""`ObjectFacts.modified`; Last-Modified has only whole seconds."""
 
 PAGE = 1000
-"""Objects in a response to a list."""
+"""Objects in one response to a list request."""
 
 _MIB = 1 << 20
 _OK, _CREATED, _DONE, _PARTLY, _NONE, _CHANGED, _BEYOND = 200, 201, 204, 206, 404, 412, 416
@@ -36,7 +36,7 @@ _FAILURES = client.Failures(
 )
 
 _FRUITLESS = 3
-"""Responses that broke off before their first byte, one after the other; then it fails."""
+"""Number of consecutive responses that may break off before their first byte."""
 
 _MODIFIED = MODIFIED_HEADER.lower()
 _FACTS = msgspec.json.Decoder(list[port.ObjectFacts])
@@ -44,7 +44,8 @@ _NAMES = msgspec.json.Decoder(list[str])
 
 
 class RemoteStore:
-    """See the module; a `port.Store`. `spool`: directory of temporary files, None: the system's."""
+    """A store at the manager (`port.Store`). `spool`: directory of temporary files, None: the
+    system's."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class RemoteStore:
         return self.client.send(self.about("HEAD", key), (_OK, _NONE), read)
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> "RemoteReading":
-        """As `Store.read`."""
+        """Open an object as `Store.read`."""
         return RemoteReading(self, key, start=max(start, 0), end=end)
 
     def put(
@@ -123,11 +124,11 @@ class RemoteStore:
         )
 
     def missing(self, key: str) -> errors.ObjectMissing:
-        """What is raised when the manager does not have it."""
+        """Return the error for an object that does not exist at the manager."""
         return errors.ObjectMissing(f"there is no {key} in {self.url}")
 
     def write_file(self, key: str, file: Path, *, create: bool) -> port.ObjectFacts:
-        """Send the content of a file, as with `put`."""
+        """Send the content of a file, as `put`."""
         return self._write(file, key, create=create, if_match=None, sent=_pieces(file))
 
     def _write(
@@ -161,7 +162,7 @@ class RemoteStore:
         )
 
     def _same(self, key: str, sent: Iterator[bytes]) -> port.ObjectFacts | None:
-        """The facts of an object that holds just what was sent, else None."""
+        """Return the facts of an object if its content is exactly what was sent, else None."""
         with contextlib.suppress(errors.ObjectMissing), self.read(key) as reading:
             theirs, ours = bytearray(), bytearray()
             for piece in reading:
@@ -185,7 +186,8 @@ class RemoteStore:
 
 
 class RemoteReading(closing.Closes):
-    """A `port.LogRange`: one response, and when that breaks off another one from there on."""
+    """An open object at the manager (`port.Reading`): one response, continued by another one if it
+    breaks off."""
 
     def __init__(self, store: RemoteStore, key: str, *, start: int, end: int | None) -> None:
         self._store = store
@@ -221,7 +223,7 @@ class RemoteReading(closing.Closes):
         self._finish()
 
     def _ask(self, start: int, end: int | None) -> tuple[port.ObjectFacts, bool]:
-        """Its facts, and whether there is something to be read."""
+        """Request the range; return the facts, and whether there is something to read."""
         store, key = self._store, self._key
         headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
         known = getattr(self, "facts", None)
@@ -255,7 +257,7 @@ class RemoteReading(closing.Closes):
             yield from self._connection.pieces()
 
     def _finish(self) -> None:
-        """Read to the end: the connection can be used again."""
+        """Read the response to the end, so that the connection can be reused."""
         connection, self._connection = self._connection, None
         if connection is not None:
             try:
@@ -274,7 +276,7 @@ class RemoteReading(closing.Closes):
 
 
 class RemoteWriter(closing.Aborts):
-    """A `port.Writer`: a file without a name, sent at `commit`."""
+    """A new object (`port.Writer`): an unnamed temporary file, which is sent at `commit`."""
 
     def __init__(self, store: RemoteStore, key: str, *, create: bool) -> None:
         self._store = store

@@ -1,10 +1,10 @@
-"""An upload that goes on where it stopped: stretches of bytes that follow each other.
+"""Resumable uploads: consecutive stretches of bytes in a store.
 
 Used by the server for uploads that are resumable by offset (draft-ietf-httpbis-resumable-upload).
-What is confirmed is on disk; of two who append at the same offset one wins. Where a store is
-a directory, that is one file (`local_resumable`). No cloud lets an object grow from any process, so
-there, each stretch that came is an object of its own, `DIRECTORY/OFFSET`, created once: the client
-that completes the upload copies it.
+Confirmed bytes are on disk; of two clients that append at the same offset one wins. In a store that
+is a directory this is one file (`local_resumable`). In clouds no object can be appended to by any
+process; there, each stretch is an object of its own, `DIRECTORY/OFFSET`, created once, and the
+client that completes the upload copies them.
 """
 
 from collections.abc import Iterator
@@ -15,36 +15,38 @@ from kilnwork.data import errors
 from kilnwork.data.stores import local, local_resumable, port
 
 PIECE_BYTES = 32 << 20
-"""Of a stretch; more than this is never lost, whichever process is killed. Less costs more
+"""Size of a stretch: not more than this is lost if a process is killed. Smaller ones cost more
 syncs."""
 
 _DIGITS = 19
-"""Of 2**63 - 1, so that keys are in the order of offsets."""
+"""Digits of 2**63 - 1, so that the order of keys is that of offsets."""
 
 
 class Growing(Protocol):
-    """What has come of an upload, below a directory of a store."""
+    """The bytes of an upload so far, below a directory of a store."""
 
     directory: str
-    """Key without slash at its end, below which nothing else is."""
+    """Key without a trailing slash; nothing else is below it."""
 
     def size(self) -> int:
-        """How many bytes are there."""
+        """Return the number of bytes."""
         ...
 
     def modified(self) -> float:
-        """When the last of it came (wall clock of the store, seconds); 0 if nothing has."""
+        """Return when the last bytes arrived (seconds of the store's wall clock), or 0 if none
+        have."""
         ...
 
     def read(self) -> Iterator[bytes]:
-        """All of it, in pieces of at most 1 MiB."""
+        """Yield all bytes, in pieces of at most 1 MiB."""
         ...
 
     def clear(self) -> None: ...
 
     def stretch(self, offset: int) -> port.Writer:
-        """The next bytes, from `offset` on, which is the size; there when they are committed.
-        Raises `ObjectChanged`, also later on, when another client has appended."""
+        """Return a writer for the next bytes, from `offset` on, which must be the size. They count
+        once they are committed. Raises `ObjectChanged`, also later, if another client has
+        appended."""
         ...
 
 
@@ -56,7 +58,8 @@ def opened(store: port.Store, directory: str) -> Growing:
 
 
 def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> "Appender":
-    """Go on at `offset`, which must be the size. Raises `ObjectChanged`, which tells it."""
+    """Return an appender at `offset`, which must be the size. Raises `ObjectChanged`, which tells
+    the size."""
     size = growing.size()
     if offset != size:
         raise errors.ObjectChanged(
@@ -67,7 +70,7 @@ def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> 
 
 
 class Pieces:
-    """A `Growing` in any store."""
+    """An upload in any store (`Growing`), with one object per stretch."""
 
     def __init__(self, store: port.Store, directory: str) -> None:
         self.store, self.directory = store, directory
@@ -90,7 +93,7 @@ class Pieces:
         return self.store.writer(f"{self.directory}/{offset:0{_DIGITS}}", create=True)
 
     def _pieces(self) -> Iterator[port.ObjectFacts]:
-        """Those that follow each other without a gap."""
+        """Yield the stretches that follow each other without a gap."""
         size = 0
         for facts in self.store.list(self.directory + "/"):
             if int(facts.key.rpartition("/")[2]) != size:
@@ -100,8 +103,9 @@ class Pieces:
 
 
 class Appender:
-    """What comes is kept from time to time, and what has come when the `with` block ends, however
-    it ends; unless the store is full. `offset`: of the next byte. For one thread at a time."""
+    """Appends to an upload. Bytes are committed from time to time, and at the end of the `with`
+    block, however it ends, unless the store is full. `offset`: of the next byte. For one thread at
+    a time."""
 
     def __init__(self, growing: Growing, offset: int, piece_bytes: int) -> None:
         self._growing, self._piece_bytes = growing, piece_bytes
@@ -109,7 +113,7 @@ class Appender:
         self.offset = offset
 
     def write(self, piece: port.Data) -> None:
-        """Append. Raises `StoreFull`; `ObjectChanged` when another client appends too."""
+        """Append. Raises `StoreFull`, and `ObjectChanged` if another client appends too."""
         if not len(piece):
             return
         if self._new is None:
@@ -120,7 +124,7 @@ class Appender:
             self.keep()
 
     def keep(self) -> int:
-        """Have on disk what has come; returns the size. Raises as `write`."""
+        """Commit all bytes so far; return the size. Raises as `write`."""
         new, self._new = self._new, None
         if new is not None:
             with new:
@@ -134,7 +138,7 @@ class Appender:
         return self.offset
 
     def abort(self) -> None:
-        """Leave nothing of what was not kept; may be repeated."""
+        """Discard uncommitted bytes; may be repeated."""
         new, self._new = self._new, None
         if new is not None:
             new.abort()

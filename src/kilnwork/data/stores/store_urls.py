@@ -1,6 +1,7 @@
-"""Which store a URL means: `file:///DIRECTORY`, or `kiln:NAMESPACE/JOB` through the manager.
+"""Store URLs: opens the store of a URL, `file:///DIRECTORY`, or `kiln:NAMESPACE/JOB` at the
+manager.
 
-Used by the server, which makes the URLs, and by slots, which are given them with their parts.
+Used by the server, which makes the URLs, and by slots, which get them with their parts.
 """
 
 from pathlib import Path
@@ -12,7 +13,7 @@ from kilnwork.endpoints import client
 
 
 def open_store(url: str) -> port.Store:
-    """The store of a URL; nothing is made or asked yet. Raises `StoreRefused`."""
+    """Return the store of a URL, without accessing it. Raises `StoreRefused`."""
     kind, _, rest = url.partition(":")
     if kind == "file" and rest.startswith("///"):
         return local.LocalStore(Path(parse.unquote(rest[2:])))
@@ -29,8 +30,8 @@ def open_store(url: str) -> port.Store:
 
 
 def inside(url: str, *names: str) -> str:
-    """The URL of the store whose keys are those below `names` in the store of `url`, which may be
-    `kiln:` for all that the manager has."""
+    """Return the URL of the store whose keys are those below `names` in the store of `url`, which
+    may be `kiln:` for everything at the manager."""
     for name in names:
         port.check_key(name)
     base = url if url.endswith((":", "/")) else url + "/"

@@ -1,8 +1,8 @@
-"""Flows: steps of a SyncSet's generation, each of them a job of the engine.
+"""Flows: the steps of a SyncSet's generation, each of them a job of the engine.
 
-`runs` is what the SyncSet controller talks to: it starts, pauses, ends and shows runs. Its plan
-(`plan`, pure; on what `records` has) says which steps start, end or are stopped by what has
-happened; it is asked in the batch in which a step's job ends, and what follows is in that batch
-too. `step_inputs` says what a step's tasks get, `step_items` makes a job of it, `results` reads
-what came of it, `tables` keeps runs in the journal. Not what a flow says: `api.flow`.
+`runs` is the API for the SyncSet controller: it starts, pauses, ends and shows runs. `plan` decides
+which steps start, end or are stopped (pure; it works on `records`). It runs in the batch in which a
+step's job ends, and its decisions are written in that batch too. `step_inputs` makes the inputs of
+a step's tasks, `step_items` makes a job of a step, `results` reads the results of its tasks,
+`tables` stores runs in the journal. The meaning of a flow is defined in `api.flow`.
 """

@@ -1,6 +1,6 @@
-"""Step instances of a run as they are now, one by one, with the shards of each.
+"""Step instances of a run in their current state, one by one, with the shards of each.
 
-Used by `runs`, for lists, logs and `why`.
+Used by `runs` for lists, logs and `why`.
 """
 
 import itertools
@@ -32,33 +32,34 @@ class Instances:
     def page(
         self, *, step: str, after: str, limit: int, state: model.InstanceState | None
     ) -> list[model.InstanceView]:
-        """Return those behind the key `after`, in the order in which they began."""
-        found: Iterator[model.InstanceView] = self._all(step)
+        """Return up to `limit` instances after the key `after`, in the order in which they
+        began."""
+        found: Iterator[model.InstanceView] = self._iterate(step)
         if after:
             behind = itertools.dropwhile(lambda one: one.key != after, found)
             found = itertools.islice(behind, 1, None)
         chosen = (one for one in found if state is None or one.state is state)
         return list(itertools.islice(chosen, limit))
 
-    def _all(self, step: str) -> Iterator[model.InstanceView]:
+    def _iterate(self, step: str) -> Iterator[model.InstanceView]:
         for record in list(self._run.records.values()):
             if step and records.step_path(record.key) != step:
                 continue
             if not record.job:
-                yield _of_record(record)
+                yield _instance_view(record)
                 continue
             uuid = step_jobs.job_uuid(self._run, record.key)
             live = self._engine.live.get(uuid)
             if live is not None and isinstance(live.source, step_items.StepItems):
                 yield from self._shards(record, live.source.definition, live.items, live=live)
                 continue
-            row = self._tables.job("uuid", uuid)
+            row = self._tables.find_job("uuid", uuid)
             if row is None:
-                yield _of_record(record)
+                yield _instance_view(record)
                 continue
             states = items.Items(row.items)
             self._tables.load_items(row.row, states)
-            work = _decode_work(self._tables.definition(row.row))
+            work = _decode_work(self._tables.load_definition(row.row))
             yield from self._shards(record, work, states, live=None)
 
     def _shards(
@@ -117,7 +118,7 @@ class Instances:
         )
 
 
-def _of_record(record: records.Record) -> model.InstanceView:
+def _instance_view(record: records.Record) -> model.InstanceView:
     return model.InstanceView(
         key=record.key,
         step=records.step_path(record.key),

@@ -1,7 +1,7 @@
-"""The values that enter and leave `flows.runs`: new runs, and views of what is known.
+"""Values of the API of `flows.runs`: new runs, and views of runs and steps.
 
-Used by the SyncSet controller, server and CLI. All frozen; a view shows what is on disk, apart from
-which tasks run at this moment.
+Used by the SyncSet controller, server and CLI. All are frozen. A view shows what is on disk, except
+for the number of running tasks, which is current.
 """
 
 from enum import StrEnum
@@ -13,7 +13,7 @@ from kilnwork.api import flow, sync_set
 
 
 class FlowKey(NamedTuple):
-    """Names a run of a SyncSet's generation."""
+    """Key of a run: the SyncSet and its generation."""
 
     uid: str
     """`metadata.uid` of the SyncSet, a UUID."""
@@ -21,7 +21,7 @@ class FlowKey(NamedTuple):
 
 
 class Phase(StrEnum):
-    """Where a run is. The last three do not change."""
+    """Phase of a run. The last three are final."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -30,12 +30,12 @@ class Phase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether no part of the run is running any more."""
         return self is not Phase.RUNNING
 
 
 class InstanceState(StrEnum):
-    """Where a step instance is. All but the first two are final."""
+    """State of a step instance. All but the first two are final."""
 
     WAITING = "Waiting"
     RUNNING = "Running"
@@ -43,7 +43,7 @@ class InstanceState(StrEnum):
     FAILED = "Failed"
     SKIPPED = "Skipped"
     KILLED = "Killed"
-    """It was stopped, since nothing needed it any more."""
+    """It was stopped, because its result was no longer needed."""
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -53,57 +53,58 @@ class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     digest: str
     bytes: int = 0
     shards: list[Any] | None = None
-    """Documents of its shards, in order; None: it has none."""
+    """Documents of its shards, in order; None if it has no shards."""
 
 
 class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A generation of a SyncSet that is to run: gang and data are ready. What the journal keeps."""
+    """A generation of a SyncSet to be run, as stored in the journal: its gang and its data are
+    ready."""
 
     uid: str
     namespace: str
     set_name: str
     generation: int
     flow: flow.Flow
-    """Without problems (`api.flow_validation`)."""
+    """Must be valid (`api.flow_validation`)."""
     params: dict[str, Any] = {}
-    """Values that go before those of the same names in `flow.params`."""
+    """Values that override those of the same names in `flow.params`."""
     snapshots: dict[str, SnapshotRef] = {}
     clusters: dict[str, str] = {}
     """Names of TaskClusters by group."""
     by_shard: tuple[str, ...] = ()
-    """Snapshots of which a node holds the shards of its portions, no others."""
+    """Snapshots that are delivered by portion: a node has only the shards of its portions."""
     run: int = 1
-    """Of the generation, which may have had others before its flow began."""
+    """Run of the generation, which may have had earlier runs before its flow began."""
     portions: dict[str, int] = {}
-    """By group whose steps read those: how many portions their shards are in. The task of a shard
-    goes to a worker whose node holds its portion (`data.pond.shards.portion`)."""
+    """Number of portions of these snapshots' shards, by group. The task of a shard goes to a worker
+    whose node has its portion (`data.pond.shards.portion`)."""
     memo: bool = True
-    """Steps that are deterministic use results of earlier generations."""
+    """Whether deterministic steps use results of earlier generations."""
     priority: int = 0
-    """Of all tasks."""
+    """Priority of all its tasks."""
     outputs: tuple[sync_set.Output, ...] = ()
-    """What is kept of the files that its steps write; the controller sees to it."""
+    """Which files written by its steps are kept; applied by the controller."""
 
     @property
     def key(self) -> FlowKey:
-        """Names a run of a SyncSet's generation."""
+        """Key of the run."""
         return FlowKey(self.uid, self.generation)
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How many tasks of a step are where: shards, or one."""
+    """Number of tasks of a step by outcome: one task per shard, or a single one."""
 
     total: int = 0
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
     reused: int = 0
-    """Those that have succeeded by a result of an earlier generation."""
+    """Tasks that succeeded with a result of an earlier generation."""
 
 
 class StepView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A step by its path in the flow, such as `solve.iterate`: counts of all its instances, the
-    rest of the newest."""
+    """View of a step, identified by its path in the flow, such as `solve.iterate`. Counts are those
+    of all its instances, everything else is that of the newest instance."""
 
     total: int = 0
     succeeded: int = 0
@@ -116,14 +117,14 @@ class StepView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. Times are wall clock, seconds."""
+    """View of a run. Times are wall clock seconds."""
 
     uid: str
     namespace: str
     set_name: str
     generation: int
     version: int
-    """Rises with each change, also over restarts."""
+    """Increases with each change, also across restarts."""
     phase: Phase
     reason: str
     message: str
@@ -131,20 +132,20 @@ class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     finished: float | None
     run: int = 1
-    """Rises each time that what failed runs again."""
+    """Increases each time that failed steps are run again."""
     steps: dict[str, StepView]
     """In the order of the flow."""
     value: Any = None
-    """The flow's result, once it has succeeded."""
+    """Result of the flow, once it has succeeded."""
 
     @property
     def key(self) -> FlowKey:
-        """Names a run of a SyncSet's generation."""
+        """Key of the run."""
         return FlowKey(self.uid, self.generation)
 
 
 class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance of a step, or one of its shards: `price[17]`, `solve[3].iterate`."""
+    """View of one instance of a step, or of one of its shards: `price[17]`, `solve[3].iterate`."""
 
     key: str
     step: str
@@ -155,7 +156,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     finished: float | None = None
     task: str = ""
-    """Id of its task, "" for steps made of others, and for results that are used again."""
+    """Id of its task; "" for steps that consist of other steps, and for reused results."""
     task_name: str = ""
     run: int = 1
     attempt: int = 0

@@ -1,11 +1,12 @@
-"""What a run does next: records in, instructions out. Pure: no clock, no disk, no engine.
+"""Plan of a run: decides from its records what to do next, and returns instructions. Pure: no
+clock, no disk, no engine.
 
-Used by `runs` and `kilnwork.testing`. `advance` may be asked at any time; what has begun is not
-begun again, so that after a crash the same follows from the records. What has happened comes in by
-the functions below it: a job is over, time is up, a user wants the run paused or ended.
+Used by `runs` and `kilnwork.testing`. `advance` may be called at any time; it does not begin a step
+twice, so that after a crash the records lead to the same instructions. The functions below it
+record events: a job has ended, a time limit has passed, a user pauses or ends the run.
 
-A step that is stopped is not waited for: what follows goes on at once, but the run is not over
-before all its jobs are.
+The plan does not wait for a step that it stops: the following steps begin at once, but the run is
+over only when all its jobs have ended.
 """
 
 from collections.abc import Iterable
@@ -16,13 +17,14 @@ from kilnwork.api import expressions, flow_program, reasons
 from kilnwork.jobs.flows import model, records, scope, step_work
 
 FINALLY_S = 600.0
-"""Time for the steps of `finally`: what has ended must not stay for ever."""
+"""Time limit for the steps of `finally`, so that a run that has ended does not stay forever."""
 
 MAX_VALUE_BYTES = 4 << 20
-"""Longest value of a fork, as of the results of a step."""
+"""Maximum size of a fork's value, the same as that of the results of a step."""
 
 MAX_MESSAGE = 2000
-"""Characters of a message: one goes into that of each step around it."""
+"""Maximum length of a message in characters, since the message of a step is repeated in each step
+around it."""
 
 _R = reasons.FlowReason
 _S = model.InstanceState
@@ -33,18 +35,19 @@ _FINALLY = "finally"
 
 
 def advance(run: records.Run, *, now: float) -> list[records.Instruction]:
-    """Return what is to be done now; the records say that it was."""
+    """Return the instructions to carry out now. The records are changed as if they had been carried
+    out."""
     planner = _Planner(run, now)
     before = None
     while before is not run.state.stage:
         before = run.state.stage
-        planner.stage()
+        planner.advance_stage()
     run.late.clear()
     return planner.found
 
 
 def job_ended(run: records.Run, key: str, end: records.JobEnd) -> None:
-    """The job of an instance is over, and nothing of it runs."""
+    """Record that the job of an instance has ended, and that none of its tasks is running."""
     record = run.records.get(key)
     if record is None or not record.open:
         return
@@ -54,31 +57,33 @@ def job_ended(run: records.Run, key: str, end: records.JobEnd) -> None:
 
 
 def timed_out(run: records.Run, key: str) -> None:
-    """An instance has run for as long as it may; "": the steps of `do`."""
+    """Record that an instance has exceeded its time limit; "" stands for the steps of `do`."""
     run.late.add(key)
 
 
 def suspend(run: records.Run, *, suspended: bool) -> None:
-    """Begin no step, or go on; what follows on the end of `do` is not paused."""
+    """Pause or resume the run: while it is paused, no step of `do` begins. `catch` and `finally`
+    are not paused."""
     if run.state.stage is _Stage.DO and run.state.killed is None:
         run.update(suspended=suspended)
 
 
 def kill(run: records.Run, reason: str, message: str) -> None:
-    """Stop what runs; `finally` is done, unless it is being done already."""
+    """Request the end of the run: running steps are stopped, then `finally` is run unless it is
+    running already."""
     if run.state.stage < _Stage.FINALLY and run.state.killed is None:
         run.update(killed=(reason, message), suspended=False)
 
 
 def abandon(run: records.Run) -> None:
-    """Stop all, `finally` too: nothing of it is needed any more."""
+    """Request the end of all steps, including `finally`, because the run is deleted."""
     if not run.state.deleting:
         killed = run.state.killed or (_R.DELETED, "it was deleted")
         run.update(deleting=True, killed=killed, suspended=False)
 
 
 class _Planner:
-    """One look at a run."""
+    """State of one call of `advance`."""
 
     def __init__(self, run: records.Run, now: float) -> None:
         self.run, self.now = run, now
@@ -86,49 +91,49 @@ class _Planner:
 
     # the run
 
-    def stage(self) -> None:
-        """Do what this stage wants; it may be over with that."""
+    def advance_stage(self) -> None:
+        """Advance the current stage, which may end it."""
         run, state = self.run, self.run.state
         if state.deleting and state.stage < _Stage.ENDING:
-            self.stop("", "the run was deleted")
+            self.stop_instances("", "the run was deleted")
             reason, message = state.killed or (_R.DELETED, "")
             phase = _P.KILLED if state.phase is _P.RUNNING else state.phase
             if state.phase is _P.RUNNING:
                 run.update(reason=reason, message=message)
             run.update(stage=_Stage.ENDING, phase=phase)
         elif state.stage is _Stage.DO:
-            self._do()
+            self._advance_do()
         elif state.stage is _Stage.CATCH:
-            self._catch()
+            self._advance_catch()
         elif state.stage is _Stage.FINALLY:
-            self._finally()
+            self._advance_finally()
         elif state.stage is _Stage.ENDING and not run.open_jobs:
             run.update(stage=_Stage.OVER, finished=self.now)
 
-    def _do(self) -> None:
+    def _advance_do(self) -> None:
         run, program = self.run, self.run.program
         if run.state.killed is not None:
-            self.stop("", run.state.killed[1])
-            self._end(_P.KILLED, *run.state.killed)
+            self.stop_instances("", run.state.killed[1])
+            self._end_do(_P.KILLED, *run.state.killed)
             return
         if "" in run.late:
-            self.stop("", "the flow has taken too long")
+            self.stop_instances("", "the flow has taken too long")
             message = f"its steps have taken {program.timeout_s:g} s, flow.timeoutSeconds"
-            self._end(_P.FAILED, _R.FLOW_TIMED_OUT, message)
+            self._end_do(_P.FAILED, _R.FLOW_TIMED_OUT, message)
             return
-        last = self.steps("", program.nodes, scope.Scope(run, {}))
+        last = self.advance_steps("", program.nodes, scope.Scope(run, {}))
         if last is None:
             return
         if last.state is _S.FAILED:
             message = f"step {last.key}: {last.message}"
-            self._end(_P.FAILED, last.reason, message, cause=last.cause, step=last.key)
+            self._end_do(_P.FAILED, last.reason, message, cause=last.cause, step=last.key)
             return
         try:
             self._keep_result(last)
         except step_work.StepFailure as failure:
-            self._end(_P.FAILED, failure.reason, failure.message)
+            self._end_do(_P.FAILED, failure.reason, failure.message)
             return
-        self._end(_P.SUCCEEDED, "", "")
+        self._end_do(_P.SUCCEEDED, "", "")
 
     def _keep_result(self, last: records.Record) -> None:
         result = self.run.program.result
@@ -136,7 +141,7 @@ class _Planner:
             value = self.run.raw_value(last.key)
         else:
             try:
-                value = expressions.encode(result.evaluate(self._top().lookup))
+                value = expressions.encode(result.evaluate(self._top_scope().lookup))
             except scope.SkippedStep:
                 value = None
             except expressions.ExpressionError as error:
@@ -144,13 +149,13 @@ class _Planner:
         if value is not None:
             self.run.keep_value("", value)
 
-    def _top(self) -> scope.Scope:
+    def _top_scope(self) -> scope.Scope:
         return scope.Scope(self.run, {node.name: node.name for node in self.run.program.nodes})
 
-    def _end(
+    def _end_do(
         self, phase: model.Phase, reason: str, message: str, *, cause: str = "", step: str = ""
     ) -> None:
-        """The steps of `do` are over."""
+        """End `do`, and begin `catch` or `finally`."""
         run = self.run
         run.update(phase=phase, reason=reason, message=message, cause=cause, step=step)
         run.update(suspended=False)
@@ -162,12 +167,15 @@ class _Planner:
         else:
             run.update(stage=_Stage.CATCH, clause=chosen)
 
-    def _catch(self) -> None:
+    def _advance_catch(self) -> None:
         run, number = self.run, self.run.state.clause
         prefix = f"catch[{number}]"
         if run.state.killed is not None:
-            self.stop(prefix, run.state.killed[1])
-        elif self.steps(f"{prefix}.", run.program.catch[number].nodes, self._top()) is None:
+            self.stop_instances(prefix, run.state.killed[1])
+        elif (
+            self.advance_steps(f"{prefix}.", run.program.catch[number].nodes, self._top_scope())
+            is None
+        ):
             return
         self._begin_finally()
 
@@ -179,15 +187,15 @@ class _Planner:
         run.update(stage=_Stage.FINALLY, finally_started=self.now)
         self.found.append(records.Limit(_FINALLY, FINALLY_S))
 
-    def _finally(self) -> None:
+    def _advance_finally(self) -> None:
         run = self.run
         last: records.Record | None
         trouble: tuple[str, str]
         if _FINALLY in run.late:
-            self.stop(_FINALLY, "the steps of finally have taken too long")
+            self.stop_instances(_FINALLY, "the steps of finally have taken too long")
             trouble = (_R.FINALLY_TIMED_OUT, f"the steps of finally have taken {FINALLY_S:g} s")
         else:
-            last = self.steps(f"{_FINALLY}.", run.program.finally_steps, self._top())
+            last = self.advance_steps(f"{_FINALLY}.", run.program.finally_steps, self._top_scope())
             if last is None:
                 return
             trouble = (last.reason, f"step {last.key}: {last.message}")
@@ -199,15 +207,15 @@ class _Planner:
 
     # steps
 
-    def steps(
+    def advance_steps(
         self, prefix: str, nodes: Iterable[flow_program.FlowNode], outer: scope.Scope
     ) -> records.Record | None:
-        """Go on with steps that follow each other; return the last one, or the one that has
-        failed, and None while one of them is open."""
+        """Advance a sequence of steps. Return the last step, or the step that failed; None while a
+        step is open."""
         last = None
         here = outer.with_steps({})
         for node in nodes:
-            last = self.node(prefix + node.name, node, here)
+            last = self.advance_node(prefix + node.name, node, here)
             if last is None or last.state is _S.RUNNING:
                 return None
             if last.state is _S.FAILED:
@@ -215,10 +223,10 @@ class _Planner:
             here.steps[node.name] = last.key
         return last
 
-    def node(
+    def advance_node(
         self, key: str, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record | None:
-        """Begin an instance or go on with it; None: it must not begin yet."""
+        """Begin or advance an instance. Return None if it must not begin yet."""
         record = self.run.records.get(key)
         if record is None:
             if self.run.state.suspended:
@@ -228,14 +236,14 @@ class _Planner:
             return record
         if key in self.run.late:
             limit = node.step.timeout_seconds or 0.0
-            self.stop(key, "its step has taken too long")
+            self.stop_instances(key, "its step has taken too long")
             message = f"it has taken {limit:g} s, timeoutSeconds"
             return self._close(self.run.records[key], _S.FAILED, _R.STEP_TIMED_OUT, message)
         chosen = node.alternative if record.alternative and node.alternative is not None else node
         try:
-            return _GOING_ON[chosen.kind](self, record, chosen, here)
+            return _ADVANCE[chosen.kind](self, record, chosen, here)
         except step_work.StepFailure as failure:
-            self.stop(key, "its step has failed")
+            self.stop_instances(key, "its step has failed")
             return self._close(self.run.records[key], _S.FAILED, failure.reason, failure.message)
 
     def _begin(self, key: str, node: flow_program.FlowNode, here: scope.Scope) -> records.Record:
@@ -245,7 +253,9 @@ class _Planner:
             chosen, alternative = self._choose(node, here)
             if chosen is None:
                 return self._close(record, _S.SKIPPED, _R.CONDITION_FALSE, "its `if` is false")
-            work = step_work.make(self.run, key, chosen, here) if chosen.kind.leaf else None
+            work = (
+                step_work.make_step_work(self.run, key, chosen, here) if chosen.kind.leaf else None
+            )
         except scope.SkippedStep as skipped:
             message = f"it needs step {skipped.step}, which was skipped"
             return self._close(record, _S.SKIPPED, _R.INPUT_SKIPPED, message)
@@ -274,7 +284,7 @@ class _Planner:
 
     # what goes on
 
-    def _leaf(
+    def _advance_leaf(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         end = self.run.ends.pop(record.key, None)
@@ -285,12 +295,13 @@ class _Planner:
         state = _S.SUCCEEDED if end.succeeded else _S.FAILED
         return self._close(record, state, end.reason, end.message, cause=end.cause)
 
-    def _fork(
+    def _advance_fork(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
         key = record.key
         branches = {
-            child.name: self.node(f"{key}.{child.name}", child, here) for child in node.children
+            child.name: self.advance_node(f"{key}.{child.name}", child, here)
+            for child in node.children
         }
         found = [one for one in branches.values() if one is not None]
         passed = (_S.SUCCEEDED,) if node.min_successful else (_S.SUCCEEDED, _S.SKIPPED)
@@ -316,7 +327,7 @@ class _Planner:
     def _stop_branches(self, key: str, found: list[records.Record], message: str) -> None:
         for one in found:
             if one.state is _S.RUNNING:
-                self.stop(one.key, message)
+                self.stop_instances(one.key, message)
 
     def _keep_branches(self, key: str, branches: dict[str, records.Record | None]) -> None:
         parts = []
@@ -331,10 +342,10 @@ class _Planner:
             raise step_work.StepFailure(_R.RESULT_TOO_LARGE, message)
         self.run.keep_value(key, value)
 
-    def _group(
+    def _advance_group(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
-        last = self.steps(f"{record.key}.", node.children, here)
+        last = self.advance_steps(f"{record.key}.", node.children, here)
         if last is None:
             return record
         if last.state is _S.FAILED:
@@ -348,15 +359,16 @@ class _Planner:
         if value is not None:
             self.run.keep_value(key, value)
 
-    def _until(
+    def _advance_until(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
-        """Go on with the round that runs; if it was the last, or fails, so ends the loop."""
+        """Advance the current round of a loop, and begin the next one. The loop ends if `until` is
+        true, a step fails, or `max` rounds have run."""
         key, most = record.key, node.step.max or 1
         inside = here.with_steps({node.name: key})
         while True:
             prefix = f"{key}[{record.iteration}]."
-            last = self.steps(prefix, node.children, inside)
+            last = self.advance_steps(prefix, node.children, inside)
             if last is None:
                 return record
             if last.state is _S.FAILED:
@@ -408,8 +420,8 @@ class _Planner:
             )
         )
 
-    def stop(self, key: str, message: str) -> None:
-        """Stop all that runs of an instance, and is not stopped yet."""
+    def stop_instances(self, key: str, message: str) -> None:
+        """Stop all running instances within an instance."""
         for one in list(self.run.records.values()):
             if one.state is not _S.RUNNING or not records.is_within(one.key, key):
                 continue
@@ -419,10 +431,10 @@ class _Planner:
             self._close(one, _S.KILLED, _R.STOPPED, message)
 
 
-_GOING_ON = {
-    _Kind.WORK: _Planner._leaf,
-    _Kind.EACH: _Planner._leaf,
-    _Kind.FORK: _Planner._fork,
-    _Kind.GROUP: _Planner._group,
-    _Kind.UNTIL: _Planner._until,
+_ADVANCE = {
+    _Kind.WORK: _Planner._advance_leaf,
+    _Kind.EACH: _Planner._advance_leaf,
+    _Kind.FORK: _Planner._advance_fork,
+    _Kind.GROUP: _Planner._advance_group,
+    _Kind.UNTIL: _Planner._advance_until,
 }

@@ -1,7 +1,7 @@
-"""What memory has of a run that is not over: records of its step instances, and their values.
+"""Records of a run in memory: its step instances and their values.
 
-Changed by `plan` and its facts; `tables` writes what has changed. A key says which instance:
-`price`, `checks.var`, `solve[3].iterate`; "" is the run.
+Changed by `plan`; `tables` writes the changes. The key of an instance is its path in the flow with
+the numbers of rounds, such as `price`, `checks.var` or `solve[3].iterate`; "" is the run itself.
 """
 
 import re
@@ -20,76 +20,77 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Stage(IntEnum):
-    """Which part of a flow runs; the journal has the numbers."""
+    """Part of a flow that is running; the numbers are stored in the journal."""
 
     DO = 1
     CATCH = 2
     FINALLY = 3
     ENDING = 4
-    """All is decided; jobs that were stopped are not over yet."""
+    """The outcome is decided; some of the stopped jobs have not ended yet."""
     OVER = 5
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One step instance that has begun."""
+    """State of one step instance that has begun."""
 
     key: str
     state: State
     started: float
-    """Wall clock, seconds, as `finished`."""
+    """Wall clock seconds; the same for `finished`."""
     finished: float | None = None
     reason: str = ""
     message: str = ""
     cause: str = ""
-    """Reason of the first task that has failed for good."""
+    """Reason of the first task that failed for good."""
     alternative: bool = False
-    """Its `else` is done."""
+    """Whether its `else` is run instead."""
     job: bool = False
-    """It has a job, or had one."""
+    """Whether it has, or had, a job."""
     open: bool = False
-    """Its job is not over."""
+    """Whether its job is unfinished."""
     iteration: int = 0
-    """Of a loop: the round that runs, from 0."""
+    """Current round of a loop, from 0."""
     run: int = 1
-    """In which run of the generation it began."""
+    """Run of the generation in which it began."""
     job_run: int = 1
-    """Its job is in this run of its own, or a later one, unless that has succeeded."""
+    """Minimum run of its job, counted by the job itself; a job that has succeeded may be in an
+    earlier run."""
     counts: model.Counts = model.Counts()
-    """Of a job that is over."""
+    """Counts of its job, once that has ended."""
 
 
 class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is known of a run as a whole; in the journal it is JSON."""
+    """State of a run as a whole; stored in the journal as JSON."""
 
     started: float
     made: str = ""
-    """Distinguishes it from a run of the same generation that was forgotten: the epoch of the
-    dispatcher that started it, and its row."""
+    """Epoch of the dispatcher that started the run, and its row: distinguishes it from an earlier
+    run of the same generation that was deleted."""
     stage: Stage = Stage.DO
     phase: model.Phase = model.Phase.RUNNING
-    """How it ends; Running while that is open."""
+    """Outcome of the run; Running while that is undecided."""
     reason: str = ""
     message: str = ""
     cause: str = ""
     step: str = ""
-    """Key of the step that has failed."""
+    """Key of the step that failed."""
     clause: int = 0
-    """Which of `catch` fits."""
+    """Index of the clause of `catch` that matches."""
     finally_started: float | None = None
     suspended: bool = False
     killed: tuple[str, str] | None = None
-    """Reason and message of the request for its end."""
+    """Reason and message of the request to end the run."""
     finished: float | None = None
     run: int = 1
-    """Rises each time that what failed runs again."""
+    """Increases each time that failed steps are run again."""
     resumed: float | None = None
-    """When that was last."""
+    """When failed steps were last run again."""
     deleting: bool = False
     version: int = 0
 
 
 class JobEnd(NamedTuple):
-    """How the job of a step has ended."""
+    """Outcome of the job of a step."""
 
     succeeded: bool
     reason: str = ""
@@ -97,25 +98,25 @@ class JobEnd(NamedTuple):
     cause: str = ""
     counts: model.Counts = model.Counts()
     value: bytes | None = None
-    """Its result, or the list of its results, JSON, if a step reads that."""
+    """Its result, or the list of its results, as JSON, if a step reads it."""
 
 
 class Start(NamedTuple):
-    """Make the job of a step."""
+    """Instruction: create the job of a step."""
 
     key: str
     work: step_inputs.StepWork
 
 
 class Stop(NamedTuple):
-    """End the job of a step."""
+    """Instruction: end the job of a step."""
 
     key: str
     message: str
 
 
 class Limit(NamedTuple):
-    """Say when an instance has run for so many seconds: `plan.timed_out`."""
+    """Instruction: call `plan.timed_out` when an instance has run for this many seconds."""
 
     key: str
     seconds: float
@@ -125,7 +126,7 @@ Instruction = Start | Stop | Limit
 
 
 class Run:
-    """A run in memory. `read_value`: from the journal, for what was written before."""
+    """A run in memory. `read_value` reads a value from the journal."""
 
     def __init__(
         self,
@@ -143,37 +144,37 @@ class Run:
         self.params = {**new.flow.params, **new.params}
         self.records: dict[str, Record] = {}
         self.totals: dict[str, model.Counts] = {}
-        """Counts of jobs that are over, by the path of the step."""
+        """Counts of jobs that have ended, by path of the step."""
         self.newest: dict[str, Record] = {}
         """The newest instance of each step, by its path."""
         self.ends: dict[str, JobEnd] = {}
-        """Of jobs that are over, until the plan has looked."""
+        """Outcomes of jobs that the plan has not processed yet."""
         self.late: set[str] = set()
-        """Instances whose time is up, until the plan has looked."""
+        """Instances that have exceeded their time limit, until the plan has processed them."""
         self.changed: dict[str, None] = {}
-        """Keys whose record the journal has not got, in the order of their changes."""
+        """Keys of records that are not in the journal yet, in the order of their changes."""
         self.changed_values: dict[str, bytes] = {}
         self.dropped: dict[str, None] = {}
-        """Keys whose rows the journal has still got."""
+        """Keys of deleted records that are still in the journal."""
         self.dirty = True
-        """The journal has not got `state`."""
+        """Whether `state` has changes that are not in the journal."""
         self.redefined = False
-        """It has not got `new` either."""
+        """Whether `new` has changes that are not in the journal."""
         self.shown_version = 0
-        """Of jobs that are over: the version of the run is not below that."""
+        """Highest version of the ended jobs: the version of the run is never below it."""
         self.open_jobs: dict[str, None] = {}
-        """Keys of the instances whose jobs are not over, oldest first."""
+        """Keys of the instances whose jobs are unfinished, oldest first."""
         self._values: dict[str, bytes] = {}
         self._read_value = read_value
 
     def put(self, record: Record) -> Record:
-        """Keep the newest record of an instance."""
+        """Store the new record of an instance, and mark it as changed."""
         self.load(record)
         self.changed[record.key] = None
         return record
 
     def load(self, record: Record) -> None:
-        """Take in what the journal has."""
+        """Store a record that is in the journal."""
         path = step_path(record.key)
         before = self.records.get(record.key)
         self.totals[path] = _add(self.totals.get(path, model.Counts()), before, record)
@@ -186,7 +187,8 @@ class Run:
             self.open_jobs.pop(record.key, None)
 
     def drop(self, key: str) -> None:
-        """Forget an instance: it may begin again. Nothing of it runs."""
+        """Delete the record of an instance, so that it may begin again. None of its tasks may be
+        running."""
         path = step_path(key)
         before = self.records.pop(key)
         self.totals[path] = _add(
@@ -203,26 +205,26 @@ class Run:
         self.dropped[key] = None
 
     def update(self, **given: Any) -> None:
-        """Change what is known of the run."""
+        """Change fields of the state of the run."""
         self.state = msgspec.structs.replace(self.state, **given)
         self.dirty = True
 
     def redefine(self, new: model.NewFlowRun) -> None:
-        """Change what steps get that have not begun."""
+        """Replace the definition of the run, for steps that have not begun."""
         self.new = new
         self.dirty = self.redefined = True
 
     def keep_value(self, key: str, value: bytes) -> None:
-        """Keep the value of an instance, JSON."""
+        """Store the value of an instance, as JSON."""
         self._values[key] = self.changed_values[key] = value
 
     def value(self, key: str) -> Any:
-        """Return the value of an instance; None if it has none."""
+        """Return the value of an instance, or None if it has none."""
         raw = self.raw_value(key)
         return None if raw is None else _decode(raw)
 
     def raw_value(self, key: str) -> bytes | None:
-        """Return the same as JSON."""
+        """Return the value of an instance as JSON, or None if it has none."""
         found = self._values.get(key) or self.changed_values.get(key)
         if found is None:
             found = self._read_value(key)
@@ -231,13 +233,14 @@ class Run:
         return found
 
     def drop_values(self, prefix: str) -> None:
-        """Values of instances that cannot be named any more need not be in memory."""
+        """Drop the values of all instances with this prefix from memory, once no expression can
+        name them."""
         for key in [key for key in self._values if key.startswith(prefix)]:
             del self._values[key]
 
 
 def _add(total: model.Counts, before: Record | None, now: Record) -> model.Counts:
-    """Return counts with those of a job that is over now."""
+    """Return `total` with the counts of a record replaced."""
     old = model.Counts() if before is None else before.counts
     if now.counts == old:
         return total
@@ -250,7 +253,7 @@ def _add(total: model.Counts, before: Record | None, now: Record) -> model.Count
 
 
 def step_path(key: str) -> str:
-    """Return the path of an instance's step, without numbers of rounds: `solve.iterate`."""
+    """Return the path of an instance's step, without the numbers of rounds: `solve.iterate`."""
     if "[" not in key:
         return key
     section, dot, rest = key.partition(".")
@@ -260,5 +263,5 @@ def step_path(key: str) -> str:
 
 
 def is_within(key: str, outer: str) -> bool:
-    """Return whether an instance is part of another one, or the same."""
+    """Return whether an instance is the same as, or part of, another one."""
     return not outer or key == outer or (key.startswith(outer) and key[len(outer)] in ".[")

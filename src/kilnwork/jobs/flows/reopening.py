@@ -1,7 +1,8 @@
-"""What runs again of a run that has failed: which instances go on, and which begin again. Pure.
+"""Reopening of a run that has failed: which step instances continue, and which begin again. Pure.
 
-Used by `runs`. What succeeded or was skipped stays as it is, with all that is in it, and so do
-branches that a fork did not need. `catch` and `finally` belong to an end: the next one has its own.
+Used by `runs`. Instances that succeeded or were skipped are unchanged, with everything inside them;
+so are the branches that a fork did not need. `catch` and `finally` are run again at the next end of
+the run.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,22 +15,22 @@ from kilnwork.jobs.flows import model, records
 _S = model.InstanceState
 
 ENDS = frozenset({model.Phase.FAILED, model.Phase.KILLED})
-"""Of runs that can be retried."""
+"""Phases of runs that can be retried."""
 
 
 class Reopening(NamedTuple):
-    """Keys of instances, in the order in which they began."""
+    """Keys of the instances to run again, in the order in which they began."""
 
     again: dict[str, int]
-    """Those that go on, with the run in which the job of each is to be; 1: it has none."""
+    """Instances that continue, with the run that the job of each must have; 1 if it has no job."""
     restarted: tuple[str, ...]
-    """Those that are forgotten."""
+    """Instances whose records are deleted, so that they begin again."""
 
 
-def find(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
-    """Return what is to run again. `job_run`: in which run the job of an instance is, None if
-    there is none."""
-    around = {outer for key in run.records for outer in _around(run, key)}
+def find_reopening(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
+    """Return which instances are to run again. `job_run` returns the run of an instance's job, or
+    None if it has no job."""
+    around = {outer for key in run.records for outer in _containers(run, key)}
     again: dict[str, int] = {}
     restarted: list[str] = []
     for key, record in run.records.items():
@@ -44,8 +45,8 @@ def find(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
     return Reopening(again, tuple(restarted))
 
 
-def begin(run: records.Run, found: Reopening, *, run_number: int, now: float) -> None:
-    """Have a run go on with that."""
+def apply_reopening(run: records.Run, found: Reopening, *, run_number: int, now: float) -> None:
+    """Change the records of a run so that these instances run again."""
     for key in found.restarted:
         run.drop(key)
     for key, job_run in found.again.items():
@@ -78,12 +79,12 @@ def begin(run: records.Run, found: Reopening, *, run_number: int, now: float) ->
 
 def _is_settled(run: records.Run, key: str) -> bool:
     """Return whether an instance is part of one that does not run again."""
-    states = (run.records[outer].state for outer in _around(run, key))
+    states = (run.records[outer].state for outer in _containers(run, key))
     return any(state not in (_S.FAILED, _S.KILLED) for state in states)
 
 
-def _around(run: records.Run, key: str) -> Iterator[str]:
-    """Yield the instances that an instance is part of."""
+def _containers(run: records.Run, key: str) -> Iterator[str]:
+    """Yield the keys of the instances that contain an instance."""
     for end, letter in enumerate(key):
         if letter in ".[" and key[:end] in run.records:
             yield key[:end]

@@ -1,8 +1,8 @@
-"""Which snapshots of a run may be divided again while it runs. Pure.
+"""Resharding: which snapshots of a run may be divided into other shards while it runs. Pure.
 
-Used by `runs`. A snapshot of which a step has begun to read the shards, or anything else, stays as
-it is: steps may pair the results of one with the shards of another, and a step that goes on after a
-crash must find its own.
+Used by `runs`. The shards of a snapshot stay unchanged once a step that names the snapshot has
+begun: steps may pair the results of one step with the shards of another, and a step that resumes
+after a crash must find the same shards.
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from kilnwork.jobs.flows import model, records, views
 
 
 def named_snapshots(run: records.Run) -> frozenset[str]:
-    """Return the snapshots that a step names which has begun, or an `else` of one."""
-    nodes = views.nodes(run.program)
+    """Return the snapshots that are named by a step that has begun, or by its `else`."""
+    nodes = views.nodes_by_path(run.program)
     chosen = (one for path in run.newest for one in nodes[path].with_alternative)
     names = (name for one in chosen for _, some in one.expressions for name in some)
     return frozenset(name.member for name in names if name.root == "data" and name.member)
 
 
-def divided(run: records.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
-    """Return the definition of a run with other shards, of snapshots that have some and that no
-    step has named yet."""
+def with_shards(run: records.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
+    """Return the definition of a run with new shards for those snapshots that have shards and that
+    no step has named yet."""
     fixed = named_snapshots(run)
     changed = {
         name: msgspec.structs.replace(ref, shards=shards[name])

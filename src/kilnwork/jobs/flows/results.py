@@ -1,7 +1,8 @@
-"""Results of the tasks of a step: read when its job is over, and kept with the run.
+"""Results of the tasks of a step: read when its job has ended, and stored with the run.
 
-Used by `step_jobs`. They are read some at a time: those that were noted as tasks ended from memory,
-others from the journal. Results of deterministic steps are kept for generations to come.
+Used by `step_jobs`. Results are read in batches: those that were noted when the tasks ended come
+from memory, the others from the journal. Results of deterministic steps are stored for later
+generations.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from kilnwork.jobs.flows import step_inputs, step_items, tables
 _SUCCEEDED = items.ItemState.SUCCEEDED
 
 READS = 256
-"""Tasks that are looked up at once: some milliseconds of the loop."""
+"""Tasks looked up in one batch: some milliseconds of the event loop."""
 
 MAX_BYTES = step_items.MAX_RESULT_BYTES
 
@@ -26,9 +27,9 @@ TOO_LARGE = (
 
 
 class StepResults:
-    """Reads the results of one job. `keep`: keeps a result for generations to come.
+    """Reads the results of one job. `keep` stores a result for later generations.
 
-    `trouble`: why they cannot be used; then the step has failed.
+    `trouble` is why the results cannot be used, in which case the step fails; "" if they can.
     """
 
     def __init__(
@@ -51,17 +52,17 @@ class StepResults:
 
     @property
     def value(self) -> bytes:
-        """The result of the only task, or the list in the order of the items; null for one that
-        has none."""
+        """The result of the only task, or the list of results in the order of the items, null for
+        an item without a result."""
         if self._work.variable:
             return b"[%b]" % b",".join(self._found)
         return self._found[0]
 
     def read_more(self) -> bool:
-        """Look up some more; False: there are no more."""
+        """Read another batch of results. Return whether there are more."""
         end = min(self._next + READS, self._size)
         for number in range(self._next, end):
-            found = self._result(number)
+            found = self._find_result(number)
             if not self.trouble:
                 self._found.append(found)
                 self._bytes += len(found) + 1
@@ -74,7 +75,7 @@ class StepResults:
             self._found.clear()
             self.trouble = TOO_LARGE
 
-    def _result(self, number: int) -> bytes:
+    def _find_result(self, number: int) -> bytes:
         if self._states[number + 1] != _SUCCEEDED:
             return b"null"
         seen = self._seen.knows(number)
@@ -82,20 +83,22 @@ class StepResults:
         payload = self._seen.get(number) if task is None else self._hub.result(task)
         key = self._inputs.memo_key(number) if self._work.memo else None
         if payload is None:
-            kept = None if key is None else self._tables.memo(key)
+            kept = None if key is None else self._tables.find_memo(key)
             if kept is not None:
                 return kept
             if task is not None and not self._hub.knows(task):
-                self._refuse(number, "is in the journal no more, which keeps tasks for some days")
+                self._note_trouble(
+                    number, "is in the journal no more, which keeps tasks for some days"
+                )
             return b"null"
         if payload.media_type != attempts.JSON:
-            self._refuse(
+            self._note_trouble(
                 number, f"is {payload.media_type}, and other steps read JSON: no NaN, no own types"
             )
             return b"null"
         if payload.size > MAX_BYTES:
             what = f"has {payload.size} bytes, and other steps read at most {MAX_BYTES}"
-            self._refuse(number, what)
+            self._note_trouble(number, what)
             return b"null"
         data = payload.data if payload.digest is None else self._blob(number, payload.digest)
         if key is not None:
@@ -106,9 +109,9 @@ class StepResults:
         try:
             return self._tables.blob(self._namespace, digest)
         except data_errors.DataError as error:
-            self._refuse(number, f"cannot be read: {error}")
+            self._note_trouble(number, f"cannot be read: {error}")
             return b"null"
 
-    def _refuse(self, number: int, what: str) -> None:
+    def _note_trouble(self, number: int, what: str) -> None:
         which = f"the result of shard {number}" if self._work.variable else "its result"
         self.trouble = self.trouble or f"{which} {what}: have it return the key of a file"

@@ -1,9 +1,10 @@
-"""Runs of flows as the SyncSet controller sees them: started once, paused, ended, shown, forgotten.
+"""Runs of flows, as the SyncSet controller sees them: it starts, pauses, ends, shows and deletes
+them.
 
-One service per dispatcher, on its loop, beside the engine: each step is a job of that
-(`step_items`). It is a planner of the engine's batches: when a step's job ends, the plan is asked
-in that batch, and the jobs that follow are in it too. What a coroutine method returns is on disk.
-Everything may be repeated.
+There is one service per dispatcher, on the dispatcher's event loop, beside the engine: each step is
+a job of the engine (`step_items`). The service is a planner of the engine's batches: when the job
+of a step ends, it runs `plan` in the same batch and adds the jobs that follow to it. A coroutine
+method returns when its effect is on disk. All methods may be repeated.
 """
 
 import asyncio
@@ -39,19 +40,19 @@ from kilnwork.kit import clock as clocks
 log = logging.getLogger(__name__)
 
 MAX_DEFINITION_BYTES = 16 << 20
-"""Longest flow with its parameters and shards, and longest definition of a step."""
+"""Maximum size of a flow with its parameters and shards."""
 
 SHOW_S = 0.25
-"""Until it is published that a step's tasks have moved, at the latest: the controller, which looks
-at all of a set then, writes such news once a second. What the plan decides is published at once."""
+"""Maximum delay until progress of a step's tasks is published. The controller, which then looks at
+all of a set, writes such changes once a second. Decisions of the plan are published at once."""
 
 MAX_REMEMBERED = 512
-"""Views of runs that are over in memory."""
+"""Views of finished runs kept in memory."""
 
 
 class FlowRuns:
-    """The runs of a data directory. `moved_by`: an engine that is not started yet; `blobs`: the
-    directory of large values, by namespace."""
+    """Runs of a data directory. `moved_by`: an engine that is not started yet; `blobs`: the
+    directory of large values, with a subdirectory per namespace."""
 
     def __init__(
         self,
@@ -65,17 +66,17 @@ class FlowRuns:
         self._tables = tables.FlowTables(hub.select, blobs)
         self._writes = tables.FlowWrites()
         self._live: dict[model.FlowKey, records.Run] = {}
-        """Runs that are not over, or that are being changed."""
+        """Runs that are unfinished or being changed."""
         self._views: dict[model.FlowKey, model.FlowRunView] = {}
-        """Of those, as they are on disk."""
+        """Views of the live runs as they are on disk."""
         self._new: dict[model.FlowKey, None] = {}
         self._ready: dict[records.Run, None] = {}
         self._touched: dict[records.Run, None] = {}
-        """Those of the batch that is being made."""
-        self._over: dict[model.FlowKey, model.FlowRunView] = {}
-        """Of some that are over."""
+        """Runs that change in the batch that is being made."""
+        self._finished_views: dict[model.FlowKey, model.FlowRunView] = {}
+        """Views of recently shown finished runs."""
         self._joined: list[tuple[records.Run, model.FlowRunView | None]] = []
-        """What the batch on its way shows."""
+        """Runs, with their new views, of the batch that is being written."""
         self._waiters: defaultdict[model.FlowKey, list[asyncio.Future[None]]] = defaultdict(list)
         self._settling: list[asyncio.Future[None]] = []
         self._timers: timers.Timers[tuple[model.FlowKey, str]] = timers.Timers(clock)
@@ -86,7 +87,7 @@ class FlowRuns:
         self._stale_timer: asyncio.TimerHandle | None = None
         self._next_row = 1
         self._code: dict[int, tuple[str, frozenset[bytes]]] = {}
-        """Namespace and digests of code, by row."""
+        """Namespace and digests of code blobs, by row."""
         sources = step_items.StepSources(blobs, hub.result)
         self._jobs = step_jobs.StepJobs(
             hub,
@@ -94,16 +95,16 @@ class FlowRuns:
             self._tables,
             sources=sources,
             writes=self._writes,
-            heard=self._hear,
+            on_change=self._replan,
         )
         moved_by.register(step_items.KIND, sources, self, planner=self)
 
     def load(self) -> None:
-        """Go on with what is not over; the engine has started."""
+        """Resume the unfinished runs. The engine must be running."""
         self._next_row = self._tables.next_row()
-        for row in self._tables.rows("unfinished_flow_runs"):
+        for row in self._tables.iterate_rows("unfinished_flow_runs"):
             try:
-                self._take_up(row)
+                self._load_row(row)
             except (msgspec.MsgspecError, ValueError) as error:
                 extra = {"run": row.key, "error": str(error)}
                 log.warning(
@@ -112,14 +113,14 @@ class FlowRuns:
         self._set_timer()
 
     def stop(self) -> None:
-        """End all waits. The engine is stopped."""
+        """End all waits. The engine must be stopped."""
         for timer in (self._timer, self._stale_timer):
             if timer is not None:
                 timer.cancel()
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
-    def stopped(self, why: errors.JobsStopped) -> None:
-        """No batch will be made any more: waits for one end with that."""
+    def on_stopped(self, why: errors.JobsStopped) -> None:
+        """Fail all waits for a batch with this error (`engine.Planner`)."""
         for waiter in (*self._settling, *(one for some in self._waiters.values() for one in some)):
             if not waiter.done():
                 waiter.set_exception(why)
@@ -127,16 +128,16 @@ class FlowRuns:
     # what the controller says
 
     async def start(self, new: model.NewFlowRun) -> model.FlowRunView:
-        """Start a run; one that is known already is returned as it is.
+        """Start a run. If it was started before, return it unchanged.
 
-        Raises `InvalidJob` (message begins with the field's path), `JobsStopped`.
+        Raises `InvalidJob` (the message begins with the path of the field), `JobsStopped`.
         """
-        self._engine.check()
+        self._engine.check_running()
         known = self.view(new.key)
         if known is not None:
             return known
         if new.key not in self._live:
-            _check(new)
+            _check_definition(new)
             made = f"{self._hub.epoch}.{self._next_row}"
             state = records.RunState(started=self._clock.wall(), made=made, run=new.run)
             run = records.Run(new, state, row=self._next_row)
@@ -146,114 +147,115 @@ class FlowRuns:
             if run.program.timeout_s is not None:
                 self._limit(run, "", run.program.timeout_s, started=state.started)
         self._wake(self._live[new.key])
-        await self._settled(new.key)
+        await self._wait_stored(new.key)
         found = self.view(new.key)
         if found is None:
             raise errors.NoSuchJob(f"the run of {new.namespace}/{new.set_name} was forgotten")
         return found
 
     async def suspend(self, key: model.FlowKey, *, suspended: bool) -> None:
-        """Start no step and no attempt, or go on; what runs goes on in any case."""
-        run = self._open(key)
+        """Pause or resume a run: while it is paused, no step and no attempt starts. Running
+        attempts continue."""
+        run = self._find_unfinished(key)
         if run is None:
             return
         plan.suspend(run, suspended=suspended)
         self._jobs.suspend(run)
         self._wake(run)
-        await self._settled(key)
+        await self._wait_stored(key)
 
     async def kill(
         self, key: model.FlowKey, *, reason: str = "Killed", message: str = "it was killed"
     ) -> None:
-        """End a run: what runs is stopped, then `finally` is done. Over or ending already: nothing
-        happens."""
-        run = self._open(key)
+        """End a run: its running steps are stopped, then `finally` is run. Does nothing if the run
+        has ended or is ending."""
+        run = self._find_unfinished(key)
         if run is not None:
             plan.kill(run, reason, message)
             self._wake(run)
-            await self._settled(key)
+            await self._wait_stored(key)
 
     async def retry(self, key: model.FlowKey, *, run: int) -> model.FlowRunView | None:
-        """Run again, as this run, what failed of one that is over, and what comes after it.
+        """Run the failed steps of a run again, and the steps after them, as run number `run`.
 
-        Not over, succeeded, or in that run already: nothing happens. Return it as it is then; None:
-        there is none.
+        Does nothing if the run is unfinished, has succeeded, or is in that run already. Return the
+        run, or None if there is no such run.
         """
-        self._engine.check()
+        self._engine.check_running()
         view = self.view(key)
         if view is None or view.phase not in reopening.ENDS or view.run >= run:
             return view
-        found = self._loaded(key)
+        found = self._load_run(key)
         if found is None:
             return None
         self._timers.drop(lambda timer: timer[0] == key)
-        wanted = reopening.find(found, lambda step: self._jobs.run_number(found, step))
+        wanted = reopening.find_reopening(found, lambda step: self._jobs.run_number(found, step))
         for step in wanted.restarted:
             if found.records[step].job:
                 self._jobs.discard(found, step)
-        reopening.begin(found, wanted, run_number=run, now=self._clock.wall())
-        self._go_on(found)
-        await self._settled(key)
+        reopening.apply_reopening(found, wanted, run_number=run, now=self._clock.wall())
+        self._resume(found)
+        await self._wait_stored(key)
         return self.view(key)
 
     async def forget(self, key: model.FlowKey) -> None:
-        """The generation is gone: all of it is stopped, `finally` too, then its rows are deleted.
+        """Delete a run: all its steps are stopped, including `finally`, then its rows are deleted.
 
-        Its tasks stay in the journal as long as any other.
+        Its tasks stay in the journal as long as any other task.
         """
-        run = self._loaded(key)
+        run = self._load_run(key)
         if run is not None:
             plan.abandon(run)
             run.dirty = True
             self._wake(run)
-            await self._settled(key)
+            await self._wait_stored(key)
 
     async def reshard(
         self, key: model.FlowKey, shards: Mapping[str, list[Any]]
     ) -> model.NewFlowRun | None:
-        """Divide snapshots again, by name, that no step has named yet; others stay unchanged.
-        Return what the run works with; None: it is over.
+        """Replace the shards of snapshots, by name, that no step has named yet; others stay
+        unchanged. Return the definition of the run, or None if it has ended.
 
-        Raises `InvalidJob` for what is too long.
+        Raises `InvalidJob` if the definition is too large.
         """
-        run = self._open(key)
+        run = self._find_unfinished(key)
         if run is None:
             return None
-        new = resharding.divided(run, shards)
+        new = resharding.with_shards(run, shards)
         if new is not run.new:
             _check_size(new)
             run.redefine(new)
             self._wake(run)
-            await self._settled(key)
+            await self._wait_stored(key)
         return new
 
     # what it sees
 
     def view(self, key: model.FlowKey) -> model.FlowRunView | None:
-        """Return a run as it is on disk; None: there is none, or it was forgotten."""
+        """Return the view of a run as it is on disk, or None if there is no such run."""
         known, run = self._stored_view(key), self._live.get(key)
         if known is None or run is None or key not in self._views or not run.open_jobs:
             return known
-        return views.with_jobs(known, self._jobs.counts(run))
+        return views.add_open_jobs(known, self._jobs.open_jobs(run))
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
-        """Return what a run was started with, for another one like it; snapshots as they are
-        divided now."""
+        """Return the definition of a run, for starting another one like it, with its current
+        shards; None if there is no such run."""
         run = self._live.get(key)
         if run is not None and key in self._views:
             return run.new
-        row = self._tables.row(key)
-        return None if row is None else self._tables.new(row)
+        row = self._tables.find_row(key)
+        return None if row is None else self._tables.load_definition(row)
 
     def code(self) -> dict[str, set[bytes]]:
-        """Return the digests of code blobs by namespace, of all runs in the journal: an old
+        """Return the digests of the code blobs of all runs in the journal, by namespace: an old
         generation may be run again."""
         found: dict[str, set[bytes]] = {}
         seen: dict[int, tuple[str, frozenset[bytes]]] = {}
-        for row in self._tables.rows("flow_runs"):
+        for row in self._tables.iterate_rows("flow_runs"):
             known = self._code.get(row.row)
             if known is None:
-                new = self._tables.new(row)
+                new = self._tables.load_definition(row)
                 program, _ = flow_program.build(new.flow)
                 known = new.namespace, flow_program.code_digests(program)
             seen[row.row] = known
@@ -262,19 +264,20 @@ class FlowRuns:
         return found
 
     async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
-        """Runs that changed after `since`, once there are any, and the number to go on; those that
-        were forgotten are left out. What jobs do that are not over, only `view` says: that of each
-        change would be looked up for nothing.
+        """Wait until there are runs that changed after version number `since`; return the number
+        for the next call, and their views. Deleted runs are left out. The counts of unfinished jobs
+        are not included, since looking them up for each change would be wasted; `view` has them.
 
-        `since` 0, or of another dispatcher's life: all runs of the journal.
+        If `since` is 0, or comes from an earlier dispatcher process, return all runs in the
+        journal.
         """
-        self._engine.check()
+        self._engine.check_running()
         await self._feed.newer(since)
         last = self._feed.last
         if 0 < since <= last:
             keys = self._feed.since(since)
         else:
-            keys = [row.key for row in self._tables.rows("flow_runs")]
+            keys = [row.key for row in self._tables.iterate_rows("flow_runs")]
         found = (self._stored_view(key) for key in keys)
         return last, [view for view in found if view is not None]
 
@@ -289,30 +292,32 @@ class FlowRuns:
     ) -> list[model.InstanceView]:
         """Return step instances and their shards, in the order in which they began.
 
-        `step`: only those of the step of that path; `after`: those behind that key. Raises
-        `NoSuchJob`.
+        `step`: only instances of the step with that path; `after`: only those after that key.
+        Raises `NoSuchJob`.
         """
-        row = self._tables.row(key)
+        row = self._tables.find_row(key)
         if row is None:
             raise errors.NoSuchJob(f"there is no run {key.generation} of SyncSet {key.uid}")
-        run = self._live.get(key) or self._tables.load(row)
+        run = self._live.get(key) or self._tables.load_run(row)
         listed = instances.Instances(run, self._engine, self._hub)
         return listed.page(step=step, after=after, limit=limit, state=state)
 
     # what the engine says (`engine.Planner`, `engine.Listener`)
 
     @property
-    def ready(self) -> bool:
-        """Whether it has something for the next batch."""
+    def has_work(self) -> bool:
+        """Whether there are changes for the next batch (`engine.Planner`)."""
         return bool(self._ready)
 
-    def ended(self, job: job_records.Job) -> None:
-        """The job of a step is over in the batch that is being made."""
-        self._jobs.ended(job)
+    def on_job_ended(self, job: job_records.Job) -> None:
+        """Record that the job of a step has ended in the batch that is being made
+        (`engine.Planner`)."""
+        self._jobs.process_end(job)
 
-    def plan(self, now: float) -> None:
-        """Ask for what follows, and add it to the batch that is being made."""
-        for key in self._timers.due():
+    def plan_jobs(self, now: float) -> None:
+        """Run the plan of each changed run, and add the result to the batch that is being made
+        (`engine.Planner`)."""
+        for key in self._timers.take_due():
             run = self._live.get(key[0])
             if run is not None:
                 plan.timed_out(run, key[1])
@@ -329,19 +334,19 @@ class FlowRuns:
                 self._jobs.delete(run)
         self._set_timer()
 
-    def gather(self) -> instructions.Writes:
-        """Return what this batch is to write of runs."""
+    def collect_writes(self) -> instructions.Writes:
+        """Return the rows of changed runs for this batch (`engine.Planner`)."""
         touched, self._touched = self._touched, {}
         for run in touched:
-            self._gather(run)
+            self._collect_run(run)
         return self._writes.take()
 
-    def committed(self) -> None:
-        """What was gathered last is on disk."""
+    def on_committed(self) -> None:
+        """Publish the changes of the last batch, which is on disk (`engine.Planner`)."""
         joined, self._joined = self._joined, []
         for run, view in joined:
             key = run.new.key
-            self._over.pop(key, None)
+            self._finished_views.pop(key, None)
             self._stale.pop(key, None)
             if view is None:
                 self._views.pop(key, None)
@@ -360,8 +365,9 @@ class FlowRuns:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def shown(self, job: job_records.Job) -> None:
-        """Publish what is new of a step's job, soon: its tasks end in very many batches."""
+    def on_job_changed(self, job: job_records.Job) -> None:
+        """Publish a change of a step's job after a delay, since its tasks end in very many
+        batches."""
         run = self._jobs.run_of(job)
         if run is not None:
             self._stale[run.new.key] = None
@@ -369,24 +375,24 @@ class FlowRuns:
                 loop = asyncio.get_running_loop()
                 self._stale_timer = loop.call_later(SHOW_S, self._publish_stale)
 
-    def released(self, job: job_records.Job) -> None:
-        """A step's job was dropped from memory."""
-        self._jobs.released(job)
+    def on_job_released(self, job: job_records.Job) -> None:
+        """Keep the counts of a step's job that was dropped from memory."""
+        self._jobs.keep_counts(job)
 
     # inside
 
     def _stored_view(self, key: model.FlowKey) -> model.FlowRunView | None:
-        """As `view`, without what jobs do that are not over."""
+        """Return the view of a run without the counts of its unfinished jobs."""
         known = self._views.get(key)
         if known is not None:
             return None if self._live[key].state.deleting else known
-        if (over := self._over.get(key)) is not None:
+        if (over := self._finished_views.get(key)) is not None:
             return over
-        row = self._tables.row(key)
+        row = self._tables.find_row(key)
         if row is None:
             return None
-        run = self._tables.load(row)
-        return None if run.state.deleting else self._remember(views.of_run(run))
+        run = self._tables.load_run(row)
+        return None if run.state.deleting else self._remember(views.run_view(run))
 
     def _publish_stale(self) -> None:
         self._stale_timer = None
@@ -394,55 +400,58 @@ class FlowRuns:
         self._feed.publish(stale)
 
     def _remember(self, view: model.FlowRunView) -> model.FlowRunView:
-        """Keep the view of a run that is over, which is asked for again and again."""
+        """Keep the view of a finished run, which is requested repeatedly."""
         if view.phase.final:
-            self._over[view.key] = view
-            if len(self._over) > MAX_REMEMBERED:
-                del self._over[next(iter(self._over))]
+            self._finished_views[view.key] = view
+            if len(self._finished_views) > MAX_REMEMBERED:
+                del self._finished_views[next(iter(self._finished_views))]
         return view
 
     def _wake(self, run: records.Run) -> None:
         self._ready[run] = None
         self._hub.wake()
 
-    def _hear(self, run: records.Run) -> None:
-        """The plan is to look at a run, in the batch that is being made if there is one."""
+    def _replan(self, run: records.Run) -> None:
+        """Run the plan of a run in the batch that is being made, if there is one, or else in the
+        next."""
         self._ready[run] = None
 
-    async def _settled(self, key: model.FlowKey) -> None:
-        """Return when all that is known of a run now is on disk."""
+    async def _wait_stored(self, key: model.FlowKey) -> None:
+        """Wait until all changes of a run so far are on disk."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters[key].append(waiter)
         await waiter
 
-    def _loaded(self, key: model.FlowKey) -> records.Run | None:
-        self._engine.check()
+    def _load_run(self, key: model.FlowKey) -> records.Run | None:
+        self._engine.check_running()
         run = self._live.get(key)
-        if run is None and (row := self._tables.row(key)) is not None:
-            run = self._live[key] = self._tables.load(row)
+        if run is None and (row := self._tables.find_row(key)) is not None:
+            run = self._live[key] = self._tables.load_run(row)
         return run
 
-    def _open(self, key: model.FlowKey) -> records.Run | None:
-        """Return a run that is not over, to be changed; wake it afterwards."""
-        self._engine.check()
+    def _find_unfinished(self, key: model.FlowKey) -> records.Run | None:
+        """Return an unfinished run in order to change it, or None. Wake it after the change."""
+        self._engine.check_running()
         run = self._live.get(key)
         return None if run is None or run.state.stage is records.Stage.OVER else run
 
-    def _take_up(self, row: tables.FlowRow) -> None:
-        """Go on with a run of an earlier life."""
-        run = self._live[row.key] = self._tables.load(row)
-        self._views[row.key] = views.of_run(run)
-        self._go_on(run)
+    def _load_row(self, row: tables.FlowRow) -> None:
+        """Load a run of an earlier dispatcher process, and resume it."""
+        run = self._live[row.key] = self._tables.load_run(row)
+        self._views[row.key] = views.run_view(run)
+        self._resume(run)
 
-    def _go_on(self, run: records.Run) -> None:
-        """Follow what is open of a run."""
+    def _resume(self, run: records.Run) -> None:
+        """Set the timers of a run, and follow its unfinished jobs."""
         state, program = run.state, run.program
         if program.timeout_s is not None:
             began = state.started if state.resumed is None else state.resumed
             self._limit(run, "", program.timeout_s, started=began)
         if state.finally_started is not None:
             self._limit(run, "finally", plan.FINALLY_S, started=state.finally_started)
-        limits = {path: node.step.timeout_seconds for path, node in views.nodes(program).items()}
+        limits = {
+            path: node.step.timeout_seconds for path, node in views.nodes_by_path(program).items()
+        }
         for record in run.records.values():
             seconds = limits[records.step_path(record.key)]
             if record.state is model.InstanceState.RUNNING and seconds is not None:
@@ -463,8 +472,9 @@ class FlowRuns:
     def _limit(self, run: records.Run, key: str, seconds: float, *, started: float) -> None:
         self._timers.set((run.new.key, key), seconds, started=started)
 
-    def _gather(self, run: records.Run) -> None:
-        """Write what has changed of a run, and show it when it is on disk."""
+    def _collect_run(self, run: records.Run) -> None:
+        """Add the changes of a run to the rows of this batch, to be published when they are on
+        disk."""
         key = run.new.key
         over = run.state.stage is records.Stage.OVER
         if run.dirty or run.changed or run.changed_values or key in self._new:
@@ -479,7 +489,7 @@ class FlowRuns:
             if key in self._new:
                 self._writes.insert(run)
             self._writes.update(run)
-            self._joined.append((run, views.of_run(run)))
+            self._joined.append((run, views.run_view(run)))
         self._new.pop(key, None)
         self._settling += self._waiters.pop(key, [])
 
@@ -487,12 +497,12 @@ class FlowRuns:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        delay_s = self._timers.next_s
-        if delay_s is not None and not self._engine.over:
+        delay_s = self._timers.next_deadline_s
+        if delay_s is not None and not self._engine.is_stopped:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
-        for key, step in self._timers.due():
+        for key, step in self._timers.take_due():
             run = self._live.get(key)
             if run is not None:
                 plan.timed_out(run, step)
@@ -500,8 +510,8 @@ class FlowRuns:
         self._set_timer()
 
 
-def _check(new: model.NewFlowRun) -> None:
-    """Raises InvalidJob."""
+def _check_definition(new: model.NewFlowRun) -> None:
+    """Raise `InvalidJob` if the definition of a run is invalid."""
     try:
         tables.uid_bytes(new.uid)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What names in the expressions of a run mean at one place of its flow. Pure.
+"""Scope: what the names in expressions mean at one place of a flow. Pure.
 
 Used by the plan.
 """
@@ -13,8 +13,8 @@ from kilnwork.jobs.flows import model, records
 
 
 class SkippedStep(Exception):
-    """A step is named that was skipped, or did not run: a step that names its value is skipped
-    too."""
+    """An expression names a step that was skipped or did not run, so that the step with the
+    expression is skipped too."""
 
     def __init__(self, step: str) -> None:
         super().__init__(step)
@@ -22,13 +22,13 @@ class SkippedStep(Exception):
 
 
 class Scope:
-    """Looks up the names in sight. `steps`: keys of instances by the name of their step."""
+    """Looks up names. `steps`: keys of the instances in scope, by the name of their step."""
 
     def __init__(self, run: records.Run, steps: Mapping[str, str]) -> None:
         self._run, self.steps = run, dict(steps)
 
     def with_steps(self, more: Mapping[str, str]) -> "Scope":
-        """Return a scope in which more steps are in sight."""
+        """Return a scope with additional steps."""
         return Scope(self._run, {**self.steps, **more})
 
     def lookup(self, name: expressions.Name) -> Any:

@@ -1,23 +1,25 @@
-"""Results of the tasks of one step, noted as the tasks end: while they are in memory anyway.
+"""Results of the tasks of one step, noted when the tasks end, while the results are in memory
+anyway.
 
-Used by `step_items`, for steps whose results are read. What is not here, as after a restart,
-`results` reads from the journal.
+Used by `step_items` for steps whose results are read. Results that are not noted, for example after
+a restart, are read from the journal by `results`.
 """
 
 from kilnwork.api import attempts
 
 
 class SeenResults:
-    """By number of the item, from 0. `most`: bytes that are kept; with more, all are dropped."""
+    """Results by item number, from 0. `most`: maximum number of bytes kept; if there are more, all
+    are dropped."""
 
     def __init__(self, size: int, *, most: int) -> None:
         self._known = bytearray(size)
         self._payloads: dict[int, attempts.Payload] = {}
-        """Without those that are None: of many tasks, those of most."""
+        """Only results that are not None; most tasks return None."""
         self._room = most
 
     def note(self, number: int, payload: attempts.Payload | None) -> None:
-        """Keep what a task has returned; None: nothing."""
+        """Keep the result of a task; None if it returned nothing."""
         if self._room < 0:
             return
         self._known[number] = 1
@@ -29,9 +31,9 @@ class SeenResults:
                 self._payloads.clear()
 
     def knows(self, number: int) -> bool:
-        """Return whether a task has ended, and `get` says what it has returned."""
+        """Return whether the result of a task is known, so that `get` may be called."""
         return bool(self._known[number])
 
     def get(self, number: int) -> attempts.Payload | None:
-        """Return what a task has returned that is known."""
+        """Return the result of a task; None if it returned nothing."""
         return self._payloads.get(number)

@@ -1,8 +1,8 @@
-"""What the tasks of one step instance get, as JSON; the same wherever a flow runs. Pure.
+"""Inputs of the tasks of one step instance, as JSON; the same wherever a flow runs. Pure.
 
-Used by the plan, which makes it when the step starts, by the job of the step and by
-`kilnwork.testing`. What all tasks of a step get is evaluated once; what depends on the item, when
-that item gets its task, from values that are kept with the step.
+Used by the plan, which makes a `StepWork` when the step starts, by the job of the step, and by
+`kilnwork.testing`. Inputs that all tasks share are evaluated once; inputs that depend on the item
+are evaluated when the item gets its task, from values stored with the step.
 """
 
 import hashlib
@@ -19,38 +19,39 @@ _decode = msgspec.json.Decoder().decode
 
 
 class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a step runs; the journal has it as the definition of the step's job."""
+    """Work of a step; stored in the journal as the definition of the step's job."""
 
     name: str
-    """Of its tasks; of an `each`, what stands before their numbers."""
+    """Name of its task, or prefix of the names of its tasks if it has `each`."""
     template: api_task.TaskTemplate
     retry: api_task.Retry | None = None
     attempt_seconds: float | None = None
     shared: dict[str, msgspec.Raw] = {}
-    """Inputs of all tasks, JSON by name."""
+    """Inputs of all tasks, as JSON by name."""
     variable: str = ""
-    """Name of the item in `own`; "": the step has one task."""
+    """Name of the item in `own`; "" if the step has a single task."""
     own: dict[str, Any] = {}
-    """Inputs that depend on the item, with expressions."""
+    """Inputs that depend on the item, with expressions in them."""
     scope: dict[str, Any] = {}
-    """What else those name: members by root."""
+    """Values of the other names in these expressions: members by root."""
     items: tuple[msgspec.Raw, ...] = ()
-    """JSON each."""
+    """The items, each as JSON."""
     portions: int = 0
-    """Items are shards, of so many portions of the data: each needs a worker next to its own; 0:
-    any worker will do."""
+    """If not 0, the items are shards, and the data is divided into this many portions: the task of
+    a shard needs a worker next to the shard's portion. 0: any worker."""
     max_failed: int = 0
     parallel: int | None = None
     wanted: bool = False
-    """Its results are read when it is over."""
+    """Whether its results are read when it has ended."""
     needed: bool = False
-    """It has failed if they cannot be read."""
+    """Whether it fails if its results cannot be read."""
     memo: str = ""
-    """Digest of all that results depend on beside the inputs; "": they are not kept."""
+    """Digest of everything that the results depend on except the inputs; "" if they are not stored
+    for reuse."""
 
     @property
     def size(self) -> int:
-        """How many tasks it has."""
+        """Number of its tasks."""
         return len(self.items) if self.variable else 1
 
 
@@ -61,14 +62,14 @@ class Inputs:
         self._work = work
         self._shared = b",".join(_member(name, raw) for name, raw in work.shared.items())
         self._own: list[tuple[str, bytes, expressions.Document]] = []
-        """Name, what stands before the value in JSON, and the value."""
+        """Name, the JSON before the value, and the value."""
         self._scope = work.scope
         whole = frozenset({work.variable})
         for name, value in work.own.items():
             self._own.append((name, _member(name, b""), expressions.Document(value, whole)))
 
-    def of(self, number: int) -> bytes:
-        """Return a JSON object by name. Raises ExpressionError."""
+    def encode_inputs(self, number: int) -> bytes:
+        """Return the inputs of a task as a JSON object by name. Raises ExpressionError."""
         parts = [self._shared] if self._shared else []
         if self._own:
             item = self._work.items[number]
@@ -94,18 +95,22 @@ class Inputs:
         return b"{%b}" % b",".join(parts)
 
     def memo_key(self, number: int) -> bytes:
-        """Return under which the result of a task is kept. Raises ExpressionError."""
+        """Return the key under which the result of a task is stored for reuse. Raises
+        ExpressionError."""
         work = self._work
         item = bytes(work.items[number]) if work.variable else b""
-        return hashlib.sha256(b"%b\0%b\0%b" % (work.memo.encode(), self.of(number), item)).digest()
+        return hashlib.sha256(
+            b"%b\0%b\0%b" % (work.memo.encode(), self.encode_inputs(number), item)
+        ).digest()
 
 
 def _member(name: str, value: msgspec.Raw | bytes) -> bytes:
     return b"%b:%b" % (_encode(name), bytes(value))
 
 
-def arguments_of(template: api_task.TaskTemplate, inputs: bytes) -> bytes:
-    """Return what a call gets, JSON: its arguments by position, and those by name."""
+def encode_arguments(template: api_task.TaskTemplate, inputs: bytes) -> bytes:
+    """Return the arguments of a call as JSON: a list of positional and an object of keyword
+    arguments."""
     call = template.call
     if call is None or not (call.args or call.kwargs):
         return b"[[],%b]" % inputs
@@ -115,7 +120,7 @@ def arguments_of(template: api_task.TaskTemplate, inputs: bytes) -> bytes:
 def memo_digest(
     template: api_task.TaskTemplate, name: str, snapshots: Sequence[tuple[str, str]]
 ) -> str:
-    """Return a digest of what results of a step depend on beside its inputs: what it runs, its
-    name, and all data that its workers see. `snapshots`: names and digests."""
+    """Return a digest of everything that the results of a step depend on except its inputs: what it
+    runs, its name, and all data that its workers see. `snapshots`: (name, digest) pairs."""
     what = _encode((template, name, sorted(snapshots)))
     return hashlib.sha256(what).hexdigest()

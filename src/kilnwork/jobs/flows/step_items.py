@@ -1,7 +1,8 @@
-"""A step instance as a job of the engine: one task, or one for each item. Item n is number n - 1.
+"""Step items: a step instance as a job of the engine, with one task, or one per item. Item n has
+number n - 1.
 
-Used by `runs`, which hands `StepSources` to the engine. An item ends as its task does. What the
-tasks get is `step_inputs`'s; when the step is decided, the engine's.
+Used by `runs`, which passes `StepSources` to the engine. An item ends when its task ends.
+`step_inputs` makes the inputs of the tasks; the engine decides when the step has ended.
 """
 
 from collections.abc import Callable
@@ -35,33 +36,34 @@ _O = filejobs.PartOutcome
 _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 MAX_RESULT_BYTES = 4 << 20
-"""Longest list of a step's results: the journal and memory have it while the run goes on. What is
-longer than the inputs of a task may be (`api.inputs`), only a call gets."""
+"""Maximum size of the list of a step's results, which is in the journal and in memory while the run
+is unfinished. A list that is larger than the inputs of a task may be (`api.inputs`) can be passed
+only to a call."""
 
 ReadResult = Callable[[ids.TaskId], attempts.Payload | None]
-"""Gives what a task has returned that has succeeded, None: nothing."""
+"""Returns the result of a task that has succeeded; None if it returned nothing."""
 
 _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
 
 
 class ShardNumber(msgspec.Struct, frozen=True):
-    """What a shard's document says of its place (`data.pond.shards.Shard`)."""
+    """The fields of a shard's document that locate it (`data.pond.shards.Shard`)."""
 
     index: int
     count: int
 
 
 class StepProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is counted of a step's tasks beyond how they ended."""
+    """Counts of a step's tasks beyond their outcomes."""
 
     reused: int = 0
-    """Items whose result is that of an earlier generation."""
+    """Items whose result comes from an earlier generation."""
     cause: str = ""
-    """Reason of the first task that has failed for good."""
+    """Reason of the first task that failed for good."""
 
 
 class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a view shows of a step's job beyond its counts."""
+    """What a view of a step's job shows beyond its counts."""
 
     running: int = 0
 
@@ -72,12 +74,12 @@ _decode_spec = msgspec.json.Decoder(index_items.IndexSpec).decode
 
 
 class StepSources:
-    """Makes the sources of steps (`rows.SourceKind`). `blobs`: the directory of large values, by
-    namespace; `read_result`: asked as tasks end."""
+    """Makes the item sources of steps (`rows.SourceKind`). `blobs`: the directory of large values,
+    with a subdirectory per namespace; `read_result` is called when a task ends."""
 
     nouns = "shards"
     ttl_s: float | None = None
-    """They are kept as long as their run."""
+    """None: they are kept as long as their run."""
 
     def __init__(self, blobs: Path, read_result: ReadResult) -> None:
         self._blobs, self._read_result = blobs, read_result
@@ -87,19 +89,19 @@ class StepSources:
         return self._items(work, StepProgress())
 
     def spec(self, encoded: bytes) -> index_items.IndexSpec:
-        """Decode what may change of a step."""
+        """Decode the part of a step's job that may change."""
         return _decode_spec(encoded)
 
     def progress(self, encoded: bytes) -> StepProgress:
-        """Decode what is counted."""
+        """Decode the progress of a step's job."""
         return _decode_progress(encoded)
 
     def detail(self, row: rows.JobRow) -> StepDetail:
-        """Return what is known of a step that is not in memory."""
+        """Return the detail of a step's job that is not in memory."""
         return StepDetail()
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "StepItems":
-        """Return the source of a job of the journal."""
+        """Return the source of a job from the journal."""
         work = _decode_work(definition)
         return self._items(work, _decode_progress(progress))
 
@@ -108,7 +110,7 @@ class StepSources:
 
 
 class StepItems:
-    """`item_source.ItemSource`: the tasks of one step instance."""
+    """The tasks of one step instance (`item_source.ItemSource`)."""
 
     kind, blobs = KIND, b""
     noun, nouns, first = "shard", "shards", 0
@@ -141,12 +143,12 @@ class StepItems:
         self.keeps_tasks = definition.wanted
         self.inputs = step_inputs.Inputs(definition)
         self._shared: dict[tuple[int, int, int | None], api_task.TaskSpec] = {}
-        """By run, priority and portion."""
+        """Task spec by run, priority and portion."""
 
     def work(self, job: records.Job, item: int) -> item_source.Work:
-        """Return what works on an item. Raises `ItemUnusable`."""
+        """Return the work of an item's task. Raises `ItemUnusable`."""
         try:
-            given = self.inputs.of(item - 1)
+            given = self.inputs.encode_inputs(item - 1)
         except expressions.ExpressionError as error:
             raise errors.ItemUnusable(str(error)) from error
         spec = self._spec(job, job.run_of(item), self._portion(item - 1))
@@ -159,12 +161,13 @@ class StepItems:
             )
         if not self._is_call:
             return item_source.Work(spec, given)
-        data = step_inputs.arguments_of(self.definition.template, given)
+        data = step_inputs.encode_arguments(self.definition.template, given)
         arguments = attempts.Payload(attempts.JSON, data)
         return item_source.Work(spec, None, self._stored(job, data) if large else arguments)
 
     def _stored(self, job: records.Job, data: bytes) -> attempts.Payload:
-        """Return arguments that are a blob; some megabytes take some ten milliseconds."""
+        """Store the arguments of a call as a blob. For some megabytes this takes some ten
+        milliseconds."""
         kept = blob_store.Blobs(self._blobs / job.namespace, durable=True)
         try:
             digest, size = kept.put((data,))
@@ -173,7 +176,7 @@ class StepItems:
         return attempts.Payload(attempts.JSON, b"", digest, size)
 
     def _portion(self, number: int) -> int | None:
-        """Return which portion of the data an item needs, None if it is anywhere. Raises
+        """Return the portion of the data that an item needs, or None if any worker will do. Raises
         `ItemUnusable`."""
         if not self.definition.portions:
             return None
@@ -187,8 +190,8 @@ class StepItems:
         return shards.portion(shard.index, shard.count, self.definition.portions)
 
     def _spec(self, job: records.Job, run: int, portion: int | None) -> api_task.TaskSpec:
-        """Return the spec that all tasks share, those of one portion if there are any: the same
-        object for calls."""
+        """Return the task spec, which all tasks of the same run, priority and portion share. For
+        calls it has no arguments."""
         key = (run, cast(index_items.IndexSpec, job.spec).priority, portion)
         if key not in self._shared:
             work = self.definition
@@ -210,57 +213,57 @@ class StepItems:
         return self._shared[key]
 
     def task_name(self, job: records.Job, item: int) -> str:
-        """Return `<set>-g<N>-<step>`, with the number of the item if there are any."""
+        """Return `<set>-g<N>-<step>`, with the number of the item if the step has items."""
         return task_name(self.definition, item - 1)
 
-    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
-        """Return nothing: flows have steps for that."""
+    def hook_tasks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+        """Return an empty list: flows have steps instead of hooks."""
         return []
 
-    def around_results(self, run: int) -> gathered_results.Around | None:
-        """Return None: it has no finalizer."""
+    def finalizer_arguments(self, run: int) -> gathered_results.FinalizerArguments | None:
+        """Return None: steps have no finalizer."""
         return None
 
     def detail(self, job: records.Job) -> StepDetail:
-        """Return what a view shows of a job in memory."""
+        """Return the view detail of a job in memory."""
         return StepDetail(running=running(job))
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
-        """Return None: `completion` says when it is lost."""
+        """Return None: `completion` decides when the job cannot succeed any more."""
         return None
 
     def failure_text(self, result: item_source.ItemResult) -> str:
-        """Return which shard failed, if there are more, and why."""
+        """Return why a task failed, and of which shard if there are several."""
         if self.definition.variable:
             return f"shard {result.item - 1}: {result.message}"
         return result.message
 
-    def count(self, result: item_source.ItemResult) -> None:
-        """Note why the first of the tasks failed, and results if they will be read."""
+    def count_result(self, result: item_source.ItemResult) -> None:
+        """Note the reason of the first task that failed, and the results if they will be read."""
         if result.outcome is _FAILED and not self.progress.cause:
             self.progress = msgspec.structs.replace(self.progress, cause=result.reason)
         if self.definition.wanted and result.outcome is _SUCCEEDED and result.data is not None:
             self.seen.note(result.item - 1, self._read_result(result.data.id))
 
-    def end(self, job: records.Job) -> None:
-        """Add nothing."""
+    def record_end(self, job: records.Job) -> None:
+        """Do nothing."""
 
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
-        """Do nothing: see `ends_with_task`, as the following."""
+        """Never called: see `ends_with_task`."""
         raise NotImplementedError
 
     def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
-        """Find nothing: the tasks say how items ended."""
+        """Never called: see `ends_with_task`."""
         raise NotImplementedError
 
     def settle(
         self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
-        """Find nothing: the tasks say how items ended."""
+        """Never called: see `ends_with_task`."""
         raise NotImplementedError
 
     def purge(self, job: records.Job) -> Callable[[], None]:
-        """Delete nothing: it has no store."""
+        """Never called: see `ends_with_task`."""
         raise NotImplementedError
 
 
@@ -268,17 +271,17 @@ _TEMPLATE_FIELDS = api_task.TaskTemplate.__struct_fields__
 
 
 def task_name(work: step_inputs.StepWork, number: int) -> str:
-    """Return the name of a step's task, by number from 0."""
+    """Return the name of a step's task by its number, from 0."""
     return f"{work.name}-{number}" if work.variable else work.name
 
 
 def running(job: records.Job) -> int:
-    """Return how many of its tasks are at work."""
+    """Return the number of the job's tasks that are running."""
     return sum(task.state in index_items.AT_WORK for task in job.tasks.values())
 
 
 def counts(job: records.Job) -> model.Counts:
-    """Return how many tasks of a step in memory are where."""
+    """Return the counts of a step's job that is in memory."""
     known = job.counts
     progress = job.source.progress
     return model.Counts(

@@ -1,6 +1,6 @@
-"""The jobs of a run's steps: made, stopped and followed in the engine, their results read.
+"""Jobs of the steps of runs: created, stopped and followed in the engine; reads their results.
 
-Used by `runs`. What becomes of them is said to the plan; nothing is decided here.
+Used by `runs`. It reports the outcomes to the plan, and decides nothing itself.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from kilnwork.kit import ids
 _R = reasons.FlowReason
 
 MAX_DEFINITION_BYTES = 16 << 20
-"""Longest definition of a step: its items and inputs."""
+"""Maximum size of the definition of a step: its items and inputs."""
 
 
 class StepJobs:
-    """Makes and follows the jobs of steps of all runs. `heard`: called when the plan has something
-    new to look at in a run."""
+    """Creates and follows the jobs of the steps of all runs. `on_change` is called when the plan of
+    a run has to be run again."""
 
     def __init__(
         self,
@@ -42,36 +42,37 @@ class StepJobs:
         *,
         sources: step_items.StepSources,
         writes: tables.FlowWrites,
-        heard: Callable[[records.Run], None],
+        on_change: Callable[[records.Run], None],
     ) -> None:
         self._hub, self._engine = hub, engine
         self._tables, self._sources = kept, sources
-        self._writes, self._heard = writes, heard
-        self._known: dict[bytes, views.OpenJob] = {}
-        """Jobs that memory has dropped: their results are being read, or they pause."""
+        self._writes, self._on_change = writes, on_change
+        self._dropped: dict[bytes, views.OpenJob] = {}
+        """State of jobs that were dropped from memory because they are paused or their results are
+        being read."""
         self._jobs: dict[bytes, tuple[records.Run, str]] = {}
-        """Whose step a job is that is not over, by UUID."""
+        """Run and step key of each unfinished job, by UUID."""
 
     def run_of(self, job: job_records.Job) -> records.Run | None:
-        """Return whose step a job is that is not over."""
+        """Return the run of an unfinished step job, or None."""
         found = self._jobs.get(job.id.uuid)
         return None if found is None else found[0]
 
-    def ended(self, job: job_records.Job) -> None:
-        """A job is over in the batch that is being made."""
+    def process_end(self, job: job_records.Job) -> None:
+        """Process the end of a job in the batch that is being made."""
         found = self._jobs.pop(job.id.uuid, None)
         if found is not None:
-            self._known.pop(job.id.uuid, None)
+            self._dropped.pop(job.id.uuid, None)
             found[0].shown_version = max(found[0].shown_version, job.version)
-            self._read(*found, job)
+            self._read_results(*found, job)
 
-    def released(self, job: job_records.Job) -> None:
-        """Memory drops a job: in a pause it may not be over."""
+    def keep_counts(self, job: job_records.Job) -> None:
+        """Keep the counts of a job that is dropped from memory; a paused job may be unfinished."""
         if job.id.uuid in self._jobs:
-            self._known[job.id.uuid] = views.OpenJob(step_items.counts(job), 0, job.version)
+            self._dropped[job.id.uuid] = views.OpenJob(step_items.counts(job), 0, job.version)
 
     def suspend(self, run: records.Run) -> None:
-        """Pause the jobs of a run, or let them go on, as the run says."""
+        """Pause or resume the jobs of a run, as the run's state says."""
         for key in run.open_jobs:
             job = self._engine.find(job_uuid(run, key))
             if job is not None and job.stage is not job_records.FINISHED:
@@ -86,20 +87,21 @@ class StepJobs:
             transitions.kill(job, _R.STOPPED, message, now=self._engine.now())
             self._engine.wake(job)
 
-    def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
-        """Return what is known of the jobs that the plan has not heard the end of, by path of the
+    def open_jobs(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
+        """Return the state of the jobs whose end the plan does not know yet, by path of the
         step."""
         found: dict[str, list[views.OpenJob]] = {}
         for key in run.open_jobs:
             uuid = job_uuid(run, key)
             job = self._engine.live.get(uuid)
-            one = self._known.get(uuid) if job is None else self._open(job)
+            one = self._dropped.get(uuid) if job is None else self._open_job(job)
             if one is not None:
                 found.setdefault(records.step_path(key), []).append(one)
         return found
 
-    def _open(self, job: job_records.Job) -> views.OpenJob:
-        """Return what is known of a job, and what its first task waits for if none runs."""
+    def _open_job(self, job: job_records.Job) -> views.OpenJob:
+        """Return the state of an unfinished job. If none of its tasks is running, add what the
+        first one waits for."""
         running = step_items.running(job)
         found = views.OpenJob(step_items.counts(job), running, job.version)
         item = next((n for n, task in job.tasks.items() if task.ended is None), None)
@@ -111,7 +113,7 @@ class StepJobs:
         return found._replace(reason=known.reason, message=known.message)
 
     def follow(self, run: records.Run, key: str) -> None:
-        """Follow the job of a step that was open."""
+        """Follow the job of a step again after a restart or reopening."""
         uuid = job_uuid(run, key)
         job = self._engine.find(uuid)
         if job is None:
@@ -119,8 +121,8 @@ class StepJobs:
             plan.job_ended(run, key, lost)
         elif job.stage is not job_records.FINISHED:
             self._jobs[uuid] = (run, key)
-        elif _is_over(job, run.records[key]):
-            self._read(run, key, job)
+        elif _is_finished(job, run.records[key]):
+            self._read_results(run, key, job)
             self._engine.wake(job)  # it is released again
         else:
             self._jobs[uuid] = (run, key)
@@ -130,7 +132,7 @@ class StepJobs:
             self._engine.wake(job)
 
     def run_number(self, run: records.Run, key: str) -> int | None:
-        """Return in which run of its own the job of a step is; None: it is not in the journal."""
+        """Return the job's own run number, or None if the job is not in the journal."""
         job = self._engine.find(job_uuid(run, key))
         if job is None:
             return None
@@ -138,19 +140,19 @@ class StepJobs:
         return job.run
 
     def discard(self, run: records.Run, key: str) -> None:
-        """Delete the job of a step that is over, which may begin again."""
+        """Delete the job of a step, which may then begin again."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
             transitions.delete(job, now=self._engine.now())
             self._engine.wake(job)
 
     def start(self, run: records.Run, key: str, work: step_inputs.StepWork) -> None:
-        """Make the job of a step."""
+        """Create the job of a step."""
         size = sum(map(len, map(bytes, (*work.items, *work.shared.values()))))
         if size > MAX_DEFINITION_BYTES:
             message = f"its items and inputs take {size} bytes, more than 16 MiB"
             plan.job_ended(run, key, records.JobEnd(False, _R.INPUT_TOO_LARGE, message))
-            self._heard(run)
+            self._on_change(run)
             return
         uuid, now = job_uuid(run, key), self._engine.now()
         source = self._sources.new(work)
@@ -176,7 +178,7 @@ class StepJobs:
         self._engine.add(job, None, None)
 
     def _reuse(self, run: records.Run, job: job_records.Job, source: step_items.StepItems) -> None:
-        """Let items have succeeded whose results are kept."""
+        """Mark the items as succeeded whose results are stored from an earlier generation."""
         reused, kept = 0, self._tables.memo_keys(source.definition.memo)
         for number in range(job.size) if kept else ():
             key = source.inputs.memo_key(number)
@@ -187,44 +189,44 @@ class StepJobs:
         job.counts.succeeded = reused
         source.progress = step_items.StepProgress(reused=reused)
 
-    def _read(self, run: records.Run, key: str, job: job_records.Job) -> None:
-        """Read the results of a job that is over, as far as they are wanted; then the plan
-        hears of its end."""
-        end, work = _end_of(job), job.source.definition
+    def _read_results(self, run: records.Run, key: str, job: job_records.Job) -> None:
+        """Read the results of a job that has ended, if they are wanted, then report its end to the
+        plan."""
+        end, work = _job_end(job), job.source.definition
         if not work.wanted or not (end.succeeded or work.memo):
-            self._hear(run, key, end)
+            self._report_end(run, key, end)
             return
         reading = results.StepResults(
             job,
             self._hub,
             kept=self._tables,
-            keep=lambda memo, value: self._writes.memo(memo, work.memo, run.new.key, value),
+            keep=lambda memo, value: self._writes.put_memo(memo, work.memo, run.new.key, value),
         )
 
-        def go_on() -> None:
-            if self._engine.over:
+        def read_batch() -> None:
+            if self._engine.is_stopped:
                 return
             try:
                 if reading.read_more():
-                    loop.call_soon(go_on)
+                    loop.call_soon(read_batch)
                     return
             except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
-                self._engine.failed(error)
+                self._engine.fail(error)
                 return
-            self._known.pop(job.id.uuid, None)
-            self._hear(run, key, _with_results(end, reading, needed=work.needed))
+            self._dropped.pop(job.id.uuid, None)
+            self._report_end(run, key, _with_results(end, reading, needed=work.needed))
             self._hub.wake()
 
         loop = asyncio.get_running_loop()
-        self._known[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
-        go_on()
+        self._dropped[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
+        read_batch()
 
-    def _hear(self, run: records.Run, key: str, end: records.JobEnd) -> None:
+    def _report_end(self, run: records.Run, key: str, end: records.JobEnd) -> None:
         plan.job_ended(run, key, end)
-        self._heard(run)
+        self._on_change(run)
 
     def delete(self, run: records.Run) -> None:
-        """Delete the jobs of a run that is over."""
+        """Delete the jobs of a run that has ended."""
         for record in run.records.values():
             if record.job:
                 self.discard(run, record.key)
@@ -233,7 +235,7 @@ class StepJobs:
 def job_uuid(run: records.Run, key: str) -> bytes:
     """Return the stable UUID of a step's job.
 
-    It differs between runs, also when a forgotten generation is started again, and between
+    It differs between runs, also when a deleted generation is started again, and between
     repetitions of the step.
     """
     new, number = run.new, run.records[key].run
@@ -241,14 +243,14 @@ def job_uuid(run: records.Run, key: str) -> bytes:
     return task_hub.extra_id(tables.uid_bytes(new.uid), name if number == 1 else f"{name}/{number}")
 
 
-def _is_over(job: job_records.Job, record: records.Record) -> bool:
-    """Return whether a job that has ended is not to run again: it was, if it is in the run that
-    its step wants, which a crash may have kept from the journal."""
+def _is_finished(job: job_records.Job, record: records.Record) -> bool:
+    """Return whether a job that has ended must not be run again. The step may want a later run of
+    the job, which a crash may have kept out of the journal."""
     return job.verdict is filejobs.PartOutcome.SUCCEEDED or job.run >= record.job_run
 
 
-def _end_of(job: job_records.Job) -> records.JobEnd:
-    """Return how a job has ended, without results."""
+def _job_end(job: job_records.Job) -> records.JobEnd:
+    """Return the outcome of a job, without results."""
     work, cause = job.source.definition, job.source.progress.cause
     succeeded = job.verdict is filejobs.PartOutcome.SUCCEEDED
     reason = job.reason if work.variable else cause or job.reason

@@ -1,4 +1,4 @@
-"""What a step runs when it begins: template, inputs and items, from the values so far. Pure.
+"""Work of a step when it begins: template, inputs and items, computed from the values so far. Pure.
 
 Used by the plan.
 """
@@ -12,21 +12,21 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs.flows import records, scope, step_inputs
 
 MAX_ITEMS = 1_000_000
-"""Most items of one step, as indexes of a Job."""
+"""Maximum number of items of one step, the same as that of indexes of a Job."""
 
 _R = reasons.FlowReason
 _encode = expressions.encode
 
 
 class StepFailure(Exception):
-    """A step cannot begin or go on."""
+    """A step cannot begin or continue."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason, self.message = reason, message
 
 
-def make(
+def make_step_work(
     run: records.Run, key: str, node: flow_program.FlowNode, here: scope.Scope
 ) -> step_inputs.StepWork:
     """Return the work of a step instance. Raises StepFailure, SkippedStep."""

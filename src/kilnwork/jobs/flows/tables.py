@@ -1,7 +1,7 @@
-"""The tables of flows in the journal: what is read of them, and what is written.
+"""Tables of flows in the journal: reads rows, and collects rows to be written.
 
-Used by `runs`. The statements are in `dispatch/journal/sqlite/sql/flows.sql`. What is gathered is
-written in the batch of the jobs that it is about.
+Used by `runs`. The statements are in `dispatch/journal/sqlite/sql/flows.sql`. The collected rows
+are written in the same batch as the jobs that they belong to.
 """
 
 import uuid as uuids
@@ -37,40 +37,40 @@ class FlowRow(NamedTuple):
 
     @property
     def key(self) -> model.FlowKey:
-        """Return which run it is."""
+        """Key of the run."""
         return model.FlowKey(str(uuids.UUID(bytes=self.uid)), self.generation)
 
 
 class FlowTables:
-    """Reads what is on disk. `blobs`: the directory of large values, by namespace."""
+    """Reads the tables. `blobs`: the directory of large values, with a subdirectory per
+    namespace."""
 
     def __init__(self, select: tables.Select, blobs: Path) -> None:
         self._select, self._blobs = select, blobs
 
     def next_row(self) -> int:
-        """Return the number of the next run's row."""
+        """Return the row number for a new run."""
         return int(self._select("next_flow_row")[0][0])
 
-    def row(self, key: model.FlowKey) -> FlowRow | None:
-        """Return the row of a run; None: there is none."""
+    def find_row(self, key: model.FlowKey) -> FlowRow | None:
+        """Return the row of a run, or None if there is no such run."""
         found = self._select("flow_run", uid_bytes(key.uid), key.generation)
         return FlowRow._make(found[0]) if found else None
 
-    def rows(self, how: str) -> Iterator[FlowRow]:
-        """Yield all runs, oldest first; `how`: `flow_runs`, `unfinished_flow_runs`."""
+    def iterate_rows(self, how: str) -> Iterator[FlowRow]:
+        """Yield rows, oldest first. `how`: `flow_runs` or `unfinished_flow_runs`."""
         above = 0
         while page := self._select(how, above, PAGE):
             for values in page:
                 above = values[0]
                 yield FlowRow._make(values)
 
-    def new(self, row: FlowRow) -> model.NewFlowRun:
-        """Return what a run was started with."""
+    def load_definition(self, row: FlowRow) -> model.NewFlowRun:
+        """Return the definition of a run."""
         return _decode_new(row.definition)
 
-    def load(self, row: FlowRow) -> records.Run:
-        """Return a run as it is on disk. Raises MsgspecError, ValueError for one that cannot be
-        read."""
+    def load_run(self, row: FlowRow) -> records.Run:
+        """Return a run as it is on disk. Raises MsgspecError or ValueError if it cannot be read."""
 
         def read_value(key: str) -> bytes | None:
             for (value,) in self._select("flow_value", row.row, key):
@@ -78,29 +78,29 @@ class FlowTables:
             return None
 
         state = _decode_state(row.state)
-        run = records.Run(self.new(row), state, row=row.row, read_value=read_value)
+        run = records.Run(self.load_definition(row), state, row=row.row, read_value=read_value)
         for (record,) in self._select("flow_steps", row.row):
             run.load(_decode_record(record))
         run.dirty = False
         return run
 
     def memo_keys(self, step: str) -> set[bytes]:
-        """Return the keys of all results that are kept of a deterministic step."""
+        """Return the keys of all stored results of a deterministic step."""
         return {bytes(key) for (key,) in self._select("flow_memo_keys", step)}
 
-    def memo(self, key: bytes) -> bytes | None:
-        """Return the result that is kept for a task of a deterministic step."""
+    def find_memo(self, key: bytes) -> bytes | None:
+        """Return the stored result of a task of a deterministic step, or None."""
         for (value,) in self._select("flow_memo", key):
             return bytes(value)
         return None
 
     def blob(self, namespace: str, digest: bytes) -> bytes:
-        """Return a large value. Raises `BlobMissing`, `BlobDamaged`."""
+        """Return the content of a blob. Raises `BlobMissing`, `BlobDamaged`."""
         return bytes(blob_store.Blobs(self._blobs / namespace, durable=False).get(digest))
 
 
 def uid_bytes(uid: str) -> bytes:
-    """Return a UUID as the journal has it. Raises ValueError."""
+    """Return the 16 bytes of a UUID, as stored in the journal. Raises ValueError."""
     return uuids.UUID(uid).bytes
 
 
@@ -117,12 +117,12 @@ _ORDER = (
     "delete_flow_steps",
     "delete_flow_run",
 )
-"""What is new goes before what changes it, and that before what deletes it; but a step that was
-dropped may begin again."""
+"""Order of the statements in a batch: a row is inserted before it is updated, and updated before it
+is deleted. A step is deleted before it is inserted, since a deleted step may begin again."""
 
 
 class FlowWrites:
-    """Rows of one batch; of each run at most once."""
+    """Rows to be written in one batch; each run is added at most once."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[instructions.Row]] = {}
@@ -141,7 +141,7 @@ class FlowWrites:
         run.dirty = run.redefined = False
 
     def update(self, run: records.Run) -> None:
-        """Add what has changed of a run."""
+        """Add the changes of a run."""
         if run.dirty:
             self._add("update_flow_run", _encode(run.state), run.state.finished, run.row)
         if run.redefined:
@@ -157,21 +157,22 @@ class FlowWrites:
         run.dropped.clear()
 
     def delete(self, run: records.Run) -> None:
-        """Nothing of a run is left; results that only it and earlier ones have used neither."""
+        """Delete all rows of a run, and the stored results that only this and earlier generations
+        have used."""
         self._add("delete_flow_memo", uid_bytes(run.new.uid), run.new.generation)
         self._add("delete_flow_steps", run.row)
         self._add("delete_flow_run", run.row)
 
-    def memo(self, key: bytes, step: str, owner: model.FlowKey, value: bytes) -> None:
-        """Keep the result of a task, for generations to come."""
+    def put_memo(self, key: bytes, step: str, owner: model.FlowKey, value: bytes) -> None:
+        """Store the result of a task for later generations."""
         uid = uid_bytes(owner.uid)
         self._add("put_flow_memo", key, step, uid, owner.generation, value)
 
     def use_memo(self, key: bytes, owner: model.FlowKey) -> None:
-        """A result that is kept is used by this generation too."""
+        """Note that this generation uses a stored result too."""
         self._add("use_flow_memo", uid_bytes(owner.uid), owner.generation, key)
 
     def take(self) -> list[tuple[str, list[instructions.Row]]]:
-        """Return all, in the order in which it is to be written."""
+        """Return and clear the rows, in the order in which they are to be written."""
         rows, self._rows = self._rows, {}
         return [(name, rows[name]) for name in _ORDER if name in rows]

@@ -1,4 +1,4 @@
-"""What is shown of runs: the records, and what runs now of jobs in memory. Pure.
+"""Views of runs: made from the records, and from the jobs in memory for what is running. Pure.
 
 Used by `runs`.
 """
@@ -15,8 +15,8 @@ _S = model.InstanceState
 _Kind = flow_program.NodeKind
 
 
-def of_run(run: records.Run) -> model.FlowRunView:
-    """Return the view of a run, without what its jobs do."""
+def run_view(run: records.Run) -> model.FlowRunView:
+    """Return the view of a run, without the counts of its unfinished jobs."""
     new, state = run.new, run.state
     over = state.stage is records.Stage.OVER
     return model.FlowRunView(
@@ -32,24 +32,27 @@ def of_run(run: records.Run) -> model.FlowRunView:
         started=state.started,
         finished=state.finished,
         run=state.run,
-        steps={path: _step(run, path) for path in nodes(run.program)},
+        steps={path: _step(run, path) for path in nodes_by_path(run.program)},
         value=run.value("") if over and state.phase is model.Phase.SUCCEEDED else None,
     )
 
 
 class OpenJob(NamedTuple):
-    """The job of a step that is not over. `running`: how many of its tasks are at work."""
+    """State of an unfinished job of a step. `running`: number of its tasks that are running."""
 
     counts: model.Counts
     running: int
     version: int
     reason: str = ""
-    """Why nothing of it runs, as `message`."""
+    """Why none of its tasks is running; the same for `message`."""
     message: str = ""
 
 
-def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) -> model.FlowRunView:
-    """Return a view with what is known of jobs that are not over, by path of the step."""
+def add_open_jobs(
+    view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]
+) -> model.FlowRunView:
+    """Return the view with the state of unfinished jobs added, which are given by path of the
+    step."""
     steps, latest = dict(view.steps), view.version
     for path, found in jobs.items():
         one = steps[path]
@@ -69,9 +72,9 @@ def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) ->
     return msgspec.structs.replace(view, steps=steps, version=latest)
 
 
-def nodes(program: flow_program.Program) -> dict[str, flow_program.FlowNode]:
-    """Return all steps by their paths, in the order of the flow; not what stands in an `else`
-    instead of one."""
+def nodes_by_path(program: flow_program.Program) -> dict[str, flow_program.FlowNode]:
+    """Return all steps by path, in the order of the flow. An `else` that replaces a step has the
+    path of that step and is left out."""
     found: dict[str, flow_program.FlowNode] = {}
     for prefix, section in program.sections:
         _collect(prefix, section, found)

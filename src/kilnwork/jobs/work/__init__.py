@@ -1,6 +1,6 @@
-"""What workers do for file jobs: map the records of a part, merge or reduce the results.
+"""Work of file jobs in workers: maps the records of a part, and merges or reduces the results.
 
 Used in slots, as calls of spawned tasks (`part.run`, `reduce.run`), and by `files`, which maps by
-the same rules without a server. Everything a worker knows comes in a `PartWork` or a `ReduceWork`;
-what it has done is the commit record in the store, and nothing else. No database, no HTTP.
+the same rules without a server. A worker gets everything in a `PartWork` or a `ReduceWork`; its
+only result is the commit record in the store. No database, no HTTP.
 """

@@ -1,4 +1,4 @@
-"""The mappers that need no code: `calculator` and `identity`. Used by `mappers`."""
+"""Built-in mappers, which need no code: `calculator` and `identity`. Used by `mappers`."""
 
 from collections.abc import Callable
 
@@ -15,8 +15,8 @@ NAMES = ("calculator", "identity")
 def line_maker(
     name: str, spec: filejobs.InputSpec, header: tuple[str, ...] | None
 ) -> LineMaker | None:
-    """Return a function that makes a result line of a record, raises `BadRecord`; None: there is no
-    such mapper."""
+    """Return a function that makes a result line from a record and raises `BadRecord`; None if
+    there is no mapper of that name."""
     rows = spec.format is filejobs.Format.CSV
     decode = values.decoder(spec, header)
     encode = encoding.encoder(text=False)
@@ -30,7 +30,7 @@ def line_maker(
 
 
 class Builtin:
-    """A `mapping.Mapper` of a function from line to line."""
+    """A mapper (`mapping.Mapper`) made of a function from line to line."""
 
     def __init__(
         self, make: LineMaker, out: outputs.Outputs, *, setting: mapping.MapperSettings
@@ -41,7 +41,7 @@ class Builtin:
 
     def take(self, first: int, batch: list[bytes]) -> None:
         """Map records, as `Mapper.take`."""
-        self._setting.passed(first)
+        self._setting.on_progress(first)
         if self._make is calculator.calculate:
             self._calculate(first, batch)
             return
@@ -60,7 +60,8 @@ class Builtin:
         out.results(made)
 
     def _calculate(self, first: int, batch: list[bytes]) -> None:
-        """Blank ones are no JSON, so they need not be looked for before."""
+        """Map records with the calculator. Blank lines are not JSON, so that they are noticed
+        without a check."""
         made: list[bytes] = []
         make, append, out = self._make, made.append, self._out
         lost = 0

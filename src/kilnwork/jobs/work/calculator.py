@@ -1,10 +1,11 @@
-"""The built-in mapper `calculator`: a JSON object with two numbers and an operator, computed.
+"""The built-in mapper `calculator`: computes a JSON object with two numbers and an operator.
 
-Used by `builtins`. A record is `{"id", "value1", "value2", "op"}`, a result the same with `result`,
-compact, in this order. What is accepted and how numbers are written follows the worker of
-fbeltrao/aksjobscheduler (Json.NET on .NET Core 2.1), byte for byte: a double is written with 15
-significant digits if that reads back as the same number, else with 17 (.NET's format "R" before
-.NET Core 3.0), always with a fraction or an exponent; what is no number is a string.
+Used by `builtins`. A record is `{"id", "value1", "value2", "op"}`; the result is the same with
+`result` added, compact, in this order. Accepted input and number format follow the worker of
+fbeltrao/aksjobscheduler (Json.NET on .NET Core 2.1) byte for byte: a double is written with 15
+significant digits if they read back as the same number, else with 17 (.NET's format "R" before .NET
+Core 3.0), always with a fraction or an exponent; values that are not numbers are written as
+strings.
 """
 
 import math
@@ -16,12 +17,13 @@ import msgspec
 from kilnwork.data import errors
 
 MISSING = b"null"
-"""How an id or an operator is written that is not there."""
+"""How a missing id or operator is written."""
 
 _DIGITS = 15
-_LEAST, _EXACT = 1e-4, 1e15
-"""From the one to below the other neither "R" nor `repr` writes an exponent. `repr` writes as few
-digits as read back as the same number: with up to 15 they agree."""
+_PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e15
+"""Range (from `_PLAIN_FROM`, below `_PLAIN_BELOW`) in which neither "R" nor `repr` writes an
+exponent. `repr` writes as few digits as read back as the same number; with up to 15 digits both
+agree."""
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 """A number in a string, as .NET's NumberStyles.Float with AllowThousands reads it."""
@@ -31,7 +33,7 @@ _NO_NUMBERS = {math.inf: '"Infinity"', -math.inf: '"-Infinity"'}
 
 
 class _Record(msgspec.Struct, gc=False):
-    """A record as it should be."""
+    """A record with fields of the expected types."""
 
     id: str | None = None
     value1: float = 0.0
@@ -39,8 +41,8 @@ class _Record(msgspec.Struct, gc=False):
     op: str | None = None
 
 
-class _Loose(msgspec.Struct, gc=False):
-    """A record with anything in its fields, still as JSON."""
+class _LenientRecord(msgspec.Struct, gc=False):
+    """A record with any values in its fields, still as JSON."""
 
     id: msgspec.Raw = msgspec.Raw(MISSING)
     value1: msgspec.Raw = msgspec.Raw(b"0")
@@ -49,17 +51,17 @@ class _Loose(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Record).decode
-_decode_loose = msgspec.json.Decoder(_Loose).decode
+_decode_lenient = msgspec.json.Decoder(_LenientRecord).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
 def calculate(line: bytes) -> bytes:
-    """The result line of one record, without its end. Raises `BadRecord`."""
+    """Return the result line of one record, without a line end. Raises `BadRecord`."""
     try:
         record = _decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        record = _loosely(line)
+        record = _decode_leniently(line)
     first, second, name = record.value1, record.value2, record.op
     operator = _OPERATORS.get(name) if name is not None else None
     result = 0.0 if operator is None else operator(first, second)
@@ -73,8 +75,8 @@ def calculate(line: bytes) -> bytes:
 
 
 def number(value: float) -> str:
-    """A double as JSON text."""
-    if _LEAST <= value < _EXACT or -_EXACT < value <= -_LEAST:
+    """Return a double as JSON text."""
+    if _PLAIN_FROM <= value < _PLAIN_BELOW or -_PLAIN_BELOW < value <= -_PLAIN_FROM:
         shortest = repr(value)
         if value.is_integer() or len(shortest.lstrip("-0.").replace(".", "")) <= _DIGITS:
             return shortest
@@ -92,7 +94,7 @@ def number(value: float) -> str:
 
 
 def _divided(first: float, second: float) -> float:
-    """IEEE 754: a division by zero has a result."""
+    """Divide as in IEEE 754, where a division by zero has a result."""
     if second:
         return first / second
     if not first or math.isnan(first):
@@ -124,10 +126,10 @@ _OPERATORS: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def _loosely(line: bytes) -> _Record:
-    """A record whose fields have other types than they should, but can be read as those."""
+def _decode_leniently(line: bytes) -> _Record:
+    """Decode a record whose fields have other types than expected but can be converted."""
     try:
-        found = _decode_loose(line)
+        found = _decode_lenient(line)
         return _Record(
             id=_text(found.id),
             value1=_number(found.value1, "value1"),
@@ -141,7 +143,7 @@ def _loosely(line: bytes) -> _Record:
 
 
 def _text(raw: msgspec.Raw) -> str | None:
-    """A string, or a scalar as it is written."""
+    """Return a string, or a scalar as it is written."""
     value = _decode_any(raw)
     if value is None or isinstance(value, str):
         return value
@@ -151,7 +153,7 @@ def _text(raw: msgspec.Raw) -> str | None:
 
 
 def _number(raw: msgspec.Raw, field: str) -> float:
-    """A number, or a string that holds one."""
+    """Return a number, also one in a string."""
     value = _decode_any(raw)
     if isinstance(value, float):
         return value

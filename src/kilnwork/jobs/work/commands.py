@@ -1,9 +1,9 @@
-"""Mappers that are commands: records on stdin, one a line; results on stdout, line by line.
+"""Mappers that are commands: records on stdin, one per line; results on stdout, line by line.
 
-Used by `mappers`. What a command may do is docs/reference/mappers.md. The part is the unit: no
-process knows which results belong to which record, so a record is bad only if the command says
-so, on descriptor 3, by its number on stdin. Those reports are kept until it has ended; then the
-part is read once more for what the records were.
+Used by `mappers`. The rules for commands are in docs/reference/mappers.md. The unit is the part: it
+is not known which results belong to which record. A record is bad only if the command reports it,
+on descriptor 3, by its number on stdin. The reports are kept until the command has ended; then the
+part is read again for the content of the bad records.
 """
 
 import bisect
@@ -18,17 +18,17 @@ from kilnwork.sdk import active
 from kilnwork.sdk import errors as sdk_errors
 
 MAX_REPORT_BYTES = 64 << 20
-"""Of reasons that are kept while the command runs."""
+"""Limit on the reasons kept while the command runs."""
 
 MAX_LINE = 1 << 16
-"""Bytes of one report."""
+"""Maximum size in bytes of one report."""
 
 Reread = Callable[[], Generator[list[bytes], None, None]]
 
 
 def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str]:
-    """What a command finds in its environment: also what the slot began with, whatever functions
-    have made of that since."""
+    """Return the environment of a command: that which the slot began with, whatever functions have
+    changed since, and the variables of the part."""
     try:
         inherited: Mapping[str, str] = active.innermost().inherited
     except sdk_errors.NoSession:
@@ -43,8 +43,9 @@ def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str
 
 
 class Command:
-    """A `mapping.Mapper`. `decode`: only for records that have no line of their own (CSV): these
-    go as JSON. `reread`: gives the part's records again, from the first."""
+    """A mapper (`mapping.Mapper`) that runs a command. `decode`: only for records that are not
+    lines (CSV), which are passed as JSON. `reread` yields the records of the part again, from the
+    first."""
 
     def __init__(  # noqa: PLR0913 - each of another kind
         self,
@@ -62,18 +63,18 @@ class Command:
         self._encode = encoding.encoder(text=False)
         self._setting = setting
         self._reread = reread
-        self._said = Said(out.printed)
-        self._fed = _Fed()
+        self._output = CommandOutput(out.printed)
+        self._passed_numbers = _PassedNumbers()
         self._refused: dict[int, str] = {}
         self._next = 0
         given = {**variables, "KILN_BAD_RECORDS": f"/dev/fd/{pipes.REPORTS}"}
-        self._running = pipes.Piped(command, given, self._said, clock=clock, check=self._check)
+        self._running = pipes.Piped(command, given, self._output, clock=clock, check=self._check)
 
     def take(self, first: int, batch: list[bytes]) -> None:
-        """Feed records to the command, as `Mapper.take`."""
+        """Write records to the command, as `Mapper.take`."""
         self._next = first
         if self._decode is None and self._setting.none_blank(batch):
-            self._fed.add(first, len(batch))
+            self._passed_numbers.add(first, len(batch))
             self._running.write(b"\n".join(batch) + b"\n")
             return
         fed: list[bytes] = []
@@ -83,29 +84,29 @@ class Command:
             except data_errors.BadRecord as error:
                 self._refused[number] = str(error)
                 continue
-            self._fed.add(number, 1)
+            self._passed_numbers.add(number, 1)
         if fed:
             self._running.write(b"\n".join(fed) + b"\n")
 
     def finish(self) -> None:
-        """Wait for the end of the command, as `Mapper.finish`."""
+        """Wait until the command has ended, as `Mapper.finish`."""
         self._running.finish()
-        self._said.finish()
-        reports = self._said.bad
-        bad = self._refused | {self._fed.number(at): why for at, why in reports.items()}
-        self._out.succeeded += self._fed.count - len(reports)
+        self._output.finish()
+        reports = self._output.bad
+        bad = self._refused | {self._passed_numbers.number(at): why for at, why in reports.items()}
+        self._out.succeeded += self._passed_numbers.count - len(reports)
         if bad:
             self._report(bad)
 
     def close(self) -> None:
-        """Leave nothing of the command, as `Mapper.close`."""
+        """End the command and everything that it started, as `Mapper.close`."""
         self._running.close()
 
     def _check(self) -> None:
-        self._setting.passed(self._next)
+        self._setting.on_progress(self._next)
 
     def _report(self, bad: dict[int, str]) -> None:
-        """Read the part again for the records that are bad."""
+        """Read the part again to report the records that are bad."""
         number = self._setting.first_line
         for batch in self._reread():
             for at, raw in enumerate(batch, number):
@@ -114,9 +115,9 @@ class Command:
             number += len(batch)
 
 
-class Said:
-    """Takes in what a command prints and reports (`pipes.Receiver`). `bad`: by its number on stdin,
-    why a record is."""
+class CommandOutput:
+    """Receiver of what a command prints and reports (`pipes.Receiver`). `bad`: reason by number of
+    the record on stdin."""
 
     def __init__(self, printed: Callable[[bytes], None]) -> None:
         self._pass_on = printed
@@ -126,12 +127,12 @@ class Said:
         self.bad: dict[int, str] = {}
 
     def printed(self, data: bytes) -> None:
-        """Take in some of its stdout, as `Receiver.printed`."""
+        """Pass on data from stdout, as `Receiver.printed`."""
         self._pass_on(data)
         self._last = data[-1:]
 
     def reported(self, data: bytes) -> None:
-        """Take in reports, as `Receiver.reported`."""
+        """Parse reports, as `Receiver.reported`."""
         *whole, self._begun = (self._begun + data).split(b"\n")
         for line in whole:
             self._keep(line)
@@ -142,7 +143,7 @@ class Said:
             )
 
     def finish(self) -> None:
-        """Check that the last line of results has its end: the command is over."""
+        """Complete the last line of results and the last report, once the command has ended."""
         if self._last != b"\n":
             self._pass_on(b"\n")
         if self._begun:
@@ -165,18 +166,20 @@ class Said:
             )
 
 
-class _Fed:
-    """Which records a command was given, in order: runs of consecutive numbers."""
+class _PassedNumbers:
+    """Numbers of the records that were passed to a command, in order, stored as runs of consecutive
+    numbers."""
 
     def __init__(self) -> None:
         self.count = 0
         self._starts = array("q")
         self._counts = array("q")
-        """Of each run: the number of its first record, and how many were given before it."""
+        """Of each run: the number of its first record, and how many records were passed before
+        it."""
         self._next = -1
 
     def add(self, number: int, count: int) -> None:
-        """Note that it was given so many records from this number on."""
+        """Record that `count` records from this number on were passed."""
         if number != self._next:
             self._starts.append(number)
             self._counts.append(self.count)
@@ -184,7 +187,7 @@ class _Fed:
         self.count += count
 
     def number(self, at: int) -> int:
-        """Return the number of the record that came as the `at`th, from 1. Raises
+        """Return the number of the record that was passed as the `at`th, counted from 1. Raises
         `CommandFailed`."""
         if at > self.count:
             raise errors.CommandFailed(

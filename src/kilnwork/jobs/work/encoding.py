@@ -1,6 +1,6 @@
-"""What is written for a result: one line, JSON unless the mapper has made the line itself.
+"""Encoding of results: one line each, JSON unless the mapper returns the line itself.
 
-Used by `functions` and `reduce`. Not for commands, which print their lines themselves.
+Used by `functions` and `reduce`. Commands print their lines themselves.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ Encode = Callable[[Any], bytes]
 _PLAIN = frozenset({dict, list, tuple, int, float, bool})
 
 
-def _foreign(value: Any) -> Any:
-    """Numbers and arrays of numpy and its like."""
+def _encode_foreign(value: Any) -> Any:
+    """Convert numbers and arrays of numpy and similar libraries."""
     if hasattr(value, "tolist"):
         return value.tolist()
     kind = type(value)
@@ -26,14 +26,14 @@ def _foreign(value: Any) -> Any:
     )
 
 
-_json = msgspec.json.Encoder(enc_hook=_foreign).encode
+_json = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
 
 
 def encoder(*, text: bool) -> Encode:
-    """Return a function that makes a line, without its end, of a value that is not None; raises
-    `BadResult`.
+    """Return a function that makes a line, without a line end, from a value that is not None; it
+    raises `BadResult`.
 
-    `bytes` is the line itself, and so is `str` where `text`: the format of the input.
+    A `bytes` value is the line itself; with `text`, the format of the input, so is a `str`.
     """
     return _text_line if text else _json_line
 

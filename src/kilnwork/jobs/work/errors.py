@@ -1,4 +1,4 @@
-"""What can go wrong with the work on a part: one class per reaction.
+"""Errors of work on a part: one class per reaction.
 
 A record that cannot be read is `kilnwork.data.errors.BadRecord`.
 """
@@ -7,17 +7,18 @@ from kilnwork.kit import errors
 
 
 class WorkError(errors.KilnError):
-    """A part could not be mapped, or results not be merged."""
+    """A part could not be mapped, or results could not be merged."""
 
 
 class BadResult(WorkError):
-    """What the mapper made of a record cannot be written: it is reported, the others go on."""
+    """The result of a record cannot be written. The record is reported as bad, the others
+    continue."""
 
 
 class RecordsRefused(WorkError):
-    """A record is bad, and the job takes no bad records (`badRecords: fail`).
+    """A record is bad, and the job allows no bad records (`badRecords: fail`).
 
-    `input`: the record itself is bad, so that trying again is of no use.
+    `input`: the record itself is bad, so that a retry would not help.
     """
 
     def __init__(self, message: str | None = None, *, input_: bool = False) -> None:
@@ -26,9 +27,10 @@ class RecordsRefused(WorkError):
 
 
 class FailPart(WorkError):
-    """Raise it in a mapper when not the record is at fault, say because a database is away.
+    """Raise this in a mapper if the cause is not the record, for example because a database is
+    unavailable.
 
-    The part is tried again, as the job's `retry` says, and no record is reported.
+    The part is retried, as the job's `retry` says, and no record is reported.
     """
 
 
@@ -37,4 +39,4 @@ class MapperUnusable(WorkError):
 
 
 class CommandFailed(WorkError):
-    """A command must read all its input and end with exit code 0; this one did not."""
+    """A command did not read all its input, or did not exit with code 0."""

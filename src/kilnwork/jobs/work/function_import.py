@@ -1,6 +1,6 @@
-"""Finds the function of a mapper or reducer: imported by its name, or from a blob with its code.
+"""Import of the function of a mapper or reducer: by its name, or from a blob with its code.
 
-Used by `mappers` and `reduce`, in slots, which are in the mapper's environment already.
+Used by `mappers` and `reduce` in slots, which run in the mapper's environment already.
 """
 
 import inspect
@@ -17,13 +17,13 @@ from kilnwork.sdk import task
 Function = Callable[..., Any]
 
 _KEPT = 8
-"""Functions that came from blobs, so that what they keep for themselves lasts from part to part."""
+"""Functions from blobs that are kept, so that their global state lasts from part to part."""
 
 _loaded: dict[tuple[str, str | None], Function] = {}
 
 
 def import_function(mapper: filejobs.Mapper) -> Function:
-    """Return the function, without the decorator of a task. Raises `MapperUnusable`."""
+    """Return the function without the decorator of a task. Raises `MapperUnusable`."""
     name = mapper.function or ""
     try:
         found = _import(name) if mapper.code is None else _load(mapper.code, mapper.environment)
@@ -69,7 +69,7 @@ def _load(code: str, environment: str | None) -> Any:
 
 
 def _check(function: Function, name: str) -> None:
-    """It can be called with one argument, as far as one can see."""
+    """Check that it can be called with one argument, as far as its signature shows."""
     if not callable(function):
         raise errors.MapperUnusable(f"{name} is a {type(function).__name__}, not a function")
     try:

@@ -1,7 +1,8 @@
 """Mappers that are Python functions: called with a record, or with a list of records.
 
-Used by `mappers`. What a function may take and return is docs/reference/mappers.md. User code is
-called by `sdk.running`, so that a task that is asked to stop is interrupted in it, and only there.
+Used by `mappers`. The rules for arguments and results are in docs/reference/mappers.md. User code
+is called through `sdk.running`, so that a task which is asked to stop is interrupted in user code
+only.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,10 +16,10 @@ from kilnwork.sdk import running
 Function = Callable[..., Any]
 
 BATCH_BYTES = 64 << 20
-"""A batch of so many bytes is called though it could have more records."""
+"""Size at which a batch is passed to the function although it could have more records."""
 
-_PASSED = (errors.FailPart, sdk_errors.Cancelled, MemoryError)
-"""Not the record's fault: the attempt ends."""
+_PROPAGATED = (errors.FailPart, sdk_errors.Cancelled, MemoryError)
+"""Exceptions that are not caused by the record: they end the attempt."""
 
 _PLAIN = frozenset({dict, list, str, int, float, bool, tuple, bytes})
 _NO_SEQUENCE = (str, bytes, bytearray, dict)
@@ -26,7 +27,7 @@ _OVER = object()
 
 
 class PerRecord:
-    """A `mapping.Mapper`: the function is called with one record at a time."""
+    """A mapper (`mapping.Mapper`) that calls the function with one record at a time."""
 
     def __init__(
         self,
@@ -42,26 +43,26 @@ class PerRecord:
         self._decode = decode
         self._encode = encode
         self._setting = setting
-        self._teller = record_errors.RecordErrors(out, setting.tracebacks)
+        self._record_errors = record_errors.RecordErrors(out, setting.tracebacks)
 
     def take(self, first: int, batch: list[bytes]) -> None:
         """Map records, as `Mapper.take`."""
         made: list[bytes] = []
-        out, passed, function, decode = (
+        out, on_progress, function, decode = (
             self._out,
-            self._setting.passed,
+            self._setting.on_progress,
             self._function,
             self._decode,
         )
         for number, raw in self._setting.numbered(first, batch, out):
-            passed(number)
+            on_progress(number)
             try:
                 value = running.call(function, (decode(raw),), {})
                 count = _write(value, made, self._encode)
-            except _PASSED:
+            except _PROPAGATED:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                self._teller.bad(number, error, raw)
+                self._record_errors.bad(number, error, raw)
                 continue
             if count:
                 out.succeeded += 1
@@ -70,14 +71,15 @@ class PerRecord:
         out.results(made)
 
     def finish(self) -> None:
-        """Put all results into the outputs, as `Mapper.finish`."""
+        """Do nothing: all results are in the outputs already."""
 
     def close(self) -> None:
-        """Leave nothing behind, as `Mapper.close`."""
+        """Do nothing."""
 
 
 class _Waiting:
-    """Records of a batch that is not full yet. `values`: an exception where it cannot be read."""
+    """Records of a batch that is not full yet. In `values`, an exception stands for a record that
+    cannot be read."""
 
     __slots__ = ("bad", "bytes", "numbers", "raws", "values")
 
@@ -90,8 +92,8 @@ class _Waiting:
 
 
 class PerBatch:
-    """A `mapping.Mapper`: the function is called with a list of records, of up to `size`, and gives
-    as many results."""
+    """A mapper (`mapping.Mapper`) that calls the function with a list of up to `size` records; the
+    function returns as many results."""
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class PerBatch:
         self._decode = decode
         self._encode = encode
         self._setting = setting
-        self._teller = record_errors.RecordErrors(out, setting.tracebacks)
+        self._record_errors = record_errors.RecordErrors(out, setting.tracebacks)
         self._waiting = _Waiting()
 
     def take(self, first: int, batch: list[bytes]) -> None:
@@ -129,20 +131,20 @@ class PerBatch:
                 waiting = self._waiting
 
     def finish(self) -> None:
-        """Put all results into the outputs, as `Mapper.finish`."""
+        """Map the last batch, as `Mapper.finish`."""
         if self._waiting.raws:
             self._call()
 
     def close(self) -> None:
-        """Leave nothing behind, as `Mapper.close`."""
+        """Do nothing."""
 
     def _call(self) -> None:
         waiting, self._waiting = self._waiting, _Waiting()
-        self._setting.passed(waiting.numbers[-1])
+        self._setting.on_progress(waiting.numbers[-1])
         out, encode = self._out, self._encode
         made: list[bytes] = []
         succeeded = 0
-        found = self._results(waiting)
+        found = self._map_batch(waiting)
         for number, raw, value in zip(waiting.numbers, waiting.raws, found, strict=True):
             try:
                 if isinstance(value, Exception):
@@ -151,21 +153,21 @@ class PerBatch:
                     succeeded += 1
                 else:
                     out.skipped += 1
-            except _PASSED:
+            except _PROPAGATED:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a user's function gives
-                self._teller.bad(number, error, raw)
+                self._record_errors.bad(number, error, raw)
         out.succeeded += succeeded
         out.results(made)
 
-    def _results(self, waiting: _Waiting) -> list[Any]:
-        """A result or an exception for each record; of those that cannot be read, that."""
+    def _map_batch(self, waiting: _Waiting) -> list[Any]:
+        """Return a result or an exception for each record, including those that cannot be read."""
         if not waiting.bad:
-            return self._tried(waiting.numbers, waiting.raws, waiting.values)
+            return self._map_values(waiting.numbers, waiting.raws, waiting.values)
         bad = dict.fromkeys(waiting.bad)
         good = [at for at in range(len(waiting.raws)) if at not in bad]
         found = iter(
-            self._tried(
+            self._map_values(
                 [waiting.numbers[at] for at in good],
                 [waiting.raws[at] for at in good],
                 [waiting.values[at] for at in good],
@@ -173,30 +175,30 @@ class PerBatch:
         )
         return [value if at in bad else next(found) for at, value in enumerate(waiting.values)]
 
-    def _tried(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
-        """A result or an exception for each. A batch that raises is taken apart; its records are
-        read again, lest the function has changed them."""
+    def _map_values(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
+        """Return a result or an exception for each record. If the batch raises, its records are
+        mapped one by one, and decoded again in case the function has changed them."""
         if not values:
             return []
         try:
-            return self._called(values)
-        except _PASSED:
+            return self._call_batch(values)
+        except _PROPAGATED:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises
             if len(values) == 1:
                 return [error]
         found: list[Any] = []
         for number, raw in zip(numbers, raws, strict=True):
-            self._setting.passed(number)
+            self._setting.on_progress(number)
             try:
-                found += self._called([self._decode(raw)])
-            except _PASSED:
+                found += self._call_batch([self._decode(raw)])
+            except _PROPAGATED:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
                 found.append(error)
         return found
 
-    def _called(self, values: list[Any]) -> list[Any]:
+    def _call_batch(self, values: list[Any]) -> list[Any]:
         count = len(values)
         returned = running.call(self._function, (values,), {})
         if returned is None:
@@ -206,7 +208,7 @@ class PerBatch:
                 f"the function of a batch of {count} returned a {type(returned).__name__}: return "
                 "a list with a result for each record"
             )
-        found = list(_each(returned))
+        found = list(_iterate(returned))
         if len(found) != count:
             raise errors.BadResult(
                 f"the function of a batch of {count} gave {len(found)} results: give one for each "
@@ -216,11 +218,11 @@ class PerBatch:
 
 
 def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
-    """Append the lines of one record's result; returns how many. All of them or none."""
+    """Append the lines of one record's result, all of them or none; return their number."""
     if value is None:
         return 0
     if type(value) not in _PLAIN and _is_iterator(value):
-        lines = [encode(each) for each in _each(value) if each is not None]
+        lines = [encode(each) for each in _iterate(value) if each is not None]
         made += lines
         return len(lines)
     made.append(encode(value))
@@ -228,12 +230,12 @@ def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
 
 
 def lines_of(function: Function, given: Any, encode: encoding.Encode) -> Iterator[bytes]:
-    """The lines of what a function makes of its only argument, without their ends."""
+    """Yield the lines of what a function returns for its only argument, without line ends."""
     value = running.call(function, (given,), {})
     if value is None:
         return
     several = type(value) not in _PLAIN and _is_iterator(value)
-    for each in _each(value) if several else (value,):
+    for each in _iterate(value) if several else (value,):
         if each is not None:
             yield encode(each)
 
@@ -243,8 +245,8 @@ def _is_iterator(value: Any) -> bool:
     return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
 
 
-def _each(values: Any) -> Iterator[Any]:
-    """What it yields; the user's code in it may be interrupted."""
+def _iterate(values: Any) -> Iterator[Any]:
+    """Yield the items of an iterable of the user, whose code in it may be interrupted."""
     source = running.iterate(lambda: values, (), {})
     while (value := running.call(next, (source, _OVER), {})) is not _OVER:
         yield value

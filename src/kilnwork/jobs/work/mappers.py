@@ -1,4 +1,4 @@
-"""Makes the mapper that a job names. Used by `part`, and by `files` with a function of its own."""
+"""Creates the mapper that a job names. Used by `part`, and by `files` for a function of its own."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from kilnwork.kit import clock as clocks
 
 
 class MapperContext(NamedTuple):
-    """Facts about a part that its mapper needs. `header`: of CSV. `reread`: gives its records
-    again. `variables`: the environment of a command."""
+    """Facts about a part that its mapper needs. `header`: of CSV. `reread` yields the part's
+    records again. `variables`: the environment of a command."""
 
     setting: mapping.MapperSettings
     header: tuple[str, ...] | None
@@ -32,7 +32,7 @@ class MapperContext(NamedTuple):
 def open_mapper(
     mapper: filejobs.Mapper, out: outputs.Outputs, place: MapperContext
 ) -> mapping.Mapper:
-    """Make the mapper that fills `out`; close it. Raises `MapperUnusable`."""
+    """Create the mapper, which writes to `out`; the caller closes it. Raises `MapperUnusable`."""
     if mapper.builtin is not None:
         return _builtin(mapper.builtin, out, place)
     if mapper.function is not None:
@@ -61,8 +61,8 @@ def function_mapper(
     batch_records: int | None = None,
     encode: encoding.Encode | None = None,
 ) -> mapping.Mapper:
-    """A mapper that calls a function with a record, or a list of up to `batch_records`. `encode`:
-    of its results, if not as usual for the input's format."""
+    """Return a mapper that calls a function with a record, or with a list of up to `batch_records`.
+    `encode` encodes its results; by default it depends on the format of the input."""
     spec = place.setting.spec
     decode = values.decoder(spec, place.header)
     if encode is None:

@@ -1,7 +1,7 @@
-"""What every mapper is: something that takes the records of a part in order.
+"""Mapper: the port that takes the records of a part in order.
 
-Used by `part`, which feeds one, and by the mappers: `builtins`, `functions`, `commands`. The result
-of a part must depend on its records alone, not on how they come.
+Used by `part`, which passes the records, and implemented by `builtins`, `functions` and `commands`.
+The result of a part must depend on its records only, not on how they are divided into batches.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,60 +12,63 @@ from kilnwork.data.records import lines
 from kilnwork.jobs.work import outputs
 
 Decode = Callable[[bytes], Any]
-"""Makes a value of a record, raises `BadRecord`: `kilnwork.data.records.values`."""
+"""Makes a value from a record, or raises `BadRecord`: see `kilnwork.data.records.values`."""
 
 TRACEBACKS = 3
-"""Of the first bad records of a part; their reasons say already where it was."""
+"""Bad records per part whose tracebacks are logged; the reason of each bad record names the place
+anyway."""
 
 
 class Mapper(Protocol):
-    """Takes records, fills `Outputs`. Raises whatever ends the attempt. Used by one thread."""
+    """Maps records and writes to `Outputs`. Raises any error that ends the attempt. Used by one
+    thread."""
 
     def take(self, first: int, batch: list[bytes]) -> None:
-        """Map records as they are in the file, without line ends; `first`: number of the first."""
+        """Map records, given as they are in the file without line ends. `first`: number of the
+        first record."""
         ...
 
     def finish(self) -> None:
-        """Put all results into the outputs: there are no more records."""
+        """Write all results to the outputs: there are no more records."""
         ...
 
     def close(self) -> None:
-        """Leave nothing behind; also after an error."""
+        """Release all resources; also called after an error."""
         ...
 
 
 class MapperSettings:
-    """Settings that mappers share. `first_line`: number of the first record of the part.
-    `passed(number)`: called now and then with the record that comes next; raises Cancelled when the
-    attempt is to end. `tracebacks`: of so many bad records the task's log gets them."""
+    """Settings that all mappers share. `first_line`: number of the first record of the part.
+    `on_progress(number)` is called now and then with the number of the next record; it raises
+    Cancelled if the attempt is to end. `tracebacks`: number of bad records whose tracebacks are
+    logged."""
 
     def __init__(
         self,
         spec: filejobs.InputSpec,
         *,
         first_line: int,
-        passed: Callable[[int], None],
+        on_progress: Callable[[int], None],
         tracebacks: int = TRACEBACKS,
     ) -> None:
         self.spec = spec
         self.first_line = first_line
-        self.passed = passed
+        self.on_progress = on_progress
         self.tracebacks = tracebacks
         self._skips = spec.blank is filejobs.Blank.SKIP
 
     def none_blank(self, batch: list[bytes]) -> bool:
-        """Return whether all of these are to be mapped, as they nearly always are."""
+        """Return whether all of these records are to be mapped, which is nearly always so."""
         return not self._skips or (all(batch) and not any(map(bytes.isspace, batch)))
 
     def skips(self, raw: bytes) -> bool:
-        """Return whether a record is not to be mapped."""
+        """Return whether a record is skipped because it is blank."""
         return self._skips and lines.is_blank(raw)
 
     def numbered(
         self, first: int, batch: list[bytes], out: outputs.Outputs
     ) -> Iterable[tuple[int, bytes]]:
-        """Return the records that are to be mapped, with their numbers; others are counted as
-        skipped."""
+        """Return the records to be mapped, with their numbers; count the others as skipped."""
         if self.none_blank(batch):
             return enumerate(batch, first)
         found = [

@@ -1,6 +1,6 @@
-"""What becomes of records: lines of results, lines about bad records, and counts that add up.
+"""Outputs of a part: lines of results, lines about bad records, and their counts.
 
-Used by the mappers, which fill it, and by `part` and `reduce`, which publish it. Both files are
+Used by the mappers, which write to it, and by `part` and `reduce`, which publish it. Both files are
 unfinished objects of a store until `finish`.
 """
 
@@ -16,16 +16,17 @@ from kilnwork.data.stores import port
 from kilnwork.jobs.work import errors
 
 BUFFER_BYTES = 128 << 10
-"""Written at once: less than the system would give new memory for each time."""
+"""Bytes written at once: below the size from which the system allocates new memory each time."""
 
 MAX_REASON = 1000
-"""Characters of a reason."""
+"""Maximum length of a reason in characters."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Sink:
-    """A file of lines that is being written, and what is to be known of it. `lines`: so far."""
+    """A file of lines that is being written, with its digest and counts. `lines`: number of lines
+    so far."""
 
     def __init__(self, writer: port.Writer, key: str) -> None:
         self._writer = writer
@@ -36,7 +37,7 @@ class Sink:
         self.lines = 0
 
     def add(self, data: bytes, lines: int) -> None:
-        """Append lines, or some of one."""
+        """Append `lines` lines, or a piece of one."""
         self.lines += lines
         self._waiting.append(data)
         self._waiting_bytes += len(data)
@@ -44,7 +45,7 @@ class Sink:
             self._flush()
 
     def finish(self) -> filejobs.StoredFile:
-        """Put the file into the store. Raises `StoreError`."""
+        """Commit the file to the store. Raises `StoreError`."""
         self._flush()
         facts = self._writer.commit()
         digest = self._sha256.hexdigest()
@@ -53,7 +54,7 @@ class Sink:
         )
 
     def abort(self) -> None:
-        """Leave nothing; may be repeated, and does nothing after `finish`."""
+        """Discard the file. May be repeated, and has no effect after `finish`."""
         self._writer.abort()
 
     def _flush(self) -> None:
@@ -65,9 +66,10 @@ class Sink:
 
 
 class Outputs:
-    """The results of a part. `open_errors`: for the first bad record. `refuse`: none may be bad.
+    """The results of a part. `open_errors` opens the file of bad records; it is called at the first
+    one. `refuse`: no record may be bad.
 
-    Leave its `with` block without `finish`, and there was nothing.
+    Leaving the `with` block without `finish` discards everything.
     """
 
     def __init__(self, out: Sink, open_errors: Callable[[], Sink], *, refuse: bool = False) -> None:
@@ -79,23 +81,23 @@ class Outputs:
 
     @property
     def records(self) -> filejobs.Records:
-        """Return the counts so far."""
+        """Record counts so far."""
         return filejobs.Records.of(self.succeeded, self.failed, self.skipped)
 
     def results(self, lines: Sequence[bytes]) -> None:
-        """Append lines, given without their ends."""
+        """Append lines, given without line ends."""
         if lines:
             self._out.add(b"\n".join((*lines, b"")), len(lines))
 
     def printed(self, data: bytes) -> None:
-        """Append what has its line ends already."""
+        """Append data that includes its line ends."""
         self._out.add(data, data.count(b"\n"))
 
     def bad(self, line: int, reason: str, raw: bytes, *, input_: bool) -> None:
-        """Report a record. `line`: its number, from 1. `input_`: the record itself is bad, not what
-        was made of it.
+        """Report a bad record. `line`: its number, from 1. `input_`: the record itself is bad,
+        rather than its result.
 
-        Call in the order of lines. Raises `RecordsRefused` if there must be none.
+        Call this in the order of lines. Raises `RecordsRefused` if no record may be bad.
         """
         if self._errors is None:
             self._errors = self._open_errors()
@@ -105,13 +107,14 @@ class Outputs:
             raise errors.RecordsRefused(f"line {line}: {reason[:MAX_REASON]}", input_=input_)
 
     def copy(self, pieces: Iterable[bytes], lines: int) -> None:
-        """Append the results of others, so many lines."""
+        """Append results that were written before, which have this many lines."""
         self._out.lines += lines
         for piece in pieces:
             self._out.add(piece, 0)
 
     def copy_errors(self, pieces: Iterable[bytes], lines: int) -> None:
-        """Append the reports of others, so many lines; they are not counted as records here."""
+        """Append reports that were written before, which have this many lines; they are not counted
+        as records."""
         if self._errors is None and lines:
             self._errors = self._open_errors()
         if self._errors is not None:
@@ -120,11 +123,11 @@ class Outputs:
                 self._errors.add(piece, 0)
 
     def finish(self) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-        """Put both files into the store."""
+        """Commit both files to the store."""
         return self._out.finish(), self.finish_errors()
 
     def finish_errors(self) -> filejobs.StoredFile | None:
-        """Put only the bad records into the store; None if there are none."""
+        """Commit only the file of bad records; return None if there are none."""
         return None if self._errors is None else self._errors.finish()
 
     def __enter__(self) -> Self:
@@ -139,8 +142,8 @@ class Outputs:
 def report(line: int, reason: str, raw: bytes) -> bytes:
     """Return a line of the errors file.
 
-    `raw` is the record as text; where it is no UTF-8, that is an approximation, and `base64` has
-    its bytes.
+    `raw` is the record as text. If the record is not UTF-8, that is an approximation, and `base64`
+    has the exact bytes.
     """
     found: dict[str, object] = {"line": line, "reason": reason[:MAX_REASON]}
     try:

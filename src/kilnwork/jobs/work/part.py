@@ -1,7 +1,7 @@
-"""Maps one part of a file: `run` is the call that a part's task makes in a slot.
+"""Maps one part of a file: `run` is the call that the task of a part makes in a slot.
 
-What it leaves is a commit record; whether the task succeeded says nothing. The output has a name of
-this attempt alone, so that an attempt that was abandoned and goes on does no harm: its commit comes
+Its result is a commit record; the outcome of the task proves nothing. The name of the output is
+unique to this attempt, so that an abandoned attempt that continues does no harm: its commit comes
 second and loses (`kilnwork.data.commit_records`). It can be repeated at any time.
 """
 
@@ -22,44 +22,46 @@ from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context
 
 PIECE_BYTES = 128 << 10
-"""Mapped at once: its records and their results fit the cache of a core, and memory that is given
-back is used again. With 1 MiB each part took 3,000 new pages of the system and 7 % more time."""
+"""Bytes mapped at once: the records and their results fit into the cache of a core, and freed
+memory is reused. With 1 MiB each part took 3,000 new pages of the system and 7 % more time."""
 
 _CLOCK = clocks.SystemClock()
 
 
 def run(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Map a part. `work`: the JSON of a `PartWork`; returns that of the `Commit` there is now.
+    """Map a part. `work` is the JSON of a `PartWork`; return that of the `Commit` that now exists.
 
-    That of another attempt, or of a user who cancelled, is as good. Raises what the mapper
-    raised, `WorkError`, `StoreError`, and Cancelled: then nothing was committed by this attempt.
+    This may be the commit of another attempt, or of a user who cancelled. Raises what the mapper
+    raised, `WorkError`, `StoreError` and Cancelled; then this attempt has committed nothing.
     """
     assigned = msgspec.convert(work, filejobs.PartWork)
     here = context.context()
-    passed = watch.Watch(
+    on_progress = watch.Watch(
         here, first=assigned.part.first_line, count=assigned.part.lines, clock=_CLOCK
     )
-    commit = mapped(assigned, attempt=here.attempt, passed=passed, clock=_CLOCK)
-    return as_json(commit)
+    commit = map_part(assigned, attempt=here.attempt, on_progress=on_progress, clock=_CLOCK)
+    return to_json(commit)
 
 
-def as_json(value: msgspec.Struct) -> dict[str, Any]:
-    """What JSON says of it: only that can be read where nothing is unpickled."""
+def to_json(value: msgspec.Struct) -> dict[str, Any]:
+    """Return the value as plain JSON data, which can be read where nothing is unpickled."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return found
 
 
-def mapped(
-    work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
+def map_part(
+    work: filejobs.PartWork, *, attempt: int, on_progress: watch.OnProgress, clock: clocks.Clock
 ) -> filejobs.Commit:
-    """Map a part, as `run`. `passed`: as of `mapping.MapperSettings`."""
+    """Map a part, as `run`. `on_progress`: see `mapping.MapperSettings`."""
     store = store_urls.open_store(work.store)
     known = commit_records.find(store, work.part.number, work.run)
     if known is not None:
         return known
     started = clock.wall()
     place = mappers.MapperContext(
-        setting=mapping.MapperSettings(work.format, first_line=work.part.first_line, passed=passed),
+        setting=mapping.MapperSettings(
+            work.format, first_line=work.part.first_line, on_progress=on_progress
+        ),
         header=work.header,
         reread=_Input(work),
         variables=commands.environment(
@@ -67,9 +69,9 @@ def mapped(
         ),
         clock=clock,
     )
-    name = unused(store, f"out/{work.part.number}-{work.run}-{attempt}")
-    with opened(store, name, refuse=work.bad_records is filejobs.BadRecords.FAIL) as out:
-        done = _map(work, out, place)
+    name = unused_name(store, f"out/{work.part.number}-{work.run}-{attempt}")
+    with open_outputs(store, name, refuse=work.bad_records is filejobs.BadRecords.FAIL) as out:
+        done = _map_records(work, out, place)
         ours = filejobs.Commit(
             part=work.part.number,
             run=work.run,
@@ -83,7 +85,7 @@ def mapped(
             finished=clock.wall(),
             worker=os.uname().nodename,
         )
-    return settled(store, ours)
+    return publish_commit(store, ours)
 
 
 class _Done(NamedTuple):
@@ -103,21 +105,24 @@ class _Input:
         work = self._work
         store = store_urls.open_store(work.input_store or work.store)
         with store.read(work.input, start=work.part.start, end=work.part.end) as pieces:
-            yield from part_reader.batches(_cut(pieces), work.part, work.format)
+            yield from part_reader.batches(_split_pieces(pieces), work.part, work.format)
 
 
-def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _split_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         for start in range(0, len(piece), PIECE_BYTES):
             yield piece[start : start + PIECE_BYTES]
 
 
-def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext) -> _Done:
-    """The files are in the store; what no further attempt can mend is a failure for good."""
+def _map_records(
+    work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext
+) -> _Done:
+    """Map the records and finish the output files. Failures that a retry cannot repair give a
+    failed outcome."""
     with contextlib.closing(place.reread()) as batches:
         try:
             try:
-                _feed(work, out, place, batches)
+                _feed_mapper(work, out, place, batches)
             except errors.RecordsRefused as error:
                 if not error.input:
                     raise
@@ -129,7 +134,7 @@ def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperCon
     return _Done(filejobs.PartOutcome.SUCCEEDED, *out.finish())
 
 
-def _feed(
+def _feed_mapper(
     work: filejobs.PartWork,
     out: outputs.Outputs,
     place: mappers.MapperContext,
@@ -143,8 +148,9 @@ def _feed(
         mapper.finish()
 
 
-def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Outputs:
-    """Unfinished files `NAME.ndjson` and, if it comes to that, `NAME.errors`."""
+def open_outputs(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Outputs:
+    """Return outputs in the unfinished files `NAME.ndjson` and, if there are bad records,
+    `NAME.errors`."""
 
     def sink(ending: str) -> outputs.Sink:
         key = name + ending
@@ -153,9 +159,9 @@ def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Out
     return outputs.Outputs(sink(".ndjson"), lambda: sink(".errors"), refuse=refuse)
 
 
-def unused(store: port.Store, name: str) -> str:
-    """`name`, unless another process has written there: the same attempt, before a journal was
-    lost."""
+def unused_name(store: port.Store, name: str) -> str:
+    """Return `name`, or a variant of it if it is in use: the same attempt number has run before the
+    journal was lost."""
     for ending in (".ndjson", ".errors"):
         try:
             store.head(name + ending)
@@ -165,8 +171,9 @@ def unused(store: port.Store, name: str) -> str:
     return name
 
 
-def settled(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
-    """Publish the commit. If there is another one, what ours names is removed."""
+def publish_commit(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
+    """Publish the commit. If another commit exists already, delete the files that only ours
+    names."""
     winner = commit_records.publish(store, ours)
     if winner != ours:
         named = {file.key for file in (winner.output, winner.errors) if file is not None}

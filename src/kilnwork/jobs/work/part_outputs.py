@@ -1,7 +1,7 @@
-"""Reads the outputs of parts in order, and makes sure that they are what the commits say.
+"""Part outputs: reads the outputs of parts in order, and verifies them against the commit records.
 
-Used by `reduce`. A result is published only when every byte of it was compared with the record of
-the attempt that wrote it, by size and SHA-256.
+Used by `reduce`. A result is published only after all of its bytes were compared, by size and
+SHA-256, with the record of the attempt that wrote them.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from kilnwork.jobs.work import read_ahead
 
 
 class PartOutput(NamedTuple):
-    """The results of a part and its bad records, as the commit names them."""
+    """Results and bad records of a part, as its commit names them."""
 
     commit: filejobs.Commit
     output: filejobs.StoredFile
@@ -24,11 +24,11 @@ class PartOutput(NamedTuple):
 
 
 _File = tuple[filejobs.Commit, filejobs.StoredFile]
-"""A file, and the record that names it."""
+"""A file, and the commit record that names it."""
 
 
 class OutputDamaged(Exception):
-    """The output of a part cannot be used."""
+    """The output of a part is missing or damaged."""
 
     def __init__(self, found: filejobs.Damaged) -> None:
         super().__init__(found.message)
@@ -36,9 +36,9 @@ class OutputDamaged(Exception):
 
 
 def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[PartOutput]:
-    """Return what parts (number, run) have left, in their order; nothing of it is read yet.
+    """Return the outputs of these (part, run) pairs, in their order, without reading them.
 
-    Raises `OutputDamaged` where a part has not succeeded.
+    Raises `OutputDamaged` if a part has not succeeded.
     """
     found = []
     for number, run in parts:
@@ -62,8 +62,8 @@ def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutpu
     raise OutputDamaged(filejobs.Damaged(part=number, run=run, message=message))
 
 
-def missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
-    """Return all parts whose outputs are not there, or have another size; their content is not
+def find_missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
+    """Return the parts whose outputs are missing or have a wrong size; their content is not
     read."""
     found = []
     for number, run in parts:
@@ -91,42 +91,42 @@ def _damage(commit: filejobs.Commit, why: str) -> OutputDamaged:
 
 
 class PartOutputReader:
-    """Reads files that commits name. `passed`: called with the bytes read so far; may raise.
-    `aside`: one thread, which reads and verifies ahead."""
+    """Reads files that commits name. `on_progress` is called with the number of bytes read so far,
+    and may raise. `aside`: an executor with one thread, which reads and verifies ahead."""
 
     def __init__(
-        self, store: port.Store, *, passed: Callable[[int], None], aside: futures.Executor
+        self, store: port.Store, *, on_progress: Callable[[int], None], aside: futures.Executor
     ) -> None:
         self._store = store
-        self._passed = passed
+        self._on_progress = on_progress
         self._aside = aside
         self._read_bytes = 0
 
-    def outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
-        """Yield the results of all, in pieces. Raises `OutputDamaged`, after the last piece of a
-        part at the latest."""
+    def read_outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
+        """Yield the results of all parts, in pieces. Raises `OutputDamaged` at the latest after the
+        last piece of a damaged part."""
         return self._pieces((each.commit, each.output) for each in found)
 
-    def errors(self, found: list[PartOutput]) -> Iterator[bytes]:
-        """Yield the bad records of all, in pieces."""
+    def read_errors(self, found: list[PartOutput]) -> Iterator[bytes]:
+        """Yield the bad records of all parts, in pieces."""
         return self._pieces((each.commit, each.errors) for each in found if each.errors is not None)
 
-    def sum_of(
+    def sum_outputs(
         self, found: list[PartOutput]
     ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-        """Return the sum of all results, and of all bad records if there are any. Raises
-        `OutputDamaged`."""
-        results = _summed(self.outputs(found), [each.output for each in found])
+        """Read everything, and return size, lines and digest of all results together, and of all
+        bad records if there are any. Raises `OutputDamaged`."""
+        results = _summed(self.read_outputs(found), [each.output for each in found])
         bad = [each.errors for each in found if each.errors is not None]
-        return results, _summed(self.errors(found), bad) if bad else None
+        return results, _summed(self.read_errors(found), bad) if bad else None
 
     def check(self) -> None:
-        """Call `passed` while nothing is read; may raise as that."""
-        self._passed(self._read_bytes)
+        """Call `on_progress` without reading anything; may raise what it raises."""
+        self._on_progress(self._read_bytes)
 
     def _pieces(self, files: Iterator[_File]) -> Iterator[bytes]:
         verified = (piece for file in files for piece in _verified(self._store, *file))
-        for piece in read_ahead.pieces(verified, self._aside):
+        for piece in read_ahead.read_pieces(verified, self._aside):
             self.check()
             self._read_bytes += len(piece)
             yield piece

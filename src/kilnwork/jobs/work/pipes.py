@@ -1,10 +1,10 @@
-"""A command with pipes: fed on its stdin, drained on its stdout, in one thread and in step.
+"""Command with pipes: writes its stdin and reads its stdout and reports, in one thread.
 
-Used by `commands` and `reduce`. Neither side waits for the other: while we have something to write
-we read what there is, so that no full pipe stops both. Memory is bounded by a piece of input and a
-piece of output. The command runs in a session of its own; `close` ends everything that it started,
-by its marker in the environment (`kit.processes`), however it detached itself. Its stderr is ours:
-the log of the task.
+Used by `commands` and `reduce`. While we wait to write, we read what is available, so that full
+pipes cannot block both sides. Memory is bounded by one piece of input and one piece of output. The
+command runs in a session of its own. `close` ends every process that it started, however it
+detached itself: they are found by a marker in the environment (`kit.processes`). Its stderr is
+ours: the log of the task.
 """
 
 import contextlib
@@ -24,49 +24,50 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import processes
 
 PIPE_BYTES = 1 << 20
-"""Linux lets everybody have so much in a pipe."""
+"""Linux lets any user have pipes of this size."""
 
 READ_BYTES = 1 << 18
 TURN_MS = 100
-"""How long a request to stop may go unnoticed while the command computes."""
+"""Maximum delay until a request to stop is noticed while the command computes."""
 
 PATIENCE_S = 10.0
-"""A command has exited, but something that it started still holds its stdout: so long we wait for
-the next output of that."""
+"""After the command has exited, how long we wait for further output from a process that it started
+and that still holds its stdout."""
 
 MARKER = "KILN_COMMAND_ID"
 REPORTS = 3
 """Descriptor on which the command may report bad records."""
 
 _ABOVE = 16
-"""Our ends of pipes are moved above what the command is given."""
+"""Our ends of pipes are moved above the descriptors of the command."""
 
 _RESET_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-"""What Python ignores, or a function that ran here before, would be inherited."""
+"""Signals that are reset for the command: it would inherit those that Python, or a function that
+ran here before, ignores."""
 
 _ROUNDS = 50
-"""At most so many looks for what it has left."""
+"""Maximum number of searches for processes that the command has left."""
 
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class Receiver(Protocol):
-    """Takes in what the command prints and reports."""
+    """Receives what the command prints and reports."""
 
     def printed(self, data: bytes) -> None:
-        """Take in some of its stdout."""
+        """Process data from its stdout."""
         ...
 
     def reported(self, data: bytes) -> None:
-        """Take in some of what it wrote to descriptor 3."""
+        """Process data from its descriptor 3."""
         ...
 
 
 class Piped:
-    """A running command. `write` all its input, then `finish`; `close` in any case.
+    """A running command. `write` all its input, then call `finish`; call `close` in any case.
 
-    `check`: called at least every 100 ms while we wait; may raise. Raises `MapperUnusable` when the
-    command cannot be started.
+    `check` is called at least every 100 ms while we wait, and may raise. Raises `MapperUnusable` if
+    the command cannot be started.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Piped:
         os.set_blocking(self._stdin, False)
 
     def write(self, data: bytes) -> None:
-        """Give it more input. Raises `CommandFailed` if it has exited."""
+        """Write input. Raises `CommandFailed` if the command has exited."""
         left = memoryview(data)
         while left:
             if self._code is not None:
@@ -117,9 +118,9 @@ class Piped:
             self._turn(writing=bool(left), wait=bool(left))
 
     def finish(self) -> None:
-        """No more input comes: wait until it has exited and its output is complete.
+        """Close its stdin, and wait until it has exited and its output is complete.
 
-        Raises `CommandFailed` unless it exits with 0 and has read everything.
+        Raises `CommandFailed` unless it exits with code 0 and has read all its input.
         """
         os.close(self._stdin)
         self._stdin = -1
@@ -141,7 +142,7 @@ class Piped:
             raise self._failure(unread)
 
     def close(self) -> None:
-        """Kill whatever is left of it, and close the pipes; may be repeated."""
+        """Kill all remaining processes of the command, and close the pipes. May be repeated."""
         if self._watch >= 0:
             os.close(self._watch)
             self._watch = -1
@@ -177,7 +178,8 @@ class Piped:
             ) from error
 
     def _turn(self, *, writing: bool, wait: bool) -> bool:
-        """Take what there is; True if that was anything. Waits a moment if nothing can be done."""
+        """Read what is available; return whether there was anything. With `wait`, wait up to
+        `TURN_MS` for an event."""
         self._check()
         if writing:
             self._poll.register(self._stdin, select.POLLOUT)
@@ -207,8 +209,8 @@ class Piped:
         return True
 
     def _note_exit(self) -> None:
-        """Note how it has exited. It is reaped in `close`, so that no other process gets its
-        pid."""
+        """Record how the command exited. It is reaped in `close`, so that no other process gets its
+        pid before."""
         self._poll.unregister(self._watch)
         try:
             found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
@@ -268,9 +270,10 @@ class Piped:
 
 
 def _pipe(theirs: contextlib.ExitStack, *, reading: bool = False) -> tuple[int, int]:
-    """Both ends, above what the command gets; that of the command is closed with `theirs`.
+    """Return both ends of a pipe, moved above the descriptors of the command. The end of the
+    command is closed with `theirs`.
 
-    `reading`: ours is the reading end.
+    `reading`: our end is the reading one.
     """
     ends = os.pipe()
     moved = []

@@ -1,37 +1,37 @@
-"""Makes the next pieces of an iterator in a thread, while the ones before are used.
+"""Read-ahead: makes the next pieces of an iterator in a thread while the current ones are used.
 
-Used by `part_outputs`: reading and verifying keeps one core busy, writing or reducing another.
-Pieces are handed over by the MiB, since of small ones the handing over would be the work.
+Used by `part_outputs`: one core reads and verifies while another writes or reduces. Pieces are
+handed over in groups of 1 MiB, since for small ones the handover would cost more than the work.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from concurrent import futures
 
-TOGETHER_BYTES = 1 << 20
-"""Handed over at once, at least."""
+GROUP_BYTES = 1 << 20
+"""Minimum size of a group that is handed over."""
 
-MOST = 4
-"""Handings-over that are ready or being made: enough while a thread waits for its core, and little
-memory."""
+MAX_AHEAD = 4
+"""Groups that are ready or being made: enough to cover the time in which a thread waits for its
+core, with little memory."""
 
 
-def pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
-    """Yield the pieces of `source` in their order, and what it raises in its place or a little
-    before: then up to `TOGETHER_BYTES` of what preceded are missing. `aside`: one thread, where it
-    runs."""
-    waiting = deque(aside.submit(_next, source) for _ in range(MOST))
+def read_pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
+    """Yield the pieces of `source` in order. An exception of `source` is raised in its place or a
+    little earlier: up to `GROUP_BYTES` of the pieces before it are then missing. `aside`: an
+    executor with one thread."""
+    waiting = deque(aside.submit(_next_group, source) for _ in range(MAX_AHEAD))
     while found := waiting.popleft().result():
-        waiting.append(aside.submit(_next, source))
+        waiting.append(aside.submit(_next_group, source))
         yield from found
 
 
-def _next(source: Iterator[bytes]) -> list[bytes]:
-    """Of no pieces: there are no more."""
+def _next_group(source: Iterator[bytes]) -> list[bytes]:
+    """Return the next group of pieces; an empty list if there are no more."""
     found, size = [], 0
     for piece in source:
         found.append(piece)
         size += len(piece)
-        if size >= TOGETHER_BYTES:
+        if size >= GROUP_BYTES:
             break
     return found

@@ -1,4 +1,5 @@
-"""Says why a record is bad, and where in the user's code that showed. Used by `functions`."""
+"""Reports why a record is bad, and where in the user's code the error arose. Used by
+`functions`."""
 
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -12,24 +13,24 @@ _OURS = "kilnwork."
 
 
 class RecordErrors:
-    """Reports bad records; of the first `tracebacks` ones writes the traceback into the log."""
+    """Reports bad records, and logs the tracebacks of the first `tracebacks` ones."""
 
     def __init__(self, out: outputs.Outputs, tracebacks: int) -> None:
         self._out = out
         self._left = tracebacks
 
     def bad(self, number: int, error: Exception, raw: bytes) -> None:
-        """Report a record. Raises as `Outputs.bad`."""
+        """Report a bad record. Raises as `Outputs.bad`."""
         of_input = isinstance(error, data_errors.BadRecord)
         if self._left and not isinstance(error, data_errors.BadRecord | errors.BadResult):
             self._left -= 1
-            raised = type(error), error, _theirs(error.__traceback__)
+            raised = type(error), error, _user_traceback(error.__traceback__)
             context.context().logger.warning("line %d is bad", number, exc_info=raised)
         self._out.bad(number, reason(error), raw, input_=of_input)
 
 
 def reason(error: Exception) -> str:
-    """Return what an exception says: `KeyError: 'price' (prices.py:12)`."""
+    """Return the text of an exception: `KeyError: 'price' (prices.py:12)`."""
     if isinstance(error, data_errors.BadRecord | errors.BadResult):
         return str(error)
     try:
@@ -37,12 +38,12 @@ def reason(error: Exception) -> str:
     except Exception:  # noqa: BLE001 - a user's __str__
         text = ""
     name = type(error).__name__
-    return (f"{name}: {text}" if text else name) + _place(error.__traceback__)
+    return (f"{name}: {text}" if text else name) + _error_place(error.__traceback__)
 
 
-def _place(tb: TracebackType | None) -> str:
-    """The innermost line of the file that the user's function is in: not that of a library."""
-    theirs = list(_frames(_theirs(tb)))
+def _error_place(tb: TracebackType | None) -> str:
+    """Return the innermost line in the file of the user's function, rather than in a library."""
+    theirs = list(_frames(_user_traceback(tb)))
     if not theirs:
         return ""
     path = theirs[0].tb_frame.f_code.co_filename
@@ -50,8 +51,8 @@ def _place(tb: TracebackType | None) -> str:
     return f" ({PurePath(path).name}:{last.tb_lineno})"
 
 
-def _theirs(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback from the user's function on."""
+def _user_traceback(tb: TracebackType | None) -> TracebackType | None:
+    """Return the part of the traceback that begins at the user's function."""
     while tb is not None and str(tb.tb_frame.f_globals.get("__name__")).startswith(_OURS):
         tb = tb.tb_next
     return tb

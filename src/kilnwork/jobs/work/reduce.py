@@ -1,10 +1,10 @@
-"""Makes one result of the outputs of all parts: `run` is the call of a job's reducing task.
+"""Reduces the outputs of all parts to one result: `run` is the call of a job's reducing task.
 
-Without a reducer that is their concatenation in the order of parts: all are read and verified, but
-large ones are not copied (`filejobs.OUTPUTS`). A reducer is a mapper that is
-given all results at once: a function gets one iterator of them, a command has them on stdin. The
-result is published by the commit of part 0, once, as those of parts are; so it may run twice, or be
-killed at any time.
+Without a reducer the result is their concatenation in the order of parts: all of it is read and
+verified, but large outputs are not copied (`filejobs.OUTPUTS`). A reducer is a mapper that gets all
+results at once: a function gets one iterator of them, a command reads them on stdin. The result is
+published once, by the commit of part 0, as the results of parts are; so the call may run twice, or
+be killed at any time.
 """
 
 import contextlib
@@ -35,52 +35,54 @@ from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context
 
 PART = 0
-"""The number under which a result is committed."""
+"""Part number under which the result is committed."""
 
 LARGE_BYTES = 1 << 20
-"""Outputs of at least so much, on average, stay where they are and are the result together: that
-saves a third of the disk, and time. Smaller ones are copied into one file, since a file costs more
-to open than to read."""
+"""Average output size from which outputs stay where they are and form the result together: that
+saves a third of the disk, and time. Smaller outputs are copied into one file, since opening a file
+costs more than reading it."""
 
 _CLOCK = clocks.SystemClock()
 _TEXT = filejobs.Format.TEXT
 
 
 class _Ready(NamedTuple):
-    """What there is to reduce, and how."""
+    """Outputs to reduce, and how to reduce them."""
 
     work: filejobs.ReduceWork
     found: list[part_outputs.PartOutput]
     attempt: int
-    passed: watch.Passed
+    on_progress: watch.OnProgress
     clock: clocks.Clock
 
 
 def run(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Reduce. `work`: the JSON of a `ReduceWork`; returns that of a `Reduced`.
+    """Reduce the outputs. `work` is the JSON of a `ReduceWork`; return that of a `Reduced`.
 
-    Raises what the reducer raised, `WorkError`, `StoreError`, and Cancelled: then nothing was
-    published by this attempt.
+    Raises what the reducer raised, `WorkError`, `StoreError` and Cancelled; then this attempt has
+    published nothing.
     """
     assigned = msgspec.convert(work, filejobs.ReduceWork)
     here = context.context()
 
-    def watched(count: int) -> watch.Passed:
+    def make_watch(count: int) -> watch.OnProgress:
         return watch.Watch(here, first=0, count=count, unit="bytes", clock=_CLOCK)
 
-    return part.as_json(reduced(assigned, attempt=here.attempt, watched=watched, clock=_CLOCK))
+    return part.to_json(
+        reduce_parts(assigned, attempt=here.attempt, make_watch=make_watch, clock=_CLOCK)
+    )
 
 
-class Watched(Protocol):
-    """Makes what is called with the number of bytes that were read, of how many."""
+class MakeWatch(Protocol):
+    """Makes a function that is called with the number of bytes read so far, out of `count`."""
 
-    def __call__(self, count: int) -> watch.Passed: ...
+    def __call__(self, count: int) -> watch.OnProgress: ...
 
 
-def reduced(
-    work: filejobs.ReduceWork, *, attempt: int, watched: Watched, clock: clocks.Clock
+def reduce_parts(
+    work: filejobs.ReduceWork, *, attempt: int, make_watch: MakeWatch, clock: clocks.Clock
 ) -> filejobs.Reduced:
-    """Merge or reduce the results, as `run`."""
+    """Merge or reduce the outputs, as `run`."""
     store = store_urls.open_store(work.store)
     if commit_records.find(store, PART, work.run) is not None:
         return filejobs.Reduced()
@@ -88,9 +90,9 @@ def reduced(
         found = part_outputs.outputs_of(store, work.parts)
         size = sum(each.output.bytes for each in found)
         size += sum(each.errors.bytes for each in found if each.errors is not None)
-        _publish(store, _Ready(work, found, attempt, watched(size), clock))
+        _publish(store, _Ready(work, found, attempt, make_watch(size), clock))
     except part_outputs.OutputDamaged as damage:
-        all_of = {each.part: each for each in part_outputs.missing(store, work.parts)}
+        all_of = {each.part: each for each in part_outputs.find_missing(store, work.parts)}
         all_of.setdefault(damage.found.part, damage.found)
         return filejobs.Reduced(damaged=tuple(all_of[number] for number in sorted(all_of)))
     return filejobs.Reduced()
@@ -100,11 +102,11 @@ def _publish(store: port.Store, ready: _Ready) -> None:
     started = ready.clock.wall()
     aside = futures.ThreadPoolExecutor(1, thread_name_prefix="kiln-merge")
     try:
-        reader = part_outputs.PartOutputReader(store, passed=ready.passed, aside=aside)
-        if _stay(ready):
-            output, bad = reader.sum_of(ready.found)
+        reader = part_outputs.PartOutputReader(store, on_progress=ready.on_progress, aside=aside)
+        if _outputs_stay(ready):
+            output, bad = reader.sum_outputs(ready.found)
         else:
-            output, bad = _written(store, ready, reader)
+            output, bad = _write_result(store, ready, reader)
     finally:
         aside.shutdown(cancel_futures=True)
     ours = filejobs.Commit(
@@ -119,36 +121,36 @@ def _publish(store: port.Store, ready: _Ready) -> None:
         finished=ready.clock.wall(),
         worker=os.uname().nodename,
     )
-    part.settled(store, ours)
+    part.publish_commit(store, ours)
 
 
-def _stay(ready: _Ready) -> bool:
-    """Whether the outputs are the result as they are, where they are."""
+def _outputs_stay(ready: _Ready) -> bool:
+    """Return whether the outputs stay where they are and form the result together."""
     reducer = ready.work.reducer
     size = sum(each.output.bytes for each in ready.found)
     keeps = reducer is None or reducer.builtin == "identity"
     return keeps and size >= LARGE_BYTES * max(len(ready.found), 1)
 
 
-def _written(
+def _write_result(
     store: port.Store, ready: _Ready, reader: part_outputs.PartOutputReader
 ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-    """A result of its own."""
+    """Write the result to files of its own."""
     work = ready.work
-    name = part.unused(store, f"result/{work.run}-{ready.attempt}")
-    with part.opened(store, name) as out:
-        results = reader.outputs(ready.found)
+    name = part.unused_name(store, f"result/{work.run}-{ready.attempt}")
+    with part.open_outputs(store, name) as out:
+        results = reader.read_outputs(ready.found)
         if work.reducer is None or work.reducer.builtin is not None:
             _check_builtin(work.reducer)
             out.copy(results, sum(each.output.lines for each in ready.found))
         elif work.reducer.function is not None:
-            _call(work, results, out)
+            _call_function(work, results, out)
         else:
-            _pipe(ready, reader, results, out)
+            _run_command(ready, reader, results, out)
         for _ in results:  # a reducer that needs no more of them; all must be what they should
             pass
         reported = sum(each.errors.lines for each in ready.found if each.errors is not None)
-        out.copy_errors(reader.errors(ready.found), reported)
+        out.copy_errors(reader.read_errors(ready.found), reported)
         return out.finish()
 
 
@@ -160,42 +162,46 @@ def _check_builtin(reducer: filejobs.Mapper | None) -> None:
         )
 
 
-def _call(work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outputs) -> None:
-    """A function: one call, with an iterator of results."""
+def _call_function(
+    work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outputs
+) -> None:
+    """Call a function with an iterator of all results."""
     reducer = work.reducer or filejobs.Mapper()
     function = function_import.import_function(reducer)
-    spec = filejobs.InputSpec(format=_format(work))
+    spec = filejobs.InputSpec(format=_result_format(work))
     decode = values.decoder(spec)
     given = (decode(line) for block in lines.whole(results) for line in lines.of(block))
     for line in functions.lines_of(function, given, encoding.encoder(text=spec.format is _TEXT)):
         out.printed(line + b"\n")
 
 
-def _format(work: filejobs.ReduceWork) -> filejobs.Format:
-    """Of results: rows of CSV and elements of an array have become JSON values."""
+def _result_format(work: filejobs.ReduceWork) -> filejobs.Format:
+    """Return the format of results: CSV rows and array elements have become JSON values."""
     return _TEXT if work.format is _TEXT else filejobs.Format.JSONL
 
 
-def _pipe(
+def _run_command(
     ready: _Ready,
     reader: part_outputs.PartOutputReader,
     results: Iterator[bytes],
     out: outputs.Outputs,
 ) -> None:
-    """A command: all results on stdin."""
+    """Run a command with all results on its stdin."""
     work = ready.work
     reducer = work.reducer or filejobs.Mapper()
     if not reducer.command:
         raise errors.MapperUnusable("the reducer names nothing: give a function or a command")
     variables = commands.environment(work.job, part=PART, run=work.run, attempt=ready.attempt)
-    said = commands.Said(out.printed)
-    running = pipes.Piped(reducer.command, variables, said, clock=ready.clock, check=reader.check)
+    printed = commands.CommandOutput(out.printed)
+    running = pipes.Piped(
+        reducer.command, variables, printed, clock=ready.clock, check=reader.check
+    )
     with contextlib.closing(running):
         for piece in results:
             running.write(piece)
         running.finish()
-        said.finish()
-    if said.bad:
+        printed.finish()
+    if printed.bad:
         raise errors.CommandFailed(
             f"the reducer wrote to descriptor {pipes.REPORTS}, where mappers report bad records"
         )

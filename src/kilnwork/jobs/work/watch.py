@@ -1,4 +1,4 @@
-"""Looks now and then, while a part is mapped, whether to stop; and says how far it is.
+"""Watch: checks now and then, while a part is mapped, whether to stop, and reports progress.
 
 Used by `part` and `reduce`.
 """
@@ -8,14 +8,15 @@ from collections.abc import Callable
 from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context, errors
 
-Passed = Callable[[int], None]
+OnProgress = Callable[[int], None]
 
-TELL_S = 0.5
+PROGRESS_INTERVAL_S = 0.5
 
 
 class Watch:
-    """Call it with the number of the record that comes next, as often as one likes. Raises
-    Cancelled. `first`, `count`: of the records there are, or of another `unit`."""
+    """Call it with the number of the next record, as often as convenient; raises Cancelled if the
+    task is to stop. `first`: number of the first record; `count`: number of records, or of another
+    `unit`."""
 
     def __init__(
         self,
@@ -31,14 +32,14 @@ class Watch:
         self._count = count
         self._unit = unit
         self._monotonic = clock.monotonic
-        self._next = clock.monotonic() + TELL_S
+        self._next = clock.monotonic() + PROGRESS_INTERVAL_S
 
     def __call__(self, number: int) -> None:
         if self._here.cancelled:
             raise errors.Cancelled("the task was asked to stop")
         now = self._monotonic()
         if now >= self._next:
-            self._next = now + TELL_S
+            self._next = now + PROGRESS_INTERVAL_S
             done = min(max(number - self._first, 0), self._count)
             fraction = done / self._count if self._count else 1.0
             self._here.progress(fraction, f"{done:,} of {self._count:,} {self._unit}")

@@ -1,8 +1,8 @@
-"""The app: which path is served by what, on Starlette's router.
+"""The app: routes each path to its handler, on Starlette's router.
 
-Made by the composition roots, mounted under `/jobs` and `/files`. Its routes are ASGI apps
-(`requests.Resource`), not functions of Starlette's requests: that costs a third less for each
-request, and bodies are read as they come.
+Created by the composition roots, mounted under `/jobs` and `/files`. Its routes are ASGI apps
+(`requests.Resource`), not functions of Starlette's requests: that saves a third of the cost of each
+request, and bodies are read as they arrive.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ from kilnwork.server.jobs import (
 log = logging.getLogger(__name__)
 
 PREFIXES = ("/jobs", "/files")
-"""What to mount it under."""
+"""Paths under which the app is mounted."""
 
 _JOBS, _JOB, _OPENAPI = "/jobs", "/jobs/{job}", "openapi.json"
 
 THREADS = 8
-"""For files: more than cores, since disks make them wait."""
+"""Threads for file access: more than cores, since they wait for disks."""
 
 FORGET_EVERY_S = 3600.0
 
 
 class App:
-    """The app. Make it in a running loop, `close` it at the end.
+    """The app. Create it in a running event loop, and call `close` at the end.
 
-    `jobs`: started, and stopped after this. `clusters`: which namespaces there are.
+    `jobs`: must be started, and stopped after this. `clusters`: lists the existing namespaces.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class App:
             await (self._job if found else self._jobs)(scope, receive, send)
 
     async def close(self) -> None:
-        """Take no more; call it when requests are over."""
+        """Stop background work; call this when all requests have ended."""
         await self._background.stop()
         stop = functools.partial(self._pool.shutdown, cancel_futures=True)
         await asyncio.to_thread(stop)
 
     def forget(self) -> int:
-        """Remove uploads that nothing came for in a day; returns how many. Blocks."""
+        """Delete uploads that received nothing for a day; return how many. Blocks."""
         return self._files.forget()
 
     async def _forget(self) -> None:
@@ -115,8 +115,8 @@ class App:
 
 
 def often(path: str) -> dict[str, str] | None:
-    """What the table says of the two paths that are asked all the time, in a tenth of the time: the
-    parameters of `/jobs/{job}`, none for `/jobs`; None for all others."""
+    """Return what the routing table gives for the two most frequent paths, in a tenth of the time:
+    the parameters of `/jobs/{job}`, no parameters for `/jobs`, and None for all other paths."""
     if path == _JOBS:
         return {}
     before, _, name = path.rpartition("/")
@@ -124,7 +124,7 @@ def often(path: str) -> dict[str, str] | None:
 
 
 def table(shared: context.Context, uploaded: files.Files) -> dict[str, requests.Resource]:
-    """First match wins: what is asked most often first."""
+    """Return the resource of each path. The first match wins, so that frequent paths come first."""
     show, download = job_views.JobViews(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)
     page = openapi.Page(shared)

@@ -1,9 +1,9 @@
-"""The body of a request as it comes, and the pipe from it to whatever takes it in.
+"""The body of a request as it arrives, and the pipe from it to its sink.
 
 Used by uploads. The event loop only collects; hashing, indexing and writing happen in threads, on
-one batch while the next one comes in: two cores are used, and no request holds more than two
-batches. A sink that does not keep up stops the reading from the network by itself (uvicorn pauses a
-connection of whose body 64 KiB are waiting).
+one batch while the next one arrives: two cores are used, and no request holds more than two
+batches. A sink that does not keep up stops the reading from the network: uvicorn pauses a
+connection once 64 KiB of its body are waiting.
 """
 
 import asyncio
@@ -19,36 +19,37 @@ from kilnwork.server import errors
 from kilnwork.server.jobs import requests
 
 BATCH_BYTES = 512 << 10
-"""Handed to a thread at once; less costs more to hand over than to do."""
+"""Bytes passed to a thread at once; for less, the handover costs more than the work."""
 
 INLINE_BYTES = 64 << 10
-"""A body that is here as a whole and no longer than that is taken in on the event loop."""
+"""A complete body up to this size is processed on the event loop."""
 
 TURN_S = 60.0
-"""A file that is expensive to read waits so long for others of the kind, then is refused."""
+"""Maximum time that an expensive file waits for others of the kind before it is refused."""
 
 _T = TypeVar("_T")
 
 
 class Sink(Protocol):
-    """What takes a body in. Its methods block; no two at the same time.
+    """Receiver of a body. Its methods block; they are never called concurrently.
 
-    `slow`: a batch may take a thousand times as long as to read it.
+    `slow`: whether processing a batch may take a thousand times as long as reading it.
     """
 
     @property
     def slow(self) -> bool: ...
 
     def take(self, piece: bytes) -> None:
-        """The next bytes."""
+        """Process the next bytes."""
         ...
 
 
 def open_body(
     request: requests.Request, *, limit: int | None = None, unpacks: bool = False
 ) -> asgi.Body:
-    """Return the body of a request; nothing of it is read yet. `limit`: more bytes are refused.
-    `unpacks`: its receiver heeds its Content-Encoding; others get it encoded, or not at all."""
+    """Return the body of a request, without reading it. A body of more than `limit` bytes is
+    refused. `unpacks`: whether its receiver handles the Content-Encoding; other receivers refuse an
+    encoded body."""
     transfer = (request.header(b"transfer-encoding") or "chunked").strip().lower()
     if transfer != "chunked":
         raise errors.NotImplementedHere(
@@ -64,7 +65,7 @@ def open_body(
 
 
 def coding(request: requests.Request) -> str:
-    """The Content-Encoding of a request, "" for a body that is not encoded."""
+    """Return the Content-Encoding of a request, or "" if the body is not encoded."""
     found = ",".join(request.headers(b"content-encoding")).replace(" ", "").lower()
     return "" if found == "identity" else found
 
@@ -77,12 +78,12 @@ async def pour(
     inline: bool = True,
     turns: asyncio.Semaphore | None = None,
 ) -> None:
-    """Give all of the body to the sink; what that raises is raised here.
+    """Pass all of the body to the sink; exceptions of the sink are raised here.
 
-    `inline`: the sink takes `INLINE_BYTES` without blocking, unless there is an archive in them,
-    which may unpack to a thousand times as much. `turns`: a slow sink gets one for each batch, so
-    that a few of them do not have all threads, nor Python's lock all the time. When this ends,
-    however it does, the sink is not used any more.
+    `inline`: the sink processes `INLINE_BYTES` without blocking, unless they contain an archive,
+    which may unpack to a thousand times as much. `turns`: a slow sink acquires it for each batch,
+    so that a few of them do not occupy all threads, nor Python's lock all the time. When this
+    returns or raises, the sink is not used any more.
     """
     batch = await body.batch(BATCH_BYTES)
     if inline and body.ended and len(batch) <= INLINE_BYTES and not _has_gzip(batch):
@@ -114,14 +115,15 @@ async def pour(
 def _has_gzip(data: bytes) -> bool:
     """Return whether a gzip member may begin in `data`.
 
-    One byte is searched for first: that is memchr, some thirty times as fast as Python's search for
-    two bytes, and text has none of them.
+    The first byte is searched for first: that is memchr, some thirty times as fast as Python's
+    search for two bytes, and text does not contain the byte.
     """
     return foreign_formats.GZIP[:1] in data and foreign_formats.GZIP in data
 
 
 async def run(pool: futures.Executor | None, work: Callable[[], _T]) -> _T:
-    """Do what blocks, in a thread; it is over when this ends, also when that is cancelled."""
+    """Run blocking work in a thread. The work has ended when this returns, even if this was
+    cancelled."""
     running = asyncio.get_running_loop().run_in_executor(pool, work)
     try:
         return await asyncio.shield(running)
@@ -133,7 +135,8 @@ async def run(pool: futures.Executor | None, work: Callable[[], _T]) -> _T:
 
 
 async def in_turn(turns: asyncio.Semaphore, pool: futures.Executor, work: Callable[[], _T]) -> _T:
-    """As `run`, when a turn is free. Raises TooManyRequests if none is within `TURN_S`."""
+    """Run work as `run` does, once a turn is free. Raises TooManyRequests if none is free within
+    `TURN_S`."""
     try:
         async with asyncio.timeout(TURN_S):
             await turns.acquire()
@@ -149,7 +152,8 @@ async def in_turn(turns: asyncio.Semaphore, pool: futures.Executor, work: Callab
 
 
 async def settled(work: asyncio.Future[Any]) -> None:
-    """Wait for a thread, whatever comes of it, even if the waiting coroutine is cancelled."""
+    """Wait until a thread has ended, whatever its outcome, even if the waiting coroutine is
+    cancelled."""
     while not work.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([work])

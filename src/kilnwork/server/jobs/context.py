@@ -1,6 +1,7 @@
-"""What the handlers of this package share, and the responses that several of them give.
+"""Context that the handlers of this package share, and responses that several of them send.
 
-Made by `app`. A document is encoded once for each version of a job: a client that polls gets bytes.
+Created by `app`. A document is encoded once per version of a job: a client that polls gets cached
+bytes.
 """
 
 import asyncio
@@ -22,23 +23,24 @@ from kilnwork.server.jobs import body, documents, intake, limits, ranges, reques
 _T = TypeVar("_T")
 
 _CACHED = 4096
-"""Documents of some kilobytes each."""
+"""Number of cached documents, some kilobytes each."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 _OF_A_USER = (b"authorization", b"x-kiln-token", b"origin")
 
 _SLOW_AT_ONCE = 2
-"""Files that are unpacked, taken apart or indexed at once: as there are cores, on a small machine;
-each has a thread that hashes beside it, and both take Python's lock from requests."""
+"""Number of files that are unpacked, split or indexed at once: the number of cores of a small
+machine. For each of them another thread computes hashes, and both compete with requests for
+Python's lock."""
 
 _KNOWN_S = 1.0
-"""How long a namespace and its TaskClusters are taken to be unchanged."""
+"""How long a namespace and its TaskClusters are cached."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """The service, the store, who may do what, and our own tools."""
+    """The service, the store, authorization, and tools of this package."""
 
     jobs: service.FileJobs
     rights: ports.Rights
@@ -54,11 +56,11 @@ class Context:
 
     @property
     def store(self) -> port.Store:
-        """Where files are."""
+        """The store of all files."""
         return self.jobs.store
 
     async def check(self, request: requests.Request, verb: str, *, name: str = "") -> str:
-        """The namespace, if the caller may do `verb` to jobs there. Raises 401, 403."""
+        """Return the namespace if the caller may do `verb` on jobs there. Raises 401, 403."""
         namespace = request.namespace
         if request.user is None:
             self._check_anonymous(request, namespace)
@@ -72,8 +74,8 @@ class Context:
         return namespace
 
     async def check_everywhere(self, request: requests.Request, verb: str) -> None:
-        """Check that the caller may do it in all namespaces; one that is named is passed over, as
-        `kubectl get -A` does. Raises 400, 401, 403."""
+        """Check that the caller may do `verb` in all namespaces. A namespace in the request is
+        ignored, as in `kubectl get -A`. Raises 400, 401, 403."""
         self.only_token(request)
         _ = request.namespace  # must be one, for all that
         question = ports.Question(verb=verb, namespace="", resource=requests.RESOURCE)
@@ -82,9 +84,10 @@ class Context:
             raise errors.Forbidden(refused)
 
     def _check_anonymous(self, request: requests.Request, namespace: str) -> None:
-        """The source system did not authenticate callers. Where we take its place, those without a
-        token come by the loopback port only, and not through a page that a browser shows: that
-        may post forms here (Origin, Sec-Fetch-Site), or have our address under another name."""
+        """Check that a caller without a token may be served. The system that we replace did not
+        authenticate callers. Under `--source-compat`, callers without a token may come by the
+        loopback port only, and not through a page in a browser, which may post forms here (Origin,
+        Sec-Fetch-Site) or know our address under another name."""
         host = (request.header(b"host") or "").lower()
         good = (
             self.settings.source is not None
@@ -98,7 +101,7 @@ class Context:
             raise unauthorized()
 
     async def job(self, request: requests.Request, verb: str) -> model.JobView:
-        """The job of the path. Raises 401, 403, 404."""
+        """Return the job that the path names. Raises 401, 403, 404."""
         ref = request.param("job")
         namespace = await self.check(request, verb, name=ref)
         view = self.jobs.job(namespace, ref)
@@ -110,11 +113,11 @@ class Context:
         return view
 
     def check_namespace(self, namespace: str) -> None:
-        """Raises NotFound for a namespace that is not there: nothing would ever run in it."""
+        """Raise NotFound if a namespace does not exist, since nothing would ever run in it."""
         self.clusters_of(namespace)
 
     def check_cluster(self, namespace: str, cluster: str) -> None:
-        """Raises UnprocessableContent for a TaskCluster that is not there."""
+        """Raise UnprocessableContent if a TaskCluster does not exist."""
         known = self.clusters_of(namespace)
         if cluster not in known:
             raise errors.UnprocessableContent(
@@ -123,7 +126,7 @@ class Context:
             )
 
     def clusters_of(self, namespace: str) -> frozenset[str]:
-        """The TaskClusters of a namespace, as of a second ago. Raises NotFound."""
+        """Return the TaskClusters of a namespace; at most a second old. Raises NotFound."""
         now = self.clock.monotonic()
         until, known = self._places.get(namespace, (0.0, frozenset()))
         if now < until:
@@ -135,22 +138,24 @@ class Context:
         return known
 
     def only_token(self, request: requests.Request) -> None:
-        """What the source system did not offer is not for those without a token."""
+        """Raise Unauthorized for callers without a token: they may use only what the replaced
+        system offered."""
         if request.user is None:
             raise errors.Unauthorized
 
     async def run(self, work: Callable[[], _T]) -> _T:
-        """Do what blocks, in a thread; it is over when this ends, also when that is cancelled."""
+        """Run blocking work in a thread. The work has ended when this returns, even if this was
+        cancelled."""
         return await body.run(self.pool, work)
 
     async def in_turn(self, work: Callable[[], _T]) -> _T:
-        """The same for what needs much of Python's lock: a few at a time. Raises
+        """Run work that needs much of Python's lock; only a few of these run at once. Raises
         TooManyRequests."""
         return await body.in_turn(self.turns, self.pool, work)
 
     def document(self, view: model.JobView, *, warnings: Sequence[str] = ()) -> bytes:
-        """JSON of a job, the same bytes for the same version. `warnings`: in place of its own, of a
-        request that has more of them."""
+        """Return the JSON document of a job: the same bytes for the same version. `warnings`:
+        replace those of the document, for a request with additional warnings."""
         if warnings:
             shown = documents.job(view, now=self.clock.wall(), compat=self.settings.source)
             shown = msgspec.structs.replace(shown, warnings=tuple(warnings))
@@ -165,7 +170,7 @@ class Context:
         return found
 
     def progress(self, view: model.JobView) -> dict[str, object]:
-        """For a 409 that says how far it is."""
+        """Return the members of a 409 that show the progress of a job."""
         found = documents.progress(view, now=self.clock.wall())
         return {"phase": view.phase, "progress": msgspec.to_builtins(found)}
 
@@ -177,7 +182,7 @@ class Context:
         *,
         status: int = 200,
     ) -> None:
-        """Respond with the document of a job, or 304 if the client has it."""
+        """Send the document of a job, or 304 if the client has it."""
         etag = tag(view)
         header = (b"etag", etag.encode())
         if status == 200 and ranges.matches(request.header(b"if-none-match"), etag):
@@ -187,22 +192,22 @@ class Context:
 
 
 def tag(view: model.JobView) -> str:
-    """The entity tag of a job's document: versions rise with each change."""
+    """Return the entity tag of a job's document; versions increase with each change."""
     return f'"{view.uuid.hex()}-{view.version}"'
 
 
 def location(view: model.JobView) -> bytes:
-    """Where the job is."""
+    """Return the URL path of a job."""
     return f"/jobs/{parse.quote(view.id)}{suffix(view.namespace)}".encode()
 
 
 def suffix(namespace: str) -> str:
-    """The namespace as a query, unless it is the default."""
+    """Return the namespace as a query string, or "" for the default namespace."""
     return "" if namespace == requests.DEFAULT_NAMESPACE else f"?namespace={namespace}"
 
 
 def unauthorized(what: str = "this") -> errors.Unauthorized:
-    """A 401 that says what to send (RFC 6750 §3)."""
+    """Return a 401 that says which credential to send (RFC 6750 §3)."""
     return errors.Unauthorized(
         f"{what} needs a token that is known here: send Authorization: Bearer TOKEN "
         "(`kiln token` prints one)"

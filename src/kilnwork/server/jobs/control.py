@@ -1,6 +1,6 @@
-"""What can be done to a job: cancel, suspend, resume, retry, change, delete.
+"""Operations on a job: cancel, suspend, resume, retry, change, delete.
 
-Used by `app`. Each response is the job as it is then, durably.
+Used by `app`. Each response is the job after the operation, which is on disk.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ MERGE_PATCH = "application/merge-patch+json"
 PATCH_BYTES = 64 << 10
 
 _NOTHING = (b"", b"{}")
-"""Bodies that say nothing: some clients send an empty object with each POST."""
+"""Empty bodies: some clients send an empty object with each POST."""
 
 Action = Callable[[str, str], Awaitable[model.JobView]]
 
@@ -30,7 +30,8 @@ class Patch(
     forbid_unknown_fields=True,
     kw_only=True,
 ):
-    """A merge patch (RFC 7396) of what may change while a job is there; null: as by default."""
+    """A merge patch (RFC 7396) of the fields that may change in an existing job; null restores the
+    default."""
 
     parallelism: filejobs.Parallelism | msgspec.UnsetType | None = msgspec.UNSET
     max_failed_records: filejobs.Count | msgspec.UnsetType | None = msgspec.UNSET
@@ -41,13 +42,13 @@ class Patch(
 
 
 class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The same inside of `spec`, where a job's document has it."""
+    """The same patch inside `spec`, where a job's document has these fields."""
 
     spec: Patch
 
 
 class Control:
-    """The handlers."""
+    """Handlers of these operations."""
 
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
@@ -69,7 +70,8 @@ class Control:
         await self._act(request, response, self._shared.jobs.resume)
 
     async def retry(self, request: requests.Request, response: asgi.Response) -> None:
-        """POST /jobs/ID/retry, of what failed; formerly /jobs/ID/redrive, which still works."""
+        """POST /jobs/ID/retry runs again what failed; formerly /jobs/ID/redrive, which still
+        works."""
         await self._act(request, response, self._shared.jobs.redrive)
 
     async def _act(
@@ -96,7 +98,7 @@ class Control:
         await self._shared.send(request, response, after)
 
     async def delete(self, request: requests.Request, response: asgi.Response) -> None:
-        """DELETE /jobs/ID: gone for everybody now, its files soon."""
+        """DELETE /jobs/ID. The job is invisible at once; its files are deleted soon after."""
         request.only()
         view = await self._shared.job(request, "delete")
         ranges.check_match(request.header(b"if-match"), context.tag(view))

@@ -1,7 +1,7 @@
-"""Jobs and parts as JSON documents: the source system's field names, then the newer ones.
+"""Jobs and parts as JSON documents: the source system's field names first, then newer ones.
 
-Pure; used by every response, and by the OpenAPI page, which is made of these structs. Members
-without a value are left out, as there.
+Pure; used by every response, and by the OpenAPI page, which is generated from these structs.
+Members without a value are left out, as in the source system.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ _SUCCEEDED = filejobs.FileJobPhase.SUCCEEDED
 class Document(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False
 ):
-    """Base of what we send."""
+    """Base class of documents."""
 
 
 class FileFacts(Document, frozen=True, kw_only=True):
-    """A file that can be downloaded. `lines`: how many line ends it has."""
+    """A file that can be downloaded. `lines`: number of its line ends."""
 
     bytes: int
     lines: int
@@ -31,8 +31,9 @@ class FileFacts(Document, frozen=True, kw_only=True):
 
 
 class Progress(Document, frozen=True, kw_only=True):
-    """How far a job is. `fraction`: of the bytes of its input, in parts that have ended; `parts`:
-    how many are where; `recordsPerSecond`: since it started; `etaSeconds`: at that rate."""
+    """Progress of a job. `fraction`: share of the bytes of its input that are in finished parts;
+    `parts`: counts by state; `recordsPerSecond`: average since the start; `etaSeconds`: remaining
+    time at that rate."""
 
     fraction: float
     parts: model.PartCounts
@@ -43,11 +44,12 @@ class Progress(Document, frozen=True, kw_only=True):
 class JobDocument(Document, frozen=True, kw_only=True):
     """A job.
 
-    `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as the source system had it; `phase`
-    says more. `completions`: parts, and the merge of their results as one more; `succeeded`: those
-    of them that are done, equal once the result is there. `active`, `failed`: parts.
-    `warnings`: what was asked for and changes nothing. `storageBlobPrefix`: its directory in the
-    store. `runningOnAci`: only where the server was asked to be as the source system.
+    `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as in the source system; `phase` is
+    more detailed. `completions`: number of parts, plus one for the merge of their results;
+    `succeeded`: how many of these are done, which equals `completions` once the result exists.
+    `active`, `failed`: numbers of parts. `warnings`: requested settings that have no effect.
+    `storageBlobPrefix`: the job's directory in the store. `runningOnAci`: present only if the
+    server emulates the source system.
     """
 
     id: str
@@ -87,9 +89,10 @@ class JobDocument(Document, frozen=True, kw_only=True):
 
 
 class PartDocument(Document, frozen=True, kw_only=True):
-    """A part of a job's input: bytes `start` to `end` (exclusive), and how it fares.
+    """A part of a job's input: bytes `start` to `end` (exclusive), and its state.
 
-    `attempt`, `worker`: of the newest attempt. `task`: in the journal, for `kiln logs`.
+    `attempt`, `worker`: of the newest attempt. `task`: id of its task in the journal, for `kiln
+    logs`.
     """
 
     part: int
@@ -111,13 +114,13 @@ class PartDocument(Document, frozen=True, kw_only=True):
 
 
 class ManifestFile(FileFacts, frozen=True, kw_only=True):
-    """A file of the store: `key`, below the directory of the job."""
+    """A file in the store: `key`, below the directory of the job."""
 
     key: str
 
 
 class ManifestPart(Document, frozen=True, kw_only=True):
-    """A part and how it ended: `outcome`, `result`, `errors` are there once it has.
+    """A part, and how it ended: `outcome`, `result` and `errors` are present once it has.
 
     `crc32`: of bytes `start` to `end` (exclusive) of the input, eight hex digits (zlib).
     """
@@ -137,7 +140,7 @@ class ManifestPart(Document, frozen=True, kw_only=True):
 
 
 class ManifestDocument(Document, frozen=True, kw_only=True):
-    """What a job's input consists of, part by part, and what has become of it."""
+    """The parts of a job's input, and their results."""
 
     format: filejobs.Format
     bytes: int
@@ -148,7 +151,7 @@ class ManifestDocument(Document, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Problem details (RFC 9457). `message`: `detail` again, as the source system named it."""
+    """Problem details (RFC 9457). `message` repeats `detail` under the source system's name."""
 
     type: str
     title: str
@@ -160,7 +163,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def job(view: model.JobView, *, now: float, compat: source_sizing.Source | None) -> JobDocument:
-    """The document of a job. `now`: wall clock, for its rate."""
+    """Return the document of a job. `now`: wall clock time, for its rate."""
     published = view.phase is _SUCCEEDED
     parts = view.parts
     return JobDocument(
@@ -204,7 +207,8 @@ def job(view: model.JobView, *, now: float, compat: source_sizing.Source | None)
 
 
 def status(view: model.JobView) -> str:
-    """The source's word: it knew no running, and no reason."""
+    """Return the state in the source system's terms, which had neither a running state nor
+    reasons."""
     if view.phase.final:
         return "Complete" if view.phase is _SUCCEEDED else "Failed"
     idle = view.parts.pending == view.parts.total
@@ -212,7 +216,7 @@ def status(view: model.JobView) -> str:
 
 
 def progress(view: model.JobView, *, now: float) -> Progress:
-    """How far it is."""
+    """Return the progress of a job."""
     fraction = view.progress.done_bytes / view.progress.bytes if view.progress.bytes else 1.0
     rate = eta = None
     if view.started is not None and view.progress.records.total:
@@ -226,7 +230,7 @@ def progress(view: model.JobView, *, now: float) -> Progress:
 
 
 def part(view: model.PartView) -> PartDocument:
-    """The document of a part."""
+    """Return the document of a part."""
     found, commit = view.part, view.commit
     return PartDocument(
         part=found.number,
@@ -249,7 +253,7 @@ def part(view: model.PartView) -> PartDocument:
 
 
 def manifest(found: filejobs.Manifest, commits: Sequence[filejobs.Commit]) -> ManifestDocument:
-    """The document of an input and its parts."""
+    """Return the document of an input and its parts."""
     ended = {commit.part: commit for commit in commits}
     return ManifestDocument(
         format=found.format,
@@ -296,5 +300,5 @@ def _file(found: filejobs.StoredFile | None) -> FileFacts | None:
 
 
 def _time(seconds: float | None) -> str:
-    """Whole seconds, as the source had them."""
+    """Format a time in whole seconds, as the source system did."""
     return "" if seconds is None else clock.rfc3339(seconds)

@@ -1,8 +1,9 @@
-"""Files of a job: its result, the results of single parts, its errors, its input.
+"""Downloads: a job's result, the results of single parts, its errors, its input.
 
-Used by `app`. What is sent is one file of the store or several, one behind the other; their lengths
-and digests are known before, so that a length, an entity tag and ranges (RFC 9110 §14) hold for the
-whole. A file that is not what was recorded is refused, or cut off: never a short 200.
+Used by `app`. A response consists of one or several files of the store, one after the other. Their
+sizes and digests are known beforehand, so that Content-Length, entity tag and ranges (RFC 9110 §14)
+apply to the whole. A file that differs from its record is refused, or the connection is cut: a 200
+is never short.
 """
 
 import asyncio
@@ -18,14 +19,14 @@ NDJSON = "application/x-ndjson"
 
 
 class Downloads:
-    """The handlers."""
+    """Handlers of downloads."""
 
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
 
     async def results(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /jobs/ID/results: all of it once it is published; `part=N`: of that part;
-        `partial=true`: of those parts that have succeeded so far."""
+        """GET /jobs/ID/results: the whole result once it is published; with `part=N`, the result of
+        that part; with `partial=true`, the results of the parts that have succeeded so far."""
         request.only("part", "partial")
         if "part" in request.query and "partial" in request.query:
             raise errors.BadRequest("part and partial: give one of them")
@@ -45,7 +46,8 @@ class Downloads:
         await self._send(request, response, found, whole=whole)
 
     async def bad_records(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /jobs/ID/errors: a line for each bad record, in order; `partial=true`: so far."""
+        """GET /jobs/ID/errors: one line per bad record, in order; with `partial=true`, those so
+        far."""
         self._shared.only_token(request)
         request.only("partial")
         view = await self._shared.job(request, "get")
@@ -56,7 +58,7 @@ class Downloads:
         await self._send(request, response, found)
 
     async def input(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /jobs/ID/input: the stored file."""
+        """GET /jobs/ID/input: the stored input."""
         self._shared.only_token(request)
         request.only()
         view = await self._shared.job(request, "get")
@@ -110,7 +112,7 @@ class Downloads:
         *,
         whole: str = "",
     ) -> None:
-        """`whole`: SHA-256 of all of them together, if that is known."""
+        """Send files. `whole`: SHA-256 of all of them together, if it is known."""
         await file_bodies.send(
             request,
             response,
@@ -122,7 +124,7 @@ class Downloads:
 
 
 async def taken(request: requests.Request) -> None:
-    """Wait until the client has read a response, and cut it off if it does not."""
+    """Wait until the client has read a response, and disconnect it if it does not."""
     try:
         async with asyncio.timeout(file_bodies.STALL_S):
             await request.drained()
@@ -132,5 +134,6 @@ async def taken(request: requests.Request) -> None:
 
 
 def _part_number(request: requests.Request) -> int | None:
-    """The source took 0, negative ones and what is no number for all parts; we say so instead."""
+    """Return the number of the part. The source system took 0, negative numbers and other texts for
+    all parts; these are refused here."""
     return request.number("part", least=1, most=filejobs.MAX_PARTS)

@@ -1,4 +1,4 @@
-"""Files of a job as one body of a response: of which it is made, and how it is read and sent.
+"""Response bodies that consist of files of a job: how they are composed, read and sent.
 
 Used by `downloads`, and by `server.pond_files` for the agents of ponds.
 """
@@ -21,19 +21,20 @@ from kilnwork.server.jobs import body as bodies
 from kilnwork.server.jobs import ranges
 
 PIECE_BYTES = 128 << 10
-"""Read and sent at once. One piece is in memory for a client that does not read, two for others:
-less costs more to hand over than to read, more is held as often as there are clients."""
+"""Bytes read and sent at once. A client that does not read holds one piece in memory, others two:
+smaller pieces cost more to hand over than to read, larger ones take that much memory for each
+client."""
 
 STALL_S = 60.0
-"""A client that reads nothing for so long is cut off."""
+"""A client that reads nothing for this long is disconnected."""
 
 MAX_OPEN = 32
-"""Files of a response that are open at once: those may be deleted while it is sent."""
+"""Files of a response that are open at once; open files may be deleted while they are sent."""
 
 
 class Piece(NamedTuple):
-    """A file of the store: `key`, and what was recorded of it. `small`: its bytes, if they are not
-    in the store yet."""
+    """A file of the store: `key`, and its recorded size and digest. `small`: its content, if it is
+    not in the store yet."""
 
     key: str
     size: int
@@ -42,7 +43,7 @@ class Piece(NamedTuple):
 
 
 class Joined:
-    """Bytes `start` to `end` of several files as one. Methods block; not for several threads."""
+    """Bytes `start` to `end` of several files, read as one. Methods block; not thread-safe."""
 
     def __init__(self, store: port.Store, pieces: Sequence[Piece], *, start: int, end: int) -> None:
         self._store = store
@@ -55,8 +56,8 @@ class Joined:
             self._bytes = iter((pieces[0].small[start:end],))
 
     def open(self) -> None:
-        """Look at the next files, so that what is wrong with them is said before a response begins,
-        and that they may be deleted while it is sent."""
+        """Open the next files, so that errors are found before the response begins, and the files
+        may be deleted while it is sent."""
         for each in itertools.islice(self._left, len(self._ahead), MAX_OPEN):
             self._ahead.append(self._opened(*each))
 
@@ -73,7 +74,7 @@ class Joined:
         return reading
 
     def next(self) -> bytes:
-        """Some bytes; b"" at the end."""
+        """Return the next bytes, or b"" at the end."""
         while True:
             data = next(self._bytes, b"")
             if data:
@@ -89,7 +90,7 @@ class Joined:
             self._bytes = iter(self._reading)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open files."""
         if self._reading is not None:
             self._ahead.append(self._reading)
             self._reading = None
@@ -98,7 +99,7 @@ class Joined:
 
 
 def _cut(pieces: Sequence[Piece], *, start: int, end: int) -> Iterator[tuple[Piece, int, int]]:
-    """Of each piece that has some of it: which bytes."""
+    """Yield each piece that overlaps with the range, with the first and last byte in it."""
     at = 0
     for piece in pieces:
         first, last = max(start - at, 0), min(end - at, piece.size)
@@ -108,7 +109,7 @@ def _cut(pieces: Sequence[Piece], *, start: int, end: int) -> Iterator[tuple[Pie
 
 
 class Body(NamedTuple):
-    """What is sent. `whole`: SHA-256 of all pieces together, "" where that is not known."""
+    """A response body. `whole`: SHA-256 of all pieces together, "" if it is unknown."""
 
     pieces: Sequence[Piece]
     content_type: str
@@ -124,8 +125,8 @@ async def send(
     pool: futures.Executor | None,
     slot: contextlib.AbstractContextManager[None],
 ) -> None:
-    """Send all of it, or the range that is asked for, to a GET or HEAD. `slot` is held while bytes
-    are sent; `pool`: threads that read, None for those of the loop."""
+    """Send the whole body, or the requested range, in response to a GET or HEAD. `slot` is held
+    while bytes are sent; `pool`: threads that read, None for the default ones of the event loop."""
     etag = f'"{body.whole}"' if body.whole else _tag(body.pieces)
     size = sum(piece.size for piece in body.pieces)
     head = [(b"etag", etag.encode()), (b"accept-ranges", b"bytes")]
@@ -159,7 +160,8 @@ async def _copy(
     *,
     pool: futures.Executor | None,
 ) -> None:
-    """Read the next piece while one is being sent, unless the client is slower than that."""
+    """Send all pieces. The next piece is read while one is being sent, unless the client is slower
+    than that."""
     if request.method == "HEAD":
         await response.end()
         return
@@ -187,12 +189,12 @@ async def _copy(
 
 
 def of_file(view: model.JobView, found: filejobs.StoredFile) -> Piece:
-    """A file that a job has written."""
+    """Return the piece for a file that a job has written."""
     return Piece(f"{view.directory}/{found.key}", found.bytes, found.sha256)
 
 
 def _tag(pieces: Sequence[Piece]) -> str:
-    """Strong: made of the digests of all bytes."""
+    """Return a strong entity tag, derived from the digests of all pieces."""
     if len(pieces) == 1:
         return f'"{pieces[0].sha256}"'
     joined = "".join(piece.sha256 for piece in pieces)

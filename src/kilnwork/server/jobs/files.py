@@ -1,9 +1,9 @@
-"""`/files`: uploads that go on where they broke off, for jobs to take as their input.
+"""`/files`: resumable uploads, which jobs can use as their input.
 
-Used by `app` and `submit`. The protocol is draft-ietf-httpbis-resumable-upload: POST begins one,
-HEAD tells how much has come, PATCH goes on from there, DELETE removes it. What was confirmed is on
-disk. A file is no input before a job takes it (`POST /jobs?file=ID`); it is forgotten a day
-after the last of it came, which is nothing to the job.
+Used by `app` and `submit`. The protocol is draft-ietf-httpbis-resumable-upload: POST creates an
+upload, HEAD returns how much has arrived, PATCH appends from there, DELETE deletes it. Confirmed
+bytes are on disk. A file becomes an input only when a job takes it (`POST /jobs?file=ID`). It is
+deleted a day after its last bytes arrived, which does not affect the job.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ PARTIAL = "application/partial-upload"
 
 _PROBLEMS = "https://iana.org/assignments/http-problem-types#"
 _STEP_BYTES = 32 << 20
-"""Gone through at once; then others have their turn."""
+"""Bytes processed in one step; then other requests have their turn."""
 _SLOW_STEP_BYTES = 512 << 10
-"""The same of what is unpacked, or taken apart."""
+"""The same for files that are unpacked or split into parts."""
 
 _NUMBER = re.compile(r"\d{1,15}", re.ASCII)
 
@@ -46,7 +46,7 @@ class _InconsistentLength(errors.BadRequest):
 
 
 class Upload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """An upload. `offset`: bytes that are here; `length`: of all, once that is known."""
+    """An upload. `offset`: number of bytes stored; `length`: total number, once it is known."""
 
     id: str
     namespace: str
@@ -58,14 +58,14 @@ class Upload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
 
 
 class _Asked(NamedTuple):
-    """What a request says of the upload: `complete`: it ends with this body."""
+    """What a request states about the upload. `complete`: it ends with this body."""
 
     complete: bool
     length: int | None
 
 
 class Files:
-    """The handlers."""
+    """Handlers of uploads."""
 
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
@@ -73,7 +73,7 @@ class Files:
         self._quotas = quotas.Quotas(self._uploads, shared.settings, shared.room)
 
     async def post(self, request: requests.Request, response: asgi.Response) -> None:
-        """POST /files: begin one, with all of it, some of it or nothing."""
+        """POST /files: create an upload, with all, some or none of its bytes."""
         namespace = await self._check(request, "create")
         self._shared.check_namespace(namespace)
         asked = _asked(request, default=True)
@@ -98,7 +98,7 @@ class Files:
         await response.send(201, asgi.JSON, _encoded(after), headers=more)
 
     async def patch(self, request: requests.Request, response: asgi.Response) -> None:
-        """PATCH /files/ID: go on at `Upload-Offset`."""
+        """PATCH /files/ID: append bytes at `Upload-Offset`."""
         kind = (request.header(b"content-type") or "").split(";")[0].strip().lower()
         if kind not in (PARTIAL, "application/octet-stream", ""):
             raise errors.UnsupportedMediaType(
@@ -125,18 +125,18 @@ class Files:
             await response.empty(204, _headers(after))
 
     async def head(self, request: requests.Request, response: asgi.Response) -> None:
-        """HEAD /files/ID: how much has come."""
+        """HEAD /files/ID: how many bytes are stored."""
         upload = await self._find(request, "get")
         more = (*_headers(upload), (b"upload-limit", self._limit()))
         await response.empty(204, more)
 
     async def get(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /files/ID: the same as a document."""
+        """GET /files/ID: the upload as a document."""
         upload = await self._find(request, "get")
         await response.send(200, asgi.JSON, _encoded(upload), headers=_headers(upload))
 
     async def many(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /files: all of a namespace, in no order that means anything."""
+        """GET /files: all uploads of a namespace, in no particular order."""
         namespace = await self._check(request, "list")
 
         def read() -> list[Upload]:
@@ -156,10 +156,10 @@ class Files:
     async def give(
         self, request: requests.Request, ref: str, target: intake.Input, *, place: str | None
     ) -> intake.Input | referenced_input.Referred:
-        """All of a file for a job's input: taken by `target`, or where it lies, if it can have
-        `place` (a key; None: it is only measured) for another name.
+        """Use a complete file as a job's input: either copied into `target`, or where it is, if it
+        can be linked at the key `place`. With `place` None it is only indexed.
 
-        Raises NotFound, Conflict while it is incomplete.
+        Raises NotFound, and Conflict while it is incomplete.
         """
         upload = await self.check(request.namespace, ref)
         if not upload.state.complete:
@@ -201,7 +201,7 @@ class Files:
         *,
         place: str | None,
     ) -> referenced_input.Referred | None:
-        """Indexed where it lies; None if it must be taken as it would come."""
+        """Index the upload where it is. Return None if it has to be copied like a body."""
         kept = upload.bytes
         if not isinstance(kept, local_resumable.LocalGrowing):
             return None
@@ -221,7 +221,7 @@ class Files:
         return referenced_input.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
 
     def forget(self) -> int:
-        """Remove what nothing has come for in a day; returns how many. Blocks."""
+        """Delete uploads that received nothing for a day; return how many. Blocks."""
         count = self._uploads.forget(before=self._shared.jobs.ages.old_before(uploads.KEEP_S))
         self._quotas.forget()
         return count
@@ -229,7 +229,8 @@ class Files:
     async def _append(
         self, upload: uploads.Kept, incoming: asgi.Body, asked: _Asked
     ) -> uploads.Kept:
-        """Add the body; what has come of one that breaks off is kept."""
+        """Append the body to the upload. If the body breaks off, the bytes that have arrived are
+        kept."""
         appender = await self._shared.run(lambda: resumable.append(upload.bytes, upload.offset))
         sink = _Appending(appender)
         try:
@@ -262,7 +263,7 @@ class Files:
     def _body(
         self, request: requests.Request, upload: uploads.Kept | None, asked: _Asked
     ) -> asgi.Body:
-        """What is sent for an upload, None: for a new one."""
+        """Return the body sent for an upload; `upload` is None for a new one."""
         at = 0 if upload is None else upload.offset
         most = self._shared.settings.most_body_bytes
         if asked.length is not None and most is not None and asked.length > most:
@@ -279,7 +280,7 @@ class Files:
         return body.open_body(request, limit=min(bounds, default=None))
 
     async def check(self, namespace: str, ref: str) -> uploads.Kept:
-        """The file. Raises NotFound."""
+        """Return the upload with this id. Raises NotFound."""
         upload = await self._shared.run(lambda: self._uploads.find(namespace, ref))
         if upload is None:
             raise uploads.no_file(ref, namespace)
@@ -314,13 +315,13 @@ class _Appending:
 
 
 async def _still_there(request: requests.Request) -> None:
-    """Raises `Disconnected` once the client has hung up."""
+    """Raise `Disconnected` if the client has disconnected."""
     if await request.disconnected(within_s=0):
         raise asgi.Disconnected
 
 
 def _copied(pieces: Iterator[bytes], target: intake.Input) -> int:
-    """Some of it; how many bytes that were, 0 when there are no more."""
+    """Copy some pieces; return the number of bytes, 0 when there are no more."""
     count = 0
     for piece in pieces:
         target.take(piece)
@@ -349,7 +350,8 @@ def _number(request: requests.Request, name: bytes) -> int | None:
 
 
 def _agreed(upload: uploads.Kept, asked: _Asked) -> _Asked:
-    """With the length that was said before."""
+    """Return the request's statements with the length that was stated before. Raises if they
+    differ."""
     known = upload.state.length
     if known is None or asked.length == known:
         return asked

@@ -1,7 +1,7 @@
-"""What the API accepts and does nothing with: each gets a warning that names it.
+"""Fields and headers that the API accepts and ignores: each gets a warning that names it.
 
 Pure; used by `submit`, `documents` and `requests`. A warning is a `Warning` header with code 299,
-as Kubernetes sends them (KEP-1693), and a line of `warnings` in the document of the job.
+as in Kubernetes (KEP-1693), and a line in `warnings` of the job's document.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,9 +30,8 @@ _UNHEEDED = {
     _COMPLETE: "only /files takes a body in pieces",
     _LENGTH: "only /files takes a body in pieces",
 }
-"""Headers that mean something to their sender, and what happens where they are not heeded.
-Those that HTTP itself lets a server pass over (Range, Accept, caching, Prefer) are not among them.
-"""
+"""Headers that clients send with an intention, and what happens where they are ignored. Headers
+that HTTP itself allows a server to ignore (Range, Accept, caching, Prefer) are not listed."""
 
 _HEEDED: dict[tuple[str, str], tuple[bytes, ...]] = {
     ("POST", "/jobs"): (_KEY,),
@@ -48,17 +47,17 @@ _HEEDED: dict[tuple[str, str], tuple[bytes, ...]] = {
 }
 
 HEADERS = tuple(name.decode() for name in _UNHEEDED)
-"""Those that are warned of where nothing is done with them."""
+"""Headers that cause a warning where they are ignored."""
 
 
 def unheeded(method: str, path: str) -> frozenset[bytes]:
-    """Headers to warn of, of a request to a path as the table of `app` has it."""
+    """Return the headers that are ignored for a method and a path of the routing table of `app`."""
     method = "GET" if method == "HEAD" else method
     return frozenset(_UNHEEDED) - frozenset(_HEEDED.get((method, path), ()))
 
 
 def of_headers(headers: Iterable[tuple[bytes, bytes]], passed_over: frozenset[bytes]) -> list[str]:
-    """Warnings for those headers of a request that are `passed_over`."""
+    """Return warnings for the headers of a request that are in `passed_over`."""
     return [
         f"{name.decode().title()} is ignored: {_UNHEEDED[name]}"
         for name, _ in headers
@@ -67,7 +66,7 @@ def of_headers(headers: Iterable[tuple[bytes, bytes]], passed_over: frozenset[by
 
 
 def of_spec(spec: filejobs.FileJobSpec) -> tuple[str, ...]:
-    """Fields that change nothing about this job."""
+    """Return warnings for fields of a spec that have no effect on this job."""
     found = []
     if spec.placement is not None:
         found.append(
@@ -91,7 +90,7 @@ _OF_SOURCE = {
 
 
 def of_parameters(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Parameters of the source system that are taken and change nothing about how a job runs."""
+    """Return warnings for parameters of the source system that have no effect on how a job runs."""
     if _OF_SOURCE.keys().isdisjoint(given):
         return ()
     return tuple(
@@ -102,12 +101,12 @@ def of_parameters(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def of_unknown(names: Iterable[str]) -> tuple[str, ...]:
-    """Parameters that are not known, of a caller without a token."""
+    """Return warnings for unknown parameters of a caller without a token."""
     return tuple(f"{name[:100]!r} is ignored: no parameter has this name" for name in names)
 
 
 def header(text: str) -> tuple[bytes, bytes]:
-    """The `Warning` header (RFC 7234 §5.5) of a text."""
+    """Return the `Warning` header (RFC 7234 §5.5) for a text."""
     plain = text.encode("ascii", "backslashreplace").decode()
     shown = "".join(one if " " <= one <= "~" else "?" for one in plain)
     quoted = shown.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,6 +1,7 @@
-"""One input on its way into the store: indexed and written as it comes, not visible before.
+"""Intake of one input: indexes and writes it to the store as it arrives; it is invisible until
+complete.
 
-Used by uploads, in threads. A small one stays in memory: the service keeps it with the job's row,
+Used by uploads, in threads. A small input stays in memory: the service stores it in the job's row,
 which saves three synced files for each of thousands of small jobs.
 """
 
@@ -20,24 +21,25 @@ MIB = 1 << 20
 
 
 class Room:
-    """Whether a body whose length is known will fit, before its first byte is asked for.
+    """Checks that a body of known length fits on the disk, before its first byte is read.
 
-    Only a directory can tell. What comes without a length, or beside others, is stopped by the
-    store itself, which leaves the journal its room; what is small goes into the journal's rows.
+    This works only for stores in a directory. A body of unknown length, or one that arrives beside
+    others, is stopped by the store itself, which reserves space for the journal. Small bodies are
+    stored in the journal.
     """
 
     def __init__(self, store: port.Store) -> None:
         self._directory = store.directory if isinstance(store, local.LocalStore) else None
 
     def free(self) -> int | None:
-        """Bytes that may still be stored; None: unknown."""
+        """Return how many more bytes can be stored, or None if that is unknown."""
         try:
             return None if self._directory is None else disk_checks.usable_bytes(self._directory)
         except FileNotFoundError:  # it is made with the first object
             return None
 
     def check(self, size: int) -> None:
-        """Raises InsufficientStorage unless `size` more bytes fit."""
+        """Raise InsufficientStorage unless `size` more bytes fit."""
         if size <= body.INLINE_BYTES:
             return
         free = self.free()
@@ -49,10 +51,10 @@ class Room:
 
 
 class Input:
-    """A target of uploads: `take` its bytes, then `finish`, else `abort`.
+    """A sink for uploads: pass its bytes to `take`, then call `finish`, or else `abort`.
 
-    `opened` makes the object's writer once the input is too large to stay in memory; None: nothing
-    is kept, only measured.
+    `opened` creates the object's writer once the input is too large to stay in memory. If it is
+    None, nothing is stored and the input is only indexed.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Input:
         self._writer: port.Writer | None = None
         self._small: bytearray | None = bytearray()
         self._only: bytes | None = None
-        """All that has come, while that may be a whole file that is plain."""
+        """The first piece, as long as it may be a complete plain file."""
         self._intake: intake.Intake | None = None
         if not small_files.likely(spec):
             self._begin()
@@ -81,16 +83,16 @@ class Input:
 
     @property
     def slow(self) -> bool:
-        """Whether what comes next may take far longer than its bytes let one think."""
+        """Whether the next bytes may take much longer to process than their number suggests."""
         return self._intake is not None and self._intake.slow
 
     @property
     def stored(self) -> bool:
-        """Whether there is, or was, something of it in the store."""
+        """Whether some of it is, or was, in the store."""
         return self._writer is not None
 
     def take(self, piece: bytes) -> None:
-        """The next bytes. Raises `InputRefused`, `StoreError`."""
+        """Process the next bytes. Raises `InputRefused`, `StoreError`."""
         taker = self._intake
         if taker is None:
             fits = len(piece) <= body.INLINE_BYTES and foreign_formats.GZIP not in piece
@@ -102,7 +104,7 @@ class Input:
             self._keep(part)
 
     def _begin(self) -> intake.Intake:
-        """From now on it is measured as it comes."""
+        """Begin to index the input as it arrives."""
         self._intake = taker = intake.Intake(
             self.spec, most_bytes=self._most_bytes, unpacking=self._unpacking
         )
@@ -113,7 +115,7 @@ class Input:
         return taker
 
     def finish(self) -> tuple[filejobs.Manifest, bytes | None]:
-        """The input is complete and kept: its manifest, and its bytes if they are few.
+        """Complete and store the input. Return its manifest, and its bytes if they are few.
 
         Raises as `take`, and BadRequest for an empty file.
         """
@@ -132,7 +134,7 @@ class Input:
         return manifest, None if self._small is None else bytes(self._small)
 
     def abort(self) -> None:
-        """Leave nothing of what has not been finished."""
+        """Discard an input that is not finished."""
         if self._writer is not None:
             self._writer.abort()
 
@@ -149,15 +151,15 @@ class Input:
 
 
 def alike(one: filejobs.FileJobSpec, other: filejobs.FileJobSpec) -> bool:
-    """Whether both read and cut a file in the same way."""
+    """Return whether both specs read and split a file in the same way."""
     return (one.input, one.items_per_part, one.bytes_per_part, one.max_parts) == (
         *(other.input, other.items_per_part, other.bytes_per_part, other.max_parts),
     )
 
 
 def fingerprint(spec: filejobs.FileJobSpec, content: str) -> bytes:
-    """Tells a repeated request from another one: what is to be done with which bytes (`content`:
-    their digest), whichever way they come."""
+    """Return a fingerprint that distinguishes a repeated request from a different one: it covers
+    what is to be done with which bytes (`content`: their digest), however they are sent."""
     digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic"))
     digest.update(content.encode())
     return digest.digest()

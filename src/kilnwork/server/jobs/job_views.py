@@ -1,6 +1,6 @@
-"""Documents: jobs one by one and in pages, parts, the manifest.
+"""Handlers that send documents: single jobs, pages of jobs, parts, the manifest.
 
-Used by `app`. Reads memory or does one indexed read; nothing here waits, but for `?wait=`.
+Used by `app`. They read memory or do one indexed read; only `?wait=` waits.
 """
 
 from urllib import parse
@@ -21,13 +21,14 @@ Links = tuple[tuple[bytes, bytes], ...]
 
 
 class JobViews:
-    """The handlers."""
+    """Handlers that send documents."""
 
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
 
     async def one(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /jobs/ID; `wait=SECONDS` responds when it is over, or after that."""
+        """GET /jobs/ID; with `wait=SECONDS` it responds when the job has ended, or after that
+        time."""
         request.only("wait")
         view = await self._shared.job(request, "get")
         wait_s = 0
@@ -41,7 +42,7 @@ class JobViews:
         time = self._shared.clock
         deadline = time.monotonic() + wait_s
         while not view.phase.final and (left := deadline - time.monotonic()) > 0:
-            newer = await self._shared.jobs.changed(
+            newer = await self._shared.jobs.wait_for_change(
                 view.namespace, view.id, version=view.version, timeout_s=left
             )
             if newer is None:
@@ -96,7 +97,7 @@ class JobViews:
         await response.send(200, asgi.JSON, data, headers=link)
 
     async def manifest(self, request: requests.Request, response: asgi.Response) -> None:
-        """GET /jobs/ID/manifest: what its input consists of, and its result so far."""
+        """GET /jobs/ID/manifest: the parts of its input, and their results so far."""
         self._shared.only_token(request)
         request.only()
         view = await self._shared.job(request, "get")

@@ -1,7 +1,7 @@
-"""How much one server does at once, and how often it does it for one user. Used by uploads.
+"""Limits on concurrent transfers, and on the request rate of each user. Used by uploads.
 
-A bucket of tokens for each user (RFC 6585 §4: 429 with Retry-After); no waiting room: a client that
-comes too often waits at home.
+Each user has a token bucket (RFC 6585 §4: 429 with Retry-After). There is no queue: a client that
+exceeds its rate has to retry later.
 """
 
 from collections import OrderedDict
@@ -11,15 +11,16 @@ from kilnwork.server import errors
 from kilnwork.server.jobs import settings
 
 _USERS = 10_000
-"""Remembered; the one that came longest ago is forgotten first, and has a full bucket again."""
+"""Number of users remembered. The one with the oldest request is dropped first, and starts again
+with a full bucket."""
 
 _SHARE = 75
-"""Percent of the uploads, or downloads, at once that one user may have: no user, however slow,
-keeps others out."""
+"""Percentage of the concurrent uploads, or downloads, that one user may have: a slow user cannot
+block others."""
 
 
 class Limits:
-    """Those of `settings.WorkerSettings`."""
+    """Enforces the limits of `settings.Settings`."""
 
     def __init__(self, chosen: settings.Settings, time: clock.Clock) -> None:
         self._settings = chosen
@@ -47,17 +48,17 @@ class Limits:
             )
 
     def upload(self, user: str) -> "_Transfer":
-        """Be one of the uploads under way (`with`, which raises TooManyRequests); some are left to
-        others."""
+        """Return a context manager that counts one concurrent upload. Entering it raises
+        TooManyRequests if there are too many, or too many of this user."""
         return _Transfer(self._uploads, user)
 
     def download(self, user: str) -> "_Transfer":
-        """The same of downloads."""
+        """Return a context manager that counts one concurrent download, as `upload` does."""
         return _Transfer(self._downloads, user)
 
 
 class _Shares:
-    """Transfers of one kind that are under way, and whose they are. `what`: their plural."""
+    """Concurrent transfers of one kind, by user. `what`: plural noun for messages."""
 
     def __init__(self, what: str, most: int) -> None:
         self._what, self._most = what, most
@@ -65,7 +66,7 @@ class _Shares:
         self._under_way = 0
 
     def begin(self, user: str) -> None:
-        """One begins. Raises TooManyRequests."""
+        """Count a transfer that begins. Raises TooManyRequests."""
         now, what = self._under_way, self._what
         if now >= self._most:
             raise _later(f"{now} {what} are under way, which is the most", after_s=1)
@@ -76,7 +77,7 @@ class _Shares:
         self._under_way += 1
 
     def end(self, user: str) -> None:
-        """One is over."""
+        """Count a transfer that has ended."""
         self._under_way -= 1
         self._users[user] -= 1
         if not self._users[user]:
@@ -84,7 +85,7 @@ class _Shares:
 
 
 class _Transfer:
-    """One transfer, from `with` to the end of its block."""
+    """One transfer: counted from the beginning to the end of its `with` block."""
 
     __slots__ = ("_shares", "_user")
 

@@ -1,7 +1,8 @@
-"""A form that streams: fields, and the file in pieces (RFC 7578, RFC 2046 §5.1).
+"""Streaming parser of upload forms: collects fields, and passes on the file in pieces (RFC 7578,
+RFC 2046 §5.1).
 
-Nothing is spooled: what belongs to the field `file` goes on as it comes. Parsing is that of
-python-multipart, used by handlers of uploads. Blocks; made for one thread at a time.
+Nothing is spooled: the content of the field `file` is passed on as it arrives. Parsed by
+python-multipart. Used by the handlers of uploads. Blocks; used by one thread at a time.
 """
 
 import contextlib
@@ -16,44 +17,45 @@ from kilnwork.server import errors
 
 FILE = "file"
 FIELD_BYTES = 1 << 20
-"""All fields but the file together: a specification is shorter."""
+"""Maximum size of all fields except the file together: a specification is shorter."""
 
 MAX_FIELDS = 100
-"""There are some thirty that mean anything."""
+"""Maximum number of fields; about thirty have a meaning."""
 
 MAX_HEADER_BYTES = 16 << 10
-"""All headers of one part: a name, the name of a file, a type."""
+"""Maximum size of all headers of one part: a name, a file name, a type."""
 
 HELD_BYTES = 64 << 10
-"""Of the file are held back for fields that follow a small one."""
+"""Bytes of the file that are held back, so that fields may follow a small file."""
 
 logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the response says it
 
 _MAX_HEAD = 70 + 4
-"""A boundary has at most 70 characters (RFC 2046 §5.1.1), `--` before and a line's end behind."""
+"""A boundary has at most 70 characters (RFC 2046 §5.1.1), preceded by `--` and followed by a line
+end."""
 
 _PARAMETER = re.compile(r';\s*boundary\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]+))', re.IGNORECASE)
 _ALLOWED = re.compile(rb"[0-9A-Za-z'()+_,\-./:=? ]{0,199}[0-9A-Za-z'()+_,\-./:=?]")
 
 
 class Target(Protocol):
-    """Where the file goes. `slow`: as of a `body.Sink`."""
+    """Receiver of the file. `slow`: as in `body.Sink`."""
 
     @property
     def slow(self) -> bool: ...
 
     def take(self, piece: bytes) -> None:
-        """The next bytes of it."""
+        """Process the next bytes of the file."""
         ...
 
 
 Opener = Callable[[dict[str, str]], Target]
-"""Makes the target, from the fields that have come."""
+"""Creates the target from the fields that have arrived."""
 
 
 def is_form(content_types: list[str]) -> bool | None:
-    """Return True for `multipart/form-data`, None for another message of several parts; any other
-    type is the file itself."""
+    """Return True for `multipart/form-data`, None for other multipart types, and False for any
+    other type, which is the file itself."""
     parts = [one for one in content_types if one.strip().lower().startswith("multipart/")]
     if not parts:
         return False
@@ -61,14 +63,16 @@ def is_form(content_types: list[str]) -> bool | None:
 
 
 def boundaries(content_types: list[str]) -> list[bytes]:
-    """All that the headers name. curl adds its own behind one that was given by hand."""
+    """Return all boundaries that the headers name. curl appends its own to one that was given by
+    the user."""
     found = [m for one in content_types for m in _PARAMETER.findall(one)]
     texts = [re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for quoted, bare in found]
     return [text.encode("latin-1") for text in texts]
 
 
 def _chosen(named: list[bytes], head: bytes) -> bytes:
-    """The boundary that the body begins with, else the last one named, else what it begins with."""
+    """Return the boundary with which the body begins, or else the last one named, or else what it
+    begins with."""
     line = head.lstrip(b"\r\n").split(b"\n", 1)[0].rstrip(b"\r \t")
     first = line.removeprefix(b"--") if line.startswith(b"--") else b""
     for one in named:
@@ -93,11 +97,12 @@ def _explained() -> Iterator[None]:
 
 
 class Form:
-    """A `body.Sink`. After the last byte `finish` tells whether it was a form with a file.
+    """Parser of one form (a `body.Sink`). After the last byte, `finish` checks that it was a form
+    with a file.
 
-    The target is made when more of the file has come than is held back (`HELD_BYTES`), or at the
-    form's end, from the `fields` that have come by then (`before`). Fields may follow; what they
-    can still change is the opener's affair.
+    The target is created when more than `HELD_BYTES` of the file have arrived, or at the end of the
+    form, from the `fields` that have arrived by then (`before`). Fields may follow; the caller
+    decides what they can still change.
     """
 
     def __init__(self, named: list[bytes], opener: Opener) -> None:
@@ -122,11 +127,12 @@ class Form:
 
     @property
     def slow(self) -> bool:
-        """As `body.Sink.slow`."""
+        """See `body.Sink.slow`."""
         return self._target is not None and self._target.slow
 
     def take(self, piece: bytes) -> None:
-        """The next bytes of the body. Raises BadRequest, ContentTooLarge, and what targets do."""
+        """Process the next bytes of the body. Raises BadRequest, ContentTooLarge, and the
+        exceptions of the target."""
         if self._parser is None:
             self._head += piece
             if len(self._head) < _MAX_HEAD and b"\n" not in self._head.lstrip(b"\r\n"):
@@ -136,7 +142,7 @@ class Form:
         self._parse(self._parser, piece)
 
     def finish(self) -> None:
-        """The body has ended. Raises BadRequest if the form has not, or has no file."""
+        """Complete the form. Raises BadRequest if it is incomplete or has no file."""
         if self._parser is None and self._head:
             self._parse(self._made(self._head), self._head)
         if not self._ended:
@@ -225,7 +231,8 @@ class Form:
             self._held = bytearray()
 
     def _check_as_it_is(self) -> None:
-        """RFC 7578 §4.7 has no codings of parts, and no reader would decode one."""
+        """Refuse an encoded part: RFC 7578 §4.7 has no encodings of parts, and no reader would
+        decode one."""
         for header in (b"content-transfer-encoding", b"content-encoding"):
             coding = self._headers.get(header, b"binary").strip().lower().decode("latin-1")
             if coding not in ("binary", "8bit", "7bit", "identity"):

@@ -1,6 +1,6 @@
-"""The page that describes this API: OpenAPI 3.1, its schemas made from the structs that are sent.
+"""The OpenAPI 3.1 page of this API; its schemas are generated from the structs that are sent.
 
-Used by `app`, by client generators, and by the tests that try what the page promises.
+Used by `app`, by client generators, and by the tests that compare the page with the server.
 """
 
 import copy
@@ -31,7 +31,7 @@ _Object = dict[str, Any]
 
 
 class Page:
-    """The handler. The page names the TaskClusters of the namespace that it is asked for."""
+    """Handler of the page. The page lists the TaskClusters of the requested namespace."""
 
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
@@ -46,8 +46,9 @@ class Page:
 
 
 def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) -> _Object:
-    """The whole page. `clusters`: that jobs may run on; none: any. `most_line_bytes`: the longest
-    record that the server takes; by default what a job's spec can ask for at all."""
+    """Return the whole page. `clusters`: TaskClusters on which jobs may run; if empty, any name is
+    allowed. `most_line_bytes`: maximum record size of the server; by default the maximum of a job's
+    spec."""
     kinds = (
         documents.JobDocument,
         documents.PartDocument,
@@ -94,7 +95,7 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
 
 
 def _ways(builtins: Sequence[str], *, batches: bool) -> _Object:
-    """A mapper or reducer as types alone do not say it: one of three."""
+    """Return the schema of a mapper or reducer, which must be exactly one of three kinds."""
     text = {"type": "string", "pattern": parameters.WORD}
     digest = {"type": ["string", "null"], "pattern": parameters.DIGEST}
     function: _Object = {"type": "string", "pattern": parameters.FUNCTION}
@@ -121,7 +122,8 @@ def _ways(builtins: Sequence[str], *, batches: bool) -> _Object:
 
 
 def _plain(schema: Any) -> Any:
-    """Texts without indents; no defaults of what is left out: they are no part of the contract."""
+    """Return a schema with dedented descriptions, and without defaults, which are not part of the
+    contract."""
     if isinstance(schema, dict):
         found = {key: _plain(value) for key, value in schema.items() if key != "default"}
         text = found.get("description")

@@ -1,6 +1,6 @@
-"""The operations of the API as OpenAPI describes them: parameters, bodies, responses.
+"""The operations of the API for the OpenAPI page: parameters, bodies, responses.
 
-Pure; used by `openapi`. One table: what it lists is what `app` routes, which a test compares.
+Pure; used by `openapi`. A test checks that this table lists exactly what `app` routes.
 """
 
 from typing import Any
@@ -42,21 +42,22 @@ _COMMON = ("400", "401", "403", "405", "503")
 _JOB, _PART, _MANIFEST = "JobDocument", "PartDocument", "ManifestDocument"
 _SPEC: _Object = {"schema": {"$ref": "#/components/schemas/JobOrder"}}
 _LINES: _Object = {"type": "string", "pattern": "^[ -~]{1,2000}$"}
-"""A file that is one under any of its parameters here; `csv`, `json` and gzip ask for more."""
+"""A file that is valid with any of its parameters here; `csv`, `json` and gzip need other
+content."""
 
 FUNCTION = "^[A-Za-z_][A-Za-z0-9_.]{0,99}:[A-Za-z_][A-Za-z0-9_]{0,99}$"
 _BY_HAND = ("spec", "command")
-"""Parameters of a URL that differ in kind: one is JSON, one excludes another."""
+"""Parameters of a URL that need a special schema: one is JSON, one excludes another."""
 
 _SHARED: dict[str, _Object] = {
     "clusterName": {"$ref": "#/components/schemas/FileJobSpec/properties/clusterName"},
     "maxLineBytes": {"$ref": "#/components/schemas/InputSpec/properties/maxLineBytes"},
 }
-"""Parameters whose schemas depend on the server: `openapi` writes them."""
+"""Parameters whose schemas depend on the server and are filled in by `openapi`."""
 
 
 def paths() -> _Object:
-    """`paths` of the page."""
+    """Return `paths` of the page."""
     job, file = _in_path("job"), _in_path("file", uuid=True)
     found: _Object = {
         "/jobs": {"get": _list(), "post": _submit()},
@@ -103,7 +104,7 @@ def paths() -> _Object:
 
 
 _FORMER = ("pause", "redrive")
-"""Names of suspend and retry in earlier versions, which still work."""
+"""Former names of suspend and retry, which still work."""
 
 
 def _op(name: str, good: _Object, *bad: str) -> _Object:
@@ -177,7 +178,7 @@ def _submit() -> _Object:
 
 
 def _fields() -> _Object:
-    """Schemas of the flat parameters, those of the fields they stand for."""
+    """Return the schemas of the flat parameters, taken from the fields that they stand for."""
     _, schemas = msgspec.json.schema_components([filejobs.FileJobSpec])
     found: _Object = {}
     for name, place in parameters.FLAT.items():
@@ -205,7 +206,7 @@ def _resolved(schema: _Object, schemas: _Object) -> _Object:
 
 
 def _value(schema: _Object) -> _Object:
-    """A parameter is a text: it cannot be null, it is left out."""
+    """Return the schema of a parameter, which cannot be null: it is left out instead."""
     kinds = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     found = dict(kinds[0]) if kinds else schema
     return {key: value for key, value in found.items() if key not in ("title", "description")}

@@ -1,7 +1,8 @@
-"""What a job is to do, from the parameters of a request: flat ones, and `spec` as a whole.
+"""Parses the parameters of a request into a job's spec: flat parameters, and `spec` as a whole.
 
-Pure; used by uploads. Flat names are those of `JobSpec` and of what is in it; the source system's
-`aci`, `gpu`, `gpuQuantity` become placement. A parameter wins over the same field of `spec`.
+Pure; used by uploads. Flat names are those of the fields of `FileJobSpec` and its members; the
+source system's `aci`, `gpu` and `gpuQuantity` become placement. A parameter overrides the same
+field of `spec`.
 """
 
 import functools
@@ -45,30 +46,32 @@ FLAT: dict[str, tuple[str, ...]] = {
     "maxAttempts": ("retry", "maxAttempts"),
     "timeoutSeconds": ("timeouts", "runningSeconds"),
 }
-"""Parameter → its place in the spec."""
+"""Place in the spec by parameter."""
 
 MAPPERS = ("mapper", "command", "batchRecords", "reducer")
 KNOWN = (SPEC, *FLAT, *MAPPERS, *source_sizing.PARAMETERS)
 
 _MAX_REMEMBERED = 2000
-"""Characters of parameters whose spec is remembered."""
+"""Maximum length in characters of parameters whose spec is cached."""
 
 MAX_SPEC_BYTES = 64 << 10
-"""Of a spec as JSON: each document of its job has it, and thousands of those are kept."""
+"""Maximum size of a spec as JSON: each document of the job contains it, and thousands of those are
+cached."""
 
 MAX_SHELL_CHARS = 8 << 10
-"""Of a command that is split as a shell does it, which takes time by the square of that."""
+"""Maximum length of a command that is split as a shell does it, which takes quadratic time."""
 
 FUNCTION = r"^[^\x00-\x20:]{1,255}:[^\x00-\x20:]{1,255}$"
 DIGEST = "^sha256:[0-9a-f]{64}$"
 WORD = r"^[^\x00]*$"
-"""Patterns of what a mapper holds; the page promises the same."""
+"""Patterns of a mapper's fields, which the OpenAPI page has too."""
 
 _Object = dict[str, Any]
 
 
 def read(given: Mapping[str, str], *, compat: source_sizing.Source | None) -> filejobs.FileJobSpec:
-    """The spec. Raises BadRequest that names the parameter, what was seen, and what is expected."""
+    """Return the spec. Raises BadRequest that names the parameter, the value seen, and what is
+    expected."""
     items = tuple(given.items())
     if len("".join(given.values())) <= _MAX_REMEMBERED:
         return _remembered(items, compat)
@@ -79,7 +82,8 @@ def read(given: Mapping[str, str], *, compat: source_sizing.Source | None) -> fi
 def _remembered(
     items: tuple[tuple[str, str], ...], compat: source_sizing.Source | None
 ) -> filejobs.FileJobSpec:
-    """Those who send many jobs send the same parameters each time."""
+    """Return the spec for these parameters. Cached, since clients that create many jobs send the
+    same parameters."""
     return _read(dict(items), compat)
 
 
@@ -103,7 +107,7 @@ def _read(given: Mapping[str, str], compat: source_sizing.Source | None) -> file
 
 
 def joined(fields: Mapping[str, str], query: Mapping[str, str]) -> dict[str, str]:
-    """Fields of a form, and what the URL says, which wins."""
+    """Return the fields of a form merged with the parameters of the URL, which take precedence."""
     mappers = ("mapper", "command")
     said = any(name in query for name in mappers)
     kept = {name: text for name, text in fields.items() if not (said and name in mappers)}
@@ -132,7 +136,8 @@ def _put(document: _Object, place: tuple[str, ...], value: object) -> None:
 
 
 def _checked(name: str, text: str, place: tuple[str, ...]) -> object:
-    """The value in its own type, tried alone, so that the message can name the parameter."""
+    """Return the value of one parameter in its own type. It is checked alone, so that the message
+    can name the parameter."""
     probe: _Object = {}
     _put(probe, place, text)
     try:
@@ -191,7 +196,8 @@ def _mapper(name: str, text: str) -> _Object:
 
 
 def _command(text: str) -> list[str]:
-    """A JSON array of words, or one line as in a shell; nothing is run by a shell."""
+    """Parse a JSON array of words, or one line with the quoting rules of a shell. No shell runs
+    it."""
     try:
         if text.lstrip().startswith("["):
             words = msgspec.json.decode(text, type=list[str])
@@ -210,7 +216,7 @@ def _command(text: str) -> list[str]:
 
 
 def _placement(document: _Object, given: Mapping[str, str]) -> None:
-    """As the source read them: `aci` is exactly 1, `gpu` a type."""
+    """Set the placement as the source system did: `aci` is exactly 1, `gpu` is a type."""
     if given.get("batch") == "1":
         raise errors.UnprocessableContent("batch=1: there is no Azure Batch here; leave it out")
     if given.get("aci") == "1":
@@ -262,7 +268,7 @@ def _one_of(name: str, mapper: filejobs.Mapper) -> None:
 
 
 def _well_written(where: str, mapper: filejobs.Mapper) -> None:
-    """Refuse now what would fail on every worker."""
+    """Refuse values that would fail on every worker."""
     for field in ("code", "environment"):
         digest = getattr(mapper, field)
         if digest is not None and not re.fullmatch(DIGEST, digest):
@@ -280,7 +286,7 @@ def _well_written(where: str, mapper: filejobs.Mapper) -> None:
 
 
 def _said(error: Exception) -> str:
-    """msgspec's message, with the path as people write it."""
+    """Return msgspec's message with the path first, in the usual notation."""
     text = str(error)
     what, dash, path = text.partition(" - at `")
     if not dash:

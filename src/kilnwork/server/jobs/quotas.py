@@ -1,7 +1,8 @@
-"""How much of `/files` is one user's: so many uploads that are not complete, so many bytes.
+"""Quotas on `/files`: each user's number of incomplete uploads, and total size.
 
-Used by `files`. What is there is read from the store once, then kept up to date: one server has a
-store. An upload counts with the length that was promised, or with what has come if that is more.
+Used by `files`. The current state is read from the store once, then updated in memory: only one
+server uses a store. An upload counts with its announced length, or with its stored bytes if they
+are more.
 """
 
 import threading
@@ -11,7 +12,7 @@ from kilnwork.server import errors
 from kilnwork.server.jobs import intake, settings, uploads
 
 _SHARE = 75
-"""Percent of the disk's room that one user's uploads may have, if nothing else is said."""
+"""Default quota of one user, as a percentage of the free disk space."""
 
 _REMEDY = "delete some (DELETE /files/ID), or wait until nothing has come for them for a day"
 
@@ -22,7 +23,7 @@ class _Entry(NamedTuple):
 
 
 class Quotas:
-    """Of all users."""
+    """The quotas of all users."""
 
     def __init__(self, kept: uploads.Uploads, chosen: settings.Settings, room: intake.Room) -> None:
         self._uploads, self._settings, self._room = kept, chosen, room
@@ -35,7 +36,7 @@ class Quotas:
         return self._users is not None
 
     def load(self) -> None:
-        """Read the store, unless that was done. Blocks."""
+        """Read the store, unless that has been done. Blocks."""
         with self._lock:
             if self._users is None:
                 found: dict[str, dict[str, _Entry]] = {}
@@ -44,9 +45,9 @@ class Quotas:
                 self._users = found
 
     def forget(self) -> None:
-        """Drop what the store has no more: uploads were removed. Blocks.
+        """Drop uploads that were deleted from the store. Blocks.
 
-        The rest stays known all the while, so that no user begins too many in between.
+        All others stay counted meanwhile, so that a user cannot exceed the quota in between.
         """
         with self._lock:
             known = {(user, ref) for user, of in (self._users or {}).items() for ref in of}
@@ -57,7 +58,7 @@ class Quotas:
                     self._users[user].pop(ref, None)
 
     def begin(self, user: str) -> None:
-        """Raises TooManyRequests when another upload of this user is one too many."""
+        """Raise TooManyRequests if the user has too many incomplete uploads to begin another."""
         most = self._settings.files_per_user
         open_ = sum(not entry.complete for entry in self._of(user).values())
         if open_ >= most:
@@ -68,8 +69,9 @@ class Quotas:
             )
 
     def left(self, user: str, ref: str | None, *, offset: int, size: int) -> int | None:
-        """How many bytes more than `offset` the upload `ref` (None: a new one) may have; None: any
-        number. Raises InsufficientStorage unless that is `size`."""
+        """Return how many bytes beyond `offset` the upload `ref` may have, or None if there is no
+        limit. `ref` is None for a new upload. Raises InsufficientStorage if that is less than
+        `size`."""
         others = sum(entry.bytes for name, entry in self._of(user).items() if name != ref)
         most = self._most(others + offset)
         if most is None:
@@ -83,19 +85,20 @@ class Quotas:
         return max(left, 0)
 
     def note(self, upload: uploads.Kept) -> None:
-        """As it is now."""
+        """Record the current state of an upload."""
         with self._lock:
             if self._users is not None:
                 _put(self._users, upload)
 
     def drop(self, upload: uploads.Kept) -> None:
-        """It was removed."""
+        """Record that an upload was deleted."""
         with self._lock:
             if self._users is not None:
                 self._users.get(upload.state.user, {}).pop(upload.id, None)
 
     def _most(self, had: int) -> int | None:
-        """How many bytes a user may have in all who has `had` now; None: any number."""
+        """Return the maximum total size for a user who has `had` bytes now, or None if there is no
+        limit."""
         if self._settings.files_bytes_per_user is not None:
             return self._settings.files_bytes_per_user
         free = self._room.free()

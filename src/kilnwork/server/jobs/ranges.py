@@ -1,7 +1,7 @@
-"""Ranges and conditions of RFC 9110: what of a representation a client wants, and whether at all.
+"""Range requests and conditional requests of RFC 9110.
 
-Pure; used by downloads and documents. Of several ranges none is served apart: the whole is a valid
-response to those (§14.2), and no more is needed of NDJSON.
+Pure; used by downloads and documents. A request for several ranges gets the whole representation,
+which is a valid response (§14.2) and sufficient for NDJSON.
 """
 
 import re
@@ -21,10 +21,10 @@ class Span(NamedTuple):
 
 
 def wanted(header: str | None, *, size: int, if_range: str | None, etag: str) -> Span | None:
-    """The part that a `Range` header asks for, None for the whole.
+    """Return the range that a `Range` header requests, or None for the whole.
 
-    What cannot be understood is ignored (§14.2), also when `If-Range` names another version
-    (§13.1.5: a strong comparison). Raises RangeNotSatisfiable.
+    A header that cannot be parsed is ignored (§14.2), and so is one whose `If-Range` names another
+    version (§13.1.5: strong comparison). Raises RangeNotSatisfiable.
     """
     if header is None or (if_range is not None and if_range.strip() != etag):
         return None
@@ -47,7 +47,8 @@ def wanted(header: str | None, *, size: int, if_range: str | None, etag: str) ->
 
 
 def matches(header: str | None, etag: str) -> bool:
-    """True if a list of entity tags names `etag`, or is `*`: `If-None-Match`, weakly (§13.1.2)."""
+    """Return whether a list of entity tags contains `etag`, or is `*`: for `If-None-Match`, with
+    weak comparison (§13.1.2)."""
     if header is None:
         return False
     if header.strip() == "*":
@@ -56,7 +57,7 @@ def matches(header: str | None, etag: str) -> bool:
 
 
 def check_match(header: str | None, etag: str) -> None:
-    """`If-Match` (§13.1.1). Raises PreconditionFailed unless it names `etag` or is absent."""
+    """Raise PreconditionFailed unless `If-Match` (§13.1.1) contains `etag` or is absent."""
     if header is None or header.strip() == "*":
         return
     if etag not in _TAG.findall(header):

@@ -1,4 +1,4 @@
-"""The parameters of POST /jobs as the page for people lists them, and what each of them does.
+"""Reference table of the parameters of POST /jobs, for the documentation.
 
 `make docs` writes the table; a test sends each parameter and compares. Not used by the server.
 """
@@ -13,16 +13,16 @@ END = "<!-- end of parameters -->"
 
 
 class Outcome(StrEnum):
-    """What becomes of a parameter. `DONE`: the job is as it says; `WARNED`: it is accepted, changes
-    nothing about how the job runs, and the response has a warning that names it."""
+    """Effect of a parameter. `DONE`: it is honoured; `WARNED`: it is accepted but has no effect on
+    how the job runs, and the response has a warning that names it."""
 
     DONE = "done"
     WARNED = "warning"
 
 
 class Parameter(NamedTuple):
-    """`means`: in a few words. `default`: what is done without it. `names`: several with the same
-    meaning."""
+    """One row of the table. `means`: a short description. `default`: behaviour without it. `names`:
+    synonyms."""
 
     names: tuple[str, ...]
     means: str
@@ -101,7 +101,7 @@ TABLE = (
 
 
 def table() -> str:
-    """It as Markdown, with its marks."""
+    """Return the table as Markdown, between its markers."""
     lines = [BEGIN, "| parameter | means | default | outcome |", "|---|---|---|---|"]
     for one in TABLE:
         names = ", ".join(f"`{name}`" for name in one.names)
@@ -110,7 +110,7 @@ def table() -> str:
 
 
 def written(page: str) -> str:
-    """`page` with the table as it is now."""
+    """Return `page` with the current table."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{table()}{rest.partition(END)[2]}"
 

@@ -1,7 +1,7 @@
-"""An upload that becomes a job's input where it lies: indexed there, and given a second name.
+"""An upload that becomes a job's input without being copied: indexed in place, and hard-linked.
 
-Used by `files` and `submit`. No second copy is made; whichever of the two is deleted, the other
-stays whole.
+Used by `files` and `submit`. No second copy is made; if either name is deleted, the other stays
+valid.
 """
 
 from kilnwork.api import filejobs
@@ -13,9 +13,9 @@ from kilnwork.server.jobs import uploads
 
 
 class Referred:
-    """In place of an `intake.Input` that has taken all of an upload, whose bytes are `kept`.
+    """Replaces an `intake.Input` for an upload whose bytes are `kept`.
 
-    `place`: its key as an input; None: it is only measured.
+    `place`: key of the input; None: it is only indexed.
     """
 
     small = False
@@ -34,8 +34,8 @@ class Referred:
         self._upload, self._kept, self._manifest, self._place = upload, kept, manifest, place
 
     def finish(self) -> tuple[filejobs.Manifest, bytes | None]:
-        """As `Input.finish`: it is at its place, where this file system gives no file two names as
-        a copy. Raises BadRequest, `StoreError`."""
+        """Link the upload at its place, or copy it if the file system has no hard links; see
+        `Input.finish`. Raises BadRequest, `StoreError`."""
         if not self._manifest.lines:
             raise errors.BadRequest("the file is empty: there is nothing to do")
         if self._place is not None:
@@ -53,11 +53,11 @@ class Referred:
                 new.commit()
 
     def abort(self) -> None:
-        """As `Input.abort`: there is nothing but what `finish` has made."""
+        """Do nothing: only `finish` creates anything."""
 
 
 def as_it_is(head: bytes, spec: filejobs.InputSpec) -> bool:
-    """True if a file that begins with `head` is stored as it is sent."""
+    """Return whether a file that begins with `head` is stored without changes."""
     return not stored_index.needs_rewriting(
         head[: foreign_formats.HEAD_BYTES], spec
     ) and not head.startswith(lines.BOM)

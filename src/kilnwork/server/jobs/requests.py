@@ -1,8 +1,7 @@
-"""Requests of the Jobs API, and the paths that they go to: what lies between Starlette's router and
-the handlers.
+"""Requests and resources of the Jobs API, between Starlette's router and the handlers.
 
 Used by every module of this package. A `Resource` is a path with its methods; it responds to
-OPTIONS, and with 405 and `Allow` (RFC 9110 §15.5.6).
+OPTIONS, and with 405 and `Allow` (RFC 9110 §15.5.6) to unsupported methods.
 """
 
 import enum
@@ -22,9 +21,9 @@ _Word = TypeVar("_Word", bound=enum.StrEnum)
 
 
 class Request(asgi.Request):
-    """One request. `warnings`: what was accepted and changes nothing, sent with the response.
+    """One request. `warnings`: ignored settings, which are sent with the response.
 
-    A parameter may be there once, and may not be empty.
+    A parameter may occur only once, and may not be empty.
     """
 
     __slots__ = ("_given", "warnings")
@@ -35,12 +34,12 @@ class Request(asgi.Request):
         self._given: Mapping[str, str] | None = None
 
     def warning_headers(self) -> asgi.Headers:
-        """The warnings as headers."""
+        """Return the warnings as headers."""
         return [ignored_fields.header(text) for text in self.warnings]
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The parameters of the URL. Raises BadRequest if there are two of a name."""
+        """Parameters of the URL. Raises BadRequest if a name occurs twice."""
         if self._given is None:
             found = super().query
             raw = self.scope["query_string"]
@@ -51,7 +50,7 @@ class Request(asgi.Request):
 
     @property
     def namespace(self) -> str:
-        """`?namespace=`, else `default`. Raises BadRequest for what cannot be one."""
+        """`?namespace=`, or `default`. Raises BadRequest if it is not a valid name."""
         if not self.scope["query_string"]:
             return DEFAULT_NAMESPACE
         name = self.query.get("namespace", DEFAULT_NAMESPACE)
@@ -64,32 +63,33 @@ class Request(asgi.Request):
 
     @property
     def user_name(self) -> str:
-        """Who asks, as Kubernetes knows them; "" for an anonymous caller."""
+        """The caller's name in Kubernetes; "" for an anonymous caller."""
         return str(getattr(self.user, "name", ""))
 
     def param(self, name: str) -> str:
-        """Return a part of the path."""
+        """Return a parameter of the path."""
         return str(self.scope["path_params"][name])
 
     def number(self, name: str, *, least: int, most: int) -> int | None:
-        """Return a parameter as a whole number, None if it is not there. Raises BadRequest,
+        """Return a parameter as a whole number, or None if it is absent. Raises BadRequest,
         BadParameter."""
         self._check_given(name)
         return super().number(name, least=least, most=most)
 
     def text(self, name: str) -> str | None:
-        """Return a parameter as it is, None if it is not there. Raises BadRequest."""
+        """Return a parameter as text, or None if it is absent. Raises BadRequest."""
         self._check_given(name)
         return self.query.get(name)
 
     def flag(self, name: str) -> bool:
-        """Return a parameter as a truth value, False if it is not there. Raises BadRequest,
+        """Return a parameter as a boolean, False if it is absent. Raises BadRequest,
         BadParameter."""
         self._check_given(name)
         return super().flag(name)
 
     def word(self, name: str, known: type[_Word]) -> _Word | None:
-        """Return a parameter as one of the words, None if it is not there. Raises BadRequest."""
+        """Return a parameter as a member of the enumeration `known`, or None if it is absent.
+        Raises BadRequest."""
         text = self.query.get(name)
         if text is None:
             return None
@@ -103,7 +103,7 @@ class Request(asgi.Request):
             raise errors.BadRequest(f"{name}=: give a value, or leave it out")
 
     def only(self, *known: str) -> None:
-        """Refuse parameters that are not known: most are typing errors."""
+        """Raise BadRequest if there are unknown parameters, most of which are typing errors."""
         if not self.scope["query_string"]:
             return
         unknown = [name for name in self.query if name != "namespace" and name not in known]
@@ -115,7 +115,7 @@ class Request(asgi.Request):
 
 
 def _check_once(raw: bytes) -> None:
-    """What stands before us, a proxy say, may go by the other one."""
+    """Raise BadRequest if a name occurs twice. A proxy in front of us may use the other value."""
     seen = set()
     for name, _ in parse.parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
         if name in seen:
@@ -127,9 +127,10 @@ Handler = Callable[[Request, asgi.Response], Awaitable[None]]
 
 
 class Resource:
-    """A path: one handler for each method; those of GET serve HEAD too (uvicorn drops the body).
+    """A path, with one handler per method; the handler of GET serves HEAD too (uvicorn drops the
+    body).
 
-    An ASGI app, which is what Starlette's `Route` takes an instance of a class for.
+    This is an ASGI app: Starlette's `Route` treats an instance of a class as one.
     """
 
     def __init__(self, handlers: Mapping[str, Handler], *, path: str = "") -> None:
@@ -163,7 +164,7 @@ class Resource:
 
 
 async def missing(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-    """Respond where no resource is."""
+    """Send 404 for a path without a resource."""
     del receive
     found = errors.NotFound(f"nothing is served at {scope['path']}: try /jobs or /files")
     await problems.send(problems.response(send), found)

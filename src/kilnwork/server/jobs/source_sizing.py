@@ -1,4 +1,5 @@
-"""The source system's environment and its sizing (fbeltrao/aksjobscheduler), for those who move.
+"""The environment variables and sizing of the source system (fbeltrao/aksjobscheduler), for users
+who migrate.
 
 Pure; used under `kiln up --source-compat` only. Names and defaults are those of its code.
 """
@@ -9,15 +10,16 @@ from dataclasses import dataclass
 from kilnwork.kit import errors
 
 PARAMETERS = ("aci", "gpu", "gpuQuantity", "batch")
-"""What its POST /jobs took."""
+"""Parameters of its POST /jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What its variables say; those about images, cloud accounts and watchers have no meaning here.
+    """Values of its environment variables; those for images, cloud accounts and watchers have no
+    meaning here.
 
-    `container`: only shown. `aci_trigger`: parts from which on a job went to ACI, 0: never; kept
-    for placement, no job leaves the cluster yet.
+    `container`: only shown. `aci_trigger`: number of parts from which a job went to ACI, 0: never;
+    kept for placement, as no job leaves the cluster yet.
     """
 
     container: str = "jobs"
@@ -28,7 +30,7 @@ class Source:
 
 
 def read(environ: Mapping[str, str]) -> Source:
-    """From ITEMSPERJOB, MAXPARALLELISM, ACIMAXPARALLELISM, ACICOMPLETIONSTRIGGER, CONTAINERNAME
+    """Read ITEMSPERJOB, MAXPARALLELISM, ACIMAXPARALLELISM, ACICOMPLETIONSTRIGGER and CONTAINERNAME
     (in its README: CONTAINER). Raises ConfigurationError."""
     known = Source()
     container = environ.get("CONTAINERNAME") or environ.get("CONTAINER") or known.container

@@ -1,8 +1,7 @@
-"""JSON that clients write: names of an object are distinct, and 3.0 is an integer.
+"""Strict parsing of JSON from clients: names of an object are unique, and 3.0 is an integer.
 
-The second is how JSON Schema sees numbers (draft 2020-12, 6.1.1).
-
-Pure; used on what clients write, since some JSON libraries know only floating numbers.
+The latter is how JSON Schema treats numbers (draft 2020-12, 6.1.1), and is needed because some JSON
+libraries have only floating-point numbers. Pure.
 """
 
 import json
@@ -14,8 +13,8 @@ _MOST = 2.0**53
 
 
 def decoded(text: str | bytes) -> dict[str, Any]:
-    """An object of JSON. Raises ValueError for anything else, also for a name that comes twice: of
-    two values one would be ignored (RFC 8259 §4)."""
+    """Decode a JSON object. Raises ValueError for anything else, and for a name that occurs twice,
+    since one of the two values would be ignored (RFC 8259 §4)."""
     found = msgspec.json.decode(text, type=dict[str, Any])
     json.loads(text, object_pairs_hook=_object)
     return found
@@ -30,7 +29,7 @@ def _object(pairs: list[tuple[str, Any]]) -> None:
 
 
 def whole(value: Any) -> Any:
-    """The same, with integers for floats that are such exactly."""
+    """Return the value with integers in place of floats that are whole numbers."""
     match value:
         case float() if abs(value) <= _MOST and value.is_integer():
             return int(value)

@@ -1,9 +1,10 @@
-"""POST /jobs: a file comes in, and is a job when its last byte is on disk.
+"""POST /jobs: receives a file, and creates a job once its last byte is on disk.
 
-Used by `app`. The file is a multipart field `file`, the raw body, or one that was uploaded to
-/files before (`file=ID`). No client sees any of it before it is complete; a client that goes
-away, a full disk or a refusal leave nothing. An `Idempotency-Key`
-(draft-ietf-httpapi-idempotency-key-header) makes one job however often the request comes.
+Used by `app`. The file is a multipart field `file`, the raw body, or a file that was uploaded to
+/files before (`file=ID`). It is invisible until it is complete; if the client disconnects, the disk
+is full, or the request is refused, nothing remains. With an `Idempotency-Key`
+(draft-ietf-httpapi-idempotency-key-header) the same request creates one job however often it is
+sent.
 """
 
 import contextlib
@@ -50,8 +51,9 @@ _Claim = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Coming:
-    """One request on its way to be a job. `measured`: its key has made one already, so the body is
-    compared with that one's, and not kept. `target`: where it goes, once it is known."""
+    """One request that is becoming a job. `measured`: its key has created a job already, so that
+    the body is compared with that job's input and not stored. `target`: receiver of the body, once
+    it exists."""
 
     request: requests.Request
     namespace: str
@@ -69,12 +71,12 @@ class _Coming:
         return f"{self.namespace}/{self.id.dashed}/{model.DIRECTORY_INPUT}"
 
     def key(self, fingerprint: bytes) -> model.Key | None:
-        """The idempotency key, None if the client gave none."""
+        """Return the idempotency key, or None if the client sent none."""
         return model.Key(self.user, self.text, fingerprint) if self.text else None
 
 
 class Submit:
-    """The handler."""
+    """Handler of POST /jobs."""
 
     def __init__(self, shared: context.Context, uploaded: files.Files) -> None:
         self._shared = shared
@@ -108,23 +110,23 @@ class Submit:
         await self._respond(request, response, view, replayed=not made)
 
     def _claim(self, claim: _Claim) -> AbstractContextManager[None]:
-        """One request with a key at a time."""
+        """Return a context manager that allows only one request at a time with the same key."""
         return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
 
     def _used(self, request: requests.Request, key: model.Key) -> bool:
-        """True if the key has made a job: then the body is only compared, not kept. Of a small one
-        nothing would be kept anyway."""
+        """Return whether the key has created a job, so that the body is only compared. For a small
+        body this is not checked, since it would not be stored anyway."""
         length = request.header(b"content-length") or ""
         small = length.isdecimal() and int(length) <= body.INLINE_BYTES
         if not key.text or (small and FILE not in request.query):
             return False
         try:
-            return self._shared.jobs.known(request.namespace, key) is not None
+            return self._shared.jobs.find_by_key(request.namespace, key) is not None
         except jobs_errors.KeyUsed:
             return True
 
     async def _made(self, coming: _Coming) -> tuple[model.JobView, bool]:
-        """Take the body in, make the job; whatever goes wrong, nothing is left."""
+        """Read the body and create the job; after any failure, delete what was stored."""
         try:
             if FILE in coming.given:
                 view, made = await self._by_reference(coming, coming.given[FILE])
@@ -178,7 +180,8 @@ class Submit:
     async def _create(
         self, coming: _Coming, target: intake.Input | referenced_input.Referred
     ) -> tuple[model.JobView, bool]:
-        """A small input is finished at once; a large one, and its way to the disk, in a thread."""
+        """Finish the input and create the job. A small input is finished at once, a large one in a
+        thread."""
         small = target.small
         manifest, inline = target.finish() if small else await self._shared.run(target.finish)
         key = coming.key(intake.fingerprint(target.spec, manifest.sha256))
@@ -196,8 +199,9 @@ class Submit:
         return await self._shared.jobs.create(new)
 
     def _compared(self, coming: _Coming, key: model.Key) -> model.JobView:
-        """The job of this key. Raises `KeyUsed`; Conflict if it has gone while we compared."""
-        found = self._shared.jobs.known(coming.namespace, key)
+        """Return the job of this key. Raises `KeyUsed`, and Conflict if the job was deleted
+        meanwhile."""
+        found = self._shared.jobs.find_by_key(coming.namespace, key)
         if found is None:
             raise errors.Conflict(
                 "the job that this Idempotency-Key had made has just been deleted: use a new key"
@@ -216,7 +220,7 @@ class Submit:
         await self._shared.run(remove)
 
     def _add_late(self, coming: _Coming, form: multipart.Form) -> None:
-        """Take over fields that came after the file, unless they say how to read it."""
+        """Apply fields that came after the file, unless they change how the file is read."""
         target = coming.target
         if target is None or form.fields == form.before:
             return
@@ -230,7 +234,7 @@ class Submit:
         target.spec = spec
 
     def _target(self, coming: _Coming, fields: Mapping[str, str]) -> intake.Input:
-        """Called when the file begins, in whatever thread that is."""
+        """Create the receiver of the file. Called when the file begins, in any thread."""
         spec = self._spec(coming, fields)
         opened: Callable[[], port.Writer] | None = None
         if not coming.measured:
@@ -296,7 +300,7 @@ class Submit:
             await response.send(202, asgi.JSON, document, headers=more)
 
     def _plain(self, request: requests.Request) -> bool:
-        """Whether the id alone is wanted: as the source responded, or on request."""
+        """Return whether the response is the id only: as in the source system, or on request."""
         accept = request.header(b"accept") or "*/*"
         if "text/plain" in accept:
             return True
@@ -304,7 +308,7 @@ class Submit:
 
 
 class _Claimed:
-    """A claim, from `with` to the end of its block."""
+    """A claim on a key, held for the duration of its `with` block."""
 
     __slots__ = ("_all", "_claim")
 
@@ -328,8 +332,8 @@ _UNCLAIMED = contextlib.nullcontext()
 
 
 def idempotency_key(request: requests.Request) -> str:
-    """The key of a request, "" without one: a string as of RFC 8941, or the bare word that most
-    clients send. Raises BadRequest."""
+    """Return the key of a request, or "" if it has none: a string as in RFC 8941, or the bare word
+    that most clients send. Raises BadRequest."""
     found = request.headers(KEY_HEADER)
     if not found:
         return ""
@@ -344,8 +348,8 @@ def idempotency_key(request: requests.Request) -> str:
 
 
 def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
-    """What is ours needs a token; what neither we nor the source know was ignored there, too: here
-    with a warning."""
+    """Refuse parameters that need a token. The source system ignored unknown ones; here they get a
+    warning."""
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
             raise context.unauthorized(name)
@@ -354,7 +358,7 @@ def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
 
 
 async def _spec_body(request: requests.Request) -> dict[str, str]:
-    """With `file=ID` the body, if there is one, is the spec."""
+    """Return the body as the spec, if there is one; used with `file=ID`."""
     data = await body.open_body(request).read(limit=SPEC_BYTES)
     if not data:
         return {}
@@ -367,7 +371,7 @@ async def _spec_body(request: requests.Request) -> dict[str, str]:
 
 
 def _unpacked(request: requests.Request) -> bool:
-    """Whether the body is said to be compressed. Raises UnsupportedMediaType."""
+    """Return whether the body is declared as compressed. Raises UnsupportedMediaType."""
     codings = body.coding(request)
     if not codings:
         return False

@@ -1,7 +1,7 @@
-"""What is kept of uploads to `/files`, in the store: their bytes, and what is known of them.
+"""Storage of uploads to `/files`: their bytes, and their state.
 
-Used by `files`, which handles requests; all of this blocks. An upload is
-`_uploads/NAMESPACE/ID/`, with `state.json` and the bytes below `data`.
+Used by `files`, which handles requests; everything here blocks. An upload is
+`_uploads/NAMESPACE/ID/` in the store, with `state.json` and its bytes below `data`.
 """
 
 import re
@@ -15,7 +15,7 @@ from kilnwork.data.stores import port, resumable
 from kilnwork.server import errors
 
 DIRECTORY = "_uploads"
-"""In the store, beside the namespaces, none of which begins so."""
+"""Directory in the store, next to the namespaces, none of which begins with an underscore."""
 
 KEEP_S = 24 * 3600
 
@@ -24,7 +24,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is known of an upload but its bytes. `created`: wall clock, seconds. `user`: whose."""
+    """State of an upload except its bytes. `created`: wall clock seconds. `user`: its owner."""
 
     created: float
     user: str = ""
@@ -33,8 +33,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Kept(NamedTuple):
-    """One upload as it is now. `touched`: when it began, or the last of it came; wall clock,
-    seconds. `etag`: of its state, "" before that is stored."""
+    """A stored upload. `touched`: when it was created, or its last bytes arrived; wall clock
+    seconds. `etag`: of its stored state, "" before that is stored."""
 
     id: str
     namespace: str
@@ -46,27 +46,27 @@ class Kept(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """All of it has come, and is there."""
+        """Whether all its bytes have arrived and are stored."""
         return self.state.complete and self.offset == self.state.length
 
     @property
     def directory(self) -> str:
-        """Of all that is kept of it."""
+        """Directory of the upload in the store."""
         return _directory(self.namespace, self.id)
 
 
 class Uploads:
-    """Those of all namespaces."""
+    """The uploads of all namespaces."""
 
     def __init__(self, store: port.Store) -> None:
         self._store = store
 
     def begin(self, namespace: str, name: str, state: State) -> Kept:
-        """A new one, in which there is nothing."""
+        """Create an empty upload."""
         return self.save(self._upload(namespace, name, state), state)
 
     def find(self, namespace: str, ref: str) -> Kept | None:
-        """The one of this id, whatever that is; None if there is none."""
+        """Return the upload with this id, or None. Any text is allowed as `ref`."""
         if not _ID.fullmatch(ref):
             return None
         try:
@@ -82,20 +82,20 @@ class Uploads:
         )
 
     def list(self, namespace: str) -> Iterator[Kept]:
-        """Those of a namespace, in the order of ids."""
+        """Yield the uploads of a namespace, in the order of their ids."""
         for name in list(self._store.directories(f"{DIRECTORY}/{namespace}/")):
             found = self.find(namespace, name)
             if found is not None:
                 yield found
 
     def all(self) -> Iterator[Kept]:
-        """Those of all namespaces."""
+        """Yield the uploads of all namespaces."""
         for namespace in list(self._store.directories(f"{DIRECTORY}/")):
             yield from self.list(namespace)
 
     def save(self, upload: Kept, state: State) -> Kept:
-        """With that state, unless a client has deleted it or completed it meanwhile: then Conflict
-        and NotFound."""
+        """Store a new state of an upload. Raises Conflict or NotFound if another client has changed
+        or deleted it meanwhile."""
         try:
             facts = self._store.put(
                 f"{upload.directory}/{_STATE}",
@@ -113,12 +113,12 @@ class Uploads:
         return upload._replace(state=state, etag=facts.etag)
 
     def remove(self, upload: Kept) -> None:
-        """All that is kept of it. What a job has taken stays with the job."""
+        """Delete an upload. A job that uses it keeps its own copy or link."""
         port.clear(self._store, upload.directory + "/")
 
     def forget(self, *, before: float) -> int:
-        """Remove what nothing has come for since a moment (wall clock, seconds), and what cannot be
-        read; returns how many."""
+        """Delete uploads that received nothing since `before` (wall clock seconds), and unreadable
+        ones; return how many."""
         count = 0
         for namespace in list(self._store.directories(f"{DIRECTORY}/")):
             for name in list(self._store.directories(f"{DIRECTORY}/{namespace}/")):
@@ -134,7 +134,7 @@ class Uploads:
 
 
 def no_file(ref: str, namespace: str) -> errors.NotFound:
-    """What is raised for an upload that is not there."""
+    """Return the error for an upload that does not exist."""
     return errors.NotFound(
         f'there is no file "{ref[:100]}" in namespace "{namespace}": it was never begun, was '
         "deleted, or nothing came for it for a day"
@@ -142,7 +142,7 @@ def no_file(ref: str, namespace: str) -> errors.NotFound:
 
 
 def lacking(upload: Kept) -> errors.Conflict:
-    """What is raised for an upload that is complete, and is not."""
+    """Return the error for an upload that is marked as complete but lacks bytes."""
     return errors.Conflict(
         f"file {upload.id} lacks some of its {upload.state.length or 0:,} bytes: it is being "
         "deleted, or was changed in the store. Upload it again"

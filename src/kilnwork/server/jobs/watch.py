@@ -1,9 +1,9 @@
-"""A job as it changes, as server-sent events (WHATWG HTML §9.2).
+"""Watching a job: its changes as server-sent events (WHATWG HTML §9.2).
 
-Used by `app`. Each event is the whole document as it is then, its id the job's version: a client
-that comes back with `Last-Event-ID` hears nothing twice and misses no last word. In between changes
-may be left out. The stream ends with the job; a client that comes back then gets 204 (no more,
-which stops an EventSource).
+Used by `app`. Each event is the whole current document of the job, and its id is the job's version:
+a client that reconnects with `Last-Event-ID` gets no event twice, and always gets the last one.
+Intermediate changes may be skipped. The stream ends when the job ends; a client that reconnects
+after that gets 204, which stops an EventSource.
 """
 
 from kilnwork.jobs import model
@@ -11,16 +11,16 @@ from kilnwork.kit import asgi
 from kilnwork.server.jobs import context, requests
 
 HEARTBEAT_S = 15.0
-"""Between two comments on a quiet stream, so that proxies keep it open."""
+"""Interval between comments on an idle stream, so that proxies keep it open."""
 
 PAUSE_S = 0.25
-"""Between two events, but for the last one: what changes faster is shown by the next one."""
+"""Minimum interval between two events, except for the last one; faster changes are merged."""
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
 class Watch:
-    """The handler."""
+    """Handler of the stream."""
 
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
@@ -50,14 +50,14 @@ class Watch:
                 await response.write(self._event(view))
                 if view.phase.final:
                     return
-                await self._shared.jobs.changed(
+                await self._shared.jobs.wait_for_change(
                     view.namespace, view.id, version=seen, timeout_s=PAUSE_S, over=True
                 )
             else:
                 await response.write(b":\n\n")
             if await request.disconnected(within_s=0):
                 raise asgi.Disconnected
-            newer = await self._shared.jobs.changed(
+            newer = await self._shared.jobs.wait_for_change(
                 view.namespace, view.id, version=seen, timeout_s=HEARTBEAT_S
             )
             if newer is None:
@@ -71,7 +71,8 @@ class Watch:
 
 
 def _seen(request: requests.Request, view: model.JobView) -> int:
-    """The version that the client has; what was never one of this job counts as none."""
+    """Return the version that the client has; -1 for anything that was never a version of this
+    job."""
     text = request.header(b"last-event-id") or ""
     if asgi.is_number(text) and int(text) <= view.version:
         return int(text)

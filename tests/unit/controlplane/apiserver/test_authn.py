@@ -20,9 +20,9 @@ def clock() -> clocks.ManualClock:
 
 
 @pytest.fixture
-def minter(clock: clocks.ManualClock) -> tokens.Tokens:
+def minter(clock: clocks.ManualClock) -> tokens.TokenIssuer:
     key = ec.generate_private_key(ec.SECP256R1())
-    return tokens.Tokens(key, clock=clock, new_uid=ids.new_uid)
+    return tokens.TokenIssuer(key, clock=clock, new_uid=ids.new_uid)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def stored() -> memory_lookup.MemoryLookup:
 
 
 @pytest.fixture
-def checked(minter: tokens.Tokens, stored: memory_lookup.MemoryLookup) -> authn.Authenticator:
+def checked(minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup) -> authn.Authenticator:
     return authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
 
 
@@ -78,7 +78,7 @@ async def test_invalid_credentials_give_no_user(
 
 
 async def test_service_account_has_name_groups_and_pod(
-    checked: authn.Authenticator, minter: tokens.Tokens
+    checked: authn.Authenticator, minter: tokens.TokenIssuer
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
     user = await checked.authenticate(
@@ -96,7 +96,7 @@ async def test_service_account_has_name_groups_and_pod(
 
 
 async def test_token_dies_with_its_account(
-    checked: authn.Authenticator, minter: tokens.Tokens, stored: memory_lookup.MemoryLookup
+    checked: authn.Authenticator, minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup
 ) -> None:
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid").token)
     assert await checked.authenticate(headers) is not None
@@ -108,7 +108,7 @@ async def test_token_dies_with_its_account(
 
 
 async def test_token_dies_with_its_pod(
-    checked: authn.Authenticator, minter: tokens.Tokens, stored: memory_lookup.MemoryLookup
+    checked: authn.Authenticator, minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid", bound=bound).token)
@@ -127,7 +127,7 @@ async def test_token_dies_with_its_pod(
     ],
 )
 async def test_a_token_outlives_a_deletion_by_a_minute(
-    clock: clocks.ManualClock, minter: tokens.Tokens, kind: str | None, held: resource.Resource
+    clock: clocks.ManualClock, minter: tokens.TokenIssuer, kind: str | None, held: resource.Resource
 ) -> None:
     """Though a finalizer holds the account, or what the token is bound to, for longer."""
     name = "sa" if kind is None else "it"
@@ -148,7 +148,7 @@ async def test_a_token_outlives_a_deletion_by_a_minute(
 
 
 async def test_remembered_token_still_ends(
-    checked: authn.Authenticator, minter: tokens.Tokens, clock: clocks.ManualClock
+    checked: authn.Authenticator, minter: tokens.TokenIssuer, clock: clocks.ManualClock
 ) -> None:
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid", seconds=600).token)
     assert await checked.authenticate(headers) is not None
@@ -157,7 +157,7 @@ async def test_remembered_token_still_ends(
 
 
 async def test_remembered_token_is_not_good_for_another_audience(
-    checked: authn.Authenticator, minter: tokens.Tokens
+    checked: authn.Authenticator, minter: tokens.TokenIssuer
 ) -> None:
     token = minter.mint("ns", "sa", uid="sa-uid", audiences=["vault"]).token
     assert checked.token_user(token, audience="vault") is not None

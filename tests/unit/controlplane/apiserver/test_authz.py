@@ -158,31 +158,31 @@ def test_discovery_is_open_to_everybody_with_a_name(decided: authz.Authorizer) -
 
 def test_refusals_read_as_in_kubernetes() -> None:
     user = authn.User("system:serviceaccount:default:y")
-    assert authz.refusal(user, asks("get", name="x")) == (
+    assert authz.denial_message(user, asks("get", name="x")) == (
         'tasks.kilnwork.dev "x" is forbidden: User "system:serviceaccount:default:y" cannot get '
         'resource "tasks" in API group "kilnwork.dev" in the namespace "default"'
     )
-    assert authz.refusal(
+    assert authz.denial_message(
         user, asks("list", "pods", api_group="", namespace="", subresource="log")
     ) == (
         'pods is forbidden: User "system:serviceaccount:default:y" cannot list '
         'resource "pods/log" in API group "" at the cluster scope'
     )
-    assert authz.refusal(user, authz.Attributes(verb="get", path="/metrics")) == (
+    assert authz.denial_message(user, authz.Attributes(verb="get", path="/metrics")) == (
         'forbidden: User "system:serviceaccount:default:y" cannot get path "/metrics"'
     )
 
 
 def test_what_one_does_not_hold_is_missing(decided: authz.Authorizer) -> None:
     secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
-    assert decided.missing(TASK_MAKER, "default", [COUNTER, secrets]) == [secrets]
-    assert decided.missing(TASK_MAKER, "other", [COUNTER]) == [
+    assert decided.missing_rules(TASK_MAKER, "default", [COUNTER, secrets]) == [secrets]
+    assert decided.missing_rules(TASK_MAKER, "other", [COUNTER]) == [
         {**COUNTER, "resources": ["tasks"]},
         {**COUNTER, "resources": ["taskobjects"]},
     ]
-    assert decided.missing(authn.ADMIN, "default", [secrets]) == []
+    assert decided.missing_rules(authn.ADMIN, "default", [secrets]) == []
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    assert decided.missing(TASK_MAKER, "default", [everything]) == [everything]
+    assert decided.missing_rules(TASK_MAKER, "default", [everything]) == [everything]
 
 
 def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
@@ -209,7 +209,7 @@ def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
     for path, allowed in (("/metrics", True), ("/logs/x", True), ("/metrics/x", False)):
         asked = authz.Attributes(verb="get", path=path)
         assert found.allowed(TASK_MAKER, asked).allowed is allowed
-    missing = found.missing(TASK_MAKER, "", [{"nonResourceURLs": ["/x"], "verbs": ["get"]}])
+    missing = found.missing_rules(TASK_MAKER, "", [{"nonResourceURLs": ["/x"], "verbs": ["get"]}])
     assert missing == [{"nonResourceURLs": ["/x"], "verbs": ["get"]}]
 
 

@@ -38,7 +38,7 @@ async def hub(world: store_world.World) -> AsyncIterator[watches.WatchHub]:
 
 
 def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.WatchRequest:
-    chosen = lists.Selection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
+    chosen = lists.ObjectSelection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
     return watch_stream.WatchRequest(
         served=served_kinds.kind_of(CM),
         chosen=chosen,
@@ -153,7 +153,7 @@ def changed(world: store_world.World, name: str) -> watch_stream.SharedChange:
     """A change that the store has not made."""
     key = writes.target_of(CM, "default", name).key
     raw = b'{"metadata":{"name":"' + name.encode() + b'"}}'
-    change = stored.Change(world.store.sequence + 1, stored.Action.ADDED, key, raw, None)
+    change = stored.StoreChange(world.store.sequence + 1, stored.Action.ADDED, key, raw, None)
     return watch_stream.SharedChange(change)
 
 

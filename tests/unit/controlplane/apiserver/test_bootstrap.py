@@ -28,11 +28,11 @@ def test_each_role_has_the_rules_of_the_one_before() -> None:
     assert len(view["rules"]) < len(edit["rules"]) < len(admin["rules"])
     assert "aggregationRule" in admin
     assert "aggregationRule" not in everything
-    assert all(bootstrap.is_first(role) for role in (view, edit, admin, everything))
+    assert all(bootstrap.is_default_role(role) for role in (view, edit, admin, everything))
 
 
 def test_a_role_of_a_user_is_none_of_them() -> None:
-    assert not bootstrap.is_first({"metadata": {"name": "view"}})
+    assert not bootstrap.is_default_role({"metadata": {"name": "view"}})
 
 
 async def test_rules_are_added_to_roles_that_are_there(world: store_world.World) -> None:

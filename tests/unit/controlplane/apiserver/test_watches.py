@@ -14,7 +14,7 @@ from kilnwork.kit import asgi
 from support import served_kinds, store_world
 
 CM = resource.CONFIG_MAPS
-EVERYTHING = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
+EVERYTHING = lists.ObjectSelection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def wants(**more: Any) -> watch_stream.WatchRequest:
     return watch_stream.WatchRequest(**(settings | more))
 
 
-async def received(watch: watch_stream.Watch) -> list[tuple[str, str]]:
+async def received(watch: watch_stream.WatchStream) -> list[tuple[str, str]]:
     lines = await watch.take(1.0)
     decoded = [msgspec.json.decode(line) for line in (lines or b"").splitlines()]
     return [(d["type"], d["object"]["metadata"].get("name", "")) for d in decoded]

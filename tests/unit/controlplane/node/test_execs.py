@@ -33,7 +33,7 @@ async def test_nor_does_a_terminal(room: int) -> None:
 async def test_all_are_closed_in_the_end(tty: bool) -> None:  # noqa: FBT001
     before = file_descriptors.open_descriptors()
     made = execs.ends((streams.STDOUT,), tty=tty)
-    made.give_away()
+    made.close_child_ends()
     made.close()
     assert file_descriptors.open_descriptors() == before
 
@@ -44,10 +44,10 @@ async def test_a_client_that_leaves_gets_no_response_from_a_silent_shim(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # for a short path
     shim = Path("s")
-    connection = streams_io.Connection(streams_spdy.SpdySession(), on_open=lambda _: True)
+    connection = streams_io.StreamConnection(streams_spdy.SpdySession(), on_open=lambda _: True)
     session = execs.ExecSession(connection=connection, streams={}, tty=False)
     if what == "exec":
-        command = exec_link.Command("c", ["true"])
+        command = exec_link.ExecCommand("c", ["true"])
         running = execs.execute(session, shim=shim, command=command)
     else:
         running = execs.attach(session, shim=shim, container="c")

@@ -23,19 +23,19 @@ class Peer:
 
 def test_a_stream_is_opened_used_and_ended_both_ways() -> None:
     peer = Peer()
-    assert peer.opens(1) == [streams.Opened(1, {"streamtype": "stdin"})]
+    assert peer.opens(1) == [streams.StreamOpened(1, {"streamtype": "stdin"})]
     assert peer.hears() == []
     peer.session.accept(1)
     assert peer.hears() == [spdy.SynReply(1, {})]
     assert peer.wait_for_state(spdy.data(1, b"in", fin=True)) == [
-        streams.Received(1, b"in"),
-        streams.Finished(1),
+        streams.StreamData(1, b"in"),
+        streams.StreamFinished(1),
     ]
     peer.session.send(1, b"out")
     peer.session.finish(1)
     peer.session.send(1, b"too late")
     peer.session.finish(1)
-    assert peer.hears() == [spdy.Data(1, b"out"), spdy.Data(1, b"", fin=True)]
+    assert peer.hears() == [spdy.DataPiece(1, b"out"), spdy.DataPiece(1, b"", fin=True)]
     assert peer.wait_for_state(spdy.data(1, b"unknown stream")) == []
 
 
@@ -43,7 +43,7 @@ def test_a_reset_ends_a_stream_at_once() -> None:
     peer = Peer()
     peer.opens(1)
     peer.session.accept(1)
-    assert peer.wait_for_state(spdy.rst_stream(1, spdy.CANCEL)) == [streams.WasReset(1)]
+    assert peer.wait_for_state(spdy.rst_stream(1, spdy.CANCEL)) == [streams.StreamReset(1)]
     assert peer.wait_for_state(spdy.rst_stream(1, spdy.CANCEL)) == []
     peer.hears()
     peer.session.send(1, b"dropped")
@@ -96,4 +96,4 @@ def test_streams_are_limited() -> None:
 
 
 def test_the_peer_says_goodbye() -> None:
-    assert Peer().wait_for_state(spdy.go_away(0)) == [streams.Gone()]
+    assert Peer().wait_for_state(spdy.go_away(0)) == [streams.PeerGone()]

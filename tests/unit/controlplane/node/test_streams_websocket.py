@@ -33,14 +33,14 @@ class Peer:
 
 def channels(subprotocol: str = "v5.channel.k8s.io") -> Peer:
     peer = Peer(streams_websocket.Channels(subprotocol, EXEC))
-    assert [e.stream for e in peer.flush() if isinstance(e, streams.Opened)] == [0, 1, 3]
+    assert [e.stream for e in peer.flush() if isinstance(e, streams.StreamOpened)] == [0, 1, 3]
     return peer
 
 
 def test_the_first_byte_names_the_stream() -> None:
     peer = channels()
     assert peer.wait_for_state(b"\0in", b"\0", b"", b"\7absent", b"\2closed") == [
-        streams.Received(0, b"in")
+        streams.StreamData(0, b"in")
     ]
     peer.codec.send(1, b"out")
     peer.codec.send(2, b"dropped")
@@ -51,7 +51,7 @@ def test_the_first_byte_names_the_stream() -> None:
 def test_the_base64_form_is_text() -> None:
     peer = channels("v4.base64.channel.k8s.io")
     assert peer.wait_for_state(b"0" + base64.b64encode(b"\xff"), text=True) == [
-        streams.Received(0, b"\xff")
+        streams.StreamData(0, b"\xff")
     ]
     peer.codec.send(1, b"\xfe")
     assert peer.hears() == [(frames.Opcode.TEXT, b"1" + base64.b64encode(b"\xfe"))]
@@ -61,7 +61,9 @@ def test_the_base64_form_is_text() -> None:
 
 def test_version_5_ends_one_stream() -> None:
     peer = channels()
-    assert peer.wait_for_state(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [streams.Finished(0)]
+    assert peer.wait_for_state(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [
+        streams.StreamFinished(0)
+    ]
     with pytest.raises(streams.ProtocolError):
         peer.wait_for_state(b"\xff")
 
@@ -77,7 +79,7 @@ def test_a_message_in_fragments_is_one() -> None:
     assert peer.flush() == []
     assert peer.hears() == [(frames.Opcode.PONG, b"alive?")]
     peer.client.send_continuation(b"b", fin=True)
-    assert peer.flush() == [streams.Received(0, b"ab")]
+    assert peer.flush() == [streams.StreamData(0, b"ab")]
 
 
 def test_what_is_finished_or_reset_is_silent() -> None:
@@ -92,7 +94,7 @@ def test_what_is_finished_or_reset_is_silent() -> None:
 def test_goodbye_from_either_side() -> None:
     peer = channels()
     peer.client.send_close(1000)
-    assert peer.flush() == [streams.Gone()]
+    assert peer.flush() == [streams.PeerGone()]
     peer.codec.send(1, b"dropped")
     assert [code for code, _ in peer.hears()] == [frames.Opcode.CLOSE]
     peer = channels()
@@ -121,14 +123,19 @@ def test_a_tunnel_carries_spdy_in_messages() -> None:
     opening = spdy.FrameWriter().syn_stream(1, {"streamtype": "data"})
     assert peer.wait_for_state(opening[:5]) == []
     assert peer.wait_for_state(opening[5:], spdy.data(1, b"in")) == [
-        streams.Opened(1, {"streamtype": "data"}),
-        streams.Received(1, b"in"),
+        streams.StreamOpened(1, {"streamtype": "data"}),
+        streams.StreamData(1, b"in"),
     ]
     peer.codec.accept(1)
     peer.codec.send(1, b"out")
     peer.codec.close()
     heard = peer.hears()
     content = b"".join(data for code, data in heard if code is frames.Opcode.BINARY)
-    wanted = [spdy.SynReply(1, {}), spdy.Data(1, b"out"), spdy.RstStream(1, 5), spdy.GoAway(1, 0)]
+    wanted = [
+        spdy.SynReply(1, {}),
+        spdy.DataPiece(1, b"out"),
+        spdy.RstStream(1, 5),
+        spdy.GoAway(1, 0),
+    ]
     assert list(spdy.FrameReader().feed(content)) == wanted
     assert heard[-1][0] is frames.Opcode.CLOSE

@@ -42,7 +42,7 @@ def content_of(kept: store.PondStore) -> bytes:
     return kept.blobs.path(DIGEST).read_bytes()
 
 
-def test_a_blob_is_fetched(kept: store.PondStore, source: ponds.CountingSource) -> None:
+def test_blob_is_fetched_and_verified(kept: store.PondStore, source: ponds.CountingSource) -> None:
     found = fetch(kept, source.origin("a"))
 
     assert content_of(kept) == CONTENT
@@ -50,7 +50,7 @@ def test_a_blob_is_fetched(kept: store.PondStore, source: ponds.CountingSource) 
     assert list(kept.blobs.partials()) == []
 
 
-def test_a_peer_comes_before_the_source(
+def test_peer_is_tried_before_the_source(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     peer = ponds.CountingSource({"a": CONTENT}, name="node-1")
@@ -61,7 +61,7 @@ def test_a_peer_comes_before_the_source(
     assert source.opened == []
 
 
-def test_an_interrupted_fetch_goes_on_where_it_stopped(
+def test_interrupted_fetch_resumes_where_it_stopped(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     source.cut = 3000
@@ -77,7 +77,7 @@ def test_an_interrupted_fetch_goes_on_where_it_stopped(
     assert content_of(kept) == CONTENT
 
 
-def test_what_a_peer_sent_is_no_beginning_of_what_a_source_has(
+def test_bytes_from_peer_are_not_resumed_from_source(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     """Their bytes are never mixed unless both are of the same digest or stamp."""
@@ -90,7 +90,7 @@ def test_what_a_peer_sent_is_no_beginning_of_what_a_source_has(
     assert content_of(kept) == CONTENT
 
 
-def test_a_peer_goes_on_with_what_is_there(
+def test_interrupted_fetch_from_peer_is_resumed(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     source.cut = 3000
@@ -104,7 +104,7 @@ def test_a_peer_goes_on_with_what_is_there(
     assert found.received == len(CONTENT) - 3000
 
 
-def test_a_damaged_blob_is_set_aside_and_fetched_again(
+def test_damaged_blob_is_set_aside_and_fetched_again(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     spoilt = [b"\xff" + CONTENT[1:]]
@@ -117,7 +117,7 @@ def test_a_damaged_blob_is_set_aside_and_fetched_again(
     assert len(source.opened) == 2
 
 
-def test_what_comes_damaged_again_is_data_corruption(
+def test_blob_damaged_twice_is_data_corruption(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     source.damage = lambda _, content: os.urandom(1) * 2 + os.urandom(8) + content[10:]
@@ -131,7 +131,7 @@ def test_what_comes_damaged_again_is_data_corruption(
 
 
 @pytest.mark.parametrize("other", [b"x" * len(CONTENT), b"x", CONTENT + b"x"])
-def test_a_source_with_other_content_has_changed(
+def test_source_with_different_content_has_changed(
     kept: store.PondStore, source: ponds.CountingSource, other: bytes
 ) -> None:
     source.files["a"] = other
@@ -142,7 +142,7 @@ def test_a_source_with_other_content_has_changed(
     assert not kept.blobs.path(DIGEST).exists()
 
 
-def test_a_source_that_changes_in_the_middle_is_not_mixed(
+def test_source_changed_during_fetch_is_read_from_start(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     source.cut = 3000
@@ -159,7 +159,7 @@ def test_a_source_that_changes_in_the_middle_is_not_mixed(
     assert content_of(kept) == CONTENT
 
 
-def test_a_peer_with_damage_is_passed_over(
+def test_peer_with_damaged_blob_is_skipped(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     peer = ponds.CountingSource({"a": b"x" * len(CONTENT)}, name="node-1")
@@ -170,7 +170,7 @@ def test_a_peer_with_damage_is_passed_over(
     assert content_of(kept) == CONTENT
 
 
-def test_what_was_left_damaged_is_fetched_from_its_beginning(
+def test_damaged_partial_file_is_fetched_from_beginning(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     source.cut = 3000
@@ -187,12 +187,14 @@ def test_what_was_left_damaged_is_fetched_from_its_beginning(
     assert kept.blobs.damaged == 0
 
 
-def test_nothing_is_there_of_a_blob_that_nobody_has(kept: store.PondStore) -> None:
+def test_blob_without_origin_leaves_nothing(kept: store.PondStore) -> None:
     with pytest.raises(errors.SourceUnreachable, match="source is not known"):
         fetch(kept)
 
 
-def test_the_source_has_the_last_word(kept: store.PondStore, source: ponds.CountingSource) -> None:
+def test_error_of_source_is_raised_over_errors_of_peers(
+    kept: store.PondStore, source: ponds.CountingSource
+) -> None:
     peer = ponds.CountingSource({"a": b"x" * len(CONTENT)}, name="node-1")
     source.cut = 0
 
@@ -200,7 +202,7 @@ def test_the_source_has_the_last_word(kept: store.PondStore, source: ponds.Count
         fetch(kept, peer.origin("a", peer=True), source.origin("a"))
 
 
-def test_a_fetch_that_is_not_wanted_any_more_ends(
+def test_stopped_fetch_ends_and_keeps_received_bytes(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
     progress = blob_fetch.Progress()
@@ -212,7 +214,7 @@ def test_a_fetch_that_is_not_wanted_any_more_ends(
     assert dict(kept.blobs.partials()) == {DIGEST.hex(): 2000}
 
 
-def test_a_full_disk_leaves_nothing(
+def test_fetch_on_full_disk_leaves_nothing(
     kept: store.PondStore, source: ponds.CountingSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: blob_files.Partial, piece: bytes | memoryview) -> None:
@@ -232,7 +234,7 @@ def test_a_full_disk_leaves_nothing(
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 4000), max_size=6), st.binary(min_size=1, max_size=9000))
-def test_any_interruptions_give_the_same_blob(
+def test_fetch_with_any_interruptions_gives_same_blob(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], content: bytes
 ) -> None:
     kept = ponds.opened(tmp_path_factory.mktemp("pond"))
@@ -259,7 +261,7 @@ def test_any_interruptions_give_the_same_blob(
 # pinning
 
 
-def test_a_source_becomes_a_snapshot(kept: store.PondStore) -> None:
+def test_source_is_pinned_as_snapshot(kept: store.PondStore) -> None:
     files = {"b": b"2", "a/x": b"1"}
 
     found = ponds.pin(kept, ponds.CountingSource(files))
@@ -269,7 +271,7 @@ def test_a_source_becomes_a_snapshot(kept: store.PondStore) -> None:
     assert kept.missing(found.manifest.files) == []
 
 
-def test_an_unchanged_source_is_not_read_again(kept: store.PondStore) -> None:
+def test_unchanged_source_is_pinned_without_reading(kept: store.PondStore) -> None:
     source = ponds.CountingSource({"a": CONTENT, "b": b"2"})
     first = ponds.pin(kept, source)
     source.opened.clear()
@@ -281,7 +283,7 @@ def test_an_unchanged_source_is_not_read_again(kept: store.PondStore) -> None:
     assert again.received == 0
 
 
-def test_only_what_has_changed_is_read_again(kept: store.PondStore) -> None:
+def test_only_changed_files_are_read_again(kept: store.PondStore) -> None:
     source = ponds.CountingSource({"a": CONTENT, "b": b"2"})
     ponds.pin(kept, source)
     source.opened.clear()
@@ -295,7 +297,7 @@ def test_only_what_has_changed_is_read_again(kept: store.PondStore) -> None:
     assert found.manifest.digest == ponds.manifest_of({"b": b"3", "c": CONTENT}).digest
 
 
-def test_a_pin_that_was_cut_off_does_not_read_again_what_it_had(
+def test_interrupted_pin_does_not_read_same_files_again(
     kept: store.PondStore, tmp_path: Path
 ) -> None:
     source = ponds.CountingSource({f"f{n}": bytes([n]) * 2500 for n in range(4)})
@@ -314,7 +316,7 @@ def test_a_pin_that_was_cut_off_does_not_read_again_what_it_had(
     again.close()
 
 
-def test_a_source_that_changes_while_it_is_read_is_read_as_it_is_then(
+def test_source_changed_during_pin_is_read_again(
     kept: store.PondStore,
 ) -> None:
     source = ponds.CountingSource({"a": b"old a", "b": b"old b"})
@@ -330,7 +332,7 @@ def test_a_source_that_changes_while_it_is_read_is_read_as_it_is_then(
     assert found.manifest.digest == ponds.manifest_of({"a": b"new a", "b": b"old b"}).digest
 
 
-def test_a_source_that_never_rests_is_refused(kept: store.PondStore) -> None:
+def test_constantly_changing_source_is_refused(kept: store.PondStore) -> None:
     source = ponds.CountingSource({"a": b"0", "b": b"0"})
     source.after_open = lambda _: source.files.update(a=os.urandom(4))
 
@@ -341,7 +343,7 @@ def test_a_source_that_never_rests_is_refused(kept: store.PondStore) -> None:
 # files of this machine
 
 
-def test_a_directory_is_a_source(kept: store.PondStore, tmp_path: Path) -> None:
+def test_directory_is_listed_as_source(kept: store.PondStore, tmp_path: Path) -> None:
     files = {"a.csv": b"1", "d/b.csv": b"2", "d/c.txt": b"3"}
     ponds.write_files(tmp_path / "in", files)
     source = origins.FileSource("disk", tmp_path / "in")
@@ -356,7 +358,7 @@ def test_a_directory_is_a_source(kept: store.PondStore, tmp_path: Path) -> None:
     assert one.received == 1
 
 
-def test_one_file_is_a_source(kept: store.PondStore, tmp_path: Path) -> None:
+def test_single_file_is_listed_as_source(kept: store.PondStore, tmp_path: Path) -> None:
     (tmp_path / "only.csv").write_bytes(b"1")
 
     found = ponds.pin(kept, origins.FileSource("disk", tmp_path / "only.csv"))
@@ -364,7 +366,7 @@ def test_one_file_is_a_source(kept: store.PondStore, tmp_path: Path) -> None:
     assert found.manifest.digest == ponds.manifest_of({"only.csv": b"1"}).digest
 
 
-def test_files_that_rest_are_not_read_again(kept: store.PondStore, tmp_path: Path) -> None:
+def test_settled_files_are_not_read_again(kept: store.PondStore, tmp_path: Path) -> None:
     ponds.write_files(tmp_path / "in", {"a": b"1", "b": b"2"})
     source = origins.FileSource("disk", tmp_path / "in")
     later = clock.ManualClock(wall=clock.SystemClock().wall() + 60)
@@ -373,7 +375,7 @@ def test_files_that_rest_are_not_read_again(kept: store.PondStore, tmp_path: Pat
     assert ponds.pin(kept, source, time=later).received == 0
 
 
-def test_a_file_that_was_just_written_is_read_again(kept: store.PondStore, tmp_path: Path) -> None:
+def test_recently_written_file_is_read_again(kept: store.PondStore, tmp_path: Path) -> None:
     """Its times may be the same after the next write."""
     ponds.write_files(tmp_path / "in", {"a": b"1"})
     source = origins.FileSource("disk", tmp_path / "in")
@@ -383,7 +385,7 @@ def test_a_file_that_was_just_written_is_read_again(kept: store.PondStore, tmp_p
     assert ponds.pin(kept, source, time=soon).received == 1
 
 
-def test_a_file_that_is_written_to_while_it_is_read_is_refused(tmp_path: Path) -> None:
+def test_file_written_to_while_it_is_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(3 << 20))
     source = origins.FileSource("disk", tmp_path)
 
@@ -409,7 +411,9 @@ def test_links_and_pipes_of_a_source_are_refused(kept: store.PondStore, tmp_path
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "linked/secret", "up/../a", "linked"])
-def test_paths_of_a_source_stay_in_it(kept: store.PondStore, tmp_path: Path, path: str) -> None:
+def test_paths_outside_of_source_are_refused(
+    kept: store.PondStore, tmp_path: Path, path: str
+) -> None:
     ponds.write_files(tmp_path, {"in/a": b"1", "secret": b"s"})
     (tmp_path / "in/linked").symlink_to(tmp_path)
     source = origins.FileSource("disk", tmp_path / "in")
@@ -421,7 +425,7 @@ def test_paths_of_a_source_stay_in_it(kept: store.PondStore, tmp_path: Path, pat
 @pytest.mark.parametrize(
     "selection", [origins.Selection(paths=("no",)), origins.Selection(glob="*.no")]
 )
-def test_files_that_are_not_there(
+def test_missing_files_of_source_are_reported(
     kept: store.PondStore, tmp_path: Path, selection: origins.Selection
 ) -> None:
     ponds.write_files(tmp_path, {"in/a": b"1"})
@@ -430,7 +434,7 @@ def test_files_that_are_not_there(
         ponds.pin(kept, origins.FileSource("disk", tmp_path / "in"), selection)
 
 
-def test_files_come_with_the_request(kept: store.PondStore) -> None:
+def test_inline_source_lists_files_of_the_request(kept: store.PondStore) -> None:
     files = {"a": b"1", "d/b": b"2"}
 
     found = ponds.pin(kept, origins.InlineSource("inline", files))
@@ -438,7 +442,7 @@ def test_files_come_with_the_request(kept: store.PondStore) -> None:
     assert found.manifest.digest == ponds.manifest_of(files).digest
 
 
-def test_other_files_of_a_request_are_other_ones(kept: store.PondStore) -> None:
+def test_inline_files_with_other_content_have_other_stamps(kept: store.PondStore) -> None:
     ponds.pin(kept, origins.InlineSource("inline", {"a": b"1"}))
 
     found = ponds.pin(kept, origins.InlineSource("inline", {"a": b"2"}))
@@ -449,7 +453,7 @@ def test_other_files_of_a_request_are_other_ones(kept: store.PondStore) -> None:
 @pytest.mark.parametrize(
     "selection", [origins.Selection(glob="*.zip"), origins.Selection(paths=("a", "b"))]
 )
-def test_files_of_the_request_that_are_not_there(selection: origins.Selection) -> None:
+def test_missing_inline_files_are_reported(selection: origins.Selection) -> None:
     source = origins.InlineSource("inline", {"a": b"1"})
 
     with pytest.raises(errors.SourceMissing):
@@ -457,7 +461,7 @@ def test_files_of_the_request_that_are_not_there(selection: origins.Selection) -
 
 
 @pytest.mark.parametrize("path", ["out", "out/d"])
-def test_what_is_wanted_of_a_source_is_no_way_out_of_it(tmp_path: Path, path: str) -> None:
+def test_links_below_declared_source_are_refused(tmp_path: Path, path: str) -> None:
     ponds.write_files(tmp_path / "else", {"d/key": b"secret"})
     ponds.write_files(tmp_path / "in", {"a": b"1"})
     (tmp_path / "in" / "out").symlink_to(tmp_path / "else")
@@ -469,7 +473,7 @@ def test_what_is_wanted_of_a_source_is_no_way_out_of_it(tmp_path: Path, path: st
         source.open("d/key", offset=0, stamp="")
 
 
-def test_a_declared_source_may_be_a_link(tmp_path: Path) -> None:
+def test_declared_source_may_be_a_link(tmp_path: Path) -> None:
     ponds.write_files(tmp_path / "in", {"d/a": b"1"})
     (tmp_path / "today").symlink_to(tmp_path / "in")
     source = origins.FileSource("disk", tmp_path / "today" / "d", below=1)

@@ -22,20 +22,20 @@ NEW = eviction.Candidate("new", 2.0, (b"b", b"shared", b"shared"))
         pytest.param(99, ("old", "new"), (), {b"orphan"}, 5, id="not enough to free"),
     ],
 )
-def test_the_longest_unused_goes_until_there_is_room(
+def test_least_recently_used_snapshots_are_evicted_first(
     excess: int, leased: tuple[str, ...], snapshots: tuple[str, ...], blobs: set[bytes], freed: int
 ) -> None:
     found = eviction.choose([NEW, OLD], SIZES, leased=leased, excess=excess)
     assert found == eviction.Eviction(snapshots, frozenset(blobs), freed)
 
 
-def test_blobs_that_are_not_there_free_nothing() -> None:
+def test_missing_blobs_free_no_bytes() -> None:
     absent = eviction.Candidate("absent", 0.0, (b"not there",))
     found = eviction.choose([absent, OLD], {b"a": 10}, leased=(), excess=10)
     assert found == eviction.Eviction(("absent", "old"), frozenset({b"a"}), 10)
 
 
-def test_snapshots_of_one_age_go_in_the_order_of_their_digests() -> None:
+def test_snapshots_of_same_age_are_evicted_by_digest() -> None:
     pair = [eviction.Candidate(name, 1.0, (name.encode(),)) for name in ("z", "y")]
     found = eviction.choose(pair, {b"y": 1, b"z": 1}, leased=(), excess=1)
     assert found.snapshots == ("y",)

@@ -15,11 +15,11 @@ from kilnwork.data.pond import globs
         ("**/*.csv", "year/a.csv", True),
     ],
 )
-def test_a_path_fits_its_pattern(pattern: str, path: str, fits: bool) -> None:  # noqa: FBT001
+def test_path_matches_its_pattern(pattern: str, path: str, fits: bool) -> None:  # noqa: FBT001
     assert globs.matches(pattern, path) is fits
 
 
-def test_a_bad_pattern_is_a_refused_manifest_that_keeps_its_cause() -> None:
+def test_invalid_pattern_raises_manifest_refused_with_cause() -> None:
     with pytest.raises(errors.ManifestRefused) as refused:
         globs.matches("a[b", "ab")
     assert isinstance(refused.value.__cause__, ValueError)

@@ -33,16 +33,16 @@ def files(tmp_path: Path) -> leases.LeaseFiles:
         (lease("default", "run", "a", "b", "a"), r"snapshots\[2\].name.*twice"),
     ],
 )
-def test_a_name_that_is_no_path_is_refused_by_its_field(bad: leases.Lease, field: str) -> None:
+def test_name_that_is_not_a_path_is_refused_with_field(bad: leases.Lease, field: str) -> None:
     with pytest.raises(errors.LeaseRefused, match=rf"^{field}"):
         leases.check(bad)
 
 
-def test_the_longest_names_are_taken() -> None:
+def test_names_of_maximum_length_are_accepted() -> None:
     leases.check(lease("a" * 63, "a" * 253, "a" * 63, "dailyTrades", "_b"))
 
 
-def test_a_lease_outlives_the_agent(files: leases.LeaseFiles, tmp_path: Path) -> None:
+def test_lease_survives_the_agent(files: leases.LeaseFiles, tmp_path: Path) -> None:
     files.put(lease("default", "run-1", "a", "b"))
     files.put(lease("other", "run-1", "c"))
     later = leases.LeaseFiles(tmp_path)
@@ -52,7 +52,7 @@ def test_a_lease_outlives_the_agent(files: leases.LeaseFiles, tmp_path: Path) ->
     assert later.digests == {"digest-a", "digest-b", "digest-c"}
 
 
-def test_another_namespace_cannot_see_or_remove_a_lease(files: leases.LeaseFiles) -> None:
+def test_lease_is_invisible_to_other_namespaces(files: leases.LeaseFiles) -> None:
     files.put(lease())
     for refused in (files.get, files.remove):
         with pytest.raises(errors.LeaseRefused, match="namespace other has no lease 'run-1'"):
@@ -60,14 +60,14 @@ def test_another_namespace_cannot_see_or_remove_a_lease(files: leases.LeaseFiles
     assert files.get("default", "run-1") == lease()
 
 
-def test_a_removed_lease_is_gone_from_disk(files: leases.LeaseFiles, tmp_path: Path) -> None:
+def test_removed_lease_is_deleted_from_disk(files: leases.LeaseFiles, tmp_path: Path) -> None:
     files.put(lease())
     files.remove("default", "run-1")
     assert list(files) == []
     assert not list(tmp_path.glob("*/*.json"))
 
 
-def test_files_that_are_no_leases_are_left_alone(files: leases.LeaseFiles, tmp_path: Path) -> None:
+def test_other_files_are_left_alone(files: leases.LeaseFiles, tmp_path: Path) -> None:
     files.put(lease())
     good = tmp_path / "default" / "run-1.json"
     (tmp_path / "default" / "another-name.json").write_bytes(good.read_bytes())
@@ -78,9 +78,7 @@ def test_files_that_are_no_leases_are_left_alone(files: leases.LeaseFiles, tmp_p
     assert len(list(tmp_path.glob("*/*.json"))) == 3
 
 
-def test_a_lease_that_is_there_already_is_not_written_again(
-    files: leases.LeaseFiles, tmp_path: Path
-) -> None:
+def test_unchanged_lease_is_not_written_again(files: leases.LeaseFiles, tmp_path: Path) -> None:
     files.put(lease())
     before = (tmp_path / "default" / "run-1.json").stat().st_ino
     files.put(lease())

@@ -23,9 +23,7 @@ CONTENTS = st.dictionaries(NAMES, st.binary(max_size=20), min_size=1, max_size=8
 
 
 @given(CONTENTS, st.randoms(use_true_random=False))
-def test_a_digest_does_not_depend_on_the_order_of_files(
-    files: dict[str, bytes], random: Random
-) -> None:
+def test_digest_does_not_depend_on_order_of_files(files: dict[str, bytes], random: Random) -> None:
     shuffled = list(files.items())
     random.shuffle(shuffled)
 
@@ -33,7 +31,7 @@ def test_a_digest_does_not_depend_on_the_order_of_files(
 
 
 @given(CONTENTS)
-def test_a_digest_is_that_of_the_canonical_json(files: dict[str, bytes]) -> None:
+def test_digest_is_that_of_canonical_json(files: dict[str, bytes]) -> None:
     made = ponds.manifest_of(files)
 
     document = json.loads(made.encoded)
@@ -44,7 +42,7 @@ def test_a_digest_is_that_of_the_canonical_json(files: dict[str, bytes]) -> None
 
 
 @given(CONTENTS)
-def test_a_manifest_can_be_read_again(files: dict[str, bytes]) -> None:
+def test_encoded_manifest_can_be_parsed(files: dict[str, bytes]) -> None:
     made = ponds.manifest_of(files)
 
     found = manifest.parse(made.encoded, digest=made.digest)
@@ -69,7 +67,7 @@ def test_a_manifest_can_be_read_again(files: dict[str, bytes]) -> None:
         ("/".join(["x" * 200] * 6), "1024"),
     ],
 )
-def test_paths_that_lead_elsewhere_are_refused(path: str, why: str) -> None:
+def test_paths_outside_of_snapshot_are_refused(path: str, why: str) -> None:
     with pytest.raises(errors.ManifestRefused, match=r"files\[0\].path") as caught:
         ponds.manifest_of({path: b""})
     assert why in str(caught.value)
@@ -101,25 +99,25 @@ def test_other_modes_are_refused(mode: int) -> None:
         manifest.Manifest([file])
 
 
-def test_a_path_that_is_there_twice_is_refused() -> None:
+def test_duplicate_path_is_refused() -> None:
     file = ponds.manifest_of({"a": b"x"}).files[0]
 
     with pytest.raises(errors.ManifestRefused, match="twice"):
         manifest.Manifest([file, file])
 
 
-def test_a_file_that_is_a_directory_too_is_refused() -> None:
+def test_file_that_is_also_a_directory_is_refused() -> None:
     with pytest.raises(errors.ManifestRefused, match="below 'a'"):
         ponds.manifest_of({"a": b"", "a-b": b"", "a/b/c": b""})
 
 
 @pytest.mark.parametrize("digest", ["sha256:00", "md5:00", "sha256:" + "A" * 64, ""])
-def test_a_digest_of_another_form_is_refused(digest: str) -> None:
+def test_malformed_digest_is_refused(digest: str) -> None:
     with pytest.raises(errors.ManifestRefused, match="digest"):
         manifest.Manifest([manifest.File(path="a", size=0, mode=0o644, digest=digest)])
 
 
-def test_what_has_another_digest_is_refused() -> None:
+def test_manifest_with_wrong_digest_is_refused() -> None:
     made = ponds.manifest_of({"a": b"1"})
 
     with pytest.raises(errors.ManifestRefused, match="fetch it again"):
@@ -135,7 +133,9 @@ def test_what_has_another_digest_is_refused() -> None:
         lambda document: document["files"][0].update(size=-1),
     ],
 )
-def test_what_is_not_canonical_is_refused(change: Callable[[dict[str, Any]], None]) -> None:
+def test_manifest_in_non_canonical_form_is_refused(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
     document = json.loads(ponds.manifest_of({"a": b"1", "b": b"2"}).encoded)
     change(document)
     encoded = msgspec.json.encode(document, order="sorted")
@@ -173,17 +173,17 @@ def test_files_of_a_snapshot_are_chosen_by_path() -> None:
         (".*", ".hidden", True),
     ],
 )
-def test_patterns(pattern: str, path: str, fits: bool) -> None:  # noqa: FBT001 - a parameter
+def test_pattern_matches_paths(pattern: str, path: str, fits: bool) -> None:  # noqa: FBT001 - a parameter
     assert globs.matches(pattern, path) is fits
 
 
 @pytest.mark.parametrize("pattern", ["", "/a", "a//b", "../*", "a[b", "[z-a]", "x" * 2000])
-def test_patterns_that_are_none(pattern: str) -> None:
+def test_invalid_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(errors.ManifestRefused, match="pattern"):
         globs.matches(pattern, "a")
 
 
-def test_the_mode_of_a_file_is_what_its_owner_may_do(tmp_path: Path) -> None:
+def test_mode_depends_on_execute_permission_of_owner(tmp_path: Path) -> None:
     (tmp_path / "a").touch(mode=0o640)
     (tmp_path / "b").touch(mode=0o750)
 

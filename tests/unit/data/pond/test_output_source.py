@@ -20,7 +20,7 @@ def content(of: output_source.OutputSource, path: str) -> bytes:
         return b"".join(bytes(piece) for piece in opened.pieces())
 
 
-def test_attempts_that_count_are_one_source_and_others_are_not_seen(tmp_path: Path) -> None:
+def test_files_of_valid_attempts_are_listed_as_one_source(tmp_path: Path) -> None:
     ponds.write_files(tmp_path / "t1.1.2", {"a.csv": b"1", "deep/b.csv": b"2"})
     ponds.write_files(tmp_path / "t1.1.1", {"a.csv": b"half"})
     ponds.write_files(tmp_path / "t2.1.1", {"c.csv": b"3"})
@@ -43,7 +43,7 @@ def test_same_path_of_two_tasks_is_refused(tmp_path: Path) -> None:
         source(tmp_path, "t1.1.1", "t2.1.1").list(ALL)
 
 
-def test_nothing_written_is_missing(tmp_path: Path) -> None:
+def test_source_without_written_files_is_missing(tmp_path: Path) -> None:
     (tmp_path / "t1.1.1").mkdir()
     with pytest.raises(errors.SourceMissing):
         source(tmp_path, "t1.1.1", "t2.1.1").list(ALL)
@@ -69,6 +69,6 @@ def test_attempt_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", ""])
-def test_attempts_are_names(tmp_path: Path, name: str) -> None:
+def test_attempts_must_be_plain_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(errors.SourceRefused, match="is no attempt of a task"):
         source(tmp_path, name)

@@ -16,7 +16,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "seen"
 
 
-def test_a_later_journal_finds_the_newest_line_of_a_file(path: Path) -> None:
+def test_reopened_journal_finds_newest_line_of_a_file(path: Path) -> None:
     first = pin_journal.PinJournal(path)
     first.add(seen("a", "1"))
     first.add(seen("a", "2"))
@@ -26,14 +26,14 @@ def test_a_later_journal_finds_the_newest_line_of_a_file(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_without_a_stamp_is_never_found(path: Path) -> None:
+def test_file_without_stamp_is_never_found(path: Path) -> None:
     journal = pin_journal.PinJournal(path)
     journal.add(seen("a", ""))
     assert journal.find("a", "") is None
     assert journal.find("b", "1") is None
 
 
-def test_lines_that_are_not_whole_are_left_out(path: Path) -> None:
+def test_incomplete_lines_are_ignored(path: Path) -> None:
     pin_journal.PinJournal(path).add(seen("a"))
     whole = path.read_bytes()
     path.write_bytes(b"no json\n" + whole + b'["b","1",3,"d"]')
@@ -42,7 +42,7 @@ def test_lines_that_are_not_whole_are_left_out(path: Path) -> None:
     assert journal.find("b", "1") is None
 
 
-def test_files_that_the_source_lost_are_forgotten(path: Path) -> None:
+def test_files_removed_from_source_are_forgotten(path: Path) -> None:
     journal = pin_journal.PinJournal(path)
     for name in ("a", "b"):
         journal.add(seen(name))

@@ -33,7 +33,7 @@ def written(directory: Path, name: str, content: bytes) -> shards.ShardFile:
 
 
 @pytest.mark.parametrize("content", [b"", b"a\n", b"a\nbb\n\nccc\nd", b"abc", b"\n\n"])
-def test_cuts_anywhere_give_each_line_to_one_range(tmp_path: Path, content: bytes) -> None:
+def test_any_cuts_give_each_line_to_one_range(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     whole = list(records.lines(path))
@@ -44,7 +44,7 @@ def test_cuts_anywhere_give_each_line_to_one_range(tmp_path: Path, content: byte
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
-def test_shards_of_rows_have_all_rows_in_equal_parts(tmp_path: Path, count: int) -> None:
+def test_shards_of_rows_divide_all_rows_equally(tmp_path: Path, count: int) -> None:
     files = [
         written(tmp_path, "a.csv", b"h\n1\n2\n3"),
         written(tmp_path, "b.txt", b"4\n5\n"),
@@ -58,7 +58,7 @@ def test_shards_of_rows_have_all_rows_in_equal_parts(tmp_path: Path, count: int)
     assert {len(rows) for rows in found} <= {5 // count, -(-5 // count)}
 
 
-def test_json_and_csv_with_one_key_go_to_one_shard(tmp_path: Path) -> None:
+def test_equal_keys_in_json_and_csv_go_to_same_shard(tmp_path: Path) -> None:
     names = [f"n{number}" for number in range(20)]
     lines = "".join(f'{{"k": "{name}"}}\n\n' for name in names)
     rows = "".join(f'1,"{name}"\r\n\r\n' for name in names)
@@ -86,7 +86,7 @@ def test_json_and_csv_with_one_key_go_to_one_shard(tmp_path: Path) -> None:
         ("a.csv", b'k\n"1\n2"\n', "", "a field is not closed on its line"),
     ],
 )
-def test_a_bad_record_is_named(
+def test_bad_record_is_reported_with_its_place(
     tmp_path: Path, name: str, content: bytes, key: str, reason: str
 ) -> None:
     file = written(tmp_path, name, content)

@@ -48,7 +48,7 @@ def unpaced(_: int) -> None:
     """Reads as fast as it can."""
 
 
-def test_a_flipped_byte_and_a_cut_blob_are_found(
+def test_flipped_byte_and_truncated_blob_are_found(
     kept: store.PondStore, time: clock.ManualClock
 ) -> None:
     flipped = damage(kept, "f1", flip)
@@ -67,7 +67,7 @@ def test_a_flipped_byte_and_a_cut_blob_are_found(
     assert len(kept.blobs.sizes()) == len(FILES) - 2
 
 
-def test_what_is_whole_stays_as_it_is(kept: store.PondStore, time: clock.ManualClock) -> None:
+def test_intact_blobs_stay_unchanged(kept: store.PondStore, time: clock.ManualClock) -> None:
     scrubber = scrubbing.Scrubber(kept.blobs, time=time)
 
     assert list(scrubber.run(unpaced)) == []
@@ -75,7 +75,7 @@ def test_what_is_whole_stays_as_it_is(kept: store.PondStore, time: clock.ManualC
     assert all(kept.blobs.has(digest, size) for digest, size in kept.blobs.sizes().items())
 
 
-def test_a_pass_goes_on_where_it_was_stopped(
+def test_stopped_pass_continues_at_its_position(
     kept: store.PondStore, time: clock.ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrubbing, "NOTE_BYTES", 1)
@@ -95,9 +95,7 @@ def test_a_pass_goes_on_where_it_was_stopped(
     assert again.checked + sum(read) == sum(map(len, FILES.values()))
 
 
-def test_a_pass_is_due_a_week_after_the_last(
-    kept: store.PondStore, time: clock.ManualClock
-) -> None:
+def test_next_pass_is_due_after_a_week(kept: store.PondStore, time: clock.ManualClock) -> None:
     scrubber = scrubbing.Scrubber(kept.blobs, time=time)
     assert scrubber.wait_s() == scrubbing.PASS_S
 
@@ -107,7 +105,7 @@ def test_a_pass_is_due_a_week_after_the_last(
     assert scrubber.wait_s() == scrubbing.PASS_S
 
 
-def test_a_position_that_cannot_be_read_begins_anew(
+def test_unreadable_position_begins_a_new_pass(
     kept: store.PondStore, time: clock.ManualClock
 ) -> None:
     scrubbing.position_path(kept.root).write_bytes(b"{")
@@ -115,7 +113,7 @@ def test_a_position_that_cannot_be_read_begins_anew(
     assert scrubbing.Scrubber(kept.blobs, time=time).wait_s() == 0
 
 
-def test_a_blob_that_is_evicted_meanwhile_is_not_damaged(
+def test_blob_evicted_during_pass_is_not_reported_as_damaged(
     kept: store.PondStore, time: clock.ManualClock
 ) -> None:
     assert list(scrubbing.Scrubber(kept.blobs, time=time).run(lambda _: _evict(kept))) == []
@@ -126,7 +124,7 @@ def _evict(kept: store.PondStore) -> None:
     kept.evict_all()
 
 
-def test_a_tree_gets_the_blob_that_came_in_place_of_a_damaged_one(
+def test_tree_gets_replacement_of_damaged_blob(
     kept: store.PondStore, time: clock.ManualClock
 ) -> None:
     source = ponds.CountingSource(FILES)

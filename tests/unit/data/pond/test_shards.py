@@ -76,14 +76,14 @@ def test_no_shard_of_files_is_empty_if_there_are_enough(sizes: list[int], count:
     assert order == sorted(order)
 
 
-def test_shards_of_files_have_much_the_same_size() -> None:
+def test_shards_of_files_have_similar_sizes() -> None:
     found = shards.plan(snapshot([100] * 12), shards.Scheme(by="files"), 4)
 
     assert [shard.size for shard in found] == [300] * 4
 
 
 @given(SIZES, COUNTS)
-def test_ids_are_of_digest_scheme_and_count(sizes: list[int], count: int) -> None:
+def test_shard_ids_depend_on_digest_scheme_and_count(sizes: list[int], count: int) -> None:
     scheme = shards.Scheme(by="files")
     ids = [shard.id for shard in shards.plan(snapshot(sizes), scheme, count)]
 
@@ -93,7 +93,7 @@ def test_ids_are_of_digest_scheme_and_count(sizes: list[int], count: int) -> Non
     assert not {shard.id for shard in others} & set(ids)
 
 
-def test_another_number_of_shards_needs_no_other_blob() -> None:
+def test_number_of_shards_does_not_change_needed_blobs() -> None:
     made = snapshot([100] * 60)
     scheme = shards.Scheme(by="range")
 
@@ -102,7 +102,7 @@ def test_another_number_of_shards_needs_no_other_blob() -> None:
     assert {p for s in few for p in s.paths} == {p for s in many for p in s.paths}
 
 
-def test_patterns_have_a_shard_each() -> None:
+def test_each_pattern_has_its_own_shard() -> None:
     made = ponds.manifest_of({"a/1.csv": b"", "a/2.txt": b"", "b/1.csv": b""})
 
     found = shards.plan(made, shards.Scheme(by="glob", patterns=("a/*.csv", "**")))
@@ -125,7 +125,7 @@ def test_patterns_have_a_shard_each() -> None:
         (shards.Scheme(by="glob", patterns=("*",)), 3),
     ],
 )
-def test_schemes_that_cannot_be(scheme: shards.Scheme, count: int | None) -> None:
+def test_invalid_schemes_are_refused(scheme: shards.Scheme, count: int | None) -> None:
     with pytest.raises(errors.ManifestRefused):
         shards.plan(snapshot([1]), scheme, count)
 
@@ -234,7 +234,7 @@ def test_every_row_is_in_exactly_one_range_of_rows(
 
 
 @pytest.mark.parametrize("unit", ["bytes", "rows"])
-def test_rows_of_csv_that_go_on_in_the_next_line_are_refused(tmp_path: Path, unit: str) -> None:
+def test_csv_rows_across_several_lines_are_refused(tmp_path: Path, unit: str) -> None:
     content = b'id,text\n1,"one\nline"\n2,"two ""quoted"" words"\n'
     (tmp_path / "a.csv").write_bytes(content)
     scheme = shards.Scheme(by="range", unit=unit)
@@ -259,7 +259,7 @@ def test_rows_beyond_the_first_block_are_found(
     assert [line for shard in found for line in records.of_shard(shard, tmp_path)] == rows
 
 
-def test_ids_are_the_same_for_a_scheme_that_was_read() -> None:
+def test_decoded_scheme_gives_same_shard_ids() -> None:
     """Defaults that are written out count as those that are not."""
     made = snapshot([10, 10])
     text = b'{"by": "range", "key": "", "patterns": [], "unit": "bytes"}'
@@ -267,7 +267,7 @@ def test_ids_are_the_same_for_a_scheme_that_was_read() -> None:
     assert shards.plan(made, read, 2) == shards.plan(made, shards.Scheme(by="range"), 2)
 
 
-def test_other_units_are_other_shards() -> None:
+def test_unit_changes_shard_ids() -> None:
     made = snapshot([10, 10])
     of_bytes = shards.plan(made, shards.Scheme(by="range"), 2)
     of_rows = shards.plan(made, shards.Scheme(by="range", unit="rows"), 2)

@@ -38,7 +38,7 @@ def lease(
     return leases.Lease(namespace="quant", name=name, snapshots=(one,))
 
 
-def test_a_run_sees_the_files_of_its_snapshot(kept: store.PondStore) -> None:
+def test_tree_has_the_files_of_its_snapshot(kept: store.PondStore) -> None:
     wanted = lease(put(kept, FILES))
     kept.lease(wanted)
 
@@ -51,7 +51,7 @@ def test_a_run_sees_the_files_of_its_snapshot(kept: store.PondStore) -> None:
     assert marker.files == 3
 
 
-def test_a_tree_is_made_of_the_blobs_and_cannot_be_written(kept: store.PondStore) -> None:
+def test_read_tree_links_blobs_and_is_read_only(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     wanted = lease(made)
     kept.lease(wanted)
@@ -65,7 +65,7 @@ def test_a_tree_is_made_of_the_blobs_and_cannot_be_written(kept: store.PondStore
     assert (top / "d").stat().st_mode & 0o777 == 0o555
 
 
-def test_a_copy_can_be_written_and_is_left_alone(kept: store.PondStore) -> None:
+def test_copy_tree_is_writable_and_left_alone(kept: store.PondStore) -> None:
     wanted = lease(put(kept, FILES), access="copy")
     kept.lease(wanted)
     kept.make_tree(wanted, wanted.snapshots[0])
@@ -80,7 +80,7 @@ def test_a_copy_can_be_written_and_is_left_alone(kept: store.PondStore) -> None:
     assert kept.blobs.verify(blobs.parse(ponds.digest_of(FILES["a.csv"])), 4)
 
 
-def test_an_executable_file_is_one_in_the_tree(kept: store.PondStore, tmp_path: Path) -> None:
+def test_executable_file_is_executable_in_tree(kept: store.PondStore, tmp_path: Path) -> None:
     ponds.write_files(tmp_path / "in", {"run.sh": b"#!/bin/sh\n", "data": b"#!/bin/sh\n"})
     (tmp_path / "in/run.sh").chmod(0o755)
     from_disk = origins.FileSource("disk", tmp_path / "in")
@@ -97,7 +97,7 @@ def test_an_executable_file_is_one_in_the_tree(kept: store.PondStore, tmp_path: 
 @pytest.mark.parametrize(
     "name", ["run.sh", pytest.param("鑿" * 85, id="a name of 255 bytes, which is all there may be")]
 )
-def test_a_tree_has_each_name_that_a_snapshot_may_have(
+def test_tree_supports_every_valid_file_name(
     kept: store.PondStore, tmp_path: Path, name: str
 ) -> None:
     """Files on their way have names too, which must be nobody's."""
@@ -116,7 +116,7 @@ def test_a_tree_has_each_name_that_a_snapshot_may_have(
 
 @pytest.mark.parametrize("path", ["a.csv", "run.sh"])
 @pytest.mark.parametrize("content", [b"wrong", b""])
-def test_a_file_of_a_tree_that_was_written_to_is_another_one(
+def test_modified_file_of_tree_is_replaced(
     kept: store.PondStore, tmp_path: Path, path: str, content: bytes
 ) -> None:
     """A link to a damaged blob goes with the blob; so does a copy."""
@@ -137,7 +137,7 @@ def test_a_file_of_a_tree_that_was_written_to_is_another_one(
     assert (top / path).stat().st_mode & 0o222 == 0
 
 
-def test_only_what_was_written_to_is_taken_out_of_a_tree(kept: store.PondStore) -> None:
+def test_withdraw_removes_only_modified_files(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     read, copy = lease(made), lease(made, name="set-g2", access="copy")
     for wanted in (read, copy):
@@ -156,7 +156,7 @@ def test_only_what_was_written_to_is_taken_out_of_a_tree(kept: store.PondStore) 
     assert trees.marker(kept.run("quant", "set-g2"), "market") is not None
 
 
-def test_more_shards_are_added_to_a_tree(kept: store.PondStore) -> None:
+def test_additional_shards_are_added_to_a_tree(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     first = lease(made, paths=("a.csv",))
     kept.lease(first)
@@ -173,7 +173,7 @@ def test_more_shards_are_added_to_a_tree(kept: store.PondStore) -> None:
     assert ((top / "a.csv").stat().st_ino, top.stat().st_ino) == inode
 
 
-def test_a_tree_that_was_not_finished_is_made_anew(
+def test_unfinished_tree_is_made_again(
     kept: store.PondStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = lease(put(kept, FILES))
@@ -197,7 +197,7 @@ def test_a_tree_that_was_not_finished_is_made_anew(
     assert ponds.read_files(run / "market") == FILES
 
 
-def test_leases_outlive_the_agent(kept: store.PondStore, tmp_path: Path) -> None:
+def test_leases_survive_the_agent(kept: store.PondStore, tmp_path: Path) -> None:
     wanted = lease(put(kept, FILES))
     kept.lease(wanted)
     kept.make_tree(wanted, wanted.snapshots[0])
@@ -210,7 +210,7 @@ def test_leases_outlive_the_agent(kept: store.PondStore, tmp_path: Path) -> None
     again.close()
 
 
-def test_a_released_run_is_gone(kept: store.PondStore) -> None:
+def test_release_deletes_the_trees_of_a_run(kept: store.PondStore) -> None:
     wanted = lease(put(kept, FILES))
     kept.lease(wanted)
     kept.make_tree(wanted, wanted.snapshots[0])
@@ -222,7 +222,7 @@ def test_a_released_run_is_gone(kept: store.PondStore) -> None:
     assert [one.leased for one in kept.holdings()] == [False]
 
 
-def test_outputs_of_a_run_can_be_written_by_all_and_go_with_its_lease(
+def test_outputs_are_writable_by_all_and_deleted_on_release(
     kept: store.PondStore, tmp_path: Path
 ) -> None:
     kept.make_outputs("quant", "set-g1")
@@ -245,9 +245,7 @@ def test_outputs_of_a_run_can_be_written_by_all_and_go_with_its_lease(
     again.close()
 
 
-def test_runs_of_leases_that_are_gone_are_removed_at_the_start(
-    kept: store.PondStore, tmp_path: Path
-) -> None:
+def test_open_deletes_runs_without_lease(kept: store.PondStore, tmp_path: Path) -> None:
     wanted = lease(put(kept, FILES))
     kept.lease(wanted)
     kept.make_tree(wanted, wanted.snapshots[0])
@@ -261,7 +259,7 @@ def test_runs_of_leases_that_are_gone_are_removed_at_the_start(
 
 
 @pytest.mark.parametrize("act", ["get_lease", "release"])
-def test_another_namespace_has_no_such_lease(kept: store.PondStore, act: str) -> None:
+def test_lease_is_not_found_in_other_namespace(kept: store.PondStore, act: str) -> None:
     wanted = lease(put(kept, FILES))
     kept.lease(wanted)
 
@@ -275,14 +273,14 @@ def test_another_namespace_has_no_such_lease(kept: store.PondStore, act: str) ->
     ("namespace", "name"),
     [("..", "a"), ("a/b", "c"), ("a", ".."), ("a", "b/../c"), ("", "a"), ("a", ""), ("A", "b")],
 )
-def test_names_that_lead_elsewhere_are_refused(
+def test_lease_names_outside_of_directory_are_refused(
     kept: store.PondStore, namespace: str, name: str
 ) -> None:
     with pytest.raises(errors.LeaseRefused):
         kept.lease(leases.Lease(namespace=namespace, name=name, snapshots=()))
 
 
-def test_snapshots_have_names_that_are_directories(kept: store.PondStore) -> None:
+def test_invalid_snapshot_names_are_refused(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     for name in ("../x", ".hidden", "a/b"):
         one = leases.LeasedSnapshot(name=name, digest=made.digest)
@@ -290,12 +288,14 @@ def test_snapshots_have_names_that_are_directories(kept: store.PondStore) -> Non
             kept.lease(leases.Lease(namespace="a", name="b", snapshots=(one,)))
 
 
-def test_a_second_agent_of_the_pond_is_told_so(kept: store.PondStore, tmp_path: Path) -> None:
+def test_second_agent_of_same_pond_is_refused_as_shared(
+    kept: store.PondStore, tmp_path: Path
+) -> None:
     with pytest.raises(errors.PondShared, match=str(os.getpid())):
         ponds.opened(tmp_path / "pond")
 
 
-def test_another_pond_gets_nothing_of_a_directory(kept: store.PondStore, tmp_path: Path) -> None:
+def test_directory_of_another_pond_is_refused(kept: store.PondStore, tmp_path: Path) -> None:
     with pytest.raises(errors.PondInUse, match="is of DataPond quant/lake"):
         ponds.opened(tmp_path / "pond", pond="other/lake")
     kept.close()
@@ -303,7 +303,7 @@ def test_another_pond_gets_nothing_of_a_directory(kept: store.PondStore, tmp_pat
         ponds.opened(tmp_path / "pond", pond="other/lake")
 
 
-def test_a_directory_whose_identity_is_lost_is_refused(tmp_path: Path) -> None:
+def test_directory_without_identity_is_refused(tmp_path: Path) -> None:
     ponds.opened(tmp_path / "pond").close()
     (tmp_path / "pond/identity").write_text("{")
 
@@ -311,20 +311,20 @@ def test_a_directory_whose_identity_is_lost_is_refused(tmp_path: Path) -> None:
         ponds.opened(tmp_path / "pond")
 
 
-def test_a_new_file_system_can_be_a_pond(tmp_path: Path) -> None:
+def test_new_file_system_can_become_a_pond(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
 
     ponds.opened(tmp_path).close()
 
 
-def test_directories_that_a_node_made_for_mounts_can_become_a_pond(tmp_path: Path) -> None:
+def test_empty_mount_directories_can_become_a_pond(tmp_path: Path) -> None:
     (tmp_path / "runs/quant/set-g1").mkdir(parents=True)
     (tmp_path / "outputs/quant/set-g1").mkdir(parents=True)
 
     ponds.opened(tmp_path).close()
 
 
-def test_directories_with_files_of_others_cannot(tmp_path: Path) -> None:
+def test_mount_directories_with_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "runs/quant").mkdir(parents=True)
     (tmp_path / "runs/quant/precious").write_text("mine")
 
@@ -332,7 +332,7 @@ def test_directories_with_files_of_others_cannot(tmp_path: Path) -> None:
         ponds.opened(tmp_path)
 
 
-def test_a_directory_with_something_else_is_refused(tmp_path: Path) -> None:
+def test_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
 
     with pytest.raises(errors.PondError, match="neither empty nor a pond"):
@@ -341,7 +341,7 @@ def test_a_directory_with_something_else_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_who_writes_to_a_blob_is_noticed(kept: store.PondStore) -> None:
+def test_write_to_a_blob_is_noticed(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     blob = kept.blobs.path(blobs.parse(ponds.digest_of(FILES["a.csv"])))
     blob.chmod(0o644)
@@ -352,7 +352,7 @@ def test_who_writes_to_a_blob_is_noticed(kept: store.PondStore) -> None:
     assert not blob.exists()
 
 
-def test_who_only_touches_a_blob_has_done_no_harm(kept: store.PondStore) -> None:
+def test_touched_blob_is_verified_and_kept(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     blob = kept.blobs.path(blobs.parse(ponds.digest_of(FILES["a.csv"])))
     os.utime(blob)
@@ -361,7 +361,7 @@ def test_who_only_touches_a_blob_has_done_no_harm(kept: store.PondStore) -> None
     assert blob.stat().st_mtime_ns == blob_files.STAMP_NS
 
 
-def test_a_directory_that_could_not_be_synced_is_synced_again(kept: store.PondStore) -> None:
+def test_failed_sync_of_directory_is_repeated(kept: store.PondStore) -> None:
     """What the disk has not taken yet is not forgotten with the error."""
     put(kept, FILES)
     content = b"another file"
@@ -396,7 +396,7 @@ def snapshots(kept: store.PondStore, time: clock.ManualClock, *names: str) -> li
     return found
 
 
-def test_the_longest_unused_goes_between_the_watermarks(tmp_path: Path) -> None:
+def test_eviction_keeps_usage_between_watermarks(tmp_path: Path) -> None:
     time = clock.ManualClock()
     kept = ponds.opened(tmp_path / "pond", time=time)
     kept.set_limits(store.Limits(capacity=10_000, high=0.5, low=0.3))
@@ -412,7 +412,7 @@ def test_the_longest_unused_goes_between_the_watermarks(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_leases_are_not_evicted(tmp_path: Path) -> None:
+def test_leased_snapshots_are_not_evicted(tmp_path: Path) -> None:
     time = clock.ManualClock()
     kept = ponds.opened(tmp_path / "pond", time=time)
     kept.set_limits(store.Limits(capacity=3_500, high=0.9, low=0.1))
@@ -427,7 +427,7 @@ def test_leases_are_not_evicted(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_what_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None:
+def test_data_that_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
     kept.set_limits(store.Limits(capacity=2_500))
     kept.lease(lease(put(kept, {"old": b"o" * 1500}), name="pinned"))
@@ -440,7 +440,7 @@ def test_what_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_nothing_goes_for_what_does_not_fit_anyway(tmp_path: Path) -> None:
+def test_nothing_is_evicted_for_data_that_does_not_fit(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
     kept.set_limits(store.Limits(capacity=3_000))
     pinned = put(kept, {"old": b"o" * 1000})  # no run has leased it yet
@@ -454,7 +454,7 @@ def test_nothing_goes_for_what_does_not_fit_anyway(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_a_copy_counts(tmp_path: Path) -> None:
+def test_copy_tree_counts_against_capacity(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
     kept.set_limits(store.Limits(capacity=2_500))
     wanted = lease(put(kept, {"a": b"x" * 1500}), access="copy")
@@ -472,7 +472,7 @@ def test_a_copy_counts(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_shared_blobs_stay_until_the_last_snapshot_goes() -> None:
+def test_shared_blob_stays_until_last_snapshot_is_evicted() -> None:
     a, b, c = (bytes([n]) for n in range(3))
     sizes = {a: 10, b: 10, c: 10}
     candidates = [
@@ -488,7 +488,7 @@ def test_shared_blobs_stay_until_the_last_snapshot_goes() -> None:
     assert eviction.choose(candidates, sizes, leased={"old", "new"}, excess=99).freed == 0
 
 
-def test_blobs_of_no_snapshot_go_first() -> None:
+def test_blobs_without_snapshot_are_evicted_first() -> None:
     found = eviction.choose(
         [eviction.Candidate("s", 1, (b"a",))], {b"a": 10, b"x": 3}, leased=(), excess=3
     )
@@ -496,7 +496,7 @@ def test_blobs_of_no_snapshot_go_first() -> None:
     assert found == eviction.Eviction((), frozenset([b"x"]), 3)
 
 
-def test_few_damaged_files_are_kept(kept: store.PondStore) -> None:
+def test_number_of_quarantined_files_is_limited(kept: store.PondStore) -> None:
     made = put(kept, {f"f{n}": bytes([n]) for n in range(40)})
     for file in made.files:
         path = kept.blobs.path(blobs.parse(file.digest))
@@ -510,7 +510,7 @@ def test_few_damaged_files_are_kept(kept: store.PondStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["dailyTrades", "_x", "x_", "2026", "a" * 63])
-def test_snapshots_are_named_as_expressions_name_them(kept: store.PondStore, name: str) -> None:
+def test_snapshot_names_allow_names_of_expressions(kept: store.PondStore, name: str) -> None:
     made = put(kept, FILES)
     one = leases.LeasedSnapshot(name=name, digest=made.digest)
     wanted = leases.Lease(namespace="quant", name="set-g1", snapshots=(one,))
@@ -521,7 +521,7 @@ def test_snapshots_are_named_as_expressions_name_them(kept: store.PondStore, nam
     assert ponds.read_files(kept.run("quant", "set-g1") / name) == FILES
 
 
-def test_a_pond_that_came_between_the_look_and_the_lock_keeps_its_directory(
+def test_identity_is_checked_again_after_locking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = locks.OwnerLock.take

@@ -8,7 +8,7 @@ from kilnwork.data.records import byte_buffer
 @pytest.mark.parametrize(
     "pieces", [[], [b""], [b"abc"], [b"a", b"", b"bc"], [b"x" * 1000, b"y" * 1000]]
 )
-def test_pieces_come_out_joined_and_only_once(pieces: list[bytes]) -> None:
+def test_take_joins_pieces_and_clears_buffer(pieces: list[bytes]) -> None:
     held = byte_buffer.Held()
     for piece in pieces:
         held.add(piece)
@@ -18,7 +18,7 @@ def test_pieces_come_out_joined_and_only_once(pieces: list[bytes]) -> None:
     assert (held.bytes, held.take()) == (0, b"")
 
 
-def test_a_single_piece_is_not_copied() -> None:
+def test_single_piece_is_not_copied() -> None:
     held, piece = byte_buffer.Held(), b"x" * 1000
     held.add(b"")
     held.add(piece)

@@ -20,12 +20,12 @@ from kilnwork.data.records import checksums
         (b"\xff" * 1000, b"xyz" * 30_000),
     ],
 )
-def test_two_checksums_make_the_one_of_both(first: bytes, second: bytes) -> None:
+def test_combined_checksum_equals_that_of_concatenation(first: bytes, second: bytes) -> None:
     made = checksums.combined(zlib.crc32(first), zlib.crc32(second), len(second))
     assert made == zlib.crc32(first + second)
 
 
-def test_each_part_has_a_checksum_of_its_own() -> None:
+def test_each_part_has_its_own_checksum() -> None:
     sums = checksums.Sums()
     sums.add(b"on")
     sums.add(memoryview(b"e"))

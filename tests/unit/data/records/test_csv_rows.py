@@ -9,7 +9,7 @@ ROWS = csv_rows.Rows(",")
 
 
 @pytest.mark.parametrize("delimiter", ['"', "\n", "\r", "§"])
-def test_a_delimiter_that_no_row_can_have_is_refused(delimiter: str) -> None:
+def test_invalid_delimiter_is_refused(delimiter: str) -> None:
     with pytest.raises(errors.InputRefused, match=r"^input\.delimiter is"):
         csv_rows.Rows(delimiter)
 
@@ -25,11 +25,11 @@ def test_a_delimiter_that_no_row_can_have_is_refused(delimiter: str) -> None:
         (b'"a\nb"', [b"a\nb"]),
     ],
 )
-def test_a_row_has_these_cells(row: bytes, cells: list[bytes]) -> None:
+def test_row_is_split_into_cells(row: bytes, cells: list[bytes]) -> None:
     assert ROWS.cells(row) == cells
 
 
-def test_a_delimiter_is_a_character_and_no_pattern() -> None:
+def test_delimiter_is_not_a_regular_expression() -> None:
     assert csv_rows.Rows("|").cells(b'"a|b"|c.d') == [b"a|b", b"c.d"]
 
 
@@ -45,7 +45,7 @@ def test_a_delimiter_is_a_character_and_no_pattern() -> None:
         (b'a\n"b\nc', [2], [b"a", b'"b\nc']),
     ],
 )
-def test_rows_end_at_line_ends_outside_of_quotes(
+def test_rows_end_at_line_ends_outside_quotes(
     content: bytes, ends: list[int], rows: list[bytes]
 ) -> None:
     assert ROWS.ends(content) == ends
@@ -57,12 +57,12 @@ def test_rows_end_at_line_ends_outside_of_quotes(
 @pytest.mark.parametrize(
     ("row", "closed"), [(b"a", True), (b'"a"', True), (b'"a', False), (b'b,"a""', False)]
 )
-def test_a_row_is_closed_if_its_quotes_are(row: bytes, closed: bool) -> None:  # noqa: FBT001
+def test_row_is_closed_if_its_quotes_are_closed(row: bytes, closed: bool) -> None:  # noqa: FBT001
     assert ROWS.closed(row) is closed
 
 
 @pytest.mark.parametrize("step", [1, 2, 5, 100])
-def test_pieces_become_blocks_of_whole_rows(step: int) -> None:
+def test_pieces_are_joined_into_blocks_of_whole_rows(step: int) -> None:
     content = b'a,b\n"c\nd",e\n"' + b"f\n" * 20 + b'"\ng'
     pieces = [content[at : at + step] for at in range(0, len(content), step)]
     blocks = list(ROWS.whole(pieces))

@@ -30,9 +30,7 @@ def zipped() -> bytes:
         ("\ufeffa".encode("utf-16-be"), "UTF-16", "iconv"),
     ],
 )
-def test_a_file_that_is_not_lines_is_named_with_its_remedy(
-    content: bytes, what: str, command: str
-) -> None:
+def test_foreign_format_is_named_with_its_remedy(content: bytes, what: str, command: str) -> None:
     head = content[: foreign_formats.HEAD_BYTES]
     found = foreign_formats.foreign(head)
     assert found is not None
@@ -45,15 +43,15 @@ def test_a_file_that_is_not_lines_is_named_with_its_remedy(
     "content",
     [b"", b"{}", b"plain text\n", b"BZhang, Wei\n", b"BZh9 not a block", b"PK list", b"\x1f"],
 )
-def test_a_file_of_lines_is_not_taken_for_another(content: bytes) -> None:
+def test_file_of_lines_is_not_foreign(content: bytes) -> None:
     assert foreign_formats.foreign(content[: foreign_formats.HEAD_BYTES]) is None
 
 
-def test_bzip2_is_recognized_from_as_much_of_its_head_as_there_is() -> None:
+def test_bzip2_is_recognized_by_incomplete_head() -> None:
     assert foreign_formats.foreign(b"BZh91AY") is not None
     assert foreign_formats.foreign(b"BZh91AX") is None
 
 
-def test_gzip_is_no_foreign_format_where_it_can_be_read() -> None:
+def test_gzip_is_not_foreign_where_it_can_be_read() -> None:
     assert foreign_formats.foreign(gzip.compress(b"a"), gzip=True) is None
     assert foreign_formats.foreign(bz2.compress(b"a")[:10], gzip=True) is not None

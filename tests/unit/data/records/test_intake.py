@@ -102,7 +102,7 @@ def check(content: bytes, spec: filejobs.FileJobSpec, cuts: list[int]) -> filejo
 @hypothesis.given(
     FILES, st.integers(1, 9), st.integers(1, 70), st.lists(st.integers(0, 900), max_size=9)
 )
-def test_parts_by_lines_are_those_of_a_naive_reader(
+def test_parts_by_lines_match_naive_reader(
     content: bytes, items: int, most: int, cuts: list[int]
 ) -> None:
     spec = filejobs.FileJobSpec(items_per_part=items, max_parts=most)
@@ -113,7 +113,7 @@ def test_parts_by_lines_are_those_of_a_naive_reader(
 @hypothesis.given(
     FILES, st.integers(1, 9), st.integers(1, 90), st.lists(st.integers(0, 900), max_size=9)
 )
-def test_parts_by_bytes_are_those_of_a_naive_reader(
+def test_parts_by_bytes_match_naive_reader(
     content: bytes, items: int, size: int, cuts: list[int]
 ) -> None:
     spec = filejobs.FileJobSpec(items_per_part=items, bytes_per_part=size)
@@ -122,15 +122,13 @@ def test_parts_by_bytes_are_those_of_a_naive_reader(
 
 
 @hypothesis.given(FILES, st.integers(1, 9), st.integers(1, 90), st.integers(1, 9))
-def test_parts_by_both_grow_without_losing_a_line(
-    content: bytes, items: int, size: int, most: int
-) -> None:
+def test_growing_parts_lose_no_line(content: bytes, items: int, size: int, most: int) -> None:
     check(
         content, filejobs.FileJobSpec(items_per_part=items, bytes_per_part=size, max_parts=most), []
     )
 
 
-def test_a_longer_file_than_ten_thousand_parts_gets_larger_parts() -> None:
+def test_long_file_gets_larger_parts_instead_of_more() -> None:
     content = b"".join(b'{"id": %d}\n' % number for number in range(25_000))
     spec = filejobs.FileJobSpec(items_per_part=1)
     stored, manifest = taken_in(spec, pieces(content, list(range(0, len(content), 65_536))))
@@ -141,12 +139,12 @@ def test_a_longer_file_than_ten_thousand_parts_gets_larger_parts() -> None:
 
 
 @hypothesis.given(st.binary(max_size=2000), st.binary(max_size=2000))
-def test_checksums_of_two_pieces_make_that_of_both(first: bytes, second: bytes) -> None:
+def test_combined_checksum_equals_that_of_concatenation(first: bytes, second: bytes) -> None:
     found = checksums.combined(zlib.crc32(first), zlib.crc32(second), len(second))
     assert found == zlib.crc32(first + second)
 
 
-def test_a_changed_part_is_not_taken_for_what_was_indexed() -> None:
+def test_changed_part_is_refused_by_its_reader() -> None:
     stored, manifest = taken_in(filejobs.FileJobSpec(), [b"one\ntwo\nthree\n"])
     (part,) = manifest.parts
     spec = filejobs.InputSpec()
@@ -157,7 +155,7 @@ def test_a_changed_part_is_not_taken_for_what_was_indexed() -> None:
 
 @pytest.mark.parametrize("pieces_of", [1, 700, 5000])
 @pytest.mark.parametrize("long", [1024, 1025])
-def test_a_line_may_be_as_long_as_is_said_and_no_longer(long: int, pieces_of: int) -> None:
+def test_line_longer_than_limit_is_refused(long: int, pieces_of: int) -> None:
     content = b"short\n" * 300 + b"x" * long + b"\nshort\n"
     spec = filejobs.FileJobSpec(input=filejobs.InputSpec(max_line_bytes=1024))
     given = pieces(content, list(range(0, len(content), pieces_of)))
@@ -169,7 +167,7 @@ def test_a_line_may_be_as_long_as_is_said_and_no_longer(long: int, pieces_of: in
         assert refused.value.line == 301
 
 
-def test_other_kinds_of_files_are_refused_by_name() -> None:
+def test_foreign_formats_are_refused_by_name() -> None:
     for head, name in (
         (b"PK\x03\x04", "zip"),
         (b"\xff\xfea\0", "UTF-16"),
@@ -180,7 +178,7 @@ def test_other_kinds_of_files_are_refused_by_name() -> None:
     assert taken_in(filejobs.FileJobSpec(), [b"BZh, said the bee\n"])[1].lines == 1
 
 
-def test_a_line_of_16_mib_takes_no_memory_of_its_own() -> None:
+def test_line_of_16_mib_takes_no_extra_memory() -> None:
     longest = 16 << 20
     piece = b"x" * (1 << 16)
     taker = intake.Intake(filejobs.FileJobSpec(items_per_part=1))
@@ -204,7 +202,7 @@ def test_a_line_of_16_mib_takes_no_memory_of_its_own() -> None:
         taken_in(filejobs.FileJobSpec(), [piece] * (longest // len(piece) + 1))
 
 
-def test_places_beyond_4_gib_are_places() -> None:
+def test_offsets_beyond_4_gib_are_correct() -> None:
     start = 5 << 30
     index = indexes.index_of(filejobs.FileJobSpec(items_per_part=1), start=start)
     index.add(b"one\ntwo\n")
@@ -215,13 +213,13 @@ def test_places_beyond_4_gib_are_places() -> None:
     ]
 
 
-def test_an_empty_file_has_no_parts() -> None:
+def test_empty_file_has_no_parts() -> None:
     for content in (b"", b"\xef\xbb\xbf"):
         stored, manifest = taken_in(filejobs.FileJobSpec(), [content])
         assert (stored, manifest.lines, manifest.parts) == (b"", 0, ())
 
 
-def test_more_bytes_than_allowed_are_too_many() -> None:
+def test_file_larger_than_limit_is_refused() -> None:
     taker = intake.Intake(filejobs.FileJobSpec(), most_bytes=20)
     assert b"".join(taker.feed(b"0123456789\n")) == b"0123456789\n"
     with pytest.raises(errors.InputTooLarge, match="larger than 20 bytes"):
@@ -244,7 +242,7 @@ HEADS = [magic + b"x" for magic, _ in foreign_formats._FOREIGN] + [
     given=st.sampled_from([*filejobs.Format]),
     gzip=st.sampled_from([None, False]),
 )
-def test_what_is_measured_at_once_is_what_an_intake_finds(
+def test_stored_index_matches_intake(
     *, head: bytes, content: bytes, items: int, size: int | None, given: str, gzip: bool | None
 ) -> None:
     data = head + content

@@ -17,7 +17,7 @@ from kilnwork.data.records import lines
         (b"a\x0cb\x00\x85\xe2\x80\xa8\n", [b"a\x0cb\x00\x85\xe2\x80\xa8"]),
     ],
 )
-def test_a_block_has_these_lines(block: bytes, expected: list[bytes]) -> None:
+def test_block_is_split_into_lines(block: bytes, expected: list[bytes]) -> None:
     assert lines.of(block) == expected
 
 
@@ -31,7 +31,9 @@ def test_a_block_has_these_lines(block: bytes, expected: list[bytes]) -> None:
         ([b"", b"a\n", b""], [b"a\n"]),
     ],
 )
-def test_pieces_become_blocks_of_whole_lines(pieces: list[bytes], expected: list[bytes]) -> None:
+def test_pieces_are_joined_into_blocks_of_whole_lines(
+    pieces: list[bytes], expected: list[bytes]
+) -> None:
     assert list(lines.whole(pieces)) == expected
 
 
@@ -39,7 +41,7 @@ def test_pieces_become_blocks_of_whole_lines(pieces: list[bytes], expected: list
     ("line", "blank"),
     [(b"", True), (b" \t\r", True), (b"a", False), (b" a ", False), (b"\x0c", False)],
 )
-def test_a_line_is_blank_if_json_finds_only_whitespace(line: bytes, blank: bool) -> None:  # noqa: FBT001
+def test_line_is_blank_if_json_sees_only_whitespace(line: bytes, blank: bool) -> None:  # noqa: FBT001
     assert lines.is_blank(line) is blank
 
 
@@ -48,18 +50,18 @@ BLOCK = b"".join(b"%d" % n + b"x" * (n % 7) + b"\n" for n in range(2000))
 
 @pytest.mark.parametrize("guess", [0, 1, 3000, 1 << 20])
 @pytest.mark.parametrize("count", [1, 2, 500, 1999])
-def test_the_line_after_so_many_is_found_whatever_the_guess(count: int, guess: int) -> None:
+def test_line_after_count_is_found_with_any_guess(count: int, guess: int) -> None:
     start = BLOCK.index(b"\n") + 1
     expected = start + sum(len(line) + 1 for line in BLOCK.split(b"\n")[1 : count + 1])
     assert lines.after(BLOCK, count, start, guess=guess) == expected
 
 
-def test_a_line_end_just_before_the_middle_of_the_search_is_found() -> None:
+def test_line_end_just_before_middle_of_search_is_found() -> None:
     block = b"xx\n" * 1367
     assert lines.after(block, 683, 0, guess=len(block)) == 683 * 3
 
 
-def test_fewer_line_ends_than_asked_for_are_an_error() -> None:
+def test_too_few_line_ends_raise_an_error() -> None:
     with pytest.raises(ValueError, match="fewer than 3 line ends after byte 2"):
         lines.after(b"a\nb\nc\nd", 3, 2, guess=1)
 
@@ -76,7 +78,7 @@ def test_fewer_line_ends_than_asked_for_are_an_error() -> None:
         (b"a\nb\nabc", 0, None),
     ],
 )
-def test_the_first_line_of_more_than_three_bytes_is_found(
+def test_first_line_longer_than_limit_is_found(
     block: bytes, start: int, expected: int | None
 ) -> None:
     assert lines.beyond(block, 3, start) == expected

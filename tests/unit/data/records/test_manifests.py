@@ -20,7 +20,7 @@ FIRST, SECOND = filejobs.Part(1, 3, 5, 1, 1, 0), filejobs.Part(2, 5, 9, 2, 2, 0)
 @pytest.mark.parametrize(
     "good", [manifest(FIRST, SECOND), manifest(bytes_=4, lines=0), manifest(bytes_=0, lines=0)]
 )
-def test_a_manifest_is_read_back_unchanged(good: filejobs.Manifest) -> None:
+def test_encoded_manifest_is_decoded_unchanged(good: filejobs.Manifest) -> None:
     assert manifests.decode(manifests.encode(good)) == good
 
 
@@ -38,7 +38,7 @@ def test_a_manifest_is_read_back_unchanged(good: filejobs.Manifest) -> None:
         (manifest(lines=1), "have 0 of 1 records"),
     ],
 )
-def test_parts_that_do_not_add_up_are_refused_both_ways(
+def test_inconsistent_parts_are_refused_on_encode_and_decode(
     bad: filejobs.Manifest, reason: str
 ) -> None:
     for refused in (
@@ -50,6 +50,6 @@ def test_parts_that_do_not_add_up_are_refused_both_ways(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"format": "text"'])
-def test_bytes_that_are_no_manifest_are_refused(content: bytes) -> None:
+def test_bytes_other_than_manifest_are_refused(content: bytes) -> None:
     with pytest.raises(errors.ManifestDamaged, match="not what was written"):
         manifests.decode(content)

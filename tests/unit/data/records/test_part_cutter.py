@@ -35,7 +35,7 @@ def part(number: int, content: bytes, *, start: int, first_line: int) -> filejob
         ([b"a\n", b"bb\n", b"c\n", b"d\n", b"e\n"], 2, [b"a\nbb\nc\nd\n", b"e\n"]),
     ],
 )
-def test_each_two_parts_become_one_when_there_are_too_many(
+def test_too_many_parts_are_merged_in_pairs(
     contents: list[bytes], most: int, expected: list[bytes]
 ) -> None:
     _, parts = cut(contents, most=most)
@@ -46,7 +46,7 @@ def test_each_two_parts_become_one_when_there_are_too_many(
     assert parts == tuple(made)
 
 
-def test_both_limits_double_with_the_parts() -> None:
+def test_both_limits_double_when_parts_are_merged() -> None:
     cutter, _ = cut([b"a\n", b"b\n"], most=2)
     assert (cutter.limit_lines, cutter.limit_bytes) == (1, 4)
     cutter, _ = cut([b"a\n", b"b\n", b"c\n"], most=2)
@@ -61,7 +61,7 @@ def test_skipped_bytes_belong_to_no_part() -> None:
     assert cutter.finish() == (part(1, b"a\nb\n", start=3, first_line=1),)
 
 
-def test_lines_of_ended_parts_count_in_the_total() -> None:
+def test_total_includes_lines_of_ended_parts() -> None:
     cutter = part_cutter.Cutter(lines=1, bytes_=None, most=9)
     cutter.take(b"a\n", 1)
     cutter.close()

@@ -29,7 +29,7 @@ def read(pieces: list[bytes], of: filejobs.Part, spec: filejobs.InputSpec) -> li
     ],
 )
 @pytest.mark.parametrize("step", [1, 3, 100])
-def test_records_are_those_of_the_format(
+def test_records_are_read_by_format(
     spec: filejobs.InputSpec, content: bytes, records: list[bytes], step: int
 ) -> None:
     pieces = [content[at : at + step] for at in range(0, len(content), step)]
@@ -45,8 +45,6 @@ def test_records_are_those_of_the_format(
         (b"a\nb\n", 3, "it has 2 records instead of 3"),
     ],
 )
-def test_a_part_that_is_not_what_was_indexed_is_refused(
-    stored: bytes, lines: int, reason: str
-) -> None:
+def test_part_that_differs_from_manifest_is_refused(stored: bytes, lines: int, reason: str) -> None:
     with pytest.raises(errors.InputChanged, match=reason):
         read([stored], part(b"a\nb\n", lines), TEXT)

@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Iterator[BinaryIO]:
         yield opened
 
 
-def test_bytes_follow_each_other_from_where_it_begins(file: BinaryIO) -> None:
+def test_bytes_are_read_in_order_from_the_start(file: BinaryIO) -> None:
     again = rereader.Rereader(file.fileno(), 3)
     read = [b"".join(map(bytes, again.next(count))) for count in (5, 0, 7)]
     again.skip(10)
@@ -29,14 +29,14 @@ def test_bytes_follow_each_other_from_where_it_begins(file: BinaryIO) -> None:
     assert read == [CONTENT[3:8], b"", CONTENT[8:15], CONTENT[25:29]]
 
 
-def test_a_file_with_fewer_bytes_became_shorter(file: BinaryIO) -> None:
+def test_file_that_became_shorter_is_reported(file: BinaryIO) -> None:
     again = rereader.Rereader(file.fileno(), 0)
     assert sum(len(piece) for piece in again.next(len(CONTENT))) == len(CONTENT)
     with pytest.raises(errors.FileChanged, match="became shorter"):
         list(again.next(1))
 
 
-def test_work_is_done_in_its_order_by_the_time_it_is_settled() -> None:
+def test_settle_waits_for_work_in_order() -> None:
     thread, done = rereader.Thread(), list[int]()
     for number in range(10):
         thread.give(functools.partial(done.append, number))
@@ -45,7 +45,7 @@ def test_work_is_done_in_its_order_by_the_time_it_is_settled() -> None:
     thread.close()
 
 
-def test_what_work_raises_is_raised_once_it_is_settled() -> None:
+def test_settle_raises_what_work_has_raised() -> None:
     thread = rereader.Thread()
 
     def fail() -> None:

@@ -12,7 +12,7 @@ LIMITED = filejobs.InputSpec(format=filejobs.Format.TEXT, max_line_bytes=1024)
 
 
 @pytest.mark.parametrize("content", [b"a\n", b"a", b"a\nb\n", b"a\r\n\nb", b"x" * 1023 + b"\n"])
-def test_a_plain_file_has_the_manifest_of_an_intake(content: bytes) -> None:
+def test_plain_file_has_same_manifest_as_intake(content: bytes) -> None:
     spec = filejobs.FileJobSpec(input=LIMITED, items_per_part=3, bytes_per_part=1024)
     taker = intake.Intake(spec)
     kept = b"".join(taker.feed(content))
@@ -32,12 +32,12 @@ def test_a_plain_file_has_the_manifest_of_an_intake(content: bytes) -> None:
         pytest.param(b"x" * 800 + b"\n", id="more bytes than a part"),
     ],
 )
-def test_what_is_not_plain_is_left_to_an_intake(content: bytes) -> None:
+def test_file_that_is_not_plain_is_left_to_intake(content: bytes) -> None:
     spec = filejobs.FileJobSpec(input=TEXT, items_per_part=3, bytes_per_part=700)
     assert small_files.manifest(content, spec) is None
 
 
-def test_a_file_longer_than_a_line_may_be_is_left_to_an_intake() -> None:
+def test_file_longer_than_line_limit_is_left_to_intake() -> None:
     spec = filejobs.FileJobSpec(input=LIMITED)
     assert small_files.manifest(b"x\n" * 512, spec) is not None
     assert small_files.manifest(b"x\n" * 512 + b"x", spec) is None
@@ -54,7 +54,7 @@ def test_a_file_longer_than_a_line_may_be_is_left_to_an_intake() -> None:
         (filejobs.InputSpec(format=filejobs.Format.TEXT, gzip=False), True),
     ],
 )
-def test_only_lines_that_are_not_packed_may_be_plain(
+def test_only_uncompressed_lines_may_be_plain(
     given: filejobs.InputSpec,
     plain: bool,  # noqa: FBT001
 ) -> None:

@@ -31,9 +31,7 @@ HEADER = ("a", "b")
         (CSV, b'"x, y",2', {"a": "x, y", "b": "2"}),
     ],
 )
-def test_a_record_becomes_the_value_of_its_format(
-    spec: filejobs.InputSpec, record: bytes, value: Any
-) -> None:
+def test_record_is_decoded_by_format(spec: filejobs.InputSpec, record: bytes, value: Any) -> None:
     assert values.decoder(spec, HEADER)(record) == value
 
 
@@ -49,13 +47,13 @@ def test_a_record_becomes_the_value_of_its_format(
         (CSV, b"1,2,3", "^3 columns instead of 2: quote cells"),
     ],
 )
-def test_a_record_that_has_no_value_says_why(
+def test_undecodable_record_reports_reason(
     spec: filejobs.InputSpec, record: bytes, reason: str
 ) -> None:
     with pytest.raises(errors.BadRecord, match=reason):
         values.decoder(spec, HEADER)(record)
 
 
-def test_rows_are_read_with_the_delimiter_of_the_job() -> None:
+def test_rows_are_decoded_with_delimiter_of_the_job() -> None:
     spec = filejobs.InputSpec(format=filejobs.Format.CSV, delimiter=";")
     assert values.decoder(spec, HEADER)(b"1,5;2") == {"a": "1,5", "b": "2"}

@@ -59,7 +59,7 @@ def test_etags_differ_when_the_clock_stands_still(tmp_path: Path) -> None:
     assert len(set(etags)) == 4
 
 
-def test_only_we_can_read_it(store: local.LocalStore) -> None:
+def test_files_are_readable_by_owner_only(store: local.LocalStore) -> None:
     store.put("a/b/c", b"secret")
     modes = {
         path.name: stat.S_IMODE(path.stat().st_mode)
@@ -68,7 +68,7 @@ def test_only_we_can_read_it(store: local.LocalStore) -> None:
     assert modes == {"files": 0o700, "a": 0o700, "b": 0o700, "c": 0o600, ".lock": 0o600}
 
 
-def test_what_the_disk_began_with_early_is_there_whole(
+def test_early_sync_keeps_the_whole_object(
     store: local.LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_writing, "BEGIN_BYTES", 5000)
@@ -85,7 +85,7 @@ def test_created_objects_leave_no_lock_behind(store: local.LocalStore) -> None:
     assert files_of(store) == ["1-1"]
 
 
-def test_a_key_below_an_object_is_refused(store: local.LocalStore) -> None:
+def test_key_below_an_object_is_refused(store: local.LocalStore) -> None:
     store.put("a", b"")
     with pytest.raises(errors.BadKey, match="object above"):
         store.put("a/b", b"")
@@ -97,7 +97,7 @@ def test_a_key_below_an_object_is_refused(store: local.LocalStore) -> None:
     assert [facts.key for facts in store.list()] == ["a", "c/d"]
 
 
-def test_what_somebody_cut_short_is_told(store: local.LocalStore) -> None:
+def test_truncated_object_is_reported(store: local.LocalStore) -> None:
     with store.writer("input") as new:
         new.write(bytes(3 << 20))
         new.commit()
@@ -108,9 +108,7 @@ def test_what_somebody_cut_short_is_told(store: local.LocalStore) -> None:
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_an_unfinished_file_that_somebody_removed_is_told(
-    store: local.LocalStore, *, create: bool
-) -> None:
+def test_removed_unfinished_file_is_reported(store: local.LocalStore, *, create: bool) -> None:
     with store.writer("a", create=create) as new:
         new.write(b"x")
         for path in store.directory.iterdir():
@@ -134,7 +132,7 @@ def writing(store: local.LocalStore, name: str) -> Iterator["subprocess.Popen[st
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_killed_writers_leave_whole_objects_or_nothing(store: local.LocalStore, seed: int) -> None:
+def test_killed_writer_leaves_whole_object_or_nothing(store: local.LocalStore, seed: int) -> None:
     chance = random.Random(seed)
     told: set[str] = set()
     for number in range(3):
@@ -166,7 +164,7 @@ def test_killed_writers_leave_whole_objects_or_nothing(store: local.LocalStore, 
     assert {facts.key for facts in store.list()} == there.keys()
 
 
-def test_a_writer_that_lives_is_not_swept(store: local.LocalStore) -> None:
+def test_file_of_living_writer_is_not_swept(store: local.LocalStore) -> None:
     new = store.writer("slow")
     new.write(b"x")
     young = store.writer("young")
@@ -178,7 +176,7 @@ def test_a_writer_that_lives_is_not_swept(store: local.LocalStore) -> None:
     assert [facts.key for facts in store.list()] == ["slow"]
 
 
-def test_with_what_is_swept_its_directories_go(store: local.LocalStore) -> None:
+def test_sweep_removes_empty_directories(store: local.LocalStore) -> None:
     store.put("a/kept", b"x")
     for key in ("a/b/c/killed", "a/killed", "other/killed"):
         new = store.writer(key)
@@ -192,7 +190,7 @@ def test_with_what_is_swept_its_directories_go(store: local.LocalStore) -> None:
     assert [facts.key for facts in store.list()] == ["a/kept"]
 
 
-def test_a_directory_that_a_killed_writer_has_made_is_swept(store: local.LocalStore) -> None:
+def test_empty_directory_of_killed_writer_is_swept(store: local.LocalStore) -> None:
     """It was killed before it made its file there."""
     store.put("a/kept", b"x")
     (store.directory / "a" / "b" / "c").mkdir(parents=True)
@@ -220,7 +218,7 @@ def limited(store: local.LocalStore, story: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def test_a_disk_that_takes_no_more_is_told_and_left_clean(store: local.LocalStore) -> None:
+def test_full_disk_is_reported_and_left_clean(store: local.LocalStore) -> None:
     said = limited(
         store,
         "try:\n"
@@ -239,7 +237,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield made
 
 
-def test_files_leave_room_for_the_journal_and_for_records(small_disk: Path) -> None:
+def test_files_leave_space_for_journal_and_records(small_disk: Path) -> None:
     store = local.LocalStore(small_disk / "files")
     (small_disk / "ballast").write_bytes(bytes((16 << 20) - 500_000))
     with pytest.raises(errors.StoreFull, match="journal"), store.writer("out/1") as new:
@@ -251,7 +249,7 @@ def test_files_leave_room_for_the_journal_and_for_records(small_disk: Path) -> N
         new.commit()
 
 
-def test_a_full_disk_takes_nothing_and_shows_nothing(small_disk: Path) -> None:
+def test_full_disk_shows_no_partial_object(small_disk: Path) -> None:
     store = local.LocalStore(small_disk / "files")
     store.put("job.json", b"old")
     with pytest.raises(errors.StoreFull), store.writer("out/1") as new:  # noqa: PT012 - in pieces
@@ -297,7 +295,7 @@ def elsewhere(store: local.LocalStore, story: str, *, number: int = errno.EOPNOT
     ).stdout
 
 
-def test_without_links_one_of_many_creates(store: local.LocalStore) -> None:
+def test_one_of_many_creates_without_hard_links(store: local.LocalStore) -> None:
     said = elsewhere(
         store,
         "from concurrent import futures\n"
@@ -314,7 +312,7 @@ def test_without_links_one_of_many_creates(store: local.LocalStore) -> None:
     assert files_of(store) == [".lock", "1-1"]
 
 
-def test_without_links_an_upload_says_that_it_is_to_be_copied(store: local.LocalStore) -> None:
+def test_upload_link_returns_false_without_hard_links(store: local.LocalStore) -> None:
     said = elsewhere(
         store,
         "upload = local_resumable.LocalGrowing(store, 'u')\n"
@@ -324,7 +322,7 @@ def test_without_links_an_upload_says_that_it_is_to_be_copied(store: local.Local
     assert said.split() == ["False", "b'all'"]
 
 
-def test_a_file_system_that_is_away_may_come_back(store: local.LocalStore) -> None:
+def test_unreachable_file_system_is_retryable(store: local.LocalStore) -> None:
     said = elsewhere(
         store,
         "try: store.put('a/b', b'', create=True)\n"
@@ -336,7 +334,7 @@ def test_a_file_system_that_is_away_may_come_back(store: local.LocalStore) -> No
     assert files_of(store) == []
 
 
-def test_a_store_is_tried_before_it_is_used(store: local.LocalStore) -> None:
+def test_probe_tests_the_store(store: local.LocalStore) -> None:
     store.probe()
     assert not store.directory.exists() or list(store.directory.iterdir()) == []
     store.directory.parent.mkdir(exist_ok=True)
@@ -346,7 +344,7 @@ def test_a_store_is_tried_before_it_is_used(store: local.LocalStore) -> None:
         store.probe()
 
 
-def test_a_store_that_cannot_be_written_to_says_so(small_disk: Path) -> None:
+def test_probe_refuses_unwritable_store(small_disk: Path) -> None:
     store = local.LocalStore(small_disk / "files")
     store.put("a/b", b"here")
     writer = store.writer("a/left")
@@ -370,7 +368,7 @@ def test_a_store_that_cannot_be_written_to_says_so(small_disk: Path) -> None:
     assert [facts.key for facts in store.list()] == ["a/b"]
 
 
-def test_links_into_a_store_are_neither_listed_nor_followed(
+def test_symbolic_links_are_neither_listed_nor_followed(
     store: local.LocalStore, tmp_path: Path
 ) -> None:
     """Whoever deletes a job must not delete what is elsewhere; nor go round and round."""
@@ -388,7 +386,7 @@ def test_links_into_a_store_are_neither_listed_nor_followed(
     assert (tmp_path / "mine" / "thesis").read_text() == "for years"
 
 
-def test_the_store_itself_may_be_a_link(store: local.LocalStore, tmp_path: Path) -> None:
+def test_store_directory_may_be_a_symbolic_link(store: local.LocalStore, tmp_path: Path) -> None:
     (tmp_path / "large disk").mkdir()
     store.directory.symlink_to(tmp_path / "large disk")
     store.probe()
@@ -399,7 +397,7 @@ def test_the_store_itself_may_be_a_link(store: local.LocalStore, tmp_path: Path)
     assert list((tmp_path / "large disk").iterdir()) == []
 
 
-def test_a_store_that_somebody_removes_is_made_anew(store: local.LocalStore) -> None:
+def test_removed_store_directory_is_created_again(store: local.LocalStore) -> None:
     store.put("a/b", b"here")
     writer = store.writer("a/c")
     writer.write(b"x")
@@ -420,7 +418,7 @@ def test_a_store_that_somebody_removes_is_made_anew(store: local.LocalStore) -> 
     assert port.read_all(store, "a/b") == b"anew"
 
 
-def test_a_directory_that_is_removed_as_it_is_found_is_made_anew(
+def test_directory_removed_concurrently_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """mkdir(2) says that it exists, and then it does not: it was empty, and others came between."""

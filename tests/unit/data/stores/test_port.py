@@ -16,7 +16,7 @@ def store(tmp_path: Path) -> local.LocalStore:
 @pytest.mark.parametrize(
     "key", ["a", "a/b-c/_d", "A.b=c+d@e~f", "x" * 200, "/".join(["x" * 127] * 8) + "y"]
 )
-def test_a_key_of_names_and_slashes_is_taken(key: str) -> None:
+def test_key_of_names_and_slashes_is_accepted(key: str) -> None:
     assert port.check_key(key) == key
 
 
@@ -24,40 +24,40 @@ def test_a_key_of_names_and_slashes_is_taken(key: str) -> None:
     "key",
     ["", "/a", "a/", "a//b", "..", ".a", "a/../b", "-a", "a b", "é", "x" * 201, "a/" * 512 + "a"],
 )
-def test_a_key_that_some_store_refuses_is_refused(key: str) -> None:
+def test_key_invalid_in_some_store_is_refused(key: str) -> None:
     with pytest.raises(errors.BadKey, match="1024 characters at most"):
         port.check_key(key)
 
 
 @pytest.mark.parametrize("prefix", ["", "a/", "a/b/"])
-def test_a_directory_is_empty_or_ends_with_a_slash(prefix: str) -> None:
+def test_directory_prefix_is_empty_or_ends_with_slash(prefix: str) -> None:
     assert port.check_directory(prefix) == prefix
 
 
 @pytest.mark.parametrize("prefix", ["a", "/", "a//"])
-def test_what_is_no_directory_is_refused(prefix: str) -> None:
+def test_invalid_directory_prefix_is_refused(prefix: str) -> None:
     with pytest.raises(errors.BadKey):
         port.check_directory(prefix)
 
 
 @pytest.mark.parametrize("prefix", ["", "a", "a/", "a/b", "-", "a/."])
-def test_a_prefix_may_end_within_a_name(prefix: str) -> None:
+def test_prefix_may_end_within_a_name(prefix: str) -> None:
     assert port.check_prefix(prefix) == prefix
 
 
-def test_a_prefix_below_what_is_no_key_is_refused() -> None:
+def test_prefix_below_invalid_key_is_refused() -> None:
     with pytest.raises(errors.BadKey):
         port.check_prefix("../a")
 
 
-def test_an_object_is_read_whole_up_to_a_limit(store: local.LocalStore) -> None:
+def test_read_all_refuses_object_above_limit(store: local.LocalStore) -> None:
     store.put("a", b"12345")
     assert port.read_all(store, "a", most=5) == b"12345"
     with pytest.raises(errors.StoreRefused, match="a has 5 bytes: more than 4"):
         port.read_all(store, "a", most=4)
 
 
-def test_only_what_begins_with_the_prefix_is_cleared(store: local.LocalStore) -> None:
+def test_clear_deletes_only_keys_with_prefix(store: local.LocalStore) -> None:
     for key in ("a/1", "a/2", "ab"):
         store.put(key, b"")
     assert port.clear(store, "a/") == 2

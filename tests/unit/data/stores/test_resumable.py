@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> local.LocalStore:
     return local.LocalStore(tmp_path / "files")
 
 
-def test_what_came_is_kept_and_goes_on(store: local.LocalStore, opened: Opened) -> None:
+def test_upload_continues_after_kept_bytes(store: local.LocalStore, opened: Opened) -> None:
     content = os.urandom(3_000_000)
     upload = opened(store, "_uploads/ns/1")
     assert upload.size() == 0
@@ -44,9 +44,7 @@ def test_what_came_is_kept_and_goes_on(store: local.LocalStore, opened: Opened) 
     assert list(store.list()) == []
 
 
-def test_a_client_that_breaks_off_has_sent_what_it_has_sent(
-    store: local.LocalStore, opened: Opened
-) -> None:
+def test_bytes_of_interrupted_client_are_kept(store: local.LocalStore, opened: Opened) -> None:
     upload = opened(store, "u")
     with pytest.raises(ConnectionError), resumable.append(upload, 0) as new:  # noqa: PT012 - it breaks inside
         new.write(b"half")
@@ -55,9 +53,7 @@ def test_a_client_that_breaks_off_has_sent_what_it_has_sent(
     assert b"".join(upload.read()) == b"half"
 
 
-def test_another_offset_is_refused_with_the_right_one(
-    store: local.LocalStore, opened: Opened
-) -> None:
+def test_wrong_offset_is_refused_with_size(store: local.LocalStore, opened: Opened) -> None:
     upload = opened(store, "u")
     with resumable.append(upload, 0) as new:
         new.write(b"12345")
@@ -66,7 +62,7 @@ def test_another_offset_is_refused_with_the_right_one(
             resumable.append(upload, offset)
 
 
-def test_of_two_who_append_one_wins(store: local.LocalStore, opened: Opened) -> None:
+def test_one_of_two_concurrent_appenders_wins(store: local.LocalStore, opened: Opened) -> None:
     upload = opened(store, "u")
     one, other = resumable.append(upload, 0), resumable.append(upload, 0)
     one.write(b"one")
@@ -79,9 +75,7 @@ def test_of_two_who_append_one_wins(store: local.LocalStore, opened: Opened) -> 
     assert [b"".join(opened(store, "u").read())] == won
 
 
-def test_what_is_kept_now_and_then_survives_whoever_is_killed(
-    store: local.LocalStore, opened: Opened
-) -> None:
+def test_committed_stretches_survive_a_kill(store: local.LocalStore, opened: Opened) -> None:
     new = resumable.append(opened(store, "u"), 0, piece_bytes=10)
     for _ in range(7):
         new.write(b"four")
@@ -89,7 +83,7 @@ def test_what_is_kept_now_and_then_survives_whoever_is_killed(
     assert opened(store, "u").size() == 24
 
 
-def test_whoever_appends_last_writes_alone(store: local.LocalStore) -> None:
+def test_newest_appender_excludes_earlier_ones(store: local.LocalStore) -> None:
     """A client that comes back does not wait for its old connection to be given up."""
     old = resumable.append(resumable.opened(store, "u"), 0)
     old.write(b"what came")
@@ -102,7 +96,7 @@ def test_whoever_appends_last_writes_alone(store: local.LocalStore) -> None:
     assert b"".join(resumable.opened(store, "u").read()) == b"new"
 
 
-def test_what_is_not_told_is_written_over(store: local.LocalStore) -> None:
+def test_unconfirmed_bytes_are_overwritten(store: local.LocalStore) -> None:
     lost = resumable.append(resumable.opened(store, "u"), 0)
     lost.write(b"more than will come")
     del lost  # as if it were killed
@@ -115,7 +109,7 @@ def test_what_is_not_told_is_written_over(store: local.LocalStore) -> None:
     assert port.read_all(store, "job/input") == b"all"
 
 
-def test_a_linked_file_has_one_copy_and_two_lives(store: local.LocalStore) -> None:
+def test_linked_file_shares_content_and_outlives_upload(store: local.LocalStore) -> None:
     upload = local_resumable.LocalGrowing(store, "_uploads/u")
     with resumable.append(upload, 0, piece_bytes=4) as new:
         for _ in range(3):
@@ -136,7 +130,7 @@ def test_a_linked_file_has_one_copy_and_two_lives(store: local.LocalStore) -> No
     assert [facts.key for facts in store.list()] == ["one/input", "two/input"]
 
 
-def test_nothing_can_be_appended_to_what_was_removed(store: local.LocalStore) -> None:
+def test_append_to_removed_upload_is_refused(store: local.LocalStore) -> None:
     new = resumable.append(resumable.opened(store, "u"), 0)
     new.write(b"one")
     resumable.opened(store, "u").clear()
@@ -147,7 +141,7 @@ def test_nothing_can_be_appended_to_what_was_removed(store: local.LocalStore) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_killed_writer_leaves_what_it_told(store: local.LocalStore, seed: int) -> None:
+def test_killed_writer_leaves_confirmed_bytes(store: local.LocalStore, seed: int) -> None:
     """Whenever it dies: what it said is kept is there, and is what it wrote."""
     chosen = random.Random(seed)
     content = chosen.randbytes(1 << 20)

@@ -8,7 +8,7 @@ from kilnwork.data import errors
 from kilnwork.data.stores import local, store_urls
 
 
-def test_a_file_url_opens_the_directory_it_names(tmp_path: Path) -> None:
+def test_file_url_opens_its_directory(tmp_path: Path) -> None:
     directory = tmp_path / "two words"
     store = store_urls.open_store(f"file://{tmp_path}/two%20words")
     assert isinstance(store, local.LocalStore)
@@ -27,7 +27,7 @@ def test_a_file_url_opens_the_directory_it_names(tmp_path: Path) -> None:
         ("kiln:default/job", "run it in a slot of a worker"),
     ],
 )
-def test_a_url_without_a_store_is_refused(url: str, reason: str) -> None:
+def test_url_without_store_is_refused(url: str, reason: str) -> None:
     with pytest.raises(errors.StoreRefused, match=reason):
         store_urls.open_store(url)
 
@@ -41,12 +41,10 @@ def test_a_url_without_a_store_is_refused(url: str, reason: str) -> None:
         ("kiln:default", ("job",), "kiln:default/job"),
     ],
 )
-def test_a_url_inside_another_has_one_slash_between(
-    url: str, names: tuple[str, ...], expected: str
-) -> None:
+def test_inside_joins_names_with_one_slash(url: str, names: tuple[str, ...], expected: str) -> None:
     assert store_urls.inside(url, *names) == expected
 
 
-def test_a_name_that_no_store_takes_is_refused() -> None:
+def test_inside_refuses_invalid_names() -> None:
     with pytest.raises(errors.BadKey):
         store_urls.inside("file:///data", "..")

@@ -66,7 +66,7 @@ def test_short_calls_go_evenly_to_all_slots() -> None:
     assert held(world) == [10, 11]
 
 
-def test_a_slot_that_has_nothing_to_do_gets_half_of_the_longest_line() -> None:
+def test_idle_slot_gets_half_of_the_longest_queue() -> None:
     world = world_of_short_calls(slots=2, opens=True)
     tasks = world.submit(40)
     first, second = world.slots.values()
@@ -81,7 +81,7 @@ def test_a_slot_that_has_nothing_to_do_gets_half_of_the_longest_line() -> None:
     assert {(task.attempt, task.unstarted) for task in moved} == {(2, 1)}
 
 
-def test_what_is_taken_back_keeps_its_order_before_the_others() -> None:
+def test_calls_taken_back_keep_their_order_at_the_front() -> None:
     world = world_of_short_calls()
     tasks = world.submit(60)
     (player,) = world.slots.values()
@@ -92,7 +92,7 @@ def test_what_is_taken_back_keeps_its_order_before_the_others() -> None:
     assert [task.id for task in order if task is not None] == tasks[10:60]
 
 
-def test_a_slot_is_asked_back_once_until_it_responds() -> None:
+def test_slot_is_asked_to_return_calls_once_until_it_responds() -> None:
     world = world_of_short_calls(slots=2)
     tasks = world.submit(40)
     first, second = world.slots.values()
@@ -107,7 +107,7 @@ def test_a_slot_is_asked_back_once_until_it_responds() -> None:
     assert len(world.sent_of(instructions.TakeBack)) == 2
 
 
-def test_no_slot_is_asked_for_calls_that_run_in_place() -> None:
+def test_calls_that_run_in_place_are_not_taken_back() -> None:
     world = world_with_driver(slots=2)
     (parent, other) = world.submit(2)
     player = world.holder(parent)
@@ -207,7 +207,7 @@ def test_higher_priority_goes_first() -> None:
     assert not world.holds(low[0])
 
 
-def test_slots_that_cannot_be_opened_are_asked_for_less_and_less_often() -> None:
+def test_slots_that_cannot_be_opened_are_requested_with_back_off() -> None:
     world, task = world_with_call(opens=False)
     for number, pause in enumerate((0.1, 0.2, 0.4), start=1):
         asked = world.sent_of(instructions.OpenSlot)
@@ -250,7 +250,7 @@ def test_idle_slots_beyond_the_reservations_end_after_a_while() -> None:
     assert len(world.memory.links[1].idle) == 1
 
 
-def test_nothing_is_placed_while_the_server_closes() -> None:
+def test_nothing_is_assigned_while_the_server_closes() -> None:
     world = world_with_driver()
     world.apply(inputs.Close())
     (task,) = world.submit()
@@ -265,7 +265,7 @@ def busy_of(worker: records.Worker) -> int:
     return len(worker.held) + len(worker.unproven) + taken
 
 
-def test_reservations_are_counted_right_after_everything() -> None:
+def test_reservation_counts_are_consistent_after_random_inputs() -> None:
     world = world_of_short_calls(slots=2)
     tasks = world.submit(9)
     world.wait(tasks[0], tasks[8])
@@ -278,7 +278,7 @@ def test_reservations_are_counted_right_after_everything() -> None:
     assert worker.busy == 0
 
 
-def test_submits_are_confirmed_only_while_the_queue_is_not_too_long() -> None:
+def test_submits_are_accepted_only_while_the_queue_is_short() -> None:
     world = world_with_driver(max_backlog=3)
     tasks = world.submit(4)
     assert world.accepted == {scripted_calls.DRIVER: 4}
@@ -311,7 +311,7 @@ def test_nothing_is_sent_ahead_behind_a_call_that_is_to_end() -> None:
     assert held(world) == [1]
 
 
-def test_what_waits_behind_a_call_that_is_to_end_goes_elsewhere() -> None:
+def test_calls_behind_one_that_is_being_stopped_are_moved() -> None:
     world = world_of_short_calls(slots=2)
     (stopped, *_) = world.submit(2)
     player = world.holder(stopped)

@@ -95,7 +95,7 @@ def test_a_newer_link_of_the_same_session_replaces_the_older() -> None:
     assert world.result(1, link=101) is not None
 
 
-def test_a_template_that_is_forgotten_is_no_more_and_its_tasks_go_on() -> None:
+def test_forgotten_template_is_undefined_and_its_tasks_continue() -> None:
     world = world_with_driver(slots=0)
     (task,) = world.submit()
     world.define(spec("m:other"), number=2)

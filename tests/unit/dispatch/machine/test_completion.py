@@ -65,7 +65,7 @@ def test_a_running_call_is_interrupted_first() -> None:
     assert not world.sent_of(instructions.KillSlot)
 
 
-def test_after_the_grace_its_process_is_ended_which_is_the_proof() -> None:
+def test_process_is_killed_after_the_grace_which_is_the_proof() -> None:
     world, task = with_call()
     player = world.holder(task)
     cancel(world, task)
@@ -110,7 +110,7 @@ def test_an_outcome_that_was_sent_before_the_kill_was_read_counts() -> None:
     assert state_and_reason(world.task(task)) == ("Success", "Succeeded")
 
 
-def test_innocents_in_an_ended_process_run_again_uncounted() -> None:
+def test_other_calls_of_a_killed_process_run_again_uncounted() -> None:
     world, parent = with_call()
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
@@ -124,7 +124,7 @@ def test_innocents_in_an_ended_process_run_again_uncounted() -> None:
     assert record.alone
 
 
-def test_those_above_a_stopped_parent_run_elsewhere_uncounted() -> None:
+def test_calls_on_top_of_a_stopped_parent_run_elsewhere_uncounted() -> None:
     world = world_of(slots=2)
     (parent, other) = world.submit(2)
     other_child = spawn(world, other)
@@ -230,7 +230,7 @@ def test_a_failed_call_is_tried_again_after_its_delay() -> None:
     assert scripted_calls.error_of(result.payload).text == "no"
 
 
-def test_a_call_that_never_says_that_it_runs_is_timed_out_all_the_same() -> None:
+def test_call_that_never_reports_its_start_still_times_out() -> None:
     """It stops itself, or keeps the interpreter to itself, before its slot has reported it."""
     limits = api_task.Timeouts(running_seconds=10, kill_grace_seconds=5)
     world, task = with_call(spec(timeouts=limits))
@@ -242,7 +242,7 @@ def test_a_call_that_never_says_that_it_runs_is_timed_out_all_the_same() -> None
     assert world.sent_of(instructions.KillSlot)
 
 
-def test_what_queues_in_a_slot_does_not_run() -> None:
+def test_call_queued_in_a_slot_is_not_running() -> None:
     world, task = with_call(spec(timeouts=api_task.Timeouts(running_seconds=10)))
     world.end(task, seconds=0.001)
     (running, sent) = world.submit(2)

@@ -43,7 +43,7 @@ def test_a_call_waits_for_what_it_needs_and_says_so() -> None:
     assert world.holds(task)
 
 
-def test_results_go_along_with_the_call() -> None:
+def test_results_are_sent_along_with_the_call() -> None:
     world, first = with_call()
     (task,) = world.submit(needs=(first,))
     world.end(first)
@@ -51,7 +51,7 @@ def test_results_go_along_with_the_call() -> None:
     assert (value.state, value.payload) == (_S.SUCCESS, scripted_calls.RESULT)
 
 
-def test_a_need_that_is_over_already_does_not_hold_it_up() -> None:
+def test_finished_dependency_does_not_delay_the_call() -> None:
     world = world_of()
     world.forgets = False
     (first,) = world.submit()
@@ -61,7 +61,7 @@ def test_a_need_that_is_over_already_does_not_hold_it_up() -> None:
     assert values_of(world, task)[first].payload == scripted_calls.RESULT
 
 
-def test_a_need_that_only_the_journal_has() -> None:
+def test_dependency_that_only_the_journal_has() -> None:
     world = world_of()
     over = calls.Value(task_id(500), _S.SUCCESS, "Succeeded", "", scripted_calls.RESULT)
     (task,) = world.submit(needs=(task_id(500),), values={task_id(500): over})
@@ -136,7 +136,7 @@ def test_a_call_that_accepts_failures_runs_with_them() -> None:
     assert (value.state, value.payload) == (_S.FAILED, scripted_calls.ERROR)
 
 
-def test_an_unknown_need_fails_the_call() -> None:
+def test_unknown_dependency_fails_the_call() -> None:
     world = world_of()
     (task,) = world.submit(needs=(task_id(999),))
     assert state_and_reason(world.task(task)) == ("Failed", "InputFailed")
@@ -149,7 +149,7 @@ def test_a_call_that_needs_itself_fails() -> None:
     assert state_and_reason(world.task(task)) == ("Failed", "InputFailed")
 
 
-def test_a_need_in_another_namespace_is_unknown() -> None:
+def test_dependency_in_another_namespace_is_unknown() -> None:
     world, first = with_call()
     world.apply(inputs.Attach(300, b"x" * 16, "other"))
     world.define(spec(), link=300)
@@ -171,7 +171,7 @@ def test_a_call_that_waits_for_inputs_can_be_suspended_and_resumed() -> None:
     assert world.holds(task)
 
 
-def test_the_values_stay_for_the_next_attempt() -> None:
+def test_input_values_are_kept_for_the_next_attempt() -> None:
     world, first = with_call(spec(retry=api_task.Retry(max_attempts=2, delay_seconds=0)))
     (task,) = world.submit(needs=(first,))
     world.end(first)
@@ -202,7 +202,7 @@ def test_a_task_that_delegated_holds_no_slot() -> None:
     assert len(world.slots) == 1
 
 
-def test_delegation_goes_on_and_on() -> None:
+def test_delegation_is_followed_transitively() -> None:
     world, task = with_call(slots=1)
     chain = [task]
     for _ in range(50):
@@ -222,7 +222,7 @@ def test_a_failure_of_the_delegate_is_its_own_without_another_attempt() -> None:
     assert error_of(world.task(parent).result) == scripted_calls.RAISED
 
 
-def test_a_killed_delegate_kills_it_too() -> None:
+def test_killed_delegate_kills_the_task() -> None:
     world, parent = with_call()
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)
@@ -243,7 +243,7 @@ def test_a_task_that_delegated_is_killed_at_once_and_its_child_with_proof() -> N
     assert not world.memory.tasks
 
 
-def test_delegating_to_what_is_over() -> None:
+def test_delegating_to_a_finished_task() -> None:
     world = world_of()
     world.forgets = False
     (parent,) = world.submit()
@@ -254,7 +254,7 @@ def test_delegating_to_what_is_over() -> None:
     assert world.task(parent).result == scripted_calls.RESULT
 
 
-def test_delegating_to_what_only_the_journal_has() -> None:
+def test_delegating_to_a_task_that_only_the_journal_has() -> None:
     world, parent = with_call()
     child = spawn(world, parent)
     world.end(child)
@@ -271,7 +271,7 @@ def test_delegating_to_what_only_the_journal_has() -> None:
     assert state_and_reason(world.task(parent)) == ("Success", "Succeeded")
 
 
-def test_delegating_to_what_is_forgotten_a_moment_later() -> None:
+def test_delegating_to_a_task_that_is_forgotten_just_after() -> None:
     world = world_of()
     world.forgets = False
     (parent,) = world.submit()
@@ -296,7 +296,7 @@ def test_delegating_to_an_unknown_task_fails() -> None:
 
 
 @pytest.mark.parametrize("far", [0, 1, 3])
-def test_returning_a_future_of_oneself_fails_and_does_not_wait_for_ever(far: int) -> None:
+def test_returning_its_own_future_fails_instead_of_waiting_forever(far: int) -> None:
     world, task = with_call()
     chain = [task]
     for _ in range(far):

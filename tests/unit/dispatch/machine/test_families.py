@@ -21,7 +21,7 @@ def test_a_run_has_one_family() -> None:
     assert all(child.siblings is family for child in children)
 
 
-def test_what_is_known_of_an_earlier_run() -> None:
+def test_children_of_an_earlier_run_are_known() -> None:
     _, task, children = with_children()
     family = families.of_run(task)
     family.succeeded, family.failed = 3, 1

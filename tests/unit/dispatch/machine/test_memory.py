@@ -41,7 +41,7 @@ def test_an_illegal_move_raises_with_the_history_and_changes_nothing() -> None:
     assert [record.state] == [_S.SUCCESS]
 
 
-def test_keys_are_those_of_the_newest_task() -> None:
+def test_key_refers_to_the_newest_task() -> None:
     world, first = scripted_calls.world_with_call(slots=0)
     (second,) = world.submit()
     mem = world.memory
@@ -55,7 +55,7 @@ def test_keys_are_those_of_the_newest_task() -> None:
     assert (mem.keys, mem.tasks) == ({}, {})
 
 
-def test_timers_come_when_they_are_due_and_once() -> None:
+def test_timer_is_returned_once_when_due() -> None:
     world, task = scripted_calls.world_with_call(slots=0)
     mem, record = world.memory, world.task(task)
     mem.set_timer(20.0, memory.Timer.RETRY, record)
@@ -67,7 +67,7 @@ def test_timers_come_when_they_are_due_and_once() -> None:
     assert mem.next_timer() == 20.0
 
 
-def test_deadlines_of_what_is_over_are_swept() -> None:
+def test_deadlines_of_finished_tasks_are_swept() -> None:
     world, task = scripted_calls.world_with_call(slots=0)
     mem, record = world.memory, world.task(task)
     record.state = _S.SUCCESS

@@ -1,7 +1,7 @@
 """Random stories in which what failed is retried: only that runs again, whatever happens meanwhile.
 
 As `test_calls_stories` with a journal and crashes at every commit. The world checks that no run
-follows a success (`call_world.World.begin_again`).
+follows a success (`call_simulation.Simulation.begin_again`).
 """
 
 import random
@@ -111,7 +111,7 @@ class RetryStories(test_calls_stories.CallCrashStories):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_what_failed_runs_again_and_nothing_else(seed: int) -> None:
+def test_only_failed_tasks_run_again(seed: int) -> None:
     """The same without shrinking, and denser."""
     dice, stories = random.Random(seed), RetryStories()
     try:

@@ -51,7 +51,7 @@ def test_a_foreign_sigkill_is_a_loss() -> None:
     assert state_and_reason(world.task(task)) == ("Failed", "LostTooOften")
 
 
-def test_what_was_queued_behind_it_waits_again_uncounted() -> None:
+def test_calls_queued_behind_it_wait_again_uncounted() -> None:
     world = world_of_short_calls()
     (running, *others) = world.submit(5)
     world.die(world.holder(running), running=running, code=1)
@@ -62,7 +62,7 @@ def test_what_was_queued_behind_it_waits_again_uncounted() -> None:
     assert world.task(others[0]).attempt == 2
 
 
-def test_what_may_have_run_before_it_runs_again_excused() -> None:
+def test_calls_that_may_have_run_before_it_run_again_excused() -> None:
     world = world_of_short_calls()
     (first, running, last) = world.submit(3)
     world.die(world.holder(first), running=running, code=1)
@@ -109,7 +109,7 @@ def test_parents_below_on_the_stack_run_again_uncounted_and_elsewhere() -> None:
     assert world.memory.links[1].busy == 1
 
 
-def test_the_second_time_nothing_runs_in_place_on_it() -> None:
+def test_nothing_runs_in_place_on_a_repeated_parent() -> None:
     world, parent = world_with_call()
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
@@ -120,7 +120,7 @@ def test_the_second_time_nothing_runs_in_place_on_it() -> None:
     assert world.holder(again) is not world.holder(parent)
 
 
-def test_a_parent_that_dies_while_it_waits_is_what_ran() -> None:
+def test_waiting_parent_that_exits_is_the_one_that_ran() -> None:
     world, parent = world_with_call()
     child = spawn(world, parent)
     world.wait(parent, child)
@@ -166,7 +166,7 @@ def test_a_slot_that_is_cut_off_comes_back_with_what_it_has() -> None:
     assert {world.task(task).attempt for task in tasks} == {1}
 
 
-def test_what_never_reached_a_slot_is_sent_again() -> None:
+def test_calls_that_never_reached_a_slot_are_sent_again() -> None:
     world = world_of_short_calls()
     (first, second) = world.submit(2)
     player = world.holder(first)
@@ -177,7 +177,7 @@ def test_what_never_reached_a_slot_is_sent_again() -> None:
     assert world.task(second).attempt == 1
 
 
-def test_a_slot_drops_what_is_not_its_own_any_more() -> None:
+def test_slot_drops_attempts_that_it_no_longer_owns() -> None:
     world, task = world_with_call()
     player = world.holder(task)
     stale = attempts.AttemptRef(task, 1, 7)
@@ -201,7 +201,7 @@ def test_a_slot_that_does_not_come_back_is_ended() -> None:
     assert world.task(task).attempt == 2
 
 
-def test_a_slot_that_was_not_asked_for_is_turned_away() -> None:
+def test_unknown_slot_is_refused() -> None:
     world = world_with_driver()
     world.apply(inputs.SlotJoined(55, b"x" * 16, ()))
     (closed,) = world.sent_of(instructions.CloseLink)
@@ -230,7 +230,7 @@ def test_a_worker_that_was_cut_off_gets_its_kills_again() -> None:
     assert [send.slot for send in world.sent_of(instructions.KillSlot)] == [player.name]
 
 
-def test_a_slot_that_was_asked_for_and_got_lost_on_the_way_is_forgotten() -> None:
+def test_requested_slot_that_never_opened_is_forgotten() -> None:
     world, task = world_with_call(opens=False)
     world.apply(inputs.LinkClosed(1))
     world.opens = True
@@ -247,7 +247,7 @@ def test_gone_is_acknowledged_even_of_an_unknown_slot(asked: bool) -> None:  # n
     assert instructions.Acknowledge(1, 1) in world.sent
 
 
-def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
+def test_call_running_when_the_agent_lost_its_lease_is_excused() -> None:
     world, task = world_with_call()
     player, ref = world.holder(task), world.task(task).ref
     world.apply(inputs.LinkClosed(player.link))
@@ -256,7 +256,7 @@ def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
     assert world.task(task).attempt == 2
 
 
-def test_what_ran_when_the_agent_was_asked_to_stop_is_lost() -> None:
+def test_call_running_when_the_agent_was_asked_to_stop_is_lost() -> None:
     world, task = world_with_call()
     player, ref = world.holder(task), world.task(task).ref
     world.apply(inputs.LinkClosed(player.link))

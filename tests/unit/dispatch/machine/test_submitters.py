@@ -8,7 +8,7 @@ from support import scripted_calls
 DRIVER = scripted_calls.DRIVER
 
 
-def test_a_session_that_connects_again_replaces_its_link() -> None:
+def test_reconnected_session_replaces_its_link() -> None:
     world = scripted_calls.World(slots=0)
     world.driver(7, session=b"s" * 16)
     first = world.memory.submitters[7]
@@ -30,7 +30,7 @@ def test_templates_have_numbers_of_their_link() -> None:
     assert closed.message == "template 3 is of a task with a program, and has no call"
 
 
-def test_who_watches_gets_the_result_or_hears_that_there_is_none() -> None:
+def test_watcher_gets_the_result_or_learns_that_there_is_none() -> None:
     world, task = scripted_calls.world_with_call()
     world.driver(7)
     other = scripted_calls.task_id(99)

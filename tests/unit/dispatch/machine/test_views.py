@@ -14,7 +14,7 @@ def test_without_a_worker_the_cluster_is_named() -> None:
     assert message == "no worker of TaskCluster default is connected"
 
 
-def test_who_has_the_slots_is_named_and_how_many_wait_before() -> None:
+def test_holders_of_slots_and_tasks_ahead_are_named() -> None:
     world = scripted_calls.world_with_driver()
     tasks = world.submit(9, name="calls")
     waiting = [world.task(task) for task in tasks if world.task(task).ticket is not None]
@@ -23,7 +23,7 @@ def test_who_has_the_slots_is_named_and_how_many_wait_before() -> None:
     assert second[1].endswith("; 1 wait before it")
 
 
-def test_inputs_that_are_not_over_are_counted() -> None:
+def test_unfinished_inputs_are_counted() -> None:
     world, needed = scripted_calls.world_with_call(slots=0)
     (task,) = world.submit(needs=(needed,))
     assert views.shown_reason(world.task(task)) == (
@@ -34,7 +34,7 @@ def test_inputs_that_are_not_over_are_counted() -> None:
     assert views.shown_reason(world.task(task)) is None
 
 
-def test_a_view_gets_the_facts_of_the_moment_of_the_same_state() -> None:
+def test_view_is_completed_from_memory_if_the_state_is_the_same() -> None:
     world, task = scripted_calls.world_with_call(slots=0)
     stored = view_samples.waiting(reason="Old")
     now = views.with_current_facts(stored, world.task(task))
@@ -44,7 +44,7 @@ def test_a_view_gets_the_facts_of_the_moment_of_the_same_state() -> None:
     assert views.with_current_facts(later, world.task(task)) is later
 
 
-def test_a_cluster_counts_what_is_queued() -> None:
+def test_cluster_counts_queued_tasks() -> None:
     world, _ = scripted_calls.world_with_call(slots=0)
     world.worker(2, slots=3, cluster="other")
     seen = {view.cluster: view for view in map(views.of_cluster, world.memory.clusters.values())}

@@ -18,7 +18,7 @@ def runs_in_place(world: World, task: ids.TaskId) -> bool:
     return world.task(task).ref in world.holder(task).in_place
 
 
-def test_a_child_says_that_its_parent_has_started() -> None:
+def test_child_shows_that_its_parent_has_started() -> None:
     world, parent = world_with_call()
     spawn(world, parent)
     assert state_and_reason(world.task(parent)) == ("Running", "Started")
@@ -109,7 +109,7 @@ def test_in_place_goes_before_the_queue() -> None:
     assert not any(world.holds(other) for other in others)
 
 
-def test_what_an_awaited_task_needs_runs_in_place_too() -> None:
+def test_dependency_of_an_awaited_task_runs_in_place() -> None:
     world, parent = world_with_call()
     first = spawn(world, parent, ordinal=1)
     second = spawn(world, parent, ordinal=2, needs=(first,))
@@ -120,7 +120,7 @@ def test_what_an_awaited_task_needs_runs_in_place_too() -> None:
         world.end(task)
 
 
-def test_what_an_awaited_task_delegates_to_runs_in_place_too() -> None:
+def test_delegate_of_an_awaited_task_runs_in_place() -> None:
     world, parent = world_with_call()
     middle = spawn(world, parent)
     world.wait(parent, middle, in_place=True)
@@ -141,7 +141,7 @@ def test_a_retried_child_runs_in_place_again() -> None:
     assert runs_in_place(world, child)
 
 
-def test_what_becomes_ready_waits_for_a_reservation_even_in_place() -> None:
+def test_task_that_becomes_ready_waits_for_a_reservation_even_in_place() -> None:
     world, parent = world_with_call()
     (blocker,) = world.submit()
     child = spawn(world, parent, needs=(blocker,))
@@ -162,7 +162,7 @@ def test_a_child_of_another_environment_does_not_run_in_place() -> None:
     assert world.holder(child) is not player
 
 
-def test_a_parent_that_goes_on_may_be_one_too_many_for_a_while() -> None:
+def test_resumed_parent_may_exceed_the_capacity_for_a_while() -> None:
     world = world_with_driver()
     (parent, other) = world.submit(2)
     world.wait(parent, scripted_calls.task_id(77))
@@ -204,7 +204,7 @@ def test_all_slots_waiting_is_no_deadlock() -> None:
             world.wait(parent, child)
 
 
-def test_a_slot_that_joins_again_has_nothing_that_waits_until_it_says_so() -> None:
+def test_rejoined_slot_has_no_waits_until_it_reports_them() -> None:
     world, parent = world_with_call()
     player = world.holder(parent)
     world.wait(parent, scripted_calls.task_id(77))
@@ -232,7 +232,7 @@ def test_a_parent_keeps_its_reservation_between_two_children_in_place() -> None:
     assert len(world.sent_of(instructions.OpenSlot)) == 1
 
 
-def test_a_parent_that_waits_for_any_gets_no_other_child_when_one_is_over() -> None:
+def test_parent_that_waits_for_any_gets_no_more_children_after_one_ended() -> None:
     world, parent = world_with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     first, second = (spawn(world, parent, ordinal=number) for number in (1, 2))
@@ -246,7 +246,7 @@ def test_a_parent_that_waits_for_any_gets_no_other_child_when_one_is_over() -> N
     assert runs_in_place(world, second)
 
 
-def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
+def test_parent_that_waits_for_more_tasks_may_go_on_waiting() -> None:
     world, parent = world_with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     named, _ = (spawn(world, parent, ordinal=number) for number in (1, 2))
@@ -256,13 +256,13 @@ def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
     assert len(world.sent_of(instructions.OpenSlot)) == 2, "the other one gets a slot of its own"
 
 
-def test_a_wait_for_what_is_over_keeps_the_reservation() -> None:
+def test_wait_for_a_finished_task_keeps_the_reservation() -> None:
     world, parent = world_with_call()
     world.wait(parent, scripted_calls.task_id(77), in_place=True)
     assert world.memory.links[1].busy == 1
 
 
-def test_waiting_for_other_tasks_now_replaces_the_wait_before() -> None:
+def test_new_wait_replaces_the_previous_one() -> None:
     world = world_with_driver(slots=2)
     (parent, blocker) = world.submit(2)
     first = spawn(world, parent, ordinal=1, needs=(blocker,))
@@ -275,7 +275,7 @@ def test_waiting_for_other_tasks_now_replaces_the_wait_before() -> None:
     assert len(world.memory.slots[world.holder(parent).name].stack) == 1
 
 
-def test_a_waiting_attempt_may_end_without_going_on_first() -> None:
+def test_waiting_attempt_may_end_without_resuming() -> None:
     world, parent = world_with_call()
     child = spawn(world, parent)
     world.wait(parent, child)

@@ -22,7 +22,7 @@ def view(world: World) -> model.ClusterView:
     return views.of_cluster(world.memory.clusters["ns", "default"])
 
 
-def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
+def test_draining_worker_gets_no_tasks_until_it_is_wanted_again() -> None:
     world = world_with_driver()
     drain(world, "pod1")
     (task,) = world.submit()
@@ -33,7 +33,7 @@ def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
     assert world.holds(task)
 
 
-def test_what_a_drained_worker_has_goes_on() -> None:
+def test_tasks_of_a_draining_worker_continue() -> None:
     world, task = world_with_call()
     drain(world, "pod1")
     assert [(w.draining, w.ready, w.holding) for w in view(world).workers] == [(True, False, 1)]
@@ -41,7 +41,7 @@ def test_what_a_drained_worker_has_goes_on() -> None:
     assert [w.holding for w in view(world).workers] == [0]
 
 
-def test_a_worker_that_was_not_there_yet_is_drained_when_it_comes() -> None:
+def test_worker_that_joins_later_is_drained() -> None:
     world = world_with_driver(slots=0)
     drain(world, "pod1")
     world.worker()
@@ -67,7 +67,7 @@ def test_children_run_in_place_on_a_drained_worker() -> None:
     assert world.holder(child) is world.holder(parent)
 
 
-def test_a_cluster_that_is_being_deleted_spares_what_runs() -> None:
+def test_cluster_that_is_being_deleted_spares_running_tasks() -> None:
     world = world_with_driver(slots=2)
     running, parent = world.submit(2)
     child = spawn(world, parent)
@@ -87,7 +87,7 @@ def test_a_cluster_that_is_being_deleted_spares_what_runs() -> None:
 
 
 @pytest.mark.parametrize(("drained", "losses", "excused"), [(True, 0, 1), (False, 1, 0)])
-def test_what_is_lost_with_a_drained_worker_is_not_charged(
+def test_loss_with_a_draining_worker_is_not_counted(
     *, drained: bool, losses: int, excused: int
 ) -> None:
     world, task = world_with_call()
@@ -100,7 +100,7 @@ def test_what_is_lost_with_a_drained_worker_is_not_charged(
 
 
 @pytest.mark.parametrize(("drained", "losses", "excused"), [(True, 0, 1), (False, 1, 0)])
-def test_what_its_agent_had_to_stop_is_not_charged(
+def test_loss_by_an_agent_that_had_to_stop_is_not_counted(
     *, drained: bool, losses: int, excused: int
 ) -> None:
     world, task = world_with_call()

@@ -252,14 +252,14 @@ STORIES = [everything, failing, killed_and_forgotten, paused, replayed, retried]
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_nothing_happens_to_a_flow(story: Story, tmp_path: Path) -> None:
+async def test_flow_without_crash_gives_expected_result(story: Story, tmp_path: Path) -> None:
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         await story(world)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("story", STORIES)
-async def test_a_flow_survives_a_kill_at_any_write(story: Story, memory_path: Path) -> None:
+async def test_flow_survives_kill_at_any_write(story: Story, memory_path: Path) -> None:
     async with flow_world.FlowWorld(memory_path / "whole", FUNCTIONS) as world:
         await story(world)
         count = world.fuse.count

@@ -40,7 +40,7 @@ async def pass_time(world: flow_world.FlowWorld, seconds: float) -> None:
     world.flows._on_timer()
 
 
-async def test_a_step_that_takes_too_long_fails(tmp_path: Path) -> None:
+async def test_step_beyond_its_timeout_fails(tmp_path: Path) -> None:
     declared = {
         "do": [{"slow": {"call": "f.load", "timeoutSeconds": 10}}],
         "catch": [{"causes": ["StepTimedOut"], "do": [{"page": {"call": "f.load"}}]}],
@@ -57,7 +57,7 @@ async def test_a_step_that_takes_too_long_fails(tmp_path: Path) -> None:
     assert found.steps["catch[0].page"].state is _S.SUCCEEDED
 
 
-async def test_the_outer_limit_stops_what_is_inside(tmp_path: Path) -> None:
+async def test_timeout_of_group_stops_steps_inside(tmp_path: Path) -> None:
     inner = {"one": {"call": "f.load", "timeoutSeconds": 100}}
     group = {"do": [{"outer": {"fork": inner, "timeoutSeconds": 5}}], "timeoutSeconds": 50}
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
@@ -68,7 +68,7 @@ async def test_the_outer_limit_stops_what_is_inside(tmp_path: Path) -> None:
     assert (found.reason, found.steps["outer.one"].state) == ("StepTimedOut", _S.KILLED)
 
 
-async def test_the_flow_has_a_limit_that_counts_over_restarts(tmp_path: Path) -> None:
+async def test_flow_timeout_continues_across_restarts(tmp_path: Path) -> None:
     declared = {
         "do": [{"slow": {"call": "f.load"}}],
         "finally": [{"clean": {"call": "f.load"}}],
@@ -87,7 +87,7 @@ async def test_the_flow_has_a_limit_that_counts_over_restarts(tmp_path: Path) ->
     assert found.steps["finally.clean"].state is _S.SUCCEEDED
 
 
-async def test_finally_has_a_limit(tmp_path: Path) -> None:
+async def test_finally_beyond_its_timeout_fails_the_run(tmp_path: Path) -> None:
     declared = {"do": [{"one": {"call": "f.load"}}], "finally": [{"clean": {"call": "f.load"}}]}
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         new = flow_world.new(declared)
@@ -100,7 +100,7 @@ async def test_finally_has_a_limit(tmp_path: Path) -> None:
     assert (found.phase, found.reason) == (_P.FAILED, "FinallyTimedOut")
 
 
-async def test_a_run_is_not_over_before_its_jobs_are(tmp_path: Path) -> None:
+async def test_run_is_unfinished_until_its_jobs_have_ended(tmp_path: Path) -> None:
     fork = {"fork": {"one": {"call": "f.load"}, "two": {"call": "f.load"}}, "wait": "any"}
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         world.dispatcher.kill_now = lambda *a, **k: None  # type: ignore[method-assign]
@@ -118,7 +118,7 @@ async def test_a_run_is_not_over_before_its_jobs_are(tmp_path: Path) -> None:
     assert second.state is api_task.State.KILLED
 
 
-async def test_no_step_begins_in_a_pause(tmp_path: Path) -> None:
+async def test_no_step_begins_while_run_is_suspended(tmp_path: Path) -> None:
     declared = {"do": [{"one": {"call": "f.load"}}, {"two": {"call": "f.load"}}]}
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         new = flow_world.new(declared)
@@ -134,7 +134,7 @@ async def test_no_step_begins_in_a_pause(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "late"])
-async def test_a_paused_run_that_ends_does_finally(how: str, tmp_path: Path) -> None:
+async def test_suspended_run_that_is_killed_runs_finally(how: str, tmp_path: Path) -> None:
     declared = {
         "do": [{"one": {"call": "f.load"}}, {"two": {"call": "f.load"}}],
         "finally": [{"clean": {"call": "f.load"}}],
@@ -153,7 +153,7 @@ async def test_a_paused_run_that_ends_does_finally(how: str, tmp_path: Path) -> 
     assert (found.suspended, found.steps["finally.clean"].state) == (False, _S.SUCCEEDED)
 
 
-async def test_a_paused_step_shows_its_counts(tmp_path: Path) -> None:
+async def test_suspended_step_shows_its_counts(tmp_path: Path) -> None:
     declared = {"do": [{"price": {"each": "s", "of": "data.d", "call": "f.price", "parallel": 2}}]}
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         new = flow_world.new(declared, data={"d": [1, 2, 3, 4, 5, 6]})
@@ -167,7 +167,7 @@ async def test_a_paused_step_shows_its_counts(tmp_path: Path) -> None:
         assert (await world.over(new.key)).value == [1, 2, 3, 4, 5, 6]
 
 
-async def test_results_are_kept_until_the_last_generation_that_used_them(tmp_path: Path) -> None:
+async def test_results_are_kept_until_last_generation_using_them_is_deleted(tmp_path: Path) -> None:
     each = {"each": "s", "of": "data.d", "call": "f.price", "deterministic": True}
     runs = [
         flow_world.new({"do": [{"price": each}]}, data={"d": [1, 2]}, generation=number)
@@ -190,7 +190,7 @@ async def test_results_are_kept_until_the_last_generation_that_used_them(tmp_pat
         assert await reused(runs[3]) == 0
 
 
-async def test_many_runs_at_once_do_not_mix(tmp_path: Path) -> None:
+async def test_concurrent_runs_are_independent(tmp_path: Path) -> None:
     declared = {
         "do": [
             {"price": {"each": "s", "of": "data.d", "call": "f.price"}},
@@ -212,7 +212,7 @@ async def test_many_runs_at_once_do_not_mix(tmp_path: Path) -> None:
         await world.until(lambda: len(world.dispatcher.select("job_ends", 0, 100)) == 24)
 
 
-async def test_instances_and_shards_are_listed_by_page(tmp_path: Path) -> None:
+async def test_instances_and_shards_are_listed_in_pages(tmp_path: Path) -> None:
     declared = {
         "do": [
             {"price": {"each": "s", "of": "data.trades", "call": "f.price"}},
@@ -245,7 +245,7 @@ async def test_instances_and_shards_are_listed_by_page(tmp_path: Path) -> None:
             await world.flows.steps(model.FlowKey(new.uid, 2))
 
 
-async def test_a_run_is_started_once_and_can_be_read_back(tmp_path: Path) -> None:
+async def test_run_is_started_once_and_can_be_read(tmp_path: Path) -> None:
     new = flow_world.new({"do": [{"one": {"call": "f.load"}}], "params": {"a": 0}}, params={"a": 1})
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         await world.run(new)
@@ -260,7 +260,7 @@ async def test_a_run_is_started_once_and_can_be_read_back(tmp_path: Path) -> Non
         assert world.dispatcher.ran == ["flow-g1-one"] * 2
 
 
-async def test_code_is_named_while_a_run_is_in_the_journal(tmp_path: Path) -> None:
+async def test_code_digests_are_listed_while_run_is_in_journal(tmp_path: Path) -> None:
     call = {"function": "f:load", "code": f"sha256:{'ab' * 32}"}
     new = flow_world.new({"do": [{"one": {"taskTemplate": {"call": call}}}]})
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
@@ -271,7 +271,7 @@ async def test_code_is_named_while_a_run_is_in_the_journal(tmp_path: Path) -> No
         assert world.flows.code() == {}
 
 
-async def test_the_next_step_is_in_the_commit_in_which_one_ends(tmp_path: Path) -> None:
+async def test_next_step_is_written_in_commit_that_ends_previous_step(tmp_path: Path) -> None:
     """A reader of the journal sees at any moment no step that is over without the next one."""
     steps: list[Any] = [{name: {"call": "f.load"}} for name in ("one", "two", "three")]
     steps[1]["two"]["with"] = {"x": "${ one.value }"}
@@ -290,7 +290,7 @@ async def test_the_next_step_is_in_the_commit_in_which_one_ends(tmp_path: Path) 
     assert seen == {(0, 1), (1, 2), (2, 3), (3, 3)}
 
 
-async def test_what_cannot_run_is_refused_with_its_path(tmp_path: Path) -> None:
+async def test_invalid_run_is_refused_with_field_path(tmp_path: Path) -> None:
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         new = flow_world.new({"do": [{"one": {"call": "f.load", "with": {"x": "${ two.value }"}}}]})
         with pytest.raises(errors.InvalidJob, match=r"spec.flow.do\[0\].one.with.x: names two"):

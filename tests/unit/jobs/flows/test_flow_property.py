@@ -135,7 +135,7 @@ def case(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]], model.FlowRun
     return declared, data, in_process.run_flow(declared, data=data, functions=FUNCTIONS)
 
 
-def test_the_flows_differ() -> None:
+def test_generated_flows_differ() -> None:
     found = [case(seed) for seed in range(SEEDS)]
     assert {view.phase for _, _, view in found} == {model.Phase.SUCCEEDED, model.Phase.FAILED}
     kinds = Counter(
@@ -152,7 +152,7 @@ def test_the_flows_differ() -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_the_engine_comes_to_the_same(seed: int, memory_path: Path) -> None:
+async def test_engine_gives_same_result_as_model(seed: int, memory_path: Path) -> None:
     declared, data, here = case(seed)
     async with flow_world.FlowWorld(memory_path, FUNCTIONS) as world:
         world.flowing.dice = random.Random(seed)
@@ -161,7 +161,9 @@ async def test_the_engine_comes_to_the_same(seed: int, memory_path: Path) -> Non
 
 
 @pytest.mark.parametrize("seed", range(KILLED_SEEDS))
-async def test_a_flow_that_is_killed_often_comes_to_the_same(seed: int, memory_path: Path) -> None:
+async def test_repeatedly_killed_flow_gives_same_result_as_model(
+    seed: int, memory_path: Path
+) -> None:
     declared, data, here = case(seed)
     dice = random.Random(seed)
     new = flow_world.new(declared, data=data)

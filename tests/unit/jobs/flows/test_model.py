@@ -20,11 +20,11 @@ NEW: dict[str, Any] = {
     ("phase", "is_final"),
     [("Running", False), ("Succeeded", True), ("Failed", True), ("Killed", True)],
 )
-def test_only_a_running_flow_changes(phase: str, is_final: bool) -> None:  # noqa: FBT001
+def test_only_running_phase_is_not_final(phase: str, is_final: bool) -> None:  # noqa: FBT001
     assert model.Phase(phase).final is is_final
 
 
-def test_a_run_is_named_by_its_set_and_generation() -> None:
+def test_run_key_is_set_uid_and_generation() -> None:
     new = msgspec.convert(NEW, model.NewFlowRun)
     assert new.key == model.FlowKey("u", 3)
     view = model.FlowRunView(
@@ -34,18 +34,18 @@ def test_a_run_is_named_by_its_set_and_generation() -> None:
     assert view.key == new.key
 
 
-def test_a_new_run_is_the_first_and_uses_earlier_results() -> None:
+def test_new_run_has_number_1_and_uses_earlier_results() -> None:
     new = msgspec.convert(NEW, model.NewFlowRun)
     assert (new.run, new.memo, new.priority) == (1, True, 0)
 
 
-def test_the_journal_keeps_no_defaults_and_reads_what_it_kept() -> None:
+def test_encoded_run_omits_defaults_and_decodes_to_same_run() -> None:
     new = msgspec.convert(NEW, model.NewFlowRun)
     kept = msgspec.json.encode(new)
     assert set(msgspec.json.decode(kept)) == set(NEW)
     assert msgspec.json.decode(kept, type=model.NewFlowRun) == new
 
 
-def test_states_of_instances_are_written_as_users_read_them() -> None:
+def test_instance_states_have_names_shown_to_users() -> None:
     found = [state.value for state in model.InstanceState]
     assert found == ["Waiting", "Running", "Succeeded", "Failed", "Skipped", "Killed"]

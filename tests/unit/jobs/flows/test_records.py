@@ -29,7 +29,7 @@ def record(key: str, state: model.InstanceState = _S.RUNNING, **more: Any) -> re
         ("finally.clean", "finally.clean"),
     ],
 )
-def test_a_path_has_no_rounds(key: str, path: str) -> None:
+def test_step_path_has_no_round_numbers(key: str, path: str) -> None:
     assert records.step_path(key) == path
 
 
@@ -43,11 +43,11 @@ def test_a_path_has_no_rounds(key: str, path: str) -> None:
         ("a", "", True),
     ],
 )
-def test_what_is_part_of_an_instance(key: str, outer: str, *, within: bool) -> None:
+def test_is_within_tells_parts_of_an_instance(key: str, outer: str, *, within: bool) -> None:
     assert records.is_within(key, outer) is within
 
 
-def test_counts_of_all_instances_of_a_step_add_up() -> None:
+def test_counts_of_a_steps_instances_are_summed() -> None:
     run = a_run()
     run.put(record("load[0]", counts=model.Counts(total=2, succeeded=1)))
     run.put(record("load[1]", counts=model.Counts(total=3, failed=1)))
@@ -61,7 +61,7 @@ def test_counts_of_all_instances_of_a_step_add_up() -> None:
     assert list(run.dropped) == ["load[0]", "load[1]"]
 
 
-def test_jobs_are_open_until_they_are_over() -> None:
+def test_jobs_are_open_until_they_end() -> None:
     run = a_run()
     run.put(record("load", job=True, open=True))
     assert list(run.open_jobs) == ["load"]
@@ -69,7 +69,7 @@ def test_jobs_are_open_until_they_are_over() -> None:
     assert (list(run.open_jobs), list(run.changed)) == ([], ["load"])
 
 
-def test_values_come_from_memory_or_the_journal() -> None:
+def test_values_come_from_memory_or_journal() -> None:
     asked: list[str] = []
 
     def read(key: str) -> bytes | None:
@@ -85,7 +85,7 @@ def test_values_come_from_memory_or_the_journal() -> None:
     assert run.value("load") == {"rate": 3}, "it is not written yet"
 
 
-def test_a_change_of_the_state_is_to_be_written() -> None:
+def test_state_change_marks_run_as_dirty() -> None:
     run = a_run()
     run.dirty = False
     run.update(reason="Killed")

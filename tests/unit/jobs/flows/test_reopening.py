@@ -24,22 +24,24 @@ def run() -> records.Run:
     return made
 
 
-def test_failed_jobs_go_on_in_their_next_run(run: records.Run) -> None:
-    found = reopening.find(run, lambda key: 4)
+def test_failed_jobs_continue_in_their_next_run(run: records.Run) -> None:
+    found = reopening.find_reopening(run, lambda key: 4)
     assert found.again == {"price": 5}
     assert found.restarted == ("price.inner", "catch[0].mail", "finally.clean")
 
 
-def test_what_has_no_job_any_more_begins_again(run: records.Run) -> None:
-    found = reopening.find(run, lambda key: None)
+def test_instance_without_job_begins_again(run: records.Run) -> None:
+    found = reopening.find_reopening(run, lambda key: None)
     assert found.again == {}
     assert "price" in found.restarted
 
 
-def test_a_run_goes_on_with_that(run: records.Run) -> None:
+def test_reopened_run_continues_with_chosen_instances(run: records.Run) -> None:
     run.update(phase=model.Phase.FAILED, reason="StepFailed", stage=records.Stage.OVER)
     run.ends["price"] = records.JobEnd(succeeded=False)
-    reopening.begin(run, reopening.find(run, lambda key: 1), run_number=2, now=9.0)
+    reopening.apply_reopening(
+        run, reopening.find_reopening(run, lambda key: 1), run_number=2, now=9.0
+    )
     assert list(run.records) == ["load", "price", "load.part"]
     again = run.records["price"]
     assert (again.state, again.started, again.finished) == (_S.RUNNING, 9.0, None)

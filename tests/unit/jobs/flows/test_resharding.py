@@ -24,22 +24,22 @@ def begin(run: records.Run, step: str) -> None:
     run.put(records.Record(key=step, state=state, started=0.0))
 
 
-def test_what_a_step_has_named_stays(run: records.Run) -> None:
+def test_snapshot_named_by_a_step_keeps_its_shards(run: records.Run) -> None:
     assert resharding.named_snapshots(run) == frozenset()
     begin(run, "price")
     assert resharding.named_snapshots(run) == {"trades"}
-    divided = resharding.divided(run, {"trades": [7], "rates": [8, 9]})
+    divided = resharding.with_shards(run, {"trades": [7], "rates": [8, 9]})
     assert divided.snapshots["trades"].shards == [1, 2]
     assert divided.snapshots["rates"].shards == [8, 9]
 
 
-def test_nothing_changes_without_need(run: records.Run) -> None:
-    assert resharding.divided(run, {}) is run.new
-    assert resharding.divided(run, {"trades": [1, 2], "unknown": [1]}) is run.new
+def test_equal_shards_leave_definition_unchanged(run: records.Run) -> None:
+    assert resharding.with_shards(run, {}) is run.new
+    assert resharding.with_shards(run, {"trades": [1, 2], "unknown": [1]}) is run.new
 
 
-def test_a_snapshot_without_shards_gets_none(run: records.Run) -> None:
+def test_snapshot_without_shards_gets_no_shards(run: records.Run) -> None:
     bare = model.SnapshotRef(name="trades", digest="d")
     run.redefine(flow_world.new(FLOW, data={"rates": [1]}))
     run.new.snapshots["trades"] = bare
-    assert resharding.divided(run, {"trades": [1]}) is run.new
+    assert resharding.with_shards(run, {"trades": [1]}) is run.new

@@ -67,7 +67,7 @@ class Step:
         return self.results.trouble
 
 
-def test_a_single_task_has_a_value_and_items_have_a_list() -> None:
+def test_single_task_gives_value_and_items_give_list() -> None:
     one, many = Step(), Step(3)
     one.succeed(0, payload(b"7"))
     many.succeed(0, payload(b"1"))
@@ -76,7 +76,7 @@ def test_a_single_task_has_a_value_and_items_have_a_list() -> None:
     assert (many.read(), many.results.value) == ("", b"[1,null,3]")
 
 
-def test_many_are_read_in_portions() -> None:
+def test_many_results_are_read_in_batches() -> None:
     step = Step(results.READS + 1)
     assert step.results.read_more()
     assert not step.results.read_more()
@@ -90,20 +90,20 @@ def test_many_are_read_in_portions() -> None:
         (payload(b"", digest=b"d" * 32, size=9), "cannot be read: "),
     ],
 )
-def test_what_cannot_be_used_says_why(result: attempts.Payload, why: str) -> None:
+def test_unusable_result_reports_reason(result: attempts.Payload, why: str) -> None:
     step = Step(2)
     step.succeed(1, result)
     assert step.read().startswith(f"the result of shard 1 {why}")
 
 
-def test_all_together_must_not_be_too_large() -> None:
+def test_results_beyond_total_size_limit_are_refused() -> None:
     step = Step(2)
     for number in range(2):
         step.succeed(number, payload(b"7" * (results.MAX_BYTES // 2 + 1)))
     assert step.read() == results.TOO_LARGE
 
 
-def test_a_result_that_the_journal_has_dropped_is_missed() -> None:
+def test_result_deleted_from_journal_is_reported() -> None:
     step = Step()
     step.succeed(0, None)
     assert step.read() == ""

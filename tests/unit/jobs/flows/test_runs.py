@@ -60,20 +60,20 @@ HEADLINE = {
 }
 
 
-async def test_steps_follow_each_other_and_pass_values(tmp_path: Path) -> None:
+async def test_steps_run_in_sequence_and_pass_values(tmp_path: Path) -> None:
     found = await both(tmp_path, HEADLINE, {"trades": [1, 2, 3]})
     assert (found.phase, found.value) == (_P.SUCCEEDED, 13 + 23 + 33)
     assert found.steps["price"] == model.StepView(total=3, succeeded=3, state=_S.SUCCEEDED)
 
 
-async def test_a_shard_that_fails_fails_the_flow(tmp_path: Path) -> None:
+async def test_failed_shard_fails_the_flow(tmp_path: Path) -> None:
     found = await both(tmp_path, HEADLINE, {"trades": [1, -2]})
     assert (found.phase, found.reason) == (_P.FAILED, "ShardsFailed")
     assert "shard 1: ValueError: no price for -2" in found.message
     assert found.steps["total"].state is _S.WAITING
 
 
-async def test_a_join_tolerates_what_it_allows(tmp_path: Path) -> None:
+async def test_step_tolerates_allowed_number_of_failed_shards(tmp_path: Path) -> None:
     total = {"join": "price", "call": "f.sum", "allow": {"failed": "50%"}}
     found = await both(
         tmp_path, {"do": [*HEADLINE["do"][:2], {"total": total}]}, {"trades": [1, -2]}
@@ -86,14 +86,14 @@ def chain(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"do": list(steps), **more}
 
 
-async def test_branches_of_a_fork_run_and_give_an_object(tmp_path: Path) -> None:
+async def test_fork_runs_branches_and_returns_object(tmp_path: Path) -> None:
     fork = {"fork": {"one": {"call": "f.load"}, "two": {"call": "f.echo", "with": {"x": 1}}}}
     found = await both(tmp_path, chain({"checks": fork}))
     assert found.value == {"one": {"rate": 3}, "two": {"x": 1}}
     assert found.steps["checks.one"].succeeded == 1
 
 
-async def test_a_branch_that_fails_fails_the_fork(tmp_path: Path) -> None:
+async def test_failed_branch_fails_the_fork(tmp_path: Path) -> None:
     fork = {"fork": {"one": {"call": "f.fail"}, "two": {"call": "f.load"}}}
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         found = await world.run(flow_world.new(chain({"checks": fork})))
@@ -101,7 +101,7 @@ async def test_a_branch_that_fails_fails_the_fork(tmp_path: Path) -> None:
     assert found.steps["checks"].message.startswith("step checks.one: ZeroDivisionError")
 
 
-async def test_any_branch_is_enough_and_the_others_are_stopped(tmp_path: Path) -> None:
+async def test_first_successful_branch_stops_others_of_any_fork(tmp_path: Path) -> None:
     fork = {"fork": {name: {"call": "f.load"} for name in ("one", "two", "three")}, "wait": "any"}
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         world.dispatcher.slots = 1
@@ -112,7 +112,7 @@ async def test_any_branch_is_enough_and_the_others_are_stopped(tmp_path: Path) -
         assert len(world.dispatcher.ran) == 1
 
 
-async def test_so_many_branches_must_succeed(tmp_path: Path) -> None:
+async def test_fork_needs_minimum_of_successful_branches(tmp_path: Path) -> None:
     branches = {"bad": {"call": "f.fail"}, "one": {"call": "f.load"}, "two": {"call": "f.load"}}
     found = await both(tmp_path, chain({"checks": {"fork": branches, "wait": 2}}))
     assert found.phase is _P.SUCCEEDED
@@ -122,7 +122,7 @@ async def test_so_many_branches_must_succeed(tmp_path: Path) -> None:
     assert (found.phase, found.reason) == (_P.FAILED, "Raised")
 
 
-async def test_a_condition_chooses(tmp_path: Path) -> None:
+async def test_if_condition_chooses_step_or_else(tmp_path: Path) -> None:
     step = {
         "if": "${ load.value.rate > 5 }",
         "call": "f.fail",
@@ -132,7 +132,7 @@ async def test_a_condition_chooses(tmp_path: Path) -> None:
     assert found.value == {"was": 3}
 
 
-async def test_what_needs_a_skipped_step_is_skipped(tmp_path: Path) -> None:
+async def test_step_that_needs_skipped_step_is_skipped(tmp_path: Path) -> None:
     found = await both(
         tmp_path,
         chain(
@@ -146,7 +146,7 @@ async def test_what_needs_a_skipped_step_is_skipped(tmp_path: Path) -> None:
     assert found.value == {"state": "Skipped"}
 
 
-async def test_a_loop_ends_when_its_condition_is_true(tmp_path: Path) -> None:
+async def test_loop_ends_when_until_is_true(tmp_path: Path) -> None:
     step = {"call": "f.step", "with": {"before": "${ solve.value }"}}
     loop = {"until": "${ iterate.value >= 4 }", "max": 9, "do": [{"iterate": step}]}
     found = await both(tmp_path, chain({"solve": loop}))
@@ -154,13 +154,13 @@ async def test_a_loop_ends_when_its_condition_is_true(tmp_path: Path) -> None:
     assert found.steps["solve.iterate"].total == 4
 
 
-async def test_a_loop_fails_when_its_rounds_are_used_up(tmp_path: Path) -> None:
+async def test_loop_fails_after_maximum_rounds(tmp_path: Path) -> None:
     loop = {"until": "${ solve.iteration > 7 }", "max": 2, "do": [{"one": {"call": "f.load"}}]}
     found = await both(tmp_path, chain({"solve": loop}))
     assert (found.phase, found.reason) == (_P.FAILED, "MaxRoundsReached")
 
 
-async def test_a_failure_is_caught_and_finally_is_done(tmp_path: Path) -> None:
+async def test_failure_runs_catch_and_finally(tmp_path: Path) -> None:
     declared = chain(
         {"bad": {"call": "f.fail"}},
         {"never": {"call": "f.load"}},
@@ -185,7 +185,7 @@ async def test_a_failure_is_caught_and_finally_is_done(tmp_path: Path) -> None:
     }
 
 
-async def test_a_failed_attempt_is_tried_again(tmp_path: Path) -> None:
+async def test_failed_attempt_of_step_is_retried(tmp_path: Path) -> None:
     tries: list[int] = []
 
     def sometimes() -> int:
@@ -199,7 +199,7 @@ async def test_a_failed_attempt_is_tried_again(tmp_path: Path) -> None:
     assert (found.phase, found.value) == (_P.SUCCEEDED, 3)
 
 
-async def test_an_expression_that_fails_fails_its_step_with_the_path(tmp_path: Path) -> None:
+async def test_failed_expression_fails_step_with_field_path(tmp_path: Path) -> None:
     step = {"call": "f.echo", "with": {"x": {"deep": "${ load.value.nothing }"}}}
     found = await both(tmp_path, chain({"load": {"call": "f.load"}}, {"bad": step}))
     assert (found.phase, found.reason) == (_P.FAILED, "ExpressionFailed")
@@ -207,7 +207,7 @@ async def test_an_expression_that_fails_fails_its_step_with_the_path(tmp_path: P
     assert "needs 'nothing' in load.value" in found.message
 
 
-async def test_items_may_be_any_list(tmp_path: Path) -> None:
+async def test_items_may_come_from_any_list(tmp_path: Path) -> None:
     each = {
         "each": "one",
         "of": "${ load.value.map(r, {'r': r}) }",
@@ -220,7 +220,7 @@ async def test_items_may_be_any_list(tmp_path: Path) -> None:
     assert found.value == [{"r": n, "all": {"name": "flow"}} for n in (1, 2)]
 
 
-async def test_no_items_are_no_work(tmp_path: Path) -> None:
+async def test_step_without_items_succeeds_without_tasks(tmp_path: Path) -> None:
     found = await both(tmp_path, HEADLINE, {"trades": []})
     assert (found.phase, found.value) == (_P.SUCCEEDED, 0)
 
@@ -233,7 +233,7 @@ READS_SHARDS = {
 }
 
 
-async def test_shards_go_to_the_queue_of_their_portion(tmp_path: Path) -> None:
+async def test_shards_are_submitted_to_queue_of_their_portion(tmp_path: Path) -> None:
     functions = {**FUNCTIONS, "f:index": lambda s: s["index"]}
     shards = [{"index": number, "count": 7} for number in range(7)]
     new = flow_world.new(
@@ -250,7 +250,7 @@ async def test_shards_go_to_the_queue_of_their_portion(tmp_path: Path) -> None:
     assert queues["flow-g1-total"] == "flow-g1-workers"  # it reads no shard: any worker will do
 
 
-async def test_items_that_are_no_shards_have_no_place(tmp_path: Path) -> None:
+async def test_items_other_than_shards_fail_with_portions(tmp_path: Path) -> None:
     new = flow_world.new(
         READS_SHARDS, data={"trades": [1]}, by_shard=("trades",), portions={"workers": 2}
     )
@@ -270,7 +270,7 @@ LATE = {
 }
 
 
-async def test_shards_may_change_until_a_step_reads_them(tmp_path: Path) -> None:
+async def test_shards_may_change_until_step_reads_them(tmp_path: Path) -> None:
     """Two steps see the same shards: those of when the first of them began."""
     new = flow_world.new(LATE, data={"trades": [1, 2]})
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
@@ -292,7 +292,7 @@ async def test_shards_may_change_until_a_step_reads_them(tmp_path: Path) -> None
     assert (found.steps["price"].total, found.steps["again"].total) == (3, 3)
 
 
-async def test_shards_that_were_divided_again_outlive_the_dispatcher(tmp_path: Path) -> None:
+async def test_changed_shards_survive_dispatcher_restart(tmp_path: Path) -> None:
     new = flow_world.new(LATE, data={"trades": [1, 2]})
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         await world.flows.start(new)

@@ -26,7 +26,7 @@ def look(run: records.Run, root: str, member: str | None = None) -> Any:
     return scope.Scope(run, {"load": "load"}).lookup(expressions.Name(root, member))
 
 
-def test_names_of_a_run(run: records.Run) -> None:
+def test_scope_resolves_names_of_the_run(run: records.Run) -> None:
     assert look(run, "params", "rate") == 3
     assert (look(run, "set", "name"), look(run, "set", "generation")) == ("flow", 1)
     assert look(run, "data", "trades")["shards"] == 2
@@ -34,13 +34,13 @@ def test_names_of_a_run(run: records.Run) -> None:
         look(run, "data", "rates")
 
 
-def test_names_of_a_step(run: records.Run) -> None:
+def test_scope_resolves_members_of_a_step(run: records.Run) -> None:
     assert look(run, "load", "value") == [7]
     assert look(run, "load", "state") == "Succeeded"
     assert look(run, "load", "counts")["succeeded"] == 1
 
 
-def test_a_step_that_did_not_run_has_a_state_and_no_value(run: records.Run) -> None:
+def test_step_that_did_not_run_has_state_and_no_value(run: records.Run) -> None:
     run.put(records.Record(key="load", state=_S.SKIPPED, started=0.0))
     assert look(run, "load", "state") == "Skipped"
     with pytest.raises(scope.SkippedStep):
@@ -51,13 +51,13 @@ def test_a_step_that_did_not_run_has_a_state_and_no_value(run: records.Run) -> N
         look(run, "other", "value")
 
 
-def test_an_error_is_there_once_the_run_has_failed(run: records.Run) -> None:
+def test_error_is_set_once_run_has_failed(run: records.Run) -> None:
     assert look(run, "error", "reason") is None
     run.update(phase=model.Phase.FAILED, step="load", reason="StepFailed", message="1 of 2")
     assert look(run, "error", "reason") == "StepFailed"
     assert look(run, "error") == {"step": "load", "reason": "StepFailed", "message": "1 of 2"}
 
 
-def test_more_steps_come_into_sight(run: records.Run) -> None:
+def test_with_steps_adds_names_to_scope(run: records.Run) -> None:
     inner = scope.Scope(run, {}).with_steps({"again": "load"})
     assert inner.lookup(expressions.Name("again", "value")) == [7]

@@ -8,7 +8,7 @@ def payload(size: int) -> attempts.Payload:
     return attempts.Payload(attempts.JSON, b"7" * size)
 
 
-def test_what_was_noted_is_known_and_nothing_else() -> None:
+def test_only_noted_results_are_known() -> None:
     seen = seen_results.SeenResults(3, most=100)
     seen.note(0, payload(2))
     seen.note(2, None)
@@ -16,7 +16,7 @@ def test_what_was_noted_is_known_and_nothing_else() -> None:
     assert (seen.get(0), seen.get(2)) == (payload(2), None)
 
 
-def test_with_too_many_bytes_nothing_is_known_any_more() -> None:
+def test_all_results_are_dropped_beyond_size_limit() -> None:
     seen = seen_results.SeenResults(4, most=10)
     seen.note(0, payload(4))
     seen.note(1, payload(6))

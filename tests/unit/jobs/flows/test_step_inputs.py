@@ -19,15 +19,15 @@ def raw(value: object) -> msgspec.Raw:
 def inputs_of(**work: Any) -> list[Any]:
     made = step_inputs.StepWork(name="s", template=CALL, **work)
     inputs = step_inputs.Inputs(made)
-    return [msgspec.json.decode(inputs.of(number)) for number in range(made.size)]
+    return [msgspec.json.decode(inputs.encode_inputs(number)) for number in range(made.size)]
 
 
-def test_a_single_task_gets_what_is_shared() -> None:
+def test_single_task_gets_shared_inputs() -> None:
     assert inputs_of() == [{}]
     assert inputs_of(shared={"rate": raw(3)}) == [{"rate": 3}]
 
 
-def test_each_item_has_its_own() -> None:
+def test_each_item_gets_its_own_inputs() -> None:
     found = inputs_of(
         variable="s",
         items=(raw({"k": "1"}), raw({"k": "2"})),
@@ -38,12 +38,12 @@ def test_each_item_has_its_own() -> None:
     assert found == [{"rate": 3, "all": {"k": n}, "text": f"n{n}", "more": 9} for n in "12"]
 
 
-def test_what_cannot_be_evaluated_names_the_input() -> None:
+def test_failed_expression_names_the_input() -> None:
     with pytest.raises(expressions.ExpressionError, match=r"with\.x: \$\{ s\.b \}"):
         inputs_of(variable="s", items=(raw({"a": 1}),), own={"x": "${ s.b }"})
 
 
-def test_keys_of_results_tell_items_and_versions_apart() -> None:
+def test_memo_keys_differ_between_items_and_versions() -> None:
     def keys(memo: str) -> list[bytes]:
         work = step_inputs.StepWork(
             name="s", template=CALL, variable="s", items=(raw(1), raw(2), raw(1)), memo=memo
@@ -56,7 +56,7 @@ def test_keys_of_results_tell_items_and_versions_apart() -> None:
     assert len({first, second, *keys("b")}) == 4
 
 
-def test_a_digest_depends_on_what_runs_and_on_the_data() -> None:
+def test_memo_digest_depends_on_template_and_data() -> None:
     def digest(name: str, *snapshots: tuple[str, str]) -> str:
         return step_inputs.memo_digest(CALL, name, snapshots)
 
@@ -64,9 +64,9 @@ def test_a_digest_depends_on_what_runs_and_on_the_data() -> None:
     assert len({digest("a"), digest("b"), digest("a", ("x", "1")), digest("a", ("x", "2"))}) == 4
 
 
-def test_arguments_of_a_call() -> None:
-    assert step_inputs.arguments_of(CALL, b'{"a":1}') == b'[[],{"a":1}]'
+def test_encoded_arguments_merge_inputs_and_kwargs() -> None:
+    assert step_inputs.encode_arguments(CALL, b'{"a":1}') == b'[[],{"a":1}]'
     call = api_task.Call(function="f:f", args=(1,), kwargs={"k": 2})
     template = api_task.TaskTemplate(call=call)
-    found = msgspec.json.decode(step_inputs.arguments_of(template, b'{"a":1}'))
+    found = msgspec.json.decode(step_inputs.encode_arguments(template, b'{"a":1}'))
     assert found == [[1], {"k": 2, "a": 1}]

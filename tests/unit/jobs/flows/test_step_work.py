@@ -20,30 +20,32 @@ FLOW = {
 
 def work(step: str, data: dict[str, list[Any]] | None = None, **more: Any) -> step_inputs.StepWork:
     run = records.Run(flow_world.new(FLOW, data=data, **more), records.RunState(started=0), row=1)
-    return step_work.make(run, step, views.nodes(run.program)[step], scope.Scope(run, {}))
+    return step_work.make_step_work(
+        run, step, views.nodes_by_path(run.program)[step], scope.Scope(run, {})
+    )
 
 
-def test_a_step_without_items_has_one_task() -> None:
+def test_step_without_items_has_one_task() -> None:
     made = work("one")
     assert (made.size, bytes(made.shared["n"])) == (1, b"7")
     assert made.template.cluster_name == "flow-g1-workers"
 
 
 @pytest.mark.parametrize(("step", "items"), [("shards", [b"5", b"6"]), ("listed", [b"1", b"2"])])
-def test_items_are_shards_or_a_list(step: str, items: list[bytes]) -> None:
+def test_items_come_from_shards_or_list(step: str, items: list[bytes]) -> None:
     made = work(step, {"trades": [5, 6]})
     assert [bytes(item) for item in made.items] == items
     assert made.size == 2
 
 
-def test_what_is_no_list_fails_the_step() -> None:
+def test_items_that_are_not_a_list_fail_the_step() -> None:
     with pytest.raises(step_work.StepFailure, match="of: gives int, and a list is needed"):
         work("odd")
     with pytest.raises(step_work.StepFailure, match="snapshot trades has no shards"):
         work("shards")
 
 
-def test_portions_are_those_of_the_group_that_reads_them() -> None:
+def test_portions_are_those_of_the_reading_group() -> None:
     data, portions = {"trades": [5, 6]}, {"workers": 2}
     assert work("shards", data, portions=portions).portions == 0
     assert work("shards", data, portions=portions, by_shard=("trades",)).portions == 2

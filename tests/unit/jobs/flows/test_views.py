@@ -17,26 +17,26 @@ def run() -> records.Run:
     return made
 
 
-def test_all_steps_are_shown_in_order(run: records.Run) -> None:
-    view = views.of_run(run)
+def test_view_shows_all_steps_in_order(run: records.Run) -> None:
+    view = views.run_view(run)
     assert list(view.steps) == ["load", "price"]
     load, price = view.steps.values()
     assert (load.state, load.total, load.failed, load.reason) == (_S.FAILED, 4, 1, "R")
     assert price == model.StepView()
 
 
-def test_the_phase_is_shown_when_the_run_is_over(run: records.Run) -> None:
+def test_view_shows_final_phase_when_run_is_over(run: records.Run) -> None:
     run.update(phase=model.Phase.SUCCEEDED)
     run.keep_value("", b"42")
-    assert (views.of_run(run).phase, views.of_run(run).value) == (model.Phase.RUNNING, None)
+    assert (views.run_view(run).phase, views.run_view(run).value) == (model.Phase.RUNNING, None)
     run.update(stage=records.Stage.OVER)
-    assert (views.of_run(run).phase, views.of_run(run).value) == (model.Phase.SUCCEEDED, 42)
+    assert (views.run_view(run).phase, views.run_view(run).value) == (model.Phase.SUCCEEDED, 42)
 
 
-def test_open_jobs_add_to_their_step(run: records.Run) -> None:
+def test_open_jobs_add_to_counts_of_their_step(run: records.Run) -> None:
     one = views.OpenJob(model.Counts(total=2, succeeded=1), 1, 9, "Queued", "it waits")
     two = views.OpenJob(model.Counts(total=1), 0, 3, "Other")
-    view = views.with_jobs(views.of_run(run), {"price": [one, two]})
+    view = views.add_open_jobs(views.run_view(run), {"price": [one, two]})
     price = view.steps["price"]
     assert (price.total, price.succeeded, price.running) == (3, 1, 1)
     assert (price.reason, price.message) == ("Queued", "it waits")

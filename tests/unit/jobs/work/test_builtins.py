@@ -11,7 +11,7 @@ CSV = filejobs.InputSpec(format=filejobs.Format.CSV)
 HEADER = ("id", "x")
 
 
-def test_the_identity_copies_lines_and_makes_objects_of_rows() -> None:
+def test_identity_copies_lines_and_converts_rows_to_objects() -> None:
     copy = builtins.line_maker("identity", JSONL, None)
     assert copy is not None
     assert copy(b"anything") == b"anything"
@@ -20,7 +20,7 @@ def test_the_identity_copies_lines_and_makes_objects_of_rows() -> None:
     assert rows(b"1,2") == b'{"id":"1","x":"2"}'
 
 
-def test_the_calculator_refuses_what_is_no_calculation() -> None:
+def test_calculator_refuses_invalid_records() -> None:
     make = builtins.line_maker("calculator", JSONL, None)
     assert make is not None
     with pytest.raises(errors.BadRecord):
@@ -29,9 +29,9 @@ def test_the_calculator_refuses_what_is_no_calculation() -> None:
 
 @pytest.mark.parametrize("name", builtins.NAMES)
 @pytest.mark.parametrize("spec", [JSONL, CSV])
-def test_all_names_are_known(name: str, spec: filejobs.InputSpec) -> None:
+def test_all_builtin_names_have_a_mapper(name: str, spec: filejobs.InputSpec) -> None:
     assert builtins.line_maker(name, spec, HEADER) is not None
 
 
-def test_other_names_are_not() -> None:
+def test_unknown_name_has_no_mapper() -> None:
     assert builtins.line_maker("upper", JSONL, None) is None

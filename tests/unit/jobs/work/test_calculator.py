@@ -19,7 +19,7 @@ def computed(**fields: object) -> str:
     return calculator.calculate(json.dumps(fields).encode()).decode()
 
 
-def test_sample_of_the_source_is_byte_equal() -> None:
+def test_source_sample_gives_byte_equal_result() -> None:
     lines = (GOLDEN / "sample.jsonl").read_bytes().splitlines()
     found = b"".join(calculator.calculate(line) + b"\n" for line in lines)
     assert found == (GOLDEN / "sample.results.jsonl").read_bytes()
@@ -58,7 +58,7 @@ def test_sample_of_the_source_is_byte_equal() -> None:
         (math.nan, '"NaN"'),
     ],
 )
-def test_numbers_are_written_as_format_r_wrote_them(value: float, text: str) -> None:
+def test_numbers_are_written_in_dotnet_format_r(value: float, text: str) -> None:
     assert calculator.number(value) == text
 
 
@@ -85,12 +85,14 @@ def as_the_rule_says(value: float) -> str:
     | st.integers(-(2**60), 2**60).map(float)
     | st.decimals(-(10**6), 10**6, places=6).map(float)
 )
-def test_every_number_follows_the_rule(value: float) -> None:
+def test_any_number_is_written_by_the_rule(value: float) -> None:
     assert calculator.number(value) == as_the_rule_says(value)
 
 
 @hypothesis.given(st.text(), st.floats(), st.floats(), st.sampled_from(OPERATORS))
-def test_every_result_follows_the_rules(ident: str, first: float, second: float, op: str) -> None:
+def test_any_result_is_written_by_the_rules(
+    ident: str, first: float, second: float, op: str
+) -> None:
     hypothesis.assume(not any(0xD800 <= ord(char) <= 0xDFFF for char in ident))
     fields = {"id": ident, "value1": _sent(first), "value2": _sent(second), "op": op}
     found = computed(**fields)
@@ -120,7 +122,7 @@ def _expected(first: float, second: float, op: str) -> float:
     return math.copysign(math.inf, first) * math.copysign(1, second)
 
 
-def test_division_by_zero_has_a_result() -> None:
+def test_division_by_zero_gives_ieee_754_result() -> None:
     assert computed(value1=1, value2=0, op="/").endswith('"result":"Infinity"}')
     assert computed(value1=-1, value2=0, op="/").endswith('"result":"-Infinity"}')
     assert computed(value1=0, value2=0, op="divide").endswith('"result":"NaN"}')
@@ -144,7 +146,7 @@ def test_division_by_zero_has_a_result() -> None:
         ),
     ],
 )
-def test_what_is_accepted(line: str, result: str) -> None:
+def test_lenient_records_are_accepted(line: str, result: str) -> None:
     assert calculator.calculate(line.encode()).decode() == result
 
 
@@ -176,6 +178,6 @@ def test_what_is_accepted(line: str, result: str) -> None:
         b'{"other":%b%b}' % (b"[" * 100_000, b"]" * 100_000),
     ],
 )
-def test_what_is_refused(line: bytes) -> None:
+def test_invalid_records_are_refused(line: bytes) -> None:
     with pytest.raises(errors.BadRecord):
         calculator.calculate(line)

@@ -34,25 +34,25 @@ def world(tmp_path: Path, content: bytes, **spec: Any) -> local_parts.World:
 LINES = b"".join(b'{"n":%d}\n' % n for n in range(1000))
 
 
-def test_cat_gives_back_what_came(tmp_path: Path) -> None:
+def test_cat_returns_records_unchanged(tmp_path: Path) -> None:
     for lines in (1000, 300):
         here = world(tmp_path / str(lines), LINES, itemsPerPart=lines, **shell("cat"))
         assert here.map_all() == (LINES, [])
 
 
-def test_records_go_without_blank_lines_and_carriage_returns(tmp_path: Path) -> None:
+def test_command_gets_no_blank_lines_or_carriage_returns(tmp_path: Path) -> None:
     here = world(tmp_path, b"a\r\n\r\nb\xff\n \nc\0", **shell("cat"))
     commit = here.map()
     assert here.content(commit.output) == b"a\nb\xff\nc\0\n"
     assert commit.records == filejobs.Records(total=5, succeeded=3, skipped=2)
 
 
-def test_blank_lines_go_too_if_they_are_records(tmp_path: Path) -> None:
+def test_command_gets_blank_lines_that_are_records(tmp_path: Path) -> None:
     here = world(tmp_path, b"a\n\n b\n", **shell("cat", input={"blank": "record"}))
     assert here.map_all() == (b"a\n\n b\n", [])
 
 
-def test_rows_of_csv_go_as_json(tmp_path: Path) -> None:
+def test_command_gets_csv_rows_as_json(tmp_path: Path) -> None:
     content = b'a,b\n1,"x\ny"\n2\n3,z\n'
     here = world(tmp_path, content, **shell("cat", input={"format": "csv"}))
     found, bad = here.map_all()
@@ -61,20 +61,20 @@ def test_rows_of_csv_go_as_json(tmp_path: Path) -> None:
     assert [(each["line"], each["raw"]) for each in bad] == [(2, "2")]
 
 
-def test_a_command_may_print_more_or_fewer_lines(tmp_path: Path) -> None:
+def test_command_may_print_more_or_fewer_lines(tmp_path: Path) -> None:
     here = world(tmp_path, LINES, **shell("wc -l; echo; printf end"))
     commit = here.map()
     assert here.content(commit.output).split() == [b"1000", b"end"]
     assert commit.records == filejobs.Records(total=1000, succeeded=1000)
 
 
-def test_a_command_finds_who_it_is_in_its_environment(tmp_path: Path) -> None:
+def test_command_environment_names_job_and_part(tmp_path: Path) -> None:
     text = 'cat >/dev/null; echo "$KILN_JOB $KILN_PART $KILN_RUN $KILN_ATTEMPT"'
     here = world(tmp_path, LINES, itemsPerPart=600, **shell(text))
     assert here.content(here.map(2, attempt=4, run=3).output) == b"job 2 3 4\n"
 
 
-def test_a_command_reports_bad_records_by_number(tmp_path: Path) -> None:
+def test_command_reports_bad_records_by_number(tmp_path: Path) -> None:
     text = """
         n=0
         while read line; do
@@ -100,7 +100,7 @@ def test_a_command_reports_bad_records_by_number(tmp_path: Path) -> None:
     assert parts.map_all() == (b"a!\nb!\nc!\n", here.reports(commit))
 
 
-def test_a_reported_record_may_fail_the_part(tmp_path: Path) -> None:
+def test_reported_record_fails_part_with_policy_fail(tmp_path: Path) -> None:
     here = world(tmp_path, LINES, **shell("cat; echo '7 no good' >&3", badRecords="fail"))
     with pytest.raises(errors.RecordsRefused, match="line 7: no good"):
         here.map()
@@ -114,7 +114,7 @@ def test_a_reported_record_may_fail_the_part(tmp_path: Path) -> None:
         ("1001 x", "reported record 1001 as bad, but it was given 1000"),
     ],
 )
-def test_reports_that_cannot_be(tmp_path: Path, said: str, message: str) -> None:
+def test_invalid_reports_fail_the_part(tmp_path: Path, said: str, message: str) -> None:
     here = world(tmp_path, LINES, **shell(f"cat; echo '{said}' >&3"))
     with pytest.raises(errors.CommandFailed, match=message):
         here.map()
@@ -134,7 +134,7 @@ def test_reports_that_cannot_be(tmp_path: Path, said: str, message: str) -> None
     ],
 )
 @pytest.mark.parametrize("count", [1, 300_000])
-def test_a_command_must_read_all_and_exit_with_0(
+def test_command_must_read_all_input_and_exit_with_0(
     tmp_path: Path, text: str, message: str, count: int
 ) -> None:
     here = world(tmp_path, b'{"n": 1}\n' * count * 2, itemsPerPart=10**6, **shell(text))
@@ -143,7 +143,7 @@ def test_a_command_must_read_all_and_exit_with_0(
     assert here.stored() == []
 
 
-def test_neither_side_waits_for_the_other(tmp_path: Path) -> None:
+def test_full_pipes_do_not_block_each_other(tmp_path: Path) -> None:
     """It prints all before it reads anything, then reads all before it prints anything."""
     text = (
         "import sys; out = sys.stdout.buffer; out.write(b'x' * (5 << 20) + b'\\n'); out.flush();"
@@ -155,7 +155,7 @@ def test_neither_side_waits_for_the_other(tmp_path: Path) -> None:
     assert found == b"x" * (5 << 20) + b"\n" + content * 150_000
 
 
-def test_memory_is_bounded(tmp_path: Path) -> None:
+def test_memory_of_command_mapper_is_bounded(tmp_path: Path) -> None:
     """64 MiB go through a command that gives back twice as much."""
     content = b"z" * 1023 + b"\n"
     here = world(tmp_path, content * (64 << 10), **shell("sed 'p'"))
@@ -168,19 +168,17 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 << 10
 
 
-def test_its_stderr_is_the_log_of_the_task(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_stderr_of_command_is_task_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     world(tmp_path, LINES, **shell("echo said >&2; cat")).map()
     assert capfd.readouterr().err == "said\n"
 
 
-def test_who_goes_on_printing_after_it_is_waited_for(tmp_path: Path) -> None:
+def test_child_that_keeps_printing_is_waited_for(tmp_path: Path) -> None:
     here = world(tmp_path, LINES, **shell("cat >/dev/null; (sleep 0.2; echo late) & exit 0"))
     assert here.content(here.map().output) == b"late\n"
 
 
-def test_who_keeps_its_output_open_fails_it(
+def test_child_that_holds_stdout_fails_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipes, "PATIENCE_S", 0.2)
@@ -199,7 +197,7 @@ def subreaper() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("subreaper")
-def test_everything_it_started_is_gone_when_the_attempt_ends(tmp_path: Path) -> None:
+def test_all_child_processes_are_killed_at_the_end(tmp_path: Path) -> None:
     """Those in the background, in other sessions, and those that ignore signals too."""
     text = """
         cat
@@ -214,7 +212,7 @@ def test_everything_it_started_is_gone_when_the_attempt_ends(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("subreaper")
-def test_a_daemon_that_hides_where_it_comes_from_is_gone_too(tmp_path: Path) -> None:
+def test_daemon_with_cleared_environment_is_killed(tmp_path: Path) -> None:
     """Without its environment, out of its session, its parents dead."""
     pid_file = tmp_path / "pid"
     text = f"cat; env -i setsid sh -c 'sleep 1000 >/dev/null 2>&1 3>&1 & echo $! >{pid_file}'"
@@ -223,22 +221,22 @@ def test_a_daemon_that_hides_where_it_comes_from_is_gone_too(tmp_path: Path) -> 
     assert processes.identify(int(pid_file.read_text())) is None
 
 
-def test_it_is_killed_when_the_task_is_asked_to_stop(tmp_path: Path) -> None:
+def test_command_is_killed_when_task_is_cancelled(tmp_path: Path) -> None:
     here = world(tmp_path, LINES, **shell("trap '' TERM; sleep 1000 & wait; sleep 1000"))
     until = time.monotonic() + 0.3
 
-    def passed(_: int) -> None:
+    def on_progress(_: int) -> None:
         if time.monotonic() > until:
             raise sdk_errors.Cancelled("the task was asked to stop")
 
     with pytest.raises(sdk_errors.Cancelled):
-        here.map_by(passed)
+        here.map_by(on_progress)
     assert time.monotonic() < until + 30  # not 1000
     assert here.stored() == []
     assert_nothing_left()
 
 
-def test_no_descriptor_is_left(tmp_path: Path) -> None:
+def test_no_file_descriptor_is_left_open(tmp_path: Path) -> None:
     def count() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 

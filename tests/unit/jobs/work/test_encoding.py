@@ -29,7 +29,7 @@ class Array:
         (True, b"true", b"true"),
     ],
 )
-def test_a_value_is_one_line(value: object, of_json: bytes, of_text: bytes) -> None:
+def test_value_is_encoded_as_one_line(value: object, of_json: bytes, of_text: bytes) -> None:
     assert (JSON(value), TEXT(value)) == (of_json, of_text)
 
 
@@ -43,6 +43,8 @@ def test_a_value_is_one_line(value: object, of_json: bytes, of_text: bytes) -> N
         (TEXT, "\ud800", "no text that UTF-8 can write"),
     ],
 )
-def test_what_is_no_line_is_refused(encode: encoding.Encode, value: Any, why: str) -> None:
+def test_value_that_is_not_one_line_is_refused(
+    encode: encoding.Encode, value: Any, why: str
+) -> None:
     with pytest.raises(errors.BadResult, match=why):
         encode(value)

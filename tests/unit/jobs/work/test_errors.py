@@ -15,7 +15,7 @@ from kilnwork.jobs.work import errors
         errors.CommandFailed,
     ],
 )
-def test_every_error_is_caught_by_the_root(error: type[Exception]) -> None:
+def test_every_error_derives_from_work_error(error: type[Exception]) -> None:
     assert error.__bases__ == (errors.WorkError,)
 
 
@@ -24,7 +24,7 @@ def test_refused_records_say_whether_the_input_is_bad(is_input: bool) -> None:  
     assert errors.RecordsRefused("bad", input_=is_input).input is is_input
 
 
-def test_refused_records_may_be_right_at_the_next_attempt() -> None:
+def test_refused_records_are_not_bad_input_by_default() -> None:
     assert errors.RecordsRefused("bad").input is False
     assert str(errors.RecordsRefused("line 3")) == "line 3"
     assert str(errors.RecordsRefused())

@@ -10,7 +10,7 @@ def imported(name: str) -> object:
     return function_import.import_function(filejobs.Mapper(function=name))
 
 
-def test_a_function_is_found_by_its_path() -> None:
+def test_function_is_imported_by_path() -> None:
     assert imported("json:loads") is __import__("json").loads
     assert imported("collections:OrderedDict.fromkeys")
 
@@ -27,12 +27,12 @@ def test_a_function_is_found_by_its_path() -> None:
         ("os:getpid", "cannot be called with one argument"),
     ],
 )
-def test_what_cannot_be_used_says_why(name: str, why: str) -> None:
+def test_unusable_function_reports_reason(name: str, why: str) -> None:
     with pytest.raises(errors.MapperUnusable, match=why):
         imported(name)
 
 
-def test_code_needs_a_session() -> None:
+def test_function_from_blob_needs_a_session() -> None:
     mapper = filejobs.Mapper(function="m:f", code="sha256:" + "0" * 64)
     with pytest.raises(errors.MapperUnusable, match=r"m:f cannot be loaded: .*[^.]\. Workers"):
         function_import.import_function(mapper)

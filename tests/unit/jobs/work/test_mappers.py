@@ -26,7 +26,7 @@ def _no_records() -> Generator[list[bytes], None, None]:
 
 def opened(mapper: filejobs.Mapper, out: outputs.Outputs) -> mapping.Mapper:
     settings = mapping.MapperSettings(
-        filejobs.InputSpec(), first_line=1, passed=lambda number: None
+        filejobs.InputSpec(), first_line=1, on_progress=lambda number: None
     )
     context = mappers.MapperContext(settings, None, _no_records, {}, clock.SystemClock())
     made = mappers.open_mapper(mapper, out, context)
@@ -43,7 +43,9 @@ def opened(mapper: filejobs.Mapper, out: outputs.Outputs) -> mapping.Mapper:
         (filejobs.Mapper(command=("cat",)), commands.Command),
     ],
 )
-def test_each_way_has_its_mapper(mapper: filejobs.Mapper, kind: type, out: outputs.Outputs) -> None:
+def test_each_kind_of_mapper_is_created(
+    mapper: filejobs.Mapper, kind: type, out: outputs.Outputs
+) -> None:
     assert isinstance(opened(mapper, out), kind)
 
 
@@ -54,7 +56,7 @@ def test_each_way_has_its_mapper(mapper: filejobs.Mapper, kind: type, out: outpu
         (filejobs.Mapper(builtin="upper"), "no built-in mapper 'upper': use one of calculator"),
     ],
 )
-def test_what_names_no_mapper_is_refused(
+def test_spec_without_mapper_is_refused(
     mapper: filejobs.Mapper, why: str, out: outputs.Outputs
 ) -> None:
     with pytest.raises(errors.MapperUnusable, match=why):

@@ -16,7 +16,7 @@ class Counts:
 
 def settings(blank: filejobs.Blank) -> mapping.MapperSettings:
     spec = filejobs.InputSpec(blank=blank)
-    return mapping.MapperSettings(spec, first_line=1, passed=lambda number: None)
+    return mapping.MapperSettings(spec, first_line=1, on_progress=lambda number: None)
 
 
 def numbered(blank: filejobs.Blank, batch: list[bytes]) -> tuple[list[Any], int]:
@@ -30,7 +30,7 @@ def test_blank_records_are_skipped_and_counted() -> None:
     assert numbered(filejobs.Blank.SKIP, [b"a", b"b"]) == ([(5, b"a"), (6, b"b")], 0)
 
 
-def test_blank_records_may_count_as_records() -> None:
+def test_blank_records_are_kept_if_configured() -> None:
     kept = next(one for one in filejobs.Blank if one is not filejobs.Blank.SKIP)
     found, skipped = numbered(kept, BATCH)
     assert ([number for number, _ in found], skipped) == ([5, 6, 7, 8], 0)
@@ -38,6 +38,6 @@ def test_blank_records_may_count_as_records() -> None:
 
 
 @pytest.mark.parametrize(("raw", "skips"), [(b"", True), (b"\t ", True), (b"x", False)])
-def test_what_is_skipped(raw: bytes, *, skips: bool) -> None:
+def test_skips_blank_records_only(raw: bytes, *, skips: bool) -> None:
     assert settings(filejobs.Blank.SKIP).skips(raw) is skips
     assert settings(filejobs.Blank.SKIP).none_blank([b"y", raw]) is not skips

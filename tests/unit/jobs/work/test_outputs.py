@@ -28,7 +28,7 @@ def read(store: local.LocalStore, key: str) -> bytes:
     return b"".join(store.read(key))
 
 
-def test_lines_of_all_kinds_come_in_order(store: local.LocalStore) -> None:
+def test_lines_are_written_in_order(store: local.LocalStore) -> None:
     with opened(store) as out:
         out.results([b"1", b"2"])
         out.results([])
@@ -56,7 +56,7 @@ def test_bad_records_are_reported_and_counted(store: local.LocalStore) -> None:
     assert base64.b64decode(first["base64"]) == b"\xff"
 
 
-def test_without_finish_nothing_is_left(store: local.LocalStore) -> None:
+def test_outputs_without_finish_leave_nothing(store: local.LocalStore) -> None:
     with opened(store) as out:
         out.results([b"1"])
         out.bad(1, "why", b"x", input_=False)
@@ -65,7 +65,7 @@ def test_without_finish_nothing_is_left(store: local.LocalStore) -> None:
             store.head(key)
 
 
-def test_a_bad_record_may_be_refused(store: local.LocalStore) -> None:
+def test_bad_record_raises_if_refused(store: local.LocalStore) -> None:
     with opened(store, refuse=True) as out:
         with pytest.raises(errors.RecordsRefused, match="line 7: why") as refused:
             out.bad(7, "why", b"x", input_=True)
@@ -73,7 +73,7 @@ def test_a_bad_record_may_be_refused(store: local.LocalStore) -> None:
         assert out.failed == 1
 
 
-def test_text_is_reported_as_it_is() -> None:
+def test_text_is_reported_unchanged() -> None:
     assert json.loads(outputs.report(1, "why", b"plain")) == {
         "line": 1, "reason": "why", "raw": "plain",
     }  # fmt: skip

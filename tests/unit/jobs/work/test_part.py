@@ -39,14 +39,14 @@ def reasons(bad: list[dict[str, Any]]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("lines", [1, 4, 10, 100])
-def test_sample_is_the_same_in_any_parts(tmp_path: Path, lines: int) -> None:
+def test_sample_result_is_independent_of_parts(tmp_path: Path, lines: int) -> None:
     content = (GOLDEN / "sample.jsonl").read_bytes()
     found, bad = mapped(tmp_path, content, itemsPerPart=lines)
     assert found == (GOLDEN / "sample.results.jsonl").read_bytes()
     assert not bad
 
 
-def test_bad_records_are_reported_and_the_others_go_on(tmp_path: Path) -> None:
+def test_bad_records_are_reported_and_others_mapped(tmp_path: Path) -> None:
     content = b'{"id":"1"}\r\n\n{oops\r\n \t\n{"id":"\xff"}\n{"id":"2"}'
     world = local_parts.World(tmp_path, content)
     commit = world.map()
@@ -62,7 +62,7 @@ def test_bad_records_are_reported_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("blank", ["skip", "record"])
-def test_the_calculator_counts_what_it_cannot_read(tmp_path: Path, blank: str) -> None:
+def test_calculator_counts_unreadable_records(tmp_path: Path, blank: str) -> None:
     """Over many batches, wherever the blank and the bad ones are."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -77,17 +77,17 @@ def test_the_calculator_counts_what_it_cannot_read(tmp_path: Path, blank: str) -
     assert len(world.content(commit.output).splitlines()) == good
 
 
-def test_blank_lines_are_records_if_the_job_says_so(tmp_path: Path) -> None:
+def test_blank_lines_are_records_if_configured(tmp_path: Path) -> None:
     spec = {"input": {"format": "text", "blank": "record"}, **function("upper")}
     assert mapped(tmp_path, b"a\n\n b\r\n\r\n", **spec) == (b"A\n\n B\n\n", [])
 
 
-def test_identity_gives_back_what_came(tmp_path: Path) -> None:
+def test_identity_returns_records_unchanged(tmp_path: Path) -> None:
     content = b'{"b": 1.50, "a":123456789012345678901234567890}\n[]\nnull\n'
     assert mapped(tmp_path, content, mapper={"builtin": "identity"}) == (content, [])
 
 
-def test_a_row_of_csv_is_a_dict(tmp_path: Path) -> None:
+def test_csv_row_is_passed_as_dict(tmp_path: Path) -> None:
     content = b'name,size\n"a ""b""\nc, d",1\nx\ny,2\n'
     spec = {"input": {"format": "csv"}, "itemsPerPart": 1}
     for more in (function("same"), {"mapper": {"builtin": "identity"}}):
@@ -98,14 +98,14 @@ def test_a_row_of_csv_is_a_dict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["same", "later", "decorated"])
-def test_a_function_may_be_plain_async_or_a_task(tmp_path: Path, name: str) -> None:
+def test_function_may_be_plain_async_or_task(tmp_path: Path, name: str) -> None:
     wrap = {"same": b"%b\n", "later": b"[%b]\n", "decorated": b'{"task":%b}\n'}[name]
     found, bad = mapped(tmp_path, b'{"n":1}\n"x"\n', **function(name))
     assert found == wrap % b'{"n":1}' + wrap % b'"x"'
     assert not bad
 
 
-def test_what_a_function_returns_decides(tmp_path: Path) -> None:
+def test_return_value_decides_outcome_of_record(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(0, 1, 3, 5, 7, 2), **function("some"))
     commit = world.map()
     assert world.content(commit.output) == b'{"n":1}\n0\n1\n2\n{"n":2}\n'
@@ -123,14 +123,14 @@ def test_generators_give_several_results_or_none(tmp_path: Path, name: str) -> N
     assert commit.records == filejobs.Records(total=3, succeeded=2, skipped=1)
 
 
-def test_a_generator_that_fails_gives_nothing(tmp_path: Path) -> None:
+def test_failing_generator_gives_no_result(tmp_path: Path) -> None:
     found, bad = mapped(tmp_path, numbers(2, 4, 1), **function("repeated"))
     assert found == b"0\n1\n0\n"
     assert list(reasons(bad)) == [2]
     assert reasons(bad)[2].startswith("RuntimeError: three (mapper_functions.py:")
 
 
-def test_text_is_written_as_it_is(tmp_path: Path) -> None:
+def test_text_is_written_unchanged(tmp_path: Path) -> None:
     words = ["str", "ended", "two", "bytes", "json", "number", "surrogate", "none", "raw"]
     content = "\n".join([*words, "decimal", "unknown"]).encode()
     found, bad = mapped(tmp_path, content, input={"format": "text"}, **function("lines"))
@@ -142,13 +142,13 @@ def test_text_is_written_as_it_is(tmp_path: Path) -> None:
     assert why[11].startswith("KeyError: 'unknown' (mapper_functions.py:")
 
 
-def test_text_that_is_no_utf8_is_a_bad_record(tmp_path: Path) -> None:
+def test_text_with_invalid_utf8_is_bad_record(tmp_path: Path) -> None:
     found, bad = mapped(tmp_path, b"a\n\xe9\n", input={"format": "text"}, **function("upper"))
     assert found == b"A\n"
     assert [(each["line"], each["base64"]) for each in bad] == [(2, "6Q==")]
 
 
-def test_batches_are_as_large_as_wanted(tmp_path: Path) -> None:
+def test_batches_have_requested_size(tmp_path: Path) -> None:
     mapper_functions.calls.clear()
     content = numbers(*range(10)) + b"\n"
     world = local_parts.World(tmp_path, content, **function("noted", batchRecords=4))
@@ -159,7 +159,7 @@ def test_batches_are_as_large_as_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_a_batch_that_fails_is_taken_apart(tmp_path: Path, size: int) -> None:
+def test_failed_batch_is_mapped_record_by_record(tmp_path: Path, size: int) -> None:
     content = numbers(1, 0, 5) + b"x\n" + numbers(3, 7, 2)
     world = local_parts.World(tmp_path, content, **function("batch", batchRecords=size))
     commit = world.map()
@@ -178,19 +178,19 @@ def test_a_batch_that_fails_is_taken_apart(tmp_path: Path, size: int) -> None:
         ("text_of", "returned a str: return a list"),
     ],
 )
-def test_a_batch_needs_a_result_for_each_record(tmp_path: Path, name: str, reason: str) -> None:
+def test_batch_needs_one_result_per_record(tmp_path: Path, name: str, reason: str) -> None:
     found, bad = mapped(tmp_path, numbers(1, 2), **function(name, batchRecords=10))
     assert found == b""
     assert [each["line"] for each in bad] == [1, 2]
     assert all(reason in each["reason"] for each in bad)
 
 
-def test_a_batch_may_give_nothing(tmp_path: Path) -> None:
+def test_batch_may_return_none(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(1, 2), **function("nothing", batchRecords=10))
     assert world.map().records == filejobs.Records(total=2, skipped=2)
 
 
-def test_a_mapper_can_fail_its_part(tmp_path: Path) -> None:
+def test_fail_part_fails_the_attempt(tmp_path: Path) -> None:
     for more in ({}, {"batchRecords": 2}):
         world = local_parts.World(tmp_path, numbers(1), **function("away", **more))
         with pytest.raises(errors.FailPart, match="database"):
@@ -212,16 +212,14 @@ def test_a_mapper_can_fail_its_part(tmp_path: Path) -> None:
         ({}, "names nothing"),
     ],
 )
-def test_mappers_that_cannot_be_used(tmp_path: Path, mapper: Any, message: str) -> None:
+def test_unusable_mappers_are_refused(tmp_path: Path, mapper: Any, message: str) -> None:
     world = local_parts.World(tmp_path, numbers(1), mapper=mapper)
     with pytest.raises(errors.MapperUnusable, match=message):
         world.map()
     assert world.stored() == []
 
 
-def test_a_package_that_is_lacking_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "needy_mapper.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(tmp_path)
     world = local_parts.World(tmp_path, numbers(1), mapper={"function": "needy_mapper:f"})
@@ -229,7 +227,7 @@ def test_a_package_that_is_lacking_is_named(
         world.map()
 
 
-def test_a_bad_input_fails_its_part_for_good_if_the_job_says_so(tmp_path: Path) -> None:
+def test_bad_input_fails_part_for_good_with_policy_fail(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, b"{}\nx\n{}\n", badRecords="fail")
     commit = world.map(attempt=2)
     assert (commit.outcome, commit.attempt, commit.output) == (FAILED, 2, None)
@@ -238,14 +236,14 @@ def test_a_bad_input_fails_its_part_for_good_if_the_job_says_so(tmp_path: Path) 
     assert commit == commit_records.find(world.store, 1, 1) == world.map(attempt=3)
 
 
-def test_a_mapper_that_raises_may_be_tried_again(tmp_path: Path) -> None:
+def test_raising_mapper_is_retried_with_policy_fail(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(1, 5), badRecords="fail", **function("some"))
     with pytest.raises(errors.RecordsRefused, match="line 2: ValueError: five"):
         world.map()
     assert world.stored() == []
 
 
-def test_an_input_that_was_altered_fails_its_part_for_good(tmp_path: Path) -> None:
+def test_altered_input_fails_part_for_good(tmp_path: Path) -> None:
     for policy in ("report", "fail"):
         world = local_parts.World(tmp_path / policy, b"{}\nx\n", badRecords=policy)
         world.store.put("input", b"{}\ny\n")
@@ -255,7 +253,7 @@ def test_an_input_that_was_altered_fails_its_part_for_good(tmp_path: Path) -> No
         assert world.stored() == ["commits/1-1"]
 
 
-def test_who_comes_second_takes_the_first_for_the_truth(tmp_path: Path) -> None:
+def test_second_attempt_returns_commit_of_first(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(1), mapper={"builtin": "identity"})
     first = world.map(attempt=1)
     assert world.map(attempt=2) == first
@@ -263,7 +261,7 @@ def test_who_comes_second_takes_the_first_for_the_truth(tmp_path: Path) -> None:
     assert world.map(attempt=2, run=2).run == 2
 
 
-def test_a_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
+def test_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(1) + b"x\n")
     winner: list[filejobs.Commit] = []
 
@@ -277,7 +275,7 @@ def test_a_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
     assert world.content(late.output)
 
 
-def test_a_cancelled_part_commits_nothing_more(tmp_path: Path) -> None:
+def test_cancelled_part_commits_nothing(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(1))
     cancelled = commit_records.fail_part(
         world.store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="by you", at=1.0
@@ -286,7 +284,7 @@ def test_a_cancelled_part_commits_nothing_more(tmp_path: Path) -> None:
     assert world.stored() == ["commits/1-1"]
 
 
-def test_an_attempt_of_an_earlier_life_is_not_written_over(tmp_path: Path) -> None:
+def test_output_of_same_attempt_number_is_not_overwritten(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(1), mapper={"builtin": "identity"})
     world.store.put("out/1-1-1.ndjson", b"half of")
     commit = world.map(attempt=1)
@@ -295,7 +293,7 @@ def test_an_attempt_of_an_earlier_life_is_not_written_over(tmp_path: Path) -> No
     assert world.content(commit.output) == numbers(1)
 
 
-def test_a_missing_input_is_an_error_of_the_store(tmp_path: Path) -> None:
+def test_missing_input_is_a_store_error(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(1))
     world.store.delete(["input"])
     with pytest.raises(data_errors.ObjectMissing):
@@ -317,7 +315,7 @@ def test_a_missing_input_is_an_error_of_the_store(tmp_path: Path) -> None:
         ]
     ),
 )
-def test_parts_together_are_the_whole(
+def test_parts_together_give_the_whole_result(
     tmp_path_factory: pytest.TempPathFactory,
     lines: list[bytes],
     ending: bytes,
@@ -332,7 +330,7 @@ def test_parts_together_are_the_whole(
     assert many.map_all() == one
 
 
-def test_a_full_disk_fails_the_attempt_and_leaves_nothing(tmp_path: Path) -> None:
+def test_full_disk_fails_attempt_and_leaves_nothing(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(*range(10_000)), mapper={"builtin": "identity"})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))

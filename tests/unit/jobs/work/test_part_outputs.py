@@ -38,20 +38,20 @@ def store(tmp_path: Path) -> local.LocalStore:
 @pytest.fixture
 def reader(store: local.LocalStore) -> Iterator[part_outputs.PartOutputReader]:
     with futures.ThreadPoolExecutor(1) as aside:
-        yield part_outputs.PartOutputReader(store, passed=lambda read: None, aside=aside)
+        yield part_outputs.PartOutputReader(store, on_progress=lambda read: None, aside=aside)
 
 
-def test_results_come_in_order_with_their_sum(
+def test_results_are_read_in_order_with_their_sum(
     store: local.LocalStore, reader: part_outputs.PartOutputReader
 ) -> None:
     found = part_outputs.outputs_of(store, TWO)
-    assert b"".join(reader.outputs(found)) == b"a\nb\nc\n"
-    results, bad = reader.sum_of(found)
+    assert b"".join(reader.read_outputs(found)) == b"a\nb\nc\n"
+    results, bad = reader.sum_outputs(found)
     assert (results.lines, results.bytes, bad) == (3, 6, None)
     assert results.sha256 == hashlib.sha256(b"a\nb\nc\n").hexdigest()
 
 
-def test_a_part_without_a_commit_or_success_is_named(store: local.LocalStore) -> None:
+def test_part_without_successful_commit_is_reported(store: local.LocalStore) -> None:
     with pytest.raises(part_outputs.OutputDamaged, match="part 3, run 1, has no commit"):
         part_outputs.outputs_of(store, (*TWO, (3, 1)))
     failed = filejobs.Commit(part=3, run=1, attempt=1, outcome=filejobs.PartOutcome.FAILED)
@@ -60,20 +60,20 @@ def test_a_part_without_a_commit_or_success_is_named(store: local.LocalStore) ->
         part_outputs.outputs_of(store, ((3, 1),))
 
 
-def test_altered_bytes_are_found_by_reading(
+def test_altered_bytes_are_found_by_reading_all(
     store: local.LocalStore, reader: part_outputs.PartOutputReader
 ) -> None:
     found = part_outputs.outputs_of(store, TWO)
     store.put("parts/2", b"b\nX\n")
-    assert part_outputs.missing(store, TWO) == []
+    assert part_outputs.find_missing(store, TWO) == []
     with pytest.raises(part_outputs.OutputDamaged, match="is not what was written") as damaged:
-        list(reader.outputs(found))
+        list(reader.read_outputs(found))
     assert damaged.value.found.part == 2
 
 
-def test_what_is_gone_or_short_is_found_without_reading(store: local.LocalStore) -> None:
+def test_missing_or_short_file_is_found_without_reading(store: local.LocalStore) -> None:
     store.delete(["parts/1"])
     store.put("parts/2", b"b")
-    first, second = part_outputs.missing(store, TWO)
+    first, second = part_outputs.find_missing(store, TWO)
     assert "its parts/1 is gone" in first.message
     assert "has 1 bytes instead of 4" in second.message

@@ -37,12 +37,12 @@ def run(command: str, data: bytes, check: Callable[[], None] = lambda: None) -> 
     return receiver
 
 
-def test_more_than_a_pipe_holds_goes_through() -> None:
+def test_data_beyond_pipe_size_is_passed() -> None:
     data = b"x" * (4 << 20)
     assert run("cat", data).out == data
 
 
-def test_reports_come_on_a_descriptor_of_their_own() -> None:
+def test_reports_are_read_from_descriptor_3() -> None:
     found = run("echo bad >&3; cat", b"good\n")
     assert (found.out, found.bad) == (b"good\n", b"bad\n")
 
@@ -55,12 +55,12 @@ def test_reports_come_on_a_descriptor_of_their_own() -> None:
         ("exit 0", "did not read the last 2 bytes or more"),
     ],
 )
-def test_a_command_must_read_all_and_end_well(command: str, why: str) -> None:
+def test_command_must_read_all_and_exit_with_0(command: str, why: str) -> None:
     with pytest.raises(errors.CommandFailed, match=why):
         run(command, b"1\n")
 
 
-def test_a_program_that_is_not_there_is_named() -> None:
+def test_missing_program_is_named() -> None:
     with pytest.raises(errors.MapperUnusable, match="no-such-program cannot be started"):
         pipes.Piped(
             ["no-such-program"],
@@ -71,7 +71,7 @@ def test_a_program_that_is_not_there_is_named() -> None:
         )
 
 
-def test_a_check_that_raises_ends_it() -> None:
+def test_raising_check_ends_the_command() -> None:
     def stop() -> None:
         raise InterruptedError
 

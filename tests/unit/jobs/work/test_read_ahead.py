@@ -15,21 +15,21 @@ def aside() -> Iterator[futures.Executor]:
         yield made
 
 
-def test_pieces_of_any_size_come_in_their_order(aside: futures.Executor) -> None:
+def test_pieces_of_any_size_keep_their_order(aside: futures.Executor) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    sizes = [chance.choice((1, 100, 70_000, read_ahead.TOGETHER_BYTES)) for _ in range(300)]
+    sizes = [chance.choice((1, 100, 70_000, read_ahead.GROUP_BYTES)) for _ in range(300)]
     wanted = [chance.randbytes(1) * size for size in sizes]
-    assert list(read_ahead.pieces(iter(wanted), aside)) == wanted
+    assert list(read_ahead.read_pieces(iter(wanted), aside)) == wanted
 
 
-def test_of_no_pieces_there_are_none(aside: futures.Executor) -> None:
-    assert list(read_ahead.pieces(iter(()), aside)) == []
+def test_empty_source_gives_no_pieces(aside: futures.Executor) -> None:
+    assert list(read_ahead.read_pieces(iter(()), aside)) == []
 
 
-def test_an_error_comes_in_its_place(aside: futures.Executor) -> None:
-    large = bytes(read_ahead.TOGETHER_BYTES)
+def test_error_is_raised_in_its_place(aside: futures.Executor) -> None:
+    large = bytes(read_ahead.GROUP_BYTES)
 
     def source() -> Iterator[bytes]:
         yield large
@@ -37,23 +37,23 @@ def test_an_error_comes_in_its_place(aside: futures.Executor) -> None:
         yield b"lost with the error"
         raise ValueError("the third is bad")
 
-    given = read_ahead.pieces(source(), aside)
+    given = read_ahead.read_pieces(source(), aside)
     assert [next(given), next(given)] == [large, large]
     with pytest.raises(ValueError, match="the third is bad"):
         next(given)
 
 
-def test_only_a_few_are_made_before_they_are_used(aside: futures.Executor) -> None:
+def test_only_few_groups_are_read_ahead(aside: futures.Executor) -> None:
     made = 0
 
     def source() -> Iterator[bytes]:
         nonlocal made
         for _ in range(100):
             made += 1
-            yield bytes(read_ahead.TOGETHER_BYTES)
+            yield bytes(read_ahead.GROUP_BYTES)
 
-    given = read_ahead.pieces(source(), aside)
+    given = read_ahead.read_pieces(source(), aside)
     for used in range(1, 11):
         next(given)
         aside.submit(int).result()  # one thread: what was asked for before is made
-        assert made == used + read_ahead.MOST
+        assert made == used + read_ahead.MAX_AHEAD

@@ -19,7 +19,7 @@ def raised(error: Exception) -> Exception:
     return error
 
 
-def test_a_reason_names_class_text_and_line() -> None:
+def test_reason_names_class_text_and_line() -> None:
     assert record_errors.reason(KeyError("price")) == "KeyError: 'price'"
     line = raised.__code__.co_firstlineno + 2
     error = raised(ValueError("odd"))
@@ -27,10 +27,10 @@ def test_a_reason_names_class_text_and_line() -> None:
 
 
 @pytest.mark.parametrize("kind", [data_errors.BadRecord, errors.BadResult])
-def test_what_is_ours_speaks_for_itself(kind: type[Exception]) -> None:
+def test_reason_of_own_error_is_its_text(kind: type[Exception]) -> None:
     assert record_errors.reason(raised(kind("no JSON"))) == "no JSON"
 
 
-def test_an_exception_without_text_has_its_name() -> None:
+def test_reason_of_exception_without_text_is_its_name() -> None:
     assert record_errors.reason(Silent()) == "Silent"
     assert record_errors.reason(ValueError()) == "ValueError"

@@ -35,7 +35,7 @@ def reduced(
     *,
     attempt: int = 1,
     run: int = 1,
-    passed: Any = local_parts.never,
+    on_progress: Any = local_parts.never,
     runs: dict[int, int] | None = None,
 ) -> filejobs.Reduced:
     work = filejobs.ReduceWork(
@@ -48,8 +48,8 @@ def reduced(
         reducer=here.spec.reducer,
         format=here.spec.input.format,
     )
-    return reduce.reduced(
-        work, attempt=attempt, watched=lambda _: passed, clock=clock.SystemClock()
+    return reduce.reduce_parts(
+        work, attempt=attempt, make_watch=lambda _: on_progress, clock=clock.SystemClock()
     )
 
 
@@ -79,7 +79,7 @@ LARGE = b"".join(
 
 
 @pytest.mark.parametrize("reducer", [None, {"builtin": "identity"}])
-def test_large_outputs_are_the_result_where_they_are(tmp_path: Path, reducer: Any) -> None:
+def test_large_outputs_form_result_without_copy(tmp_path: Path, reducer: Any) -> None:
     here = world(
         tmp_path, LARGE, itemsPerPart=2, mapper={"function": f"{HERE}:same"}, reducer=reducer
     )
@@ -109,36 +109,36 @@ def test_large_outputs_are_verified_too(tmp_path: Path) -> None:
     assert reduced(here) == filejobs.Reduced()
 
 
-def test_who_loses_leaves_large_outputs_alone(tmp_path: Path) -> None:
+def test_losing_attempt_does_not_delete_large_outputs(tmp_path: Path) -> None:
     here = world(tmp_path, LARGE, itemsPerPart=2, mapper={"builtin": "identity"})
     before = here.stored()
 
-    def passed(_: int) -> None:
+    def on_progress(_: int) -> None:
         commit_records.fail_part(
             here.store, reduce.PART, 1, outcome=filejobs.PartOutcome.CANCELLED, message="no", at=1.0
         )
 
-    assert reduced(here, passed=passed) == filejobs.Reduced()
+    assert reduced(here, on_progress=on_progress) == filejobs.Reduced()
     assert here.stored() == sorted([*before, "commits/0-1"])
 
 
-def test_no_parts_are_an_empty_result(tmp_path: Path) -> None:
+def test_no_parts_give_empty_result(tmp_path: Path) -> None:
     here = world(tmp_path, b"")
     assert reduced(here) == filejobs.Reduced()
     content, commit = result(here)
     assert (content, commit.errors, commit.records) == (b"", None, filejobs.Records())
 
 
-def test_it_is_published_once(tmp_path: Path) -> None:
+def test_result_is_published_once(tmp_path: Path) -> None:
     here = world(tmp_path)
     raced: list[filejobs.Reduced] = []
 
-    def passed(_: int) -> None:
+    def on_progress(_: int) -> None:
         if not raced:
             raced.append(filejobs.Reduced())
             raced[0] = reduced(here, attempt=2)
 
-    assert reduced(here, attempt=1, passed=passed) == filejobs.Reduced()
+    assert reduced(here, attempt=1, on_progress=on_progress) == filejobs.Reduced()
     content, commit = result(here)
     assert (content, commit.attempt) == (RESULTS, 2)
     assert reduced(here, attempt=3) == filejobs.Reduced()
@@ -164,7 +164,7 @@ def output_key(here: local_parts.World, part: int, *, of_errors: bool = False) -
 
 
 @pytest.mark.parametrize("which", ["output", "errors"])
-def test_an_altered_file_is_found_whatever_was_altered(tmp_path: Path, which: str) -> None:
+def test_any_altered_file_is_reported(tmp_path: Path, which: str) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -185,13 +185,13 @@ def test_an_altered_file_is_found_whatever_was_altered(tmp_path: Path, which: st
     assert reduced(here) == filejobs.Reduced()
 
 
-def test_all_missing_parts_are_told_at_once(tmp_path: Path) -> None:
+def test_all_missing_parts_are_reported_at_once(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.store.delete([output_key(here, 3), output_key(here, 11), "commits/12-1"])
     damaged(here, 3, 11, 12)
 
 
-def test_a_commit_that_is_no_success_is_refused(tmp_path: Path) -> None:
+def test_unsuccessful_commit_is_reported_as_damage(tmp_path: Path) -> None:
     here = local_parts.World(tmp_path / "job", CONTENT, itemsPerPart=60)
     here.map(1)
     commit_records.fail_part(
@@ -202,7 +202,7 @@ def test_a_commit_that_is_no_success_is_refused(tmp_path: Path) -> None:
     damaged(here, 2)
 
 
-def test_a_part_that_was_mapped_again_takes_its_place(tmp_path: Path) -> None:
+def test_remapped_part_replaces_damaged_one(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.store.delete([output_key(here, 3)])
     damaged(here, 3)
@@ -211,16 +211,16 @@ def test_a_part_that_was_mapped_again_takes_its_place(tmp_path: Path) -> None:
     assert result(here)[0] == RESULTS
 
 
-def test_nothing_is_left_of_a_reducer_that_was_stopped(tmp_path: Path) -> None:
+def test_cancelled_reducer_leaves_nothing(tmp_path: Path) -> None:
     here = world(tmp_path)
     count = itertools.count()
 
-    def passed(_: int) -> None:
+    def on_progress(_: int) -> None:
         if next(count) == 5:
             raise sdk_errors.Cancelled("the task was asked to stop")
 
     with pytest.raises(sdk_errors.Cancelled):
-        reduced(here, passed=passed)
+        reduced(here, on_progress=on_progress)
     assert not any(key.startswith(("result/", "commits/0")) for key in here.stored())
     assert reduced(here, attempt=2) == filejobs.Reduced()
     assert result(here)[0] == RESULTS
@@ -241,7 +241,7 @@ TOTAL = sum(n for n in range(1, 101) if n % 7)
         ({"builtin": "identity"}, RESULTS),
     ],
 )
-def test_a_reducer_gets_all_results_in_order(
+def test_reducer_gets_all_results_in_order(
     tmp_path: Path, reducer: dict[str, Any], expected: bytes
 ) -> None:
     here = world(tmp_path, reducer=reducer)
@@ -252,7 +252,7 @@ def test_a_reducer_gets_all_results_in_order(
     assert len(here.reports(commit)) == 14
 
 
-def test_a_reducer_of_text_gets_lines(tmp_path: Path) -> None:
+def test_reducer_of_text_gets_lines(tmp_path: Path) -> None:
     spec: dict[str, Any] = {
         "input": {"format": "text"},
         "mapper": {"function": f"{HERE}:upper"},
@@ -276,7 +276,7 @@ def test_a_reducer_of_text_gets_lines(tmp_path: Path) -> None:
         ({}, errors.MapperUnusable, "names nothing"),
     ],
 )
-def test_a_reducer_that_fails_publishes_nothing(
+def test_failed_reducer_publishes_nothing(
     tmp_path: Path, reducer: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     here = world(tmp_path, reducer=reducer)
@@ -285,7 +285,7 @@ def test_a_reducer_that_fails_publishes_nothing(
     assert not any(key.startswith(("result/", "commits/0")) for key in here.stored())
 
 
-def test_an_altered_output_is_found_under_a_reducer_too(tmp_path: Path) -> None:
+def test_altered_output_is_found_with_reducer_too(tmp_path: Path) -> None:
     """Also if it is after what the reducer looked at."""
     for number, name in enumerate(("first_only", "total")):
         here = world(tmp_path / str(number), reducer={"function": f"{HERE}:{name}"})
@@ -294,7 +294,7 @@ def test_an_altered_output_is_found_under_a_reducer_too(tmp_path: Path) -> None:
         damaged(here, 12)
 
 
-def test_results_that_are_not_json_fail_a_function(tmp_path: Path) -> None:
+def test_results_that_are_not_json_fail_function_reducer(tmp_path: Path) -> None:
     spec: dict[str, Any] = {
         "mapper": {"command": ["sed", "s/^/x/"]},
         "reducer": {"function": f"{HERE}:total"},
@@ -303,7 +303,7 @@ def test_results_that_are_not_json_fail_a_function(tmp_path: Path) -> None:
         reduced(world(tmp_path, **spec))
 
 
-def test_what_the_call_returns_is_json(tmp_path: Path) -> None:
+def test_reduce_call_returns_json(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.store.delete([output_key(here, 3)])
     found = json.loads(json.dumps(here.reduce_call()))

@@ -43,12 +43,12 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", [*itertools.chain.from_iterable(PATHS)])
-def test_the_short_way_is_that_of_the_table(path: str) -> None:
+def test_frequent_path_is_routed_as_in_the_table(path: str) -> None:
     short = app.often(path)
     if short is not None:  # else the table is asked
         assert by_table(path) == (JOB if short else JOBS, short)
 
 
-def test_what_is_asked_most_often_takes_the_short_way() -> None:
+def test_frequent_paths_are_matched_without_router() -> None:
     assert app.often("/jobs") == {}
     assert app.often("/jobs/2026-11-1") == {"job": "2026-11-1"}

@@ -29,7 +29,7 @@ def test_without_a_rate_every_request_is_admitted() -> None:
         found.admit("ann")
 
 
-def test_a_burst_is_admitted_then_one_for_each_interval() -> None:
+def test_burst_is_admitted_then_one_per_interval() -> None:
     time = clock.ManualClock()
     found = _limits(time, posts_per_second=0.5, burst=2)
     found.admit("ann")
@@ -44,7 +44,7 @@ def test_a_burst_is_admitted_then_one_for_each_interval() -> None:
         found.admit("ann")
 
 
-def test_a_bucket_never_holds_more_than_the_burst() -> None:
+def test_bucket_never_exceeds_the_burst() -> None:
     time = clock.ManualClock()
     found = _limits(time, posts_per_second=1, burst=1)
     found.admit("ann")
@@ -54,7 +54,7 @@ def test_a_bucket_never_holds_more_than_the_burst() -> None:
         found.admit("ann")
 
 
-def test_one_user_leaves_a_quarter_to_others() -> None:
+def test_one_user_gets_three_quarters_of_transfers() -> None:
     found = _limits(uploads=4, downloads=4)
     with contextlib.ExitStack() as stack:
         for _ in range(3):
@@ -70,6 +70,6 @@ def test_one_user_leaves_a_quarter_to_others() -> None:
         pass
 
 
-def test_with_one_place_the_only_user_gets_it() -> None:
+def test_single_transfer_is_granted_to_any_user() -> None:
     with _limits(uploads=1).upload("ann"):
         pass

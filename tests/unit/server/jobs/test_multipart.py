@@ -51,7 +51,7 @@ END = b"--b--\r\n"
         (["multipart/mixed", "multipart/form-data"], True),
     ],
 )
-def test_a_form_is_known_by_its_content_type(types: list[str], *, form: bool | None) -> None:
+def test_form_is_recognized_by_content_type(types: list[str], *, form: bool | None) -> None:
     assert multipart.is_form(types) is form
 
 
@@ -64,12 +64,12 @@ def test_a_form_is_known_by_its_content_type(types: list[str], *, form: bool | N
         (["multipart/form-data; boundary=a", "multipart/form-data; boundary=b"], [b"a", b"b"]),
     ],
 )
-def test_boundaries_are_all_that_the_headers_name(types: list[str], named: list[bytes]) -> None:
+def test_boundaries_of_all_headers_are_found(types: list[str], named: list[bytes]) -> None:
     assert multipart.boundaries(types) == named
 
 
 @pytest.mark.parametrize("step", [0, 1, 7])
-def test_fields_and_file_are_the_same_however_the_body_is_cut(step: int) -> None:
+def test_form_is_parsed_independent_of_piece_sizes(step: int) -> None:
     body = _part("name", b"a") + _part("file", b"1\r\n2\n") + _part("priority", b"3") + END
     form, target = _send(body, step=step)
     assert form.fields == {"name": "a", "priority": "3"}
@@ -77,7 +77,7 @@ def test_fields_and_file_are_the_same_however_the_body_is_cut(step: int) -> None
 
 
 @pytest.mark.parametrize(("size", "waits"), [(64 << 10, True), ((64 << 10) + 1, False)])
-def test_fields_behind_a_small_file_come_before_its_target(size: int, *, waits: bool) -> None:
+def test_fields_after_small_file_are_known_to_its_target(size: int, *, waits: bool) -> None:
     body = _part("file", b"x" * size) + _part("name", b"a") + END
     form, target = _send(body, step=1000)
     assert target.fields == ({"name": "a"} if waits else {})
@@ -105,18 +105,18 @@ FILE = _part("file", b"1")
         ),
     ],
 )
-def test_a_wrong_form_is_refused(body: bytes, error: type[errors.HttpError], message: str) -> None:
+def test_invalid_form_is_refused(body: bytes, error: type[errors.HttpError], message: str) -> None:
     with pytest.raises(error) as caught:
         _send(body)
     assert message in str(caught.value)
 
 
-def test_encodings_that_change_nothing_are_accepted() -> None:
+def test_identity_encodings_of_parts_are_accepted() -> None:
     _, target = _send(_part("file", b"1", b"Content-Transfer-Encoding: 8BIT") + END)
     assert target.data == b"1"
 
 
-def test_a_form_has_at_most_100_fields() -> None:
+def test_form_with_more_than_100_fields_is_refused() -> None:
     fields = b"".join(_part(str(number), b"") for number in range(99))
     form, _ = _send(fields + FILE + END)
     assert len(form.fields) == 99
@@ -124,7 +124,7 @@ def test_a_form_has_at_most_100_fields() -> None:
         _send(fields + _part("more", b"") + FILE + END)
 
 
-def test_fields_have_at_most_one_mebibyte_together() -> None:
+def test_fields_beyond_one_mebibyte_are_refused() -> None:
     half = b"x" * (1 << 19)
     body = _part("a", half) + _part("b", half)
     assert len(_send(body + FILE + END)[0].fields) == 2
@@ -133,7 +133,7 @@ def test_fields_have_at_most_one_mebibyte_together() -> None:
 
 
 @pytest.mark.parametrize("named", [[], [b"other", b"b"], [b"b", b"other"]])
-def test_the_boundary_is_the_one_that_the_body_begins_with(named: list[bytes]) -> None:
+def test_boundary_of_body_wins_over_other_named_ones(named: list[bytes]) -> None:
     target = _Target({})
     form = multipart.Form(named, lambda _: target)
     form.take(FILE + END)

@@ -20,7 +20,7 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(one)
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_schema_reference_is_defined() -> None:
     page = openapi.document(["default"])
     for reference in _references(page):
         found: Any = page
@@ -29,7 +29,7 @@ def test_every_reference_leads_somewhere() -> None:
         assert found
 
 
-def test_operations_have_names_of_their_own() -> None:
+def test_operation_ids_are_unique() -> None:
     page = openapi.document()
     names = [
         operation["operationId"]
@@ -41,11 +41,11 @@ def test_operations_have_names_of_their_own() -> None:
     assert all(re.fullmatch("[a-zA-Z]+", name) for name in names)
 
 
-def test_the_page_is_json() -> None:
+def test_page_is_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(openapi.document()))["openapi"] == "3.1.0"
 
 
-def test_the_longest_line_is_that_of_the_server() -> None:
+def test_maximum_line_size_is_that_of_the_server() -> None:
     page = openapi.document(most_line_bytes=1 << 20)
     field = page["components"]["schemas"]["InputSpec"]["properties"]["maxLineBytes"]
     assert field.pop("description")
@@ -56,7 +56,7 @@ def test_the_longest_line_is_that_of_the_server() -> None:
     }
 
 
-def test_mappers_are_promised_as_they_are_taken() -> None:
+def test_mapper_schema_matches_accepted_mappers() -> None:
     """Names of methods too, and any word of a command; not what no worker could use."""
     schemas = openapi.document()["components"]["schemas"]
     for kind in ("Mapper", "Reducer"):

@@ -33,7 +33,7 @@ def test_no_parameters_give_the_defaults() -> None:
         ("delimiter", ";", "input.delimiter", ";"),
     ],
 )
-def test_a_flat_parameter_is_read_in_the_type_of_its_field(
+def test_flat_parameter_is_parsed_as_type_of_its_field(
     name: str, text: str, place: str, value: object
 ) -> None:
     document: dict[str, object] = {}
@@ -45,7 +45,7 @@ def test_a_flat_parameter_is_read_in_the_type_of_its_field(
     assert _read({name: text}) == msgspec.convert(document, filejobs.FileJobSpec)
 
 
-def test_a_parameter_wins_over_the_same_field_of_spec() -> None:
+def test_parameter_overrides_field_of_spec() -> None:
     spec = '{"priority": 3, "maxParts": 4}'
     found = _read({"spec": spec, "priority": "5"})
     assert (found.priority, found.max_parts) == (5, 4)
@@ -76,17 +76,17 @@ def test_a_parameter_wins_over_the_same_field_of_spec() -> None:
         ({"spec": '{"mapper": {"function": "a:b", "code": "x"}}'}, "spec.mapper.code: 'x' is no"),
     ],
 )
-def test_a_wrong_parameter_is_refused_by_its_name(given: dict[str, str], message: str) -> None:
+def test_invalid_parameter_is_refused_by_name(given: dict[str, str], message: str) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         _read(given)
     assert message in str(caught.value)
 
 
-def test_equal_names_of_the_cluster_are_accepted() -> None:
+def test_equal_values_of_cluster_and_clustername_are_accepted() -> None:
     assert _read({"cluster": "a", "clusterName": "a"}).cluster_name == "a"
 
 
-def test_a_spec_is_refused_above_its_most_bytes() -> None:
+def test_spec_above_size_limit_is_refused() -> None:
     def words(count: int) -> dict[str, str]:
         return {"command": msgspec.json.encode(["a" * count]).decode()}
 
@@ -97,7 +97,7 @@ def test_a_spec_is_refused_above_its_most_bytes() -> None:
 
 
 @pytest.mark.parametrize("text", ["jq -c '.a b'", '["jq", "-c", ".a b"]', ' ["jq","-c",".a b"]'])
-def test_a_command_is_a_line_of_a_shell_or_an_array(text: str) -> None:
+def test_command_is_parsed_as_shell_line_or_json_array(text: str) -> None:
     assert _read({"command": text}).mapper.command == ("jq", "-c", ".a b")
 
 
@@ -113,18 +113,18 @@ def test_a_command_is_a_line_of_a_shell_or_an_array(text: str) -> None:
         ({"aci": "1", "placement": "here"}, "here"),
     ],
 )
-def test_placement_is_read_as_the_source_system_did(
+def test_placement_is_parsed_as_by_source_system(
     given: dict[str, str], placement: str | None
 ) -> None:
     assert _read(given).placement == placement
 
 
-def test_azure_batch_is_refused() -> None:
+def test_batch_1_is_refused() -> None:
     with pytest.raises(errors.UnprocessableContent, match="batch=1"):
         _read({"batch": "1"})
 
 
-def test_sizes_of_the_source_system_are_defaults_only() -> None:
+def test_source_sizes_are_only_defaults() -> None:
     compat = source_sizing.read({"ITEMSPERJOB": "7", "MAXPARALLELISM": "3"})
     found = _read({}, compat)
     assert (found.items_per_part, found.parallelism) == (7, 3)
@@ -140,7 +140,5 @@ def test_sizes_of_the_source_system_are_defaults_only() -> None:
         ({"command": "cat"}, {"command": "cat", "name": "a"}),
     ],
 )
-def test_the_query_wins_over_fields_of_the_form(
-    query: dict[str, str], merged: dict[str, str]
-) -> None:
+def test_query_overrides_fields_of_form(query: dict[str, str], merged: dict[str, str]) -> None:
     assert parameters.joined({"mapper": "identity", "name": "a"}, query) == merged

@@ -48,7 +48,7 @@ def _begin(
     return kept.begin("default", name, state)
 
 
-def test_the_store_is_read_once_on_load(store: local.LocalStore, kept: uploads.Uploads) -> None:
+def test_load_reads_the_store_once(store: local.LocalStore, kept: uploads.Uploads) -> None:
     _begin(kept, FIRST, length=60)
     found = _quotas(store, load=False)
     ready = [found.ready]
@@ -59,7 +59,7 @@ def test_the_store_is_read_once_on_load(store: local.LocalStore, kept: uploads.U
     assert found.left("ann", None, offset=0, size=0) == 40
 
 
-def test_only_uploads_that_are_not_complete_count_against_their_number(
+def test_only_incomplete_uploads_count_against_number_limit(
     store: local.LocalStore,
     kept: uploads.Uploads,
 ) -> None:
@@ -74,7 +74,7 @@ def test_only_uploads_that_are_not_complete_count_against_their_number(
 
 
 @pytest.mark.parametrize(("size", "fits"), [(0, True), (30, True), (31, False)])
-def test_an_upload_may_fill_the_room_that_others_leave(
+def test_upload_may_use_bytes_left_by_others(
     store: local.LocalStore, kept: uploads.Uploads, size: int, *, fits: bool
 ) -> None:
     found = _quotas(store)
@@ -87,7 +87,7 @@ def test_an_upload_may_fill_the_room_that_others_leave(
             found.left("ann", None, offset=10, size=size)
 
 
-def test_an_upload_does_not_count_against_itself(
+def test_upload_does_not_count_against_itself(
     store: local.LocalStore, kept: uploads.Uploads
 ) -> None:
     found = _quotas(store)
@@ -96,7 +96,7 @@ def test_an_upload_does_not_count_against_itself(
 
 
 @pytest.mark.parametrize(("offset", "length", "left"), [(20, 60, 40), (70, 60, 30), (5, None, 95)])
-def test_an_upload_counts_with_its_length_or_what_has_come(
+def test_upload_counts_with_larger_of_length_and_offset(
     store: local.LocalStore, kept: uploads.Uploads, offset: int, length: int | None, left: int
 ) -> None:
     found = _quotas(store)
@@ -104,7 +104,7 @@ def test_an_upload_counts_with_its_length_or_what_has_come(
     assert found.left("ann", None, offset=0, size=0) == left
 
 
-def test_a_removed_upload_leaves_its_room(store: local.LocalStore, kept: uploads.Uploads) -> None:
+def test_removed_upload_frees_its_quota(store: local.LocalStore, kept: uploads.Uploads) -> None:
     found = _quotas(store)
     first, second = _begin(kept, FIRST, length=60), _begin(kept, SECOND, length=30)
     found.note(first)
@@ -116,7 +116,7 @@ def test_a_removed_upload_leaves_its_room(store: local.LocalStore, kept: uploads
     assert found.left("ann", None, offset=0, size=0) == 100
 
 
-def test_without_a_limit_one_user_has_three_quarters_of_the_disk(
+def test_default_quota_is_three_quarters_of_free_disk(
     store: local.LocalStore, kept: uploads.Uploads
 ) -> None:
     _begin(kept, FIRST)
@@ -128,6 +128,6 @@ def test_without_a_limit_one_user_has_three_quarters_of_the_disk(
     assert left == pytest.approx(free * 0.75, rel=0.005)
 
 
-def test_before_the_directory_exists_any_size_fits(tmp_path: Path) -> None:
+def test_any_size_fits_before_directory_exists(tmp_path: Path) -> None:
     found = _quotas(local.LocalStore(tmp_path / "none"), most_bytes=None)
     assert found.left("ann", None, offset=0, size=1 << 60) is None

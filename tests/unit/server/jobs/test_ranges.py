@@ -24,21 +24,21 @@ TAG = '"abc"'
         ("lines=0-1", None),
     ],
 )
-def test_a_range_is_a_span_or_the_whole(
+def test_range_header_is_parsed_or_ignored(
     header: str | None, expected: tuple[int, int] | None
 ) -> None:
     assert ranges.wanted(header, size=10, if_range=None, etag=TAG) == expected
 
 
 @pytest.mark.parametrize("header", ["bytes=10-", "bytes=10-12", "bytes=-0"])
-def test_a_range_behind_the_end_is_refused_with_the_size(header: str) -> None:
+def test_range_beyond_end_is_refused_with_size(header: str) -> None:
     with pytest.raises(errors.RangeNotSatisfiable) as caught:
         ranges.wanted(header, size=10, if_range=None, etag=TAG)
     assert caught.value.headers == ((b"content-range", b"bytes */10"),)
 
 
 @pytest.mark.parametrize(("tag", "expected"), [(TAG, (0, 1)), ('W/"abc"', None), ('"x"', None)])
-def test_if_range_compares_strongly(tag: str, expected: tuple[int, int] | None) -> None:
+def test_if_range_uses_strong_comparison(tag: str, expected: tuple[int, int] | None) -> None:
     assert ranges.wanted("bytes=0-0", size=10, if_range=tag, etag=TAG) == expected
 
 
@@ -53,12 +53,12 @@ def test_if_range_compares_strongly(tag: str, expected: tuple[int, int] | None) 
         ("abc", False),
     ],
 )
-def test_if_none_match_compares_weakly(header: str | None, *, expected: bool) -> None:
+def test_if_none_match_uses_weak_comparison(header: str | None, *, expected: bool) -> None:
     assert ranges.matches(header, TAG) is expected
 
 
 @pytest.mark.parametrize("header", [None, "*", TAG, '"x", "abc"'])
-def test_if_match_passes_the_version_that_is_there(header: str | None) -> None:
+def test_if_match_accepts_current_version(header: str | None) -> None:
     ranges.check_match(header, TAG)
 
 

@@ -38,7 +38,7 @@ def _request(query: bytes = b"") -> requests.Request:
     ("query", "namespace"),
     [(b"", "default"), (b"limit=1", "default"), (b"namespace=team-a", "team-a")],
 )
-def test_the_namespace_is_default_unless_given(query: bytes, namespace: str) -> None:
+def test_namespace_is_default_unless_given(query: bytes, namespace: str) -> None:
     assert _request(query).namespace == namespace
 
 
@@ -55,7 +55,7 @@ def test_the_namespace_is_default_unless_given(query: bytes, namespace: str) -> 
         (b"a=1&b=2", lambda given: given.only("a"), "'b': known here are namespace, a"),
     ],
 )
-def test_a_wrong_parameter_is_refused_by_its_name(
+def test_invalid_parameter_is_refused_by_name(
     query: bytes, read: Callable[[requests.Request], object], message: str
 ) -> None:
     with pytest.raises(errors.BadRequest) as caught:
@@ -63,7 +63,7 @@ def test_a_wrong_parameter_is_refused_by_its_name(
     assert message in str(caught.value)
 
 
-def test_a_parameter_is_read_in_its_type() -> None:
+def test_parameter_is_parsed_as_its_type() -> None:
     found = _request(b"n=7&t=x&f=true&w=blue&namespace=a")
     assert found.number("n", least=7, most=7) == 7
     assert found.text("t") == "x"
@@ -72,7 +72,7 @@ def test_a_parameter_is_read_in_its_type() -> None:
     found.only("n", "t", "f", "w")
 
 
-def test_a_missing_parameter_has_no_value() -> None:
+def test_missing_parameter_has_no_value() -> None:
     found = _request()
     assert found.number("n", least=1, most=2) is None
     assert found.text("t") is None
@@ -96,13 +96,13 @@ async def _sent(method: str) -> tuple[int, dict[bytes, bytes], bytes]:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
-async def test_a_path_serves_its_methods_and_head(method: str) -> None:
+async def test_resource_serves_its_methods_and_head(method: str) -> None:
     status, _, body = await _sent(method)
     assert (status, body) == (200, method.encode())
 
 
 @pytest.mark.parametrize(("method", "status"), [("OPTIONS", 204), ("PUT", 405), ("DELETE", 405)])
-async def test_other_methods_are_given_those_that_are_allowed(method: str, status: int) -> None:
+async def test_unsupported_method_gets_405_with_allow(method: str, status: int) -> None:
     found, headers, body = await _sent(method)
     assert (found, headers[b"allow"]) == (status, b"GET, HEAD, OPTIONS, POST")
     assert (b"add -X POST" in body) == (method == "PUT")

@@ -6,13 +6,13 @@ from kilnwork.kit import errors
 from kilnwork.server.jobs import source_sizing
 
 
-def test_defaults_are_those_of_its_code() -> None:
+def test_defaults_are_those_of_source_system() -> None:
     found = source_sizing.read({"ITEMSPERJOB": " "})
     assert (found.container, found.items_per_part, found.parallelism) == ("jobs", 100_000, 2)
     assert (found.aci_parallelism, found.aci_trigger) == (50, 6)
 
 
-def test_its_variables_are_read() -> None:
+def test_environment_variables_are_read() -> None:
     found = source_sizing.read(
         {
             "CONTAINER": "old",
@@ -26,12 +26,12 @@ def test_its_variables_are_read() -> None:
     assert (found.aci_parallelism, found.aci_trigger) == (1, 0)
 
 
-def test_containername_wins_over_the_name_of_its_readme() -> None:
+def test_containername_wins_over_container() -> None:
     assert source_sizing.read({"CONTAINERNAME": "a", "CONTAINER": "b"}).container == "a"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "٣", str(1 << 31)])
-def test_what_is_no_number_from_one_up_is_refused(text: str) -> None:
+def test_value_that_is_not_positive_number_is_refused(text: str) -> None:
     with pytest.raises(errors.ConfigurationError, match="ITEMSPERJOB"):
         source_sizing.read({"ITEMSPERJOB": text})
     assert source_sizing.read({"ITEMSPERJOB": str((1 << 31) - 1)}).items_per_part == (1 << 31) - 1

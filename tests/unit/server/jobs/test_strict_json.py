@@ -8,12 +8,12 @@ from kilnwork.server.jobs import strict_json
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 1}}', '[{"a": 1}]', "{"])
-def test_what_is_no_object_of_distinct_names_is_refused(text: str) -> None:
+def test_json_other_than_object_with_unique_names_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         strict_json.decoded(text)
 
 
-def test_equal_names_in_different_objects_are_distinct() -> None:
+def test_equal_names_in_different_objects_are_accepted() -> None:
     assert strict_json.decoded('{"a": {"a": 1}, "b": {"a": 2}}') == {"a": {"a": 1}, "b": {"a": 2}}
 
 
@@ -30,7 +30,7 @@ def test_equal_names_in_different_objects_are_distinct() -> None:
         (None, None),
     ],
 )
-def test_floats_that_are_whole_become_integers(value: Any, expected: Any) -> None:
+def test_whole_floats_become_integers(value: Any, expected: Any) -> None:
     found = strict_json.whole(value)
     assert found == expected
     assert type(found) is type(expected)

@@ -24,7 +24,7 @@ def _append(upload: uploads.Kept, data: bytes, *, offset: int = 0) -> None:
         writer.commit()
 
 
-def test_a_new_upload_is_found_with_its_state(kept: uploads.Uploads) -> None:
+def test_new_upload_is_found_with_its_state(kept: uploads.Uploads) -> None:
     begun = kept.begin("a", FIRST, STATE)
     found = kept.find("a", FIRST)
     assert found is not None
@@ -35,7 +35,7 @@ def test_a_new_upload_is_found_with_its_state(kept: uploads.Uploads) -> None:
 @pytest.mark.parametrize(
     ("namespace", "ref"), [("b", FIRST), ("a", SECOND), ("a", "x"), ("a", f"../a/{FIRST}")]
 )
-def test_another_namespace_or_id_finds_nothing(
+def test_upload_is_not_found_by_other_namespace_or_id(
     kept: uploads.Uploads, namespace: str, ref: str
 ) -> None:
     kept.begin("a", FIRST, STATE)
@@ -46,7 +46,7 @@ def test_another_namespace_or_id_finds_nothing(
     ("complete", "data", "whole"),
     [(True, b"abc", True), (False, b"abc", False), (True, b"ab", False)],
 )
-def test_an_upload_is_whole_once_it_is_complete_and_all_there(
+def test_upload_is_whole_once_complete_with_all_bytes(
     kept: uploads.Uploads, *, complete: bool, data: bytes, whole: bool
 ) -> None:
     begun = kept.begin("a", FIRST, STATE)
@@ -57,7 +57,7 @@ def test_an_upload_is_whole_once_it_is_complete_and_all_there(
     assert (found.offset, found.whole) == (len(data), whole)
 
 
-def test_uploads_are_listed_by_id_and_namespace(kept: uploads.Uploads) -> None:
+def test_uploads_are_listed_by_namespace_and_id(kept: uploads.Uploads) -> None:
     for namespace, name in [("b", FIRST), ("a", SECOND), ("a", FIRST)]:
         kept.begin(namespace, name, STATE)
     assert [one.id for one in kept.list("a")] == [FIRST, SECOND]
@@ -68,7 +68,7 @@ def test_uploads_are_listed_by_id_and_namespace(kept: uploads.Uploads) -> None:
     ]
 
 
-def test_an_older_state_is_not_saved_over_a_newer_one(kept: uploads.Uploads) -> None:
+def test_older_state_does_not_replace_newer_one(kept: uploads.Uploads) -> None:
     begun = kept.begin("a", FIRST, STATE)
     kept.save(begun, uploads.State(created=6.0))
     with pytest.raises(errors.Conflict, match=FIRST):
@@ -78,7 +78,7 @@ def test_an_older_state_is_not_saved_over_a_newer_one(kept: uploads.Uploads) -> 
     assert found.state.created == 6.0
 
 
-def test_an_upload_that_was_removed_is_not_saved(kept: uploads.Uploads) -> None:
+def test_removed_upload_is_not_saved(kept: uploads.Uploads) -> None:
     begun = kept.begin("a", FIRST, STATE)
     kept.remove(begun)
     with pytest.raises(errors.NotFound, match=FIRST):
@@ -86,7 +86,7 @@ def test_an_upload_that_was_removed_is_not_saved(kept: uploads.Uploads) -> None:
     assert kept.find("a", FIRST) is None
 
 
-def test_uploads_are_forgotten_when_nothing_has_come_since(kept: uploads.Uploads) -> None:
+def test_stale_uploads_are_deleted(kept: uploads.Uploads) -> None:
     kept.begin("a", FIRST, uploads.State(created=9.0))
     kept.begin("b", SECOND, uploads.State(created=10.0))
     assert kept.forget(before=10.0) == 1

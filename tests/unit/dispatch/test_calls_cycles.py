@@ -63,7 +63,7 @@ def test_delegating_to_one_that_waits_for_it_fails() -> None:
 
 
 @pytest.mark.parametrize("how", [{"in_place": False}, {"in_place": True, "first": True}])
-def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> None:
+def test_wait_that_may_end_otherwise_is_no_cycle(how: dict[str, bool]) -> None:
     world, parent = world_with_call(slots=4)
     child = spawn(world, parent)
     player, ref = world.holder(parent), world.task(parent).ref
@@ -71,7 +71,7 @@ def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> Non
     assert not asked_to_stop(world)
 
 
-def test_waiting_for_a_task_that_waits_no_longer_is_no_circle() -> None:
+def test_waiting_for_a_task_that_no_longer_waits_is_no_cycle() -> None:
     world, parent = world_with_call(slots=4)
     child = spawn(world, parent)
     world.wait(parent, child)
