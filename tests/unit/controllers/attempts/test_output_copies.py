@@ -99,7 +99,7 @@ class World:
         )
         self.outputs.begin(self.executor, made)  # type: ignore[arg-type]
 
-    async def until(self, kept: bytes) -> None:
+    async def wait_until_stored(self, kept: bytes) -> None:
         async def has() -> bool:
             return self.link.kept == kept
 
@@ -107,7 +107,7 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "AGAIN_S", 0.01)
 
 
@@ -117,9 +117,9 @@ async def test_output_is_followed_while_read_and_completed_at_the_end() -> None:
     world.begin()
     async with world.outputs.following(REF):
         main.printed = b"one\ntw"
-        await world.until(b"one\ntw")
+        await world.wait_until_stored(b"one\ntw")
         main.printed += b"o\n"
-        await world.until(b"one\ntwo\n")
+        await world.wait_until_stored(b"one\ntwo\n")
 
     async def unread() -> bool:
         return main.readers == 0
@@ -138,7 +138,7 @@ async def test_reader_that_starts_before_the_attempt_gets_all_output() -> None:
         await world.outputs.catch_up(REF)
         world.begin()
         main.printed = b"one\n"
-        await world.until(b"one\n")
+        await world.wait_until_stored(b"one\n")
         assert main.readers == 1
 
 
@@ -217,4 +217,4 @@ async def test_follower_of_an_unreachable_node_gets_output_after_its_return() ->
     async with world.outputs.following(REF):
         await asyncio.sleep(0.03)
         world.executor.is_away = False
-        await world.until(b"one\n")
+        await world.wait_until_stored(b"one\n")

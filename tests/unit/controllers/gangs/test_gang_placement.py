@@ -50,7 +50,7 @@ def gang(*pods: dict[str, Any], required: int) -> tuple[members.ObservedGroup, .
     return (members.ObservedGroup(spec=group, cluster=None, pods=seen),)
 
 
-def going(cpu: int, count: int, *, required: int, **more: Any) -> list[str]:
+def starting_members(cpu: int, count: int, *, required: int, **more: Any) -> list[str]:
     """Return the names of starting members, out of `count` members on a node with `cpu` cores."""
     pods = [raw(f"p{n}") for n in range(count)]
     room = capacity.ClusterRoom(nodes=(node("n1", cpu),), pods=tuple(pods))
@@ -61,17 +61,17 @@ def going(cpu: int, count: int, *, required: int, **more: Any) -> list[str]:
 
 
 def test_all_required_members_start_or_none() -> None:
-    assert going(3, 3, required=3) == ["p0", "p1", "p2"]
-    assert going(2, 3, required=3) == []
+    assert starting_members(3, 3, required=3) == ["p0", "p1", "p2"]
+    assert starting_members(2, 3, required=3) == []
 
 
 def test_optional_members_start_where_there_is_room() -> None:
-    assert going(2, 3, required=2) == ["p0", "p1"]
-    assert going(1, 3, required=2) == []
+    assert starting_members(2, 3, required=2) == ["p0", "p1"]
+    assert starting_members(1, 3, required=2) == []
 
 
 def test_members_start_individually_once_the_flow_runs() -> None:
-    assert going(1, 3, required=3, running_since=1.0) == ["p0"]
+    assert starting_members(1, 3, required=3, running_since=1.0) == ["p0"]
 
 
 def test_would_fit_ignores_running_pods() -> None:

@@ -66,7 +66,7 @@ def _decide(seen: job.Job | None, **facts: Any) -> plan.Plan:
     return plan.decide(plan.Facts(**{"job": seen, "view": None, "now": NOW, **facts}))
 
 
-def _said(decided: plan.Plan) -> tuple[str, str]:
+def _reason_and_message(decided: plan.Plan) -> tuple[str, str]:
     assert decided.status is not None
     return decided.status.phase, decided.status.reason
 
@@ -99,8 +99,8 @@ def test_job_being_deleted_is_killed_and_reports_it() -> None:
     for phase in (job.Phase.KILLING, job.Phase.KILLED):
         shown = _decide(leaving, view=_view(phase=phase))
         assert (shown.kill, shown.delete) == ("", False)
-        assert _said(shown)[0] == phase
-    assert _said(_decide(leaving)) == ("Killed", "Deleted")
+        assert _reason_and_message(shown)[0] == phase
+    assert _reason_and_message(_decide(leaving)) == ("Killed", "Deleted")
     over = msgspec.structs.replace(
         leaving, status=job.JobStatus(run=1, phase="Succeeded", finish_time=clock.rfc3339(NOW))
     )
@@ -109,7 +109,7 @@ def test_job_being_deleted_is_killed_and_reports_it() -> None:
 
 def test_invalid_job_says_which_field() -> None:
     decided = _decide(_job(template=job.JobTemplate()))
-    assert _said(decided) == ("AdmissionError", "InvalidSpec")
+    assert _reason_and_message(decided) == ("AdmissionError", "InvalidSpec")
     assert decided.status is not None
     assert "spec.template" in decided.status.message
     assert decided.put is None
@@ -125,26 +125,29 @@ def test_job_of_a_config_is_expanded_first() -> None:
 
 def test_missing_job_config_is_awaited() -> None:
     decided = _decide(_job(config_name="report", template=None))
-    assert _said(decided) == ("Queued", "WaitingForJobConfig")
+    assert _reason_and_message(decided) == ("Queued", "WaitingForJobConfig")
     assert decided.wakes == {plan.Wake("JobConfig", "report")}
 
 
 def test_invalid_option_values_are_an_admission_error() -> None:
     seen = _job(config_name="report", template=None, option_values={"typo": 1})
     decided = _decide(seen, config=CONFIG)
-    assert _said(decided) == ("AdmissionError", "InvalidSpec")
+    assert _reason_and_message(decided) == ("AdmissionError", "InvalidSpec")
     assert decided.status is not None
     assert "typo" in decided.status.message
 
 
 def test_job_killed_before_its_start_never_starts() -> None:
     decided = _decide(_job(kill_timestamp=clock.rfc3339(NOW - 1)))
-    assert _said(decided) == ("Killed", "Killed")
+    assert _reason_and_message(decided) == ("Killed", "Killed")
     assert decided.put is None
 
 
 def test_refusal_by_the_engine_is_final() -> None:
-    assert _said(_decide(_job(), refused="spec.template: too large"))[0] == "AdmissionError"
+    assert (
+        _reason_and_message(_decide(_job(), refused="spec.template: too large"))[0]
+        == "AdmissionError"
+    )
 
 
 def test_finished_job_unknown_to_the_journal_is_left_unchanged() -> None:
