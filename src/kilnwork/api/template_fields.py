@@ -100,7 +100,7 @@ def _all_fields(
         )
     for name in ("http", "function"):
         if (sent := getattr(template, name)) is not None:
-            own = {http_task.CALLBACK_URL} if sent.awaited is not None else set()
+            own = {http_task.CALLBACK_URL} if sent.callback_settings is not None else set()
             second_pass = SecondPass(kept={*kept_variables, *own})
             yield _make_field(
                 template, name, _requests, _with_requests, texts=True, second_pass=second_pass
