@@ -281,7 +281,9 @@ async def test_namespace_that_is_no_longer_served_loses_its_workers(
     await waiting.wait_until_async(held, what="the finalizer")
     await world.controllers.stop()
     for _ in range(2):
-        await unserved_namespaces.leave(world.kube, controller_world.NS, time=clock.SystemClock())
+        await unserved_namespaces.clean_up(
+            world.kube, controller_world.NS, time=clock.SystemClock()
+        )
     status = await world.status("left", kinds.TASK_CLUSTERS)
     assert {(c["status"], c["reason"]) for c in status["conditions"]} == {("False", "NotServed")}
     assert not await held()

@@ -87,7 +87,7 @@ class EphemeralSubject(executor_world.Subject):
 
     async def begin(self) -> None:
         """Create the channel Secret and the first worker."""
-        secret = worker_pods.secret(self._cluster, "secret")
+        secret = worker_pods.make_secret(self._cluster, "secret")
         del secret["metadata"]["ownerReferences"]
         await self._admin.create(resource.SECRETS, secret, NS)
         await self._new_worker()
@@ -159,7 +159,7 @@ class EphemeralSubject(executor_world.Subject):
         self._manager.absent = now
 
     async def _new_worker(self) -> None:
-        body = worker_pods.named(self._template, f"{CLUSTER}-{next(self._names)}")
+        body = worker_pods.with_name(self._template, f"{CLUSTER}-{next(self._names)}")
         metadata = {k: v for k, v in body["metadata"].items() if k != "ownerReferences"}
         self._worker = await self._admin.create(resource.PODS, {**body, "metadata": metadata}, NS)
 

@@ -78,7 +78,7 @@ class PondManager:
     async def __aenter__(self) -> Self:
         pair = self.directory / "certificates"
         pair.mkdir(parents=True, exist_ok=True)
-        made = certificate.make(now=clock.SystemClock().wall())
+        made = certificate.create(now=clock.SystemClock().wall())
         (pair / "tls.crt").write_bytes(made.certificate)
         (pair / "tls.key").write_bytes(made.key)
         (self.directory / "token").write_text(TOKEN)

@@ -47,13 +47,13 @@ _NOT_THE_WORK = frozenset(
 
 def validate_task(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a Task beyond its schema."""
-    declared = _read(obj, task.Task)
+    declared = _decode(obj, task.Task)
     return [] if declared is None else validation.validate_task(declared)
 
 
 def validate_task_update(old: meta.JsonObject, new: meta.JsonObject) -> list[validation.Problem]:
     """Return the forbidden changes of a Task."""
-    before, after = _read(old, task.Task), _read(new, task.Task)
+    before, after = _decode(old, task.Task), _decode(new, task.Task)
     if before is None or after is None:
         return []
     return validation.validate_task_update(before, after)
@@ -66,11 +66,13 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
     """
     if not obj["spec"].keys() & {"customResource", "workflow"}:
         return None  # most Tasks create none: do not parse them again
-    declared, metadata = _read(obj, task.Task), obj["metadata"]
+    declared, metadata = _decode(obj, task.Task), obj["metadata"]
     if declared is None or declared.spec.inputs or declared.spec.input_object is not None:
         return None
     try:
-        return object_manifests.sample(declared.spec, metadata["name"], metadata["namespace"])
+        return object_manifests.sample_object(
+            declared.spec, metadata["name"], metadata["namespace"]
+        )
     except (object_manifests.InvalidManifest, substitution.InvalidTemplate):
         return None  # reported by `validate_task`
     except documents.LimitExceeded:
@@ -79,25 +81,25 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
 
 def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a TaskCluster beyond its schema."""
-    cluster = _read(obj, task_cluster.TaskCluster)
+    cluster = _decode(obj, task_cluster.TaskCluster)
     return [] if cluster is None else validation.validate_task_cluster(cluster)
 
 
 def validate_data_pond(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a DataPond beyond its schema."""
-    pond = _read(obj, data_pond.DataPond)
+    pond = _decode(obj, data_pond.DataPond)
     return [] if pond is None else data_pond_validation.problems(pond)
 
 
 def validate_job(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a Job beyond its schema."""
-    declared = _read_whole(obj, job.Job)
+    declared = _decode_or_report(obj, job.Job)
     return declared if isinstance(declared, list) else job_validation.validate_job(declared)
 
 
 def validate_job_update(old: meta.JsonObject, new: meta.JsonObject) -> list[validation.Problem]:
     """Return the forbidden changes of a Job."""
-    before, after = _read(old, job.Job), _read(new, job.Job)
+    before, after = _decode(old, job.Job), _decode(new, job.Job)
     if before is None or after is None:
         return []
     return job_validation.validate_job_update(before, after)
@@ -105,13 +107,13 @@ def validate_job_update(old: meta.JsonObject, new: meta.JsonObject) -> list[vali
 
 def validate_job_config(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a JobConfig beyond its schema."""
-    declared = _read_whole(obj, job_config.JobConfig)
+    declared = _decode_or_report(obj, job_config.JobConfig)
     return declared if isinstance(declared, list) else job_validation.validate_job_config(declared)
 
 
 def validate_sync_set(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a SyncSet beyond its schema."""
-    declared = _read_whole(obj, sync_set.SyncSet)
+    declared = _decode_or_report(obj, sync_set.SyncSet)
     if isinstance(declared, list):
         return declared
     return sync_set_validation.validate_sync_set(declared)
@@ -121,7 +123,7 @@ def validate_sync_set_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[validation.Problem]:
     """Return the forbidden changes of a SyncSet within a generation."""
-    before, after = _read(old, sync_set.SyncSet, status=True), _read(new, sync_set.SyncSet)
+    before, after = _decode(old, sync_set.SyncSet, status=True), _decode(new, sync_set.SyncSet)
     if before is None or after is None:
         return []
     return sync_set_validation.validate_sync_set_update(before, after)
@@ -173,39 +175,39 @@ def task_claim_right(claim: meta.JsonObject) -> tuple[str, str]:
     return "executors/external", str(claim["spec"]["executor"])
 
 
-def warn(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
+def field_warnings(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
     """Yield a warning for each field that has no effect; for an update, only for the changed
     fields."""
-    yield from field_effects.added(
+    yield from field_effects.new_sentences(
         partial(task_fields.findings, kind, side=field_effects.Side.EMBEDDED), new, old
     )
 
 
-def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield the warnings of `warn`, and one if a changed spec has no effect until `spec.run` is
-    raised."""
+def task_warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
+    """Yield the warnings of `field_warnings`, and one if a changed spec has no effect until
+    `spec.run` is raised."""
     if old is not None:
         before, after = old.get("spec") or {}, new.get("spec") or {}
         if before.get("run") == after.get("run") and _work(before) != _work(after):
             yield RUN_UNCHANGED
-    yield from warn(kinds.TASKS.kind, new, old)
+    yield from field_warnings(kinds.TASKS.kind, new, old)
 
 
-def warn_of_job(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield the warnings of `warn`, and one for a template that is replaced by that of the
-    JobConfig."""
+def job_warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
+    """Yield the warnings of `field_warnings`, and one for a template that is replaced by that of
+    the JobConfig."""
     spec = new.get("spec") or {}
     if old is None and spec.get("configName") and spec.get("template"):
         name = spec["configName"]
         yield f"spec.template: has no effect: that of JobConfig {name} takes its place"
-    yield from warn(kinds.JOBS.kind, new, old)
+    yield from field_warnings(kinds.JOBS.kind, new, old)
 
 
 def _work(spec: meta.JsonObject) -> meta.JsonObject:
     return {k: v for k, v in spec.items() if k not in _NOT_THE_WORK}
 
 
-def _read(obj: meta.JsonObject, type_: type[T], *, status: bool = False) -> T | None:
+def _decode(obj: meta.JsonObject, type_: type[T], *, status: bool = False) -> T | None:
     """Return the object as a struct, or None if it is invalid, which the schema has already
     reported.
 
@@ -217,7 +219,7 @@ def _read(obj: meta.JsonObject, type_: type[T], *, status: bool = False) -> T | 
         return None
 
 
-def _read_whole(obj: meta.JsonObject, type_: type[T]) -> T | list[validation.Problem]:
+def _decode_or_report(obj: meta.JsonObject, type_: type[T]) -> T | list[validation.Problem]:
     """Return the object as a struct, or the problems that its schema does not express."""
     try:
         return _converted(obj, type_, status=False)
@@ -227,6 +229,6 @@ def _read_whole(obj: meta.JsonObject, type_: type[T]) -> T | list[validation.Pro
 
 
 def _converted(obj: meta.JsonObject, type_: type[T], *, status: bool) -> T:
-    wanted = ("metadata", "spec", "status") if status else ("metadata", "spec")
-    kept = {key: value for key, value in obj.items() if key in wanted}
-    return msgspec.convert(kept, type_, strict=False)
+    names = ("metadata", "spec", "status") if status else ("metadata", "spec")
+    parts = {key: value for key, value in obj.items() if key in names}
+    return msgspec.convert(parts, type_, strict=False)

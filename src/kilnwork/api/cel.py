@@ -121,7 +121,7 @@ class Predicate:
             raise CelError(f"is CEL that is not evaluated here: kilnwork {problem}")
         self.text = text
         self._program = program
-        self._macros, self._nesting, self._literals = _loops(text, program.variables())
+        self._macros, self._nesting, self._literals = _measure_macros(text, program.variables())
 
     def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
         """Return the value of the expression, or None if it is undecided; raises LimitExceeded."""
@@ -150,27 +150,27 @@ class Predicate:
             return error
 
 
-def bare(text: str) -> str:
+def strip_literals(text: str) -> str:
     """Return an expression without comments and with all string literals empty."""
     return _TEXT_OR_COMMENT.sub('""', text)
 
 
-def macros(bare_text: str) -> tuple[list[tuple[str, str]], int]:
+def find_macros(bare_text: str) -> tuple[list[tuple[str, str]], int]:
     """Return the macros of a stripped expression, each with the variable that it binds, and
     their nesting depth."""
     found = list(_MACRO.finditer(bare_text))
-    nesting = _nesting(bare_text, {macro.start(2) for macro in found})
+    nesting = _call_nesting(bare_text, {macro.start(2) for macro in found})
     return [(macro[1], macro[3]) for macro in found], nesting
 
 
-def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
+def _measure_macros(text: str, variables: list[str]) -> tuple[int, int, int]:
     """Return the number of macros, their nesting depth, and the maximum length of a literal list.
 
     Raises CelError for an expression whose work these numbers do not bound. The library lists the
     variables of macros among the other names: a name that no macro binds is unknown, and so is a
     macro that binds one.
     """
-    emptied = bare(text)
+    emptied = strip_literals(text)
     found = list(_MACRO.finditer(emptied))
     unknown = sorted({*variables} - {"object"} - {macro[3] for macro in found})
     if unknown:
@@ -186,13 +186,13 @@ def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
         )
     if calls > MAX_MATCHES:
         raise CelError(f"calls matches() {calls} times; {MAX_MATCHES} are allowed")
-    nesting = _nesting(emptied, {macro.start(2) for macro in found})
+    nesting = _call_nesting(emptied, {macro.start(2) for macro in found})
     if nesting > MAX_NESTING:
         raise CelError(f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed")
     return len(found), nesting, emptied.count(",") + 1
 
 
-def _nesting(text: str, calls: set[int]) -> int:
+def _call_nesting(text: str, calls: set[int]) -> int:
     """Return the nesting depth of the calls whose parentheses open at these positions."""
     open_calls: list[bool] = []
     deepest = 0

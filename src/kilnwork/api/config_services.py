@@ -24,14 +24,14 @@ SERVICES = resource.Resource(
 _FIELD = "spec.template.spec.taskTemplate.function"
 
 
-def placed(template: job.JobTemplate, name: str) -> job.JobTemplate:
+def with_service_name(template: job.JobTemplate, name: str) -> job.JobTemplate:
     """Return the template with the name of the Service in place of `function.template`."""
-    found = _function(template)
-    if found is None or found.template is None or template.what is None:
+    function = _function(template)
+    if function is None or function.template is None or template.effective_task is None:
         return template
-    named = msgspec.structs.replace(found, service=name, template=None)
-    what = msgspec.structs.replace(template.what, function=named)
-    return msgspec.structs.replace(template, task_template=what, task=None)
+    function_with_name = msgspec.structs.replace(function, service=name, template=None)
+    task = msgspec.structs.replace(template.effective_task, function=function_with_name)
+    return msgspec.structs.replace(template, task_template=task, task=None)
 
 
 def problems(config: job_config.JobConfig) -> Iterator[Problem]:
@@ -83,4 +83,4 @@ def service(config: job_config.JobConfig) -> meta.JsonObject | None:
 
 
 def _function(template: job.JobTemplate) -> function_task.FunctionTemplate | None:
-    return None if template.what is None else template.what.function
+    return None if template.effective_task is None else template.effective_task.function

@@ -231,20 +231,20 @@ def _root_schema(about: crd_parts.KindDefinition) -> schema.Schema:
     if about.needs_spec:
         root["required"] = ["spec"]
     for path, keywords in about.additions.items():
-        _at(root, path).update(keywords)
+        _node_at(root, path).update(keywords)
     for path, other in about.described_at.items():
-        _leave_out(_at(root, path), other)
+        _refer_to(_node_at(root, path), other)
     return root
 
 
-def _leave_out(node: schema.Schema, other: str) -> None:
+def _refer_to(node: schema.Schema, other: str) -> None:
     """Make the schema of an object say that its fields are those of `other`."""
     described = f"{node['description']} Its fields are those of `{other}`."
     node.clear()
     node.update({"description": described, "type": "object", schema.PRESERVE: True})
 
 
-def _at(root: schema.Schema, path: str) -> schema.Schema:
+def _node_at(root: schema.Schema, path: str) -> schema.Schema:
     node = root
     for step in path.split(".") if path else ():
         node = node["items"] if step == "[]" else node["properties"][step]

@@ -46,14 +46,14 @@ def _names(struct: type[msgspec.Struct]) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(struct)]
 
 
-def _same(field: str) -> str:
+def _unchanged(field: str) -> str:
     """Return the CEL expression for an unchanged field."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 
 
 def _fixed(field: str) -> meta.JsonObject:
-    return crd_parts.rule(f"{OPEN} || ({_same(field)})", f"{field} {IMMUTABLE}")
+    return crd_parts.rule(f"{OPEN} || ({_unchanged(field)})", f"{field} {IMMUTABLE}")
 
 
 def _fixed_template() -> Iterator[meta.JsonObject]:
@@ -64,9 +64,9 @@ def _fixed_template() -> Iterator[meta.JsonObject]:
     template, parallelism = "template", "template.parallelism"
     yield _rule_within(_exists_as_before(template), of=())
     fields = [f"{template}.{field}" for field in _names(job.JobTemplate) if field != "parallelism"]
-    yield _rule_within(*map(_same, fields), _exists_as_before(parallelism), of=(template,))
+    yield _rule_within(*map(_unchanged, fields), _exists_as_before(parallelism), of=(template,))
     fields = [f"{parallelism}.{field}" for field in INDEX_FIELDS]
-    yield _rule_within(*map(_same, fields), of=(template, parallelism))
+    yield _rule_within(*map(_unchanged, fields), of=(template, parallelism))
 
 
 def _exists_as_before(field: str) -> str:
@@ -110,7 +110,7 @@ def _template(at: str) -> dict[str, schema.Schema]:
     }
 
 
-def _described_at(at: str) -> dict[str, str]:
+def _descriptions_at(at: str) -> dict[str, str]:
     """Return, within the `job.JobTemplate` at a path, the objects whose fields are described at
     another object."""
     of_tasks = ("task.template", "hooks.[].taskTemplate", "finalizer.taskTemplate")
@@ -163,7 +163,7 @@ JOB = crd_parts.KindDefinition(
                 "&& self.configName == oldSelf.configName)",
                 f"configName {CONFIG_NAME_RULE}",
             ),
-            crd_parts.rule(_same("type"), f"type {IMMUTABLE}"),
+            crd_parts.rule(_unchanged("type"), f"type {IMMUTABLE}"),
             *(_fixed(field) for field in FIXED),
             *_fixed_template(),
         ),
@@ -174,7 +174,7 @@ JOB = crd_parts.KindDefinition(
         ),
         "status.conditions": crd_parts.CONDITIONS,
     },
-    described_at=_described_at("spec.template"),
+    described_at=_descriptions_at("spec.template"),
 )  # fmt: skip
 
 JOB_CONFIG = crd_parts.KindDefinition(
@@ -215,5 +215,5 @@ JOB_CONFIG = crd_parts.KindDefinition(
         ),
         "status.conditions": crd_parts.CONDITIONS,
     },
-    described_at=_described_at("spec.template.spec"),
+    described_at=_descriptions_at("spec.template.spec"),
 )  # fmt: skip

@@ -41,7 +41,7 @@ REPLAY_RULE = "must be an earlier generation than replay.generation"
 _SAME_GENERATION = "self.generation == oldSelf.generation"
 
 
-def _same(field: str) -> str:
+def _unchanged(field: str) -> str:
     """Return the CEL expression for an unchanged field."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
@@ -53,7 +53,7 @@ _GROUP_FIELDS = (
 )  # fmt: skip
 
 
-def _alike(field: str) -> str:
+def _group_unchanged(field: str) -> str:
     """Return the CEL expression that a field of group `g` equals that of the old group `o`."""
     return f"has(o.{field}) == has(g.{field}) && (!has(g.{field}) || o.{field} == g.{field})"
 
@@ -65,18 +65,19 @@ def _frozen() -> Iterator[meta.JsonObject]:
     flow. The controller uses the stored ones for a running generation.
     """
     for field in ("backend", "data", "flow"):
-        rule = f"self.generation != oldSelf.generation || ({_same(field)})"
+        rule = f"self.generation != oldSelf.generation || ({_unchanged(field)})"
         yield crd_parts.rule(rule, f"{field} {FROZEN}", fieldPath=f".{field}")
     replay = "!has(self.replay) || has(oldSelf.replay) && self.replay == oldSelf.replay"
     rule = f"self.generation != oldSelf.generation || {replay}"
     yield crd_parts.rule(rule, f"replay {FROZEN}", fieldPath=".replay")
-    gang = f"self.generation != oldSelf.generation || ({_same('resources.gang')})"
+    gang = f"self.generation != oldSelf.generation || ({_unchanged('resources.gang')})"
     yield crd_parts.rule(gang, f"resources.gang {FROZEN}", fieldPath=".resources.gang")
+    unchanged = " && ".join(map(_group_unchanged, _GROUP_FIELDS))
     groups = (
         "self.generation != oldSelf.generation || "
         "(self.resources.groups.size() == oldSelf.resources.groups.size() && "
         "self.resources.groups.all(g, oldSelf.resources.groups.exists(o, o.name == g.name && "
-        f"(has(g.elastic) || ({_alike('replicas')})) && {' && '.join(map(_alike, _GROUP_FIELDS))}"
+        f"(has(g.elastic) || ({_group_unchanged('replicas')})) && {unchanged}"
         ")))"
     )
     yield crd_parts.rule(groups, f"resources.groups {FROZEN}", fieldPath=".resources.groups")

@@ -129,7 +129,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
                 total += 1
         return total + self._count_local(start, until + offset)
 
-    def _left_out(self, change: time_zones.Change) -> bool:
+    def _left_out(self, change: time_zones.ClockChange) -> bool:
         """Return whether `change` skips a local time of the expression and does not end at
         another one."""
         begin, last = time_zones.seconds_of(change.begin), time_zones.seconds_of(change.last)
@@ -170,15 +170,15 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
 
     def has_day(self, year: int, month: int, day: int) -> bool:
         """Return whether the expression has times on a day."""
-        if month not in self.months or not _has(self.years, year):
+        if month not in self.months or not _contains(self.years, year):
             return False
         return bool(self.days.in_month(year, month) >> day & 1)
 
     def _time_after(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
         """Return the first time of the day after the given one."""
         hours, minutes, seconds = self.hours, self.minutes, self.seconds
-        if _has(hours, hour):
-            if _has(minutes, minute):
+        if _contains(hours, hour):
+            if _contains(minutes, minute):
                 place = bisect.bisect_right(seconds, second)
                 if place < len(seconds):
                     return hour, minute, seconds[place]
@@ -234,9 +234,9 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
             return 0
         hours = bisect.bisect_left(self.hours, until.hour)
         total = hours * len(self.minutes) * len(self.seconds)
-        if _has(self.hours, until.hour):
+        if _contains(self.hours, until.hour):
             total += bisect.bisect_left(self.minutes, until.minute) * len(self.seconds)
-            if _has(self.minutes, until.minute):
+            if _contains(self.minutes, until.minute):
                 total += bisect.bisect_right(self.seconds, until.second)
         return total
 
@@ -312,7 +312,7 @@ def _split(expression: str) -> list[str]:
     )
 
 
-def _has(numbers: tuple[int, ...], number: int) -> bool:
+def _contains(numbers: tuple[int, ...], number: int) -> bool:
     """Return whether a sorted tuple contains a number."""
     place = bisect.bisect_left(numbers, number)
     return place < len(numbers) and numbers[place] == number

@@ -149,7 +149,7 @@ def _workday(day: int, first: int, length: int) -> int:
 
 def parse(text: str, field: Field, *, hash_id: str) -> Numbers:
     """Return the values of the field `text`; raises InvalidCron for unknown syntax."""
-    items = [_item(item, field, hash_id=hash_id, text=text) for item in text.split(",")]
+    items = [_parse_item(item, field, hash_id=hash_id, text=text) for item in text.split(",")]
     return Numbers(
         values=tuple(sorted({value for item in items for value in item.values})),
         any_=any(item.any_ for item in items),
@@ -160,15 +160,15 @@ def parse(text: str, field: Field, *, hash_id: str) -> Numbers:
     )
 
 
-def _item(seen: str, field: Field, *, hash_id: str, text: str) -> Numbers:
+def _parse_item(seen: str, field: Field, *, hash_id: str, text: str) -> Numbers:
     """Return the values of one item of the list `text`."""
     item = seen.upper() if seen.isascii() else seen
     try:
-        found = _rule(item, field)
+        found = _parse_day_rule(item, field)
         if found is None and (match := _HASHED.fullmatch(item)):
-            found = Numbers(_hashed(field, match, hash_id))
+            found = Numbers(_hashed_values(field, match, hash_id))
         if found is None and (match := _SPAN.fullmatch(item)):
-            found = _span(field, match)
+            found = _parse_range(field, match)
         if found is None:
             raise InvalidCron(f"it may be {field.allowed}")
     except InvalidCron as error:
@@ -177,7 +177,7 @@ def _item(seen: str, field: Field, *, hash_id: str, text: str) -> Numbers:
     return found
 
 
-def _rule(item: str, field: Field) -> Numbers | None:
+def _parse_day_rule(item: str, field: Field) -> Numbers | None:
     """Return the rule for days that `item` stands for, or None."""
     if field is DAY:
         if item in {"L", "LW"}:
@@ -190,7 +190,7 @@ def _rule(item: str, field: Field) -> Numbers | None:
     return None
 
 
-def _span(field: Field, match: re.Match[str]) -> Numbers:
+def _parse_range(field: Field, match: re.Match[str]) -> Numbers:
     """Return the values of `*`, a number or a range, with or without a step."""
     star, start, end, step = match.groups()
     by = _step(step, field)
@@ -199,7 +199,7 @@ def _span(field: Field, match: re.Match[str]) -> Numbers:
         return _numbers(field, every, any_=step is None)
     first = _number(start, field)
     if end is not None:
-        last = _end(first, end, field)
+        last = _range_end(first, end, field)
     elif step is None:
         last = first
     else:
@@ -207,7 +207,7 @@ def _span(field: Field, match: re.Match[str]) -> Numbers:
     return _numbers(field, range(first, last + 1, by))
 
 
-def _hashed(field: Field, match: re.Match[str], hash_id: str) -> tuple[int, ...]:
+def _hashed_values(field: Field, match: re.Match[str], hash_id: str) -> tuple[int, ...]:
     """Return the numbers that `H`, `H(a-b)`, `H/n` or `H(a-b)/n` stands for, given `hash_id`.
 
     The hash is the first eight bytes of BLAKE2b of `HASH_ID:FIELD`, big-endian, so that similar
@@ -216,7 +216,7 @@ def _hashed(field: Field, match: re.Match[str], hash_id: str) -> tuple[int, ...]
     """
     start, end, step = match.groups()
     first = field.first if start is None else _number(start, field)
-    last = field.hash_last if end is None else _end(first, end, field)
+    last = field.hash_last if end is None else _range_end(first, end, field)
     digest = hashlib.blake2b(f"{hash_id}:{field.name}".encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "big")
     length = last - first + 1
@@ -239,7 +239,7 @@ def _weekday(value: int, field: Field) -> int:
     return (value - field.first) % 7
 
 
-def _end(first: int, end: str, field: Field) -> int:
+def _range_end(first: int, end: str, field: Field) -> int:
     """Return the last number of the range from `first` to `end`."""
     last = _number(end, field)
     if last < first and field.names == WEEKDAYS and last == field.first:

@@ -67,7 +67,7 @@ def _source_problems(field: str, source: data_pond.PondSource) -> Iterator[Probl
         yield f"{field}.uri", f"is no URI: {error}"
         return
     if parts.scheme in (job_files.SCHEME, "file"):
-        if why := _job_problem(source.uri) if parts.scheme != "file" else _file_problem(parts):
+        if why := _job_uri_problem(source.uri) if parts.scheme != "file" else _file_problem(parts):
             yield f"{field}.uri", why
         if source.secret_name is not None:
             yield f"{field}.secretName", "is for HTTP sources"
@@ -88,7 +88,7 @@ def _source_problems(field: str, source: data_pond.PondSource) -> Iterator[Probl
             yield f"{field}.allowAddresses[{position}]", f"is {text!r}: {error}"
 
 
-def _job_problem(uri: str) -> str:
+def _job_uri_problem(uri: str) -> str:
     try:
         if uri != job_files.PREFIX:
             job_files.parse_uri(uri)

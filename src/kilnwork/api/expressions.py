@@ -66,13 +66,13 @@ class Expression:
         if problem:
             raise ExpressionError(f"is no expression: kilnwork {problem}")
         self._program = program
-        bare = cel.bare(text)
-        self._macros, self._nesting, bound = _macros(bare)
+        stripped = cel.strip_literals(text)
+        self._macros, self._nesting, bound = _macros(stripped)
         roots = sorted({*program.variables()} - bound)
         self.names = tuple(
-            name for root in roots for name in _members(text, bare, root, whole=root in whole)
+            name for root in roots for name in _members(text, stripped, root, whole=root in whole)
         )
-        self._literals = bare.count(",") + 1
+        self._literals = stripped.count(",") + 1
 
     def evaluate(self, lookup: Lookup) -> Any:
         """Return the value of the expression, as JSON. Raises ExpressionError."""
@@ -117,7 +117,7 @@ class Expression:
             raise ExpressionError(f"gives {foreign}, which is no JSON")
         return given
 
-    def truth(self, lookup: Lookup) -> bool:
+    def evaluate_bool(self, lookup: Lookup) -> bool:
         """Return the boolean value of the expression. Raises ExpressionError if it is not a
         boolean."""
         given = self.evaluate(lookup)
@@ -126,28 +126,28 @@ class Expression:
         return given
 
 
-def _macros(bare: str) -> tuple[int, int, frozenset[str]]:
+def _macros(stripped: str) -> tuple[int, int, frozenset[str]]:
     """Return the number of macros, their nesting depth, and the variables that they bind."""
-    found, nesting = cel.macros(bare)
+    found, nesting = cel.find_macros(stripped)
     if nesting > MAX_NESTING:
         raise ExpressionError(f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed")
     if nesting > 1 and any(macro == "map" for macro, _ in found):
         raise ExpressionError("has map() and macros in each other: map() is allowed alone")
-    if found and re.search(r"\bmatches\s*\(", bare):
+    if found and re.search(r"\bmatches\s*\(", stripped):
         raise ExpressionError(f"has matches() beside {found[0][0]}(); use one of them")
     return len(found), nesting, frozenset(variable for _, variable in found)
 
 
-def _members(text: str, bare: str, root: str, *, whole: bool) -> Iterator[Name]:
+def _members(text: str, stripped: str, root: str, *, whole: bool) -> Iterator[Name]:
     """Yield the names that an expression looks up below a root."""
     if whole:
         yield Name(root, None)
         return
     start = rf"(?<![\w.])(?<!\.\s){root}\b"
-    members = {match[1] for match in re.finditer(rf"{start}\s*\.\s*(\w+)", bare)}
+    members = {match[1] for match in re.finditer(rf"{start}\s*\.\s*(\w+)", stripped)}
     keys = {match[1] or match[2] for match in re.finditer(start + _KEY, text)}
-    uses = len(re.findall(start, bare))
-    named = len(re.findall(rf"{start}\s*\.\s*\w+", bare)) + len(re.findall(start + _KEY, text))
+    uses = len(re.findall(start, stripped))
+    named = len(re.findall(rf"{start}\s*\.\s*\w+", stripped)) + len(re.findall(start + _KEY, text))
     for member in sorted(members | keys):
         yield Name(root, member)
     if named < uses or not members | keys:
@@ -170,7 +170,7 @@ def parse(text: str, whole: frozenset[str] = frozenset()) -> Expression | None:
     return None
 
 
-def field(text: str, whole: frozenset[str] = frozenset()) -> Expression:
+def parse_field(text: str, whole: frozenset[str] = frozenset()) -> Expression:
     """Parse a field that is always an expression, with or without `${` and `}`.
 
     Raises ExpressionError.

@@ -128,21 +128,21 @@ def _findings(rows: Table, value: Any, side: Side, at: tuple[str, str]) -> Itera
             yield from _findings(rows, child, side, (f"{shown}[{position}]", f"{path}[]"))
 
 
-def added(
+def new_sentences(
     find: Callable[[meta.JsonObject], Iterator[Finding]],
     new: meta.JsonObject,
     old: meta.JsonObject | None,
 ) -> Iterator[str]:
     """Yield the sentences about a new object; for an update, only those that the old object did
     not have."""
-    before = set() if old is None else set(map(sentence, find(old)))
-    yield from (text for text in map(sentence, find(new)) if text not in before)
+    before = set() if old is None else set(map(describe_finding, find(old)))
+    yield from (text for text in map(describe_finding, find(new)) if text not in before)
 
 
-def sentence(found: Finding) -> str:
+def describe_finding(found: Finding) -> str:
     """Return a finding as a sentence: `spec.dnsPolicy: has no effect here: names are resolved as
     on the machine`."""
-    what = (
+    effect = (
         "refused by nodes of kilnwork" if found.effect == Effect.REFUSED else "has no effect here"
     )
-    return f"{found.path}: {what}: {found.reason}"
+    return f"{found.path}: {effect}: {found.reason}"

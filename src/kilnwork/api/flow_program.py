@@ -58,30 +58,30 @@ class FlowNode:
     def __init__(self, name: str, path: str, step: flow.Step, kind: NodeKind) -> None:
         self.name, self.path, self.step, self.kind = name, path, step, kind
         self.condition: expressions.Expression | None = None
-        self.otherwise: FlowNode | None = None
+        self.alternative: FlowNode | None = None
         """The step of `else`; it has the same name."""
         self.task: api_task.TaskTemplate | None = None
         """The task of a work step, without its TaskCluster."""
-        self.own_cluster = False
+        self.needs_no_group = False
         """Whether the template names a TaskCluster or another executor, so that the step needs
         no group."""
-        self.given: dict[str, expressions.Document] = {}
+        self.shared_inputs: dict[str, expressions.Document] = {}
         """Inputs that are the same for all items."""
-        self.own: dict[str, Any] = {}
+        self.item_inputs: dict[str, Any] = {}
         """Inputs that depend on the item, unparsed."""
-        self.own_names: tuple[expressions.Name, ...] = ()
+        self.item_input_names: tuple[expressions.Name, ...] = ()
         """Names used by these inputs, except for the item."""
         self.items: expressions.Expression | None = None
-        self.failed: int | str = 0
+        self.max_failed: int | str = 0
         """Number or percentage of items that may fail."""
         self.children: tuple[FlowNode, ...] = ()
         """Branches of a fork, or the nested steps of other kinds in order."""
-        self.least = 0
+        self.min_successful = 0
         """Number of branches of a fork that must succeed; 0 for all of them."""
         self.condition_of_loop: expressions.Expression | None = None
-        self.wanted = False
+        self.is_kept = False
         """Whether the value or the results of the step are kept."""
-        self.named = False
+        self.is_referenced = False
         """Whether an expression refers to them."""
 
     @property
@@ -92,14 +92,14 @@ class FlowNode:
             yield f"{self.path}.if", self.condition.names
         if self.items is not None:
             yield f"{self.path}.of", self.items.names
-        for name, document in self.given.items():
+        for name, document in self.shared_inputs.items():
             yield f"{self.path}.with.{name}", document.names
-        yield f"{self.path}.with", self.own_names
+        yield f"{self.path}.with", self.item_input_names
 
     @property
-    def chosen(self) -> tuple["FlowNode", ...]:
+    def with_alternative(self) -> tuple["FlowNode", ...]:
         """Return the step and its `else`."""
-        return (self,) if self.otherwise is None else (self, self.otherwise)
+        return (self,) if self.alternative is None else (self, self.alternative)
 
 
 class Clause(NamedTuple):
@@ -108,7 +108,7 @@ class Clause(NamedTuple):
     causes: frozenset[str]
     nodes: tuple[FlowNode, ...]
 
-    def fits(self, reasons: Iterable[str]) -> bool:
+    def applies_to(self, reasons: Iterable[str]) -> bool:
         """Return whether the entry applies to a failure with these reasons."""
         return not self.causes or not self.causes.isdisjoint(reasons)
 
@@ -121,7 +121,7 @@ class Program:
         self.timeout_s = declared.timeout_seconds
         self.nodes: tuple[FlowNode, ...] = ()
         self.catch: tuple[Clause, ...] = ()
-        self.last: tuple[FlowNode, ...] = ()
+        self.finally_steps: tuple[FlowNode, ...] = ()
         """The steps of `finally`."""
         self.result: expressions.Expression | None = None
 
@@ -131,9 +131,9 @@ class Program:
         yield "", self.nodes
         for number, clause in enumerate(self.catch):
             yield f"catch[{number}].", clause.nodes
-        yield "finally.", self.last
+        yield "finally.", self.finally_steps
 
-    def every(self) -> Iterator[FlowNode]:
+    def all_nodes(self) -> Iterator[FlowNode]:
         """Yield all nodes, outer ones first."""
         for _, nodes in self.sections:
             yield from _walk(nodes)
@@ -141,7 +141,7 @@ class Program:
 
 def _walk(nodes: Iterable[FlowNode]) -> Iterator[FlowNode]:
     for node in nodes:
-        for one in node.chosen:
+        for one in node.with_alternative:
             yield one
             yield from _walk(one.children)
 
@@ -158,10 +158,10 @@ def build(declared: flow.Flow) -> tuple[Program, list[Problem]]:
         Clause(frozenset(clause.causes), builder.steps(f"catch[{number}].do", clause.do))
         for number, clause in enumerate(declared.catch)
     )
-    program.last = builder.steps("finally", declared.finally_, may_be_empty=True)
+    program.finally_steps = builder.steps("finally", declared.finally_, may_be_empty=True)
     if declared.result:
         with builder.problem_at("result"):
-            program.result = expressions.field(declared.result)
+            program.result = expressions.parse_field(declared.result)
     if builder.count > flow.MAX_STEPS:
         builder.add("do", f"has {builder.count} steps; {flow.MAX_STEPS} are allowed")
     builder.tolerate(program)
@@ -233,11 +233,11 @@ class _Builder:
         step, path = node.step, node.path
         if step.if_:
             with self.problem_at(f"{path}.if"):
-                node.condition = expressions.field(step.if_)
+                node.condition = expressions.parse_field(step.if_)
         if step.else_ is not None:
             if not step.if_:
                 self.add(f"{path}.else", "needs an `if`")
-            node.otherwise = self.node(node.name, f"{path}.else", step.else_, alternative=True)
+            node.alternative = self.node(node.name, f"{path}.else", step.else_, alternative=True)
 
     def _read(self, path: str, given: Any) -> flow.Step | None:
         if isinstance(given, flow.Step):
@@ -302,9 +302,9 @@ class _Builder:
                 self.add(f"{path}.each", "must be letters and digits, the first in lower case")
             else:
                 with self.problem_at(f"{path}.of"):
-                    node.items = expressions.field(step.of)
+                    node.items = expressions.parse_field(step.of)
             given = given or {step.each: f"${{ {step.each} }}"}
-            node.failed = self._failed(f"{path}.allow", step)
+            node.max_failed = self._failed(f"{path}.allow", step)
         if step.join:
             given = given or {RESULTS: f"${{ {step.join}.results }}"}
         names: list[expressions.Name] = []
@@ -312,11 +312,11 @@ class _Builder:
             with self.problem_at(f"{path}.with.{name}"):
                 document = expressions.Document(value, whole)
                 if whole.isdisjoint(one.root for one in document.names):
-                    node.given[name] = document
+                    node.shared_inputs[name] = document
                 else:
-                    node.own[name] = value
+                    node.item_inputs[name] = value
                     names += (one for one in document.names if one.root not in whole)
-        node.own_names = tuple(dict.fromkeys(names))
+        node.item_input_names = tuple(dict.fromkeys(names))
 
     def _failed(self, path: str, step: flow.Step) -> int | str:
         failed = 0 if step.allow is None else step.allow.failed
@@ -350,7 +350,7 @@ class _Builder:
         if found.input_object is not None or found.inputs:
             self.add(f"{path}.taskTemplate", "must not name inputs: give them in `with`")
         named = "clusterName" in (step.task_template or {})
-        node.own_cluster = named or found.executor != api_task.WORKER
+        node.needs_no_group = named or found.executor != api_task.WORKER
         return found
 
     def _compound(self, node: FlowNode) -> None:
@@ -363,7 +363,7 @@ class _Builder:
                 self.node(str(name), f"{path}.fork.{name}", one) for name, one in step.fork.items()
             )
             node.children = tuple(one for one in branches if one is not None)
-            node.least = self._least(node)
+            node.min_successful = self._least(node)
             return
         node.children = self.steps(f"{path}.do", step.do)
         if node.kind is not NodeKind.UNTIL:
@@ -371,7 +371,7 @@ class _Builder:
         if step.max is None:
             self.add(f"{path}.max", "is needed with `until`: the most rounds")
         with self.problem_at(f"{path}.until"):
-            node.condition_of_loop = expressions.field(step.until)
+            node.condition_of_loop = expressions.parse_field(step.until)
 
     def _least(self, node: FlowNode) -> int:
         wait, most = node.step.wait, len(node.step.fork)
@@ -386,7 +386,7 @@ class _Builder:
 
     def tolerate(self, program: Program) -> None:
         """Let each `each` step tolerate the failures that its `join` allows."""
-        nodes = list(program.every())
+        nodes = list(program.all_nodes())
         each = {node.name: node for node in nodes if node.kind is NodeKind.EACH}
         for node in nodes:
             target = each.get(node.step.join)
@@ -396,12 +396,12 @@ class _Builder:
                 path = f"{node.path}.allow"
                 self.add(path, f"stands at {node.step.join} too: say it in one place")
                 continue
-            target.failed = self._failed(f"{node.path}.allow", node.step)
+            target.max_failed = self._failed(f"{node.path}.allow", node.step)
 
 
 def code_digests(program: Program) -> frozenset[bytes]:
     """Return the digests of all code blobs that the steps of a flow call."""
-    calls = [node.task.call for node in program.every() if node.task is not None]
+    calls = [node.task.call for node in program.all_nodes() if node.task is not None]
     texts = [text for call in calls if call is not None for text in (call.code, call.environment)]
     found = (names.digest(text) for text in texts)
     return frozenset(digest for digest in found if digest is not None)
@@ -411,7 +411,7 @@ def shard_readers(program: Program) -> dict[str, list[FlowNode]]:
     """Return the steps that have one task for each shard, or for some shards, of a snapshot, by
     snapshot."""
     found: dict[str, list[FlowNode]] = {}
-    for node in program.every():
+    for node in program.all_nodes():
         for name in () if node.items is None else node.items.names:
             if name.root == "data" and name.member is not None:
                 found.setdefault(name.member, []).append(node)

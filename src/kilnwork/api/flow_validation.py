@@ -37,7 +37,7 @@ def problems(
     return list(_Checker(program, declared, snapshots, groups).problems())
 
 
-def mark_wanted(program: flow_program.Program) -> None:
+def mark_kept_steps(program: flow_program.Program) -> None:
     """Mark the steps whose values and results are read by expressions or by the result of the
     flow.
 
@@ -50,22 +50,22 @@ def mark_wanted(program: flow_program.Program) -> None:
         if name.member in ("value", "results", None)
     }
     last = None if program.result is not None else program.nodes[-1]
-    for node in program.every():
+    for node in program.all_nodes():
         if node.name in read or (last is not None and node.name == last.name):
-            _want(node, named=node.name in read)
+            _mark(node, named=node.name in read)
 
 
-def _want(node: flow_program.FlowNode, *, named: bool) -> None:
-    node.wanted = True
-    node.named = node.named or named
+def _mark(node: flow_program.FlowNode, *, named: bool) -> None:
+    node.is_kept = True
+    node.is_referenced = node.is_referenced or named
     inside = node.children if node.kind is _Kind.FORK else node.children[-1:]
     for child in inside:
-        for one in child.chosen:
-            _want(one, named=named)
+        for one in child.with_alternative:
+            _mark(one, named=named)
 
 
 def _all_names(program: flow_program.Program) -> Iterator[tuple[expressions.Name, ...]]:
-    for node in program.every():
+    for node in program.all_nodes():
         yield from (names for _, names in node.expressions)
         if node.condition_of_loop is not None:
             yield node.condition_of_loop.names
@@ -85,7 +85,7 @@ class _Checker:
         self._snapshots = (
             snapshots if isinstance(snapshots, Mapping) else dict.fromkeys(snapshots, True)
         )
-        self._every = {node.name: node for node in program.every()}
+        self._every = {node.name: node for node in program.all_nodes()}
 
     def problems(self) -> Iterator[Problem]:
         yield from self._twice()
@@ -101,7 +101,7 @@ class _Checker:
         """Yield names that occur more than once in the flow, ignoring case: they are parts of
         task names."""
         seen: dict[str, str] = {}
-        for node in self._program.every():
+        for node in self._program.all_nodes():
             if node.path.endswith(".else"):
                 continue
             first = seen.setdefault(node.name.lower(), node.path)
@@ -117,7 +117,7 @@ class _Checker:
     ) -> Iterator[Problem]:
         known = dict(known)
         for node in nodes:
-            for one in node.chosen:
+            for one in node.with_alternative:
                 yield from self._node(one, known, failed=failed)
             known[node.name] = node
 
@@ -191,7 +191,7 @@ class _Checker:
             yield Problem(
                 path, f"names {group}, no group; there are: {', '.join(groups) or 'none'}"
             )
-        elif not group and len(others) != 1 and not node.own_cluster:
+        elif not group and len(others) != 1 and not node.needs_no_group:
             yield Problem(path, f"is needed: one of {', '.join(groups) or 'no groups'}")
 
     def _join(

@@ -49,20 +49,23 @@ class FunctionTemplate(http_task.HttpTemplate, frozen=True, kw_only=True):
     """How the work of a killed task is ended. Unset: only the connection is closed."""
 
     @property
-    def awaited(self) -> http_task.Callback | None:
+    def callback_settings(self) -> http_task.Callback | None:
         if self.mode == "Callback":
             return self.callback or http_task.Callback()
         return self.callback
 
-    def at(self, url: str) -> "FunctionTemplate":
+    def with_base_url(self, url: str) -> "FunctionTemplate":
         """Return the template with absolute URLs, for a Service at `url`."""
         cancel = self.cancel
         if cancel is not None:
-            cancel = msgspec.structs.replace(cancel, request=_at(cancel.request, url))
+            cancel = msgspec.structs.replace(cancel, request=_with_base_url(cancel.request, url))
         return msgspec.structs.replace(
-            self, request=_at(self.request, url), cancel=cancel, callback=self.awaited
+            self,
+            request=_with_base_url(self.request, url),
+            cancel=cancel,
+            callback=self.callback_settings,
         )
 
 
-def _at(request: FunctionRequest, url: str) -> FunctionRequest:
+def _with_base_url(request: FunctionRequest, url: str) -> FunctionRequest:
     return msgspec.structs.replace(request, url=url.rstrip("/") + request.url)

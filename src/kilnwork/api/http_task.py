@@ -245,7 +245,7 @@ class HttpTemplate(wire.Wire, frozen=True):
     `Idempotency-Key` header."""
 
     @property
-    def awaited(self) -> Callback | None:
+    def callback_settings(self) -> Callback | None:
         """The callback settings, or None if the result does not come by a callback."""
         return self.callback
 

@@ -43,20 +43,20 @@ class InvalidRequest(rules.InvalidRules):
 
 def variables(template: http_task.HttpTemplate) -> set[str]:
     """Return the names that strings of a request may refer to, except for its inputs."""
-    own = {http_task.CALLBACK_URL} if template.awaited is not None else set()
+    own = {http_task.CALLBACK_URL} if template.callback_settings is not None else set()
     return {*substitution.TASK_VARIABLES, *own}
 
 
 def input_names(spec: task.TaskTemplate) -> frozenset[str]:
     """Return the names of the inputs that the requests of a task use as variables. Raises
     LimitExceeded."""
-    sent = [] if spec.sent is None else [_parsed(spec.sent.request)]
+    sent = [] if spec.sent is None else [_to_json(spec.sent.request)]
     if spec.function is not None and spec.function.cancel is not None:
-        sent.append(_parsed(spec.function.cancel.request))
+        sent.append(_to_json(spec.function.cancel.request))
     return substitution.inputs_in(sent)
 
 
-def substituted(
+def substitute(
     template: http_task.HttpTemplate,
     values: Callable[[], Mapping[str, Any]],
     field: str = "spec.http",
@@ -80,7 +80,7 @@ def substituted(
     return made
 
 
-def _parsed(request: http_task.HttpRequest) -> Any:
+def _to_json(request: http_task.HttpRequest) -> Any:
     """Return the request as parsed JSON: lists instead of tuples."""
     return msgspec.json.decode(msgspec.json.encode(request))
 
@@ -132,7 +132,7 @@ def _open_request_problems(
 ) -> Iterator[Problem]:
     yield from request_problems(request, field, variable=True)
     try:
-        yield from substitution.find_problems(_parsed(request), known, field)
+        yield from substitution.find_problems(_to_json(request), known, field)
     except documents.LimitExceeded as error:
         yield field, str(error)
 
@@ -163,11 +163,11 @@ def request_problems(
     """Yield what is wrong with the request itself. If `variable` is true, strings may still
     contain variables."""
     method = request.method
-    if not _open(method, variable) and (
+    if not _may_have_variables(method, variable) and (
         not _TOKEN.fullmatch(method) or method.upper() in _FORBIDDEN_METHODS
     ):
         yield f"{field}.method", f"must be a method such as GET or POST, not {method!r}"
-    if not _open(request.url, variable) and (problem := url_problem(request.url)):
+    if not _may_have_variables(request.url, variable) and (problem := url_problem(request.url)):
         yield f"{field}.url", problem
     for which, given in (("headers", request.headers), ("queryString", request.query_string)):
         for position, one in enumerate(given):
@@ -202,7 +202,7 @@ def url_problem(url: str) -> str:
     return ""
 
 
-def _open(text: str, variable: bool) -> bool:  # noqa: FBT001
+def _may_have_variables(text: str, variable: bool) -> bool:  # noqa: FBT001
     return variable and "${" in text
 
 
@@ -225,7 +225,7 @@ def _header_problems(
     header: http_task.NameValue, field: str, *, variable: bool
 ) -> Iterator[Problem]:
     name = header.name.removeprefix(":")
-    if not _open(name, variable) and not _TOKEN.fullmatch(name):
+    if not _may_have_variables(name, variable) and not _TOKEN.fullmatch(name):
         yield f"{field}.name", f"is no name of a header: {header.name!r}"
     if not _HEADER_VALUE.fullmatch(header.value):
         yield f"{field}.value", "has a line break, another control character, or is not Latin-1"
@@ -285,7 +285,7 @@ def _function_problems(
     if getattr(given, unused) is not None:
         yield f"{field}.{unused}", f"has no meaning with mode: {given.mode}"
         return
-    placed = given.at("http://function.invalid")
+    placed = given.with_base_url("http://function.invalid")
     yield from problems(placed, field, besides=besides)
     if placed.cancel is not None:
         known = {*variables(placed), *besides}

@@ -219,7 +219,7 @@ class JobTemplate(Wire, frozen=True):
     """A task that gets the results of all indexes."""
 
     @property
-    def what(self) -> api_task.TaskTemplate | None:
+    def effective_task(self) -> api_task.TaskTemplate | None:
         """What each task runs, in whichever form it is given."""
         if self.task_template is None and self.task is not None:
             return self.task.template

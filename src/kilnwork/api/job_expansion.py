@@ -239,28 +239,28 @@ def _owners(
 
 
 def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
-    said = config.spec
-    policy = given.start_policy.concurrency_policy or said.concurrency.policy
+    defaults = config.spec
+    policy = given.start_policy.concurrency_policy or defaults.concurrency.policy
     finished, failed = given.ttl_seconds_after_finished, given.ttl_seconds_after_failed
-    values, substitutions = _evaluated(said.option, given)
+    values, substitutions = _evaluate_options(defaults.option, given)
     return msgspec.structs.replace(
         given,
         config_name=None,
-        template=config_services.placed(said.template.spec, config.metadata.name),
+        template=config_services.with_service_name(defaults.template.spec, config.metadata.name),
         start_policy=msgspec.structs.replace(given.start_policy, concurrency_policy=policy),
         option_values=values,
         substitutions=substitutions,
-        priority=given.priority or said.priority,
-        locks=given.locks or said.locks,
-        depends_on=given.depends_on or said.depends_on,
+        priority=given.priority or defaults.priority,
+        locks=given.locks or defaults.locks,
+        depends_on=given.depends_on or defaults.depends_on,
         ttl_seconds_after_finished=(
-            said.ttl_seconds_after_finished if finished is None else finished
+            defaults.ttl_seconds_after_finished if finished is None else finished
         ),
-        ttl_seconds_after_failed=said.ttl_seconds_after_failed if failed is None else failed,
+        ttl_seconds_after_failed=defaults.ttl_seconds_after_failed if failed is None else failed,
     )
 
 
-def _evaluated(
+def _evaluate_options(
     given: job_config.Options | None, spec: job.JobSpec
 ) -> tuple[str | None, dict[str, str]]:
     """Return `optionValues` with the defaults, as JSON, and `substitutions` with the string

@@ -38,7 +38,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The resolved template of a Job."""
 
-    what: api_task.TaskTemplate
+    index_task: api_task.TaskTemplate
     """What each index runs."""
     retry: api_task.Retry
     """Rules for retrying attempts of an index."""
@@ -62,12 +62,12 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises ValueError for a template without a task.
         """
-        if template.what is None:
+        if template.effective_task is None:
             raise ValueError("the template has no task: give taskTemplate")
         parallelism = template.parallelism
         limits = template.timeouts
         return cls(
-            what=template.what,
+            index_task=template.effective_task,
             retry=retry_of(template),
             timeouts=timeouts_of(template),
             job_seconds=None if limits is None else limits.job_seconds,

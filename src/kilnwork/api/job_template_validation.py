@@ -37,25 +37,25 @@ def problems(template: job.JobTemplate, at: str, *, known: Collection[str]) -> I
     if template.parallelism is not None:
         yield from _parallelism_problems(template.parallelism, f"{at}.parallelism")
     field = f"{at}.taskTemplate" if template.task_template is not None else f"{at}.task.template"
-    if template.what is not None:
+    if template.effective_task is not None:
         of_index = job_variables.of_index(template.parallelism)
-        yield from _task_problems(template.what, field, known={*known, *of_index})
+        yield from _task_problems(template.effective_task, field, known={*known, *of_index})
     for position, hook in enumerate(template.hooks):
         yield from _hook_problems(hook, f"{at}.hooks[{position}]", known)
     if template.finalizer is not None:
-        what = template.finalizer.task_template
+        finalizer_task = template.finalizer.task_template
         field = f"{at}.finalizer.taskTemplate"
         yield from _task_problems(
-            what, field, known=known, given_inputs=(job_variables.RESULTS_INPUT,)
+            finalizer_task, field, known=known, given_inputs=(job_variables.RESULTS_INPUT,)
         )
-        for position, given in enumerate(what.inputs):
+        for position, given in enumerate(finalizer_task.inputs):
             if given.name == job_variables.RESULTS_INPUT:
                 yield f"{field}.inputs[{position}].name", "is the input with the results: rename it"
 
 
 def _form_problems(template: job.JobTemplate, at: str) -> Iterator[Problem]:
     """Yield fields that are set in both of their forms, or in neither."""
-    if template.what is None:
+    if template.effective_task is None:
         yield f"{at}.taskTemplate", "is needed: it says what each task runs"
     elif template.task_template is not None and template.task is not None:
         yield f"{at}.task", crd_jobs.TASK_RULE
@@ -91,7 +91,7 @@ def _task_problems(
     found = validation.template_problems(what, given_inputs=given_inputs, more=known)
     yield from ((at + field.removeprefix("spec"), problem) for field, problem in found)
     early = {*known, *job_variables.EARLY}
-    for part in template_fields.parts(what, given_inputs):
+    for part in template_fields.fields_with_variables(what, given_inputs):
         if part.second_pass is not None:
             continue  # reported above
         field = f"{at}.{part.field}"

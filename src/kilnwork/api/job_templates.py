@@ -70,7 +70,7 @@ class Template:
             raise substitution.InvalidTemplate(found)
         changing: list[_Changing] = []
         fixed: dict[str, Any] = {}
-        for part in template_fields.parts(template, given_inputs):
+        for part in template_fields.fields_with_variables(template, given_inputs):
             preparation = prepared_texts.Preparation(
                 values, later, text_fields=part.text_fields, again=part.second_pass is not None
             )
@@ -108,7 +108,7 @@ def _problems(
     """Return what is wrong with the variables of a template at `field` if only the `known` names
     have values."""
     found: list[substitution.Problem] = []
-    for part in template_fields.parts(template, given_inputs):
+    for part in template_fields.fields_with_variables(template, given_inputs):
         at = f"{field}.{part.field}"
         try:
             found.extend(substitution.find_problems(part.read(at), {*known, *part.kept}, at))

@@ -67,7 +67,7 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
         *options.problems(spec.option),
         *config_services.problems(declared),
         *job_template_validation.problems(
-            config_services.placed(spec.template.spec, declared.metadata.name),
+            config_services.with_service_name(spec.template.spec, declared.metadata.name),
             _CONFIG_TEMPLATE,
             known=known,
         ),

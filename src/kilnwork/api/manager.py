@@ -71,7 +71,7 @@ TOKEN_S = 3600
 """Requested lifetime of a token, in seconds. The guaranteed minimum, 10 minutes, could be too
 short for `kiln logs -f`, whose rights are checked only once."""
 
-ACTS = (
+IMPERSONATION_REFUSED = (
     "the kubeconfig acts as another user (`as`), which a manager in a cluster would not see: "
     "it is shown your own token. Name a kubeconfig without it"
 )
@@ -88,7 +88,7 @@ above the maximum, tasks of a lost machine that Kubernetes does not report would
 than an hour."""
 
 
-def home(environment: Mapping[str, str]) -> str:
+def manager_namespace(environment: Mapping[str, str]) -> str:
     """Return the namespace of the manager of a Kubernetes cluster, for a client."""
     return environment.get(NAMESPACE_VARIABLE) or NAMESPACE
 
@@ -109,7 +109,7 @@ def proxy_path(namespace: str = NAMESPACE) -> str:
     return f"/api/v1/namespaces/{quoted}/services/https:{SERVICE}:{PORT_NAME}/proxy"
 
 
-def obstacle(status: int, said: str, *, home: str) -> str:
+def explain_unreachable(status: int, said: str, *, home: str) -> str:
     """Return why the manager in namespace `home` cannot be reached, and the remedy.
 
     `status` and `said`: status code and text of the response that was received instead of the

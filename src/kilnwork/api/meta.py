@@ -84,7 +84,7 @@ def merge_conditions(
     merged = dict(before)
     for condition in new:
         old = before.get(condition.type)
-        kept = old is not None and old.status == condition.status
-        time = old.last_transition_time if kept and old is not None else now
+        unchanged = old is not None and old.status == condition.status
+        time = old.last_transition_time if unchanged and old is not None else now
         merged[condition.type] = msgspec.structs.replace(condition, last_transition_time=time)
     return tuple(merged.values())

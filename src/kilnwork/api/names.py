@@ -78,28 +78,28 @@ _ENV_NAME_TEXT = (
 )
 
 
-def _too_long(limit: int) -> str:
+def _length_problem(limit: int) -> str:
     return f"must be no more than {limit} characters"
 
 
 def label_problem(text: str) -> str | None:
     """Return why `text` is not a DNS-1123 label (RFC 1123 §2.1), or None."""
     if len(text) > LABEL_LENGTH:
-        return _too_long(LABEL_LENGTH)
+        return _length_problem(LABEL_LENGTH)
     return None if _IS_LABEL.fullmatch(text) else _LABEL_TEXT
 
 
 def subdomain_problem(text: str) -> str | None:
     """Return why `text` is not a DNS-1123 subdomain, the form of most object names, or None."""
     if len(text) > SUBDOMAIN_LENGTH:
-        return _too_long(SUBDOMAIN_LENGTH)
+        return _length_problem(SUBDOMAIN_LENGTH)
     return None if _IS_SUBDOMAIN.fullmatch(text) else _SUBDOMAIN_TEXT
 
 
 def label_1035_problem(text: str) -> str | None:
     """Return why `text` is not a DNS-1035 label, which begins with a letter, or None."""
     if len(text) > LABEL_LENGTH:
-        return _too_long(LABEL_LENGTH)
+        return _length_problem(LABEL_LENGTH)
     return None if _IS_LABEL_1035.fullmatch(text) else _LABEL_1035_TEXT
 
 
@@ -127,7 +127,7 @@ def qualified_problem(text: str) -> str | None:
     if not name:
         return "name part must be non-empty"
     if len(name) > LABEL_LENGTH:
-        return f"name part {_too_long(LABEL_LENGTH)}"
+        return f"name part {_length_problem(LABEL_LENGTH)}"
     if not _IS_QUALIFIED.fullmatch(name):
         return "name part " + _expected(_QUALIFIED_RULE, *_QUALIFIED_EXAMPLES, regex=_QUALIFIED)
     return None
@@ -136,14 +136,14 @@ def qualified_problem(text: str) -> str | None:
 def label_value_problem(text: str) -> str | None:
     """Return why `text` is not a label value, or None."""
     if len(text) > LABEL_LENGTH:
-        return _too_long(LABEL_LENGTH)
+        return _length_problem(LABEL_LENGTH)
     return None if _IS_VALUE.fullmatch(text) else _VALUE_TEXT
 
 
 def data_key_problem(text: str) -> str | None:
     """Return why `text` is not a key of a ConfigMap or Secret, or None."""
     if len(text) > SUBDOMAIN_LENGTH:
-        return _too_long(SUBDOMAIN_LENGTH)
+        return _length_problem(SUBDOMAIN_LENGTH)
     if text in (".", ".."):
         return f"must not be '{text}'"
     if text.startswith(".."):
@@ -179,8 +179,8 @@ def dns_label(text: str, max_length: int = LABEL_LENGTH) -> str:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
     readable = re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
-    kept = readable[: max(0, max_length - _HASH_LENGTH - 1)].rstrip("-")
-    return f"{kept}-{digest}" if kept else digest
+    prefix = readable[: max(0, max_length - _HASH_LENGTH - 1)].rstrip("-")
+    return f"{prefix}-{digest}" if prefix else digest
 
 
 def digest(name: str | None) -> bytes | None:

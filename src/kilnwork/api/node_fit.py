@@ -40,9 +40,9 @@ def find_misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> s
     for taint in spec.get("taints") or ():
         if taint.get("effect") in _KEEPING_OUT and not is_tolerated(taint, tolerations):
             return f"node(s) had untolerated taint {{{taint.get('key')}: {taint.get('value', '')}}}"
-    if not _wanted(node, of_pod):
+    if not _matches_node(node, of_pod):
         return _MISMATCH
-    return _no_room(node, requests(of_pod), used)
+    return _describe_shortage(node, requests(of_pod), used)
 
 
 # Taints
@@ -64,7 +64,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     return bool(toleration.get("key")) and same_value
 
 
-def stays_s(node: meta.JsonObject, pod: meta.JsonObject) -> float | None:
+def tolerated_s(node: meta.JsonObject, pod: meta.JsonObject) -> float | None:
     """Return the seconds for which a Pod may stay with the NoExecute taints of its node; None:
     no limit."""
     taints = [t for t in (node.get("spec") or {}).get("taints") or () if t["effect"] == NO_EXECUTE]
@@ -83,7 +83,7 @@ def stays_s(node: meta.JsonObject, pod: meta.JsonObject) -> float | None:
 # Labels and affinity
 
 
-def _wanted(node: meta.JsonObject, spec: Mapping[str, Any]) -> bool:
+def _matches_node(node: meta.JsonObject, spec: Mapping[str, Any]) -> bool:
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
@@ -101,10 +101,12 @@ def _matches(term: Mapping[str, Any], node: meta.JsonObject, labels: Mapping[str
     expressions, in_fields = term.get("matchExpressions") or [], term.get("matchFields") or []
     if not expressions and not in_fields:
         return False
-    return all(_holds(e, labels) for e in expressions) and all(_holds(e, names) for e in in_fields)
+    return all(_expression_matches(e, labels) for e in expressions) and all(
+        _expression_matches(e, names) for e in in_fields
+    )
 
 
-def _holds(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
+def _expression_matches(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
     operator = _OPERATORS.get(expression.get("operator") or "")
     if operator is None:
         return False
@@ -162,14 +164,14 @@ def total(amounts: Iterable[Amounts]) -> dict[str, decimal.Decimal]:
     return found
 
 
-def _no_room(node: meta.JsonObject, asked: Amounts, used: Amounts) -> str:
+def _describe_shortage(node: meta.JsonObject, asked: Amounts, used: Amounts) -> str:
     """Return which resources are insufficient. A Node without allocatable resources has no
     limits."""
     offered = (node.get("status") or {}).get("allocatable")
-    return "" if offered is None else ", ".join(_short(asked, used, offered))
+    return "" if offered is None else ", ".join(_shortages(asked, used, offered))
 
 
-def _short(asked: Amounts, used: Amounts, offered: Mapping[str, Any]) -> Iterator[str]:
+def _shortages(asked: Amounts, used: Amounts, offered: Mapping[str, Any]) -> Iterator[str]:
     zero = decimal.Decimal(0)
     if used.get("pods", zero) + 1 > quantities.amount(str(offered.get("pods", "0"))):
         yield "Too many pods"

@@ -122,7 +122,9 @@ def input_variables(spec: task.TaskTemplate, given_inputs: Collection[str]) -> l
     return substitution.input_names([*named, *given_inputs])
 
 
-def sample(spec: task.TaskTemplate, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
+def sample_object(
+    spec: task.TaskTemplate, name: str, namespace: str
+) -> tuple[meta.JsonObject, str]:
     """Return the object that attempt 1 of a task creates, except for its name, and the field of
     its manifest.
 
@@ -187,7 +189,7 @@ def problems(
 def parse(manifest: Any, field: str) -> meta.JsonObject:
     """Return the manifest at `field`, parsed if it is a string. Raises InvalidManifest, or
     LimitExceeded."""
-    body = _parsed(manifest, field) if isinstance(manifest, str) else manifest
+    body = _parse_yaml(manifest, field) if isinstance(manifest, str) else manifest
     documents.measure(body)
     if not isinstance(body, dict):
         seen = documents.show(body)
@@ -195,13 +197,13 @@ def parse(manifest: Any, field: str) -> meta.JsonObject:
     return body
 
 
-def _parsed(text: str, field: str) -> Any:
+def _parse_yaml(text: str, field: str) -> Any:
     if len(text) > documents.MAX_SIZE:
         raise InvalidManifest(field, f"has more than {documents.MAX_SIZE} characters")
     from kilnwork.api import yaml_loader  # noqa: PLC0415 - few tasks have a manifest
 
     try:
-        found = yaml_loader.values(text)
+        found = yaml_loader.load_all(text)
     except yaml_loader.MalformedYaml as error:
         raise InvalidManifest(field, f"is no YAML: {error}") from error
     if len(found) != 1:
@@ -229,9 +231,9 @@ def _manifest_problems(
     if not isinstance(metadata, dict):
         yield f"{field}.metadata", "must be an object"
         return
-    for name, type_, what in _SHAPES:
+    for name, type_, expected in _SHAPES:
         if not isinstance(metadata.get(name, type_()), type_):
-            yield f"{field}.metadata.{name}", f"must be {what}"
+            yield f"{field}.metadata.{name}", f"must be {expected}"
     for name in metadata.keys() - _METADATA:
         remedy = _REMEDIES.get(name, f"only {', '.join(sorted(_METADATA))} may")
         yield f"{field}.metadata.{name}", f"may not be given: {remedy}"

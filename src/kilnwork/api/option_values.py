@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
-from kilnwork.api import date_formats, documents, job_config
+from kilnwork.api import documents, job_config, momentjs_formats
 
 Option = job_config.Option
 Type = job_config.OptionType
@@ -58,7 +58,7 @@ def show(value: Any) -> str:
     return str(value) if type(value) is int else documents.show(value)
 
 
-def listed(values: Collection[str]) -> str:
+def list_values(values: Collection[str]) -> str:
     """Return values for a message, shortened to the first ones if there are many."""
     shown = [documents.show(value) for value in list(values)[:MAX_LISTED]]
     more = len(values) - len(shown)
@@ -110,17 +110,17 @@ def _select(option: Option, value: Any) -> str:
     config: job_config.SelectOption = config_of(option)
     text = _text(config.default if value is None else value)
     if not text and option.required:
-        raise Refused(f"is needed: choose one of {listed(config.values)}")
+        raise Refused(f"is needed: choose one of {list_values(config.values)}")
     if text and not config.allow_custom and text not in config.values:
-        raise Refused(unlisted(text, config.values))
+        raise Refused(unlisted_message(text, config.values))
     return text
 
 
-def unlisted(text: str, values: Collection[str]) -> str:
+def unlisted_message(text: str, values: Collection[str]) -> str:
     """Return the message for a text that is not one of the allowed values."""
     close = difflib.get_close_matches(text[:100], values, n=1)
     hint = f"; did you mean {documents.show(close[0])}?" if close else ""
-    return f"must be one of {listed(values)}, not {documents.show(text)}{hint}"
+    return f"must be one of {list_values(values)}, not {documents.show(text)}{hint}"
 
 
 def _multi(option: Option, value: Any) -> str:
@@ -130,7 +130,7 @@ def _multi(option: Option, value: Any) -> str:
         raise Refused(f"must be a list of texts, not {show(given)}")
     items = [_item(one, config) for one in given or config.default]
     if not items and option.required:
-        raise Refused(f"is needed: choose at least one of {listed(config.values)}")
+        raise Refused(f"is needed: choose at least one of {list_values(config.values)}")
     return config.delimiter.join(items)
 
 
@@ -142,7 +142,7 @@ def _item(value: Any, config: job_config.MultiOption) -> str:
     if not text:
         raise Refused("has an item that is empty; leave it out")
     if not config.allow_custom and text not in config.values:
-        raise Refused(f"has an item that {unlisted(text, config.values)}")
+        raise Refused(f"has an item that {unlisted_message(text, config.values)}")
     return text
 
 
@@ -155,11 +155,11 @@ def _date(option: Option, value: Any) -> str:
             raise Refused(f"is needed: give a time in RFC 3339, such as {example}")
         return ""
     try:
-        moment = date_formats.parse_rfc3339(text)
+        moment = momentjs_formats.parse_rfc3339(text)
     except ValueError as error:
         shown = documents.show(text)
         raise Refused(f"must be a time in RFC 3339, such as {example}, not {shown}") from error
-    return date_formats.write(moment, config.format) if config.format else text
+    return momentjs_formats.format_time(moment, config.format) if config.format else text
 
 
 def _int(option: Option, value: Any) -> int | None:

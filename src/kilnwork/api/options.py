@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import (
-    date_formats,
     documents,
     job_config,
     job_variables,
+    momentjs_formats,
     option_values,
     yaml_loader,
 )
@@ -65,7 +65,7 @@ def parse_values(given: Any, field: str = VALUES_FIELD) -> dict[str, Any]:
 
     Raises InvalidOptions for anything else, for a duplicate key, and for values that are not JSON.
     """
-    found = _parsed(given, field) if isinstance(given, str) else given
+    found = _parse_text(given, field) if isinstance(given, str) else given
     if found is None:
         return {}
     try:
@@ -75,7 +75,7 @@ def parse_values(given: Any, field: str = VALUES_FIELD) -> dict[str, Any]:
     if not isinstance(found, dict):
         wanted = "an object of values by the names of options, or its text in JSON or YAML"
         raise InvalidOptions([(field, f"must be {wanted}, not {option_values.show(found)}")])
-    wrong = [(f"{field}.{name}", problem) for name, problem in _non_json(found)]
+    wrong = [(f"{field}.{name}", problem) for name, problem in _find_non_json(found)]
     if wrong:
         raise InvalidOptions(wrong)
     return dict(found)
@@ -96,7 +96,7 @@ def evaluate(
     values = parse_values(given, field)
     known = {option.name: option for option in (options.options if options is not None else ())}
     found: list[Problem] = [
-        (f"{field}.{name}", _unknown(name, known)) for name in values if name not in known
+        (f"{field}.{name}", _unknown_message(name, known)) for name in values if name not in known
     ]
     evaluated: dict[str, Any] = {}
     for name, option in known.items():
@@ -114,7 +114,7 @@ def evaluate(
     return evaluated
 
 
-def _parsed(text: str, field: str) -> Any:
+def _parse_text(text: str, field: str) -> Any:
     """Parse JSON, or else YAML: JSON with tabs is not valid YAML."""
     if len(text) > documents.MAX_SIZE:
         raise InvalidOptions([(field, f"has more than {documents.MAX_SIZE} characters")])
@@ -125,7 +125,7 @@ def _parsed(text: str, field: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        found = yaml_loader.values(text)
+        found = yaml_loader.load_all(text)
     except yaml_loader.MalformedYaml as error:
         raise InvalidOptions([(field, f"is neither JSON nor YAML: {error}")]) from error
     if len(found) > 1:
@@ -133,7 +133,7 @@ def _parsed(text: str, field: str) -> Any:
     return found[0] if found else None
 
 
-def _non_json(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_non_json(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         odd = documents.find_non_json(value)
         if odd is None:
@@ -155,7 +155,7 @@ def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _unknown(name: str, known: Mapping[str, Option]) -> str:
+def _unknown_message(name: str, known: Mapping[str, Option]) -> str:
     if not known:
         return "is no option: the JobConfig has none; leave it out"
     close = difflib.get_close_matches(name[:100], known, n=1)
@@ -204,14 +204,14 @@ def _choice_problems(option: Option, below: str) -> Iterator[Problem]:
         defaults = {f"{below}.default": config.default} if config.default else {}
     for field, value in defaults.items():
         if value not in config.values:
-            yield field, option_values.unlisted(value, config.values)
+            yield field, option_values.unlisted_message(value, config.values)
 
 
 def _date_problems(option: Option, below: str) -> Iterator[Problem]:
     config: job_config.DateOption = option_values.config_of(option)
     try:
-        date_formats.check(config.format)
-    except date_formats.InvalidFormat as error:
+        momentjs_formats.check_format(config.format)
+    except momentjs_formats.InvalidFormat as error:
         yield f"{below}.format", str(error)
 
 

@@ -22,7 +22,7 @@ def problems(
     program, found = flow_program.build(declared)
     if found:
         return
-    steps = dict(_paths(program.nodes, ""))
+    steps = dict(_work_steps(program.nodes, ""))
     for position, output in enumerate(outputs):
         if text := _problem(output, steps):
             yield position, Problem("step", text)
@@ -33,11 +33,11 @@ def _problem(output: sync_set.Output, steps: dict[str, flow_program.FlowNode]) -
     if node is None:
         listed = ", ".join(path for path, one in steps.items() if one.kind.leaf)
         return f"names no step of flow.do: {output.step!r}; there are {listed}"
-    for one in node.chosen:
+    for one in node.with_alternative:
         if not one.kind.leaf:
             inside = ", ".join(f"{output.step}.{child.name}" for child in one.children)
             return f"{output.step} holds other steps: name one of them, {inside}"
-        if one.own_cluster:
+        if one.needs_no_group:
             return (
                 f"{output.step} does not run on workers of the set: give it a call or a command "
                 "instead of its taskTemplate"
@@ -50,11 +50,11 @@ def _problem(output: sync_set.Output, steps: dict[str, flow_program.FlowNode]) -
     return ""
 
 
-def _paths(
+def _work_steps(
     nodes: Sequence[flow_program.FlowNode], prefix: str
 ) -> Iterator[tuple[str, flow_program.FlowNode]]:
     for node in nodes:
         path = f"{prefix}{node.name}"
         yield path, node
-        for one in node.chosen:
-            yield from _paths(one.children, f"{path}.")
+        for one in node.with_alternative:
+            yield from _work_steps(one.children, f"{path}.")

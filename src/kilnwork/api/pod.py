@@ -42,8 +42,8 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_o
     def started(self) -> float | None:
         """When the container started, wall clock; None if unknown."""
         if self.running is not None:
-            return moment(self.running.get("startedAt"))
-        return None if self.terminated is None else moment(self.terminated.started_at)
+            return parse_time(self.running.get("startedAt"))
+        return None if self.terminated is None else parse_time(self.terminated.started_at)
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
@@ -156,7 +156,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
         return ready.last_transition_time or "" if by_node else None
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether no container of the Pod runs or will run again."""
         return self.status.phase in {"Succeeded", "Failed"}
 
@@ -165,7 +165,7 @@ _NO_TIME = 86_400.0 * 366
 """Times before the end of 1970: a kubelet writes them for an unknown time."""
 
 
-def moment(text: str | None) -> float | None:
+def parse_time(text: str | None) -> float | None:
     """Return the time in a status, wall clock; None if there is none."""
     if not text:
         return None
@@ -205,7 +205,7 @@ _NO_IMAGE = frozenset(
 """kubernetes pkg/kubelet/images/types.go, and cri-api pkg/errors."""
 
 
-def trouble(pod: Pod) -> PodTrouble | None:
+def find_trouble(pod: Pod) -> PodTrouble | None:
     """Return what prevents a Pod from running, or None if no problem is known."""
     name = pod.metadata.name
     if pod.status.phase == "Failed":
@@ -232,13 +232,14 @@ def _of_container(subject: str, container: ContainerStatus) -> PodTrouble | None
         if waiting.reason in _NO_IMAGE:
             return PodTrouble(TroubleKind.NO_IMAGE, text)
         return PodTrouble(
-            TroubleKind.FAILING, text + (f"; it last ended with {_end(before)}" if before else "")
+            TroubleKind.FAILING,
+            text + (f"; it last ended with {_describe_end(before)}" if before else ""),
         )
     if ended is not None and ended.reason != "Completed":
-        return PodTrouble(TroubleKind.FAILING, f"{subject} ended with {_end(ended)}")
+        return PodTrouble(TroubleKind.FAILING, f"{subject} ended with {_describe_end(ended)}")
     if before is not None and container.restart_count:
         times = f"{container.restart_count} times" if container.restart_count > 1 else "once"
-        text = f"{subject} was started again {times}; it last ended with {_end(before)}"
+        text = f"{subject} was started again {times}; it last ended with {_describe_end(before)}"
         return PodTrouble(TroubleKind.FAILING, text)
     return None
 
@@ -247,7 +248,7 @@ def _because(reason: str, message: str) -> str:
     return ": ".join(part for part in (reason, message) if part) or "no reason given"
 
 
-def _end(ended: Terminated) -> str:
+def _describe_end(ended: Terminated) -> str:
     code = f"signal {ended.signal}" if ended.signal else f"exit code {ended.exit_code}"
     detail = _because(ended.reason, ended.message) if ended.reason or ended.message else ""
     return f"{code} ({detail})" if detail else code

@@ -92,7 +92,7 @@ class Preparation:
         known: list[str | Variable] = []
         for part in parts:
             if isinstance(part, Variable) and part.name in self._shared:
-                value = substitution.written(self._shared[part.name])
+                value = substitution.to_text(self._shared[part.name])
                 self._now.spend(len(value))
                 known.append(value)
             else:
@@ -105,21 +105,21 @@ class Preparation:
         """Prepare a string that consists of a single variable: the value keeps its type."""
         if variable.name in self._shared:
             value = self._shared[variable.name]
-            self._now.spend(len(substitution.written(value)))
-            return escaped(value) if self._again else value
+            self._now.spend(len(substitution.to_text(value)))
+            return escape_value(value) if self._again else value
         if variable.name in self._later:
             return _Whole(variable.name, again=self._again)
         return substitution.join([variable])
 
 
-def escaped(value: Any) -> Any:
+def escape_value(value: Any) -> Any:
     """Return a value that substitution converts to `value`."""
     if isinstance(value, str):
         return substitution.escape(value)
     if isinstance(value, dict):
-        return {key: escaped(one) for key, one in value.items()}
+        return {key: escape_value(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [escaped(one) for one in value]
+        return [escape_value(one) for one in value]
     return value
 
 
@@ -137,7 +137,7 @@ class _Joined(Prepared):
         values = rendering.values
         for position, name in self._names:
             value = values[name]
-            written = value if type(value) is str else substitution.written(value)
+            written = value if type(value) is str else substitution.to_text(value)
             rendering.spend(len(written))
             pieces[position] = written
         return "".join(pieces)
@@ -156,7 +156,7 @@ class _Escaped(Prepared):
         pieces: list[str | Variable] = []
         for part in self._parts:
             if isinstance(part, Variable) and part.name in self._later:
-                value = substitution.written(rendering.values[part.name])
+                value = substitution.to_text(rendering.values[part.name])
                 rendering.spend(len(value))
                 pieces.append(value)
             else:
@@ -176,8 +176,8 @@ class _Whole(Prepared):
     def render(self, rendering: Rendering) -> Any:
         value = rendering.values[self._name]
         if type(value) is not int:
-            rendering.spend(len(substitution.written(value)))
-        return escaped(value) if self._again else value
+            rendering.spend(len(substitution.to_text(value)))
+        return escape_value(value) if self._again else value
 
 
 class _Items(Prepared):

@@ -62,7 +62,7 @@ def _rbac(kind: str, plural: str, *, namespaced: bool = True) -> Resource:
     )
 
 
-def _review(group: str, kind: str) -> Resource:
+def _review_resource(group: str, kind: str) -> Resource:
     return Resource(
         group=group,
         version="v1",
@@ -85,8 +85,8 @@ LEASES = Resource(
 )
 ROLES = _rbac("Role", "roles")
 ROLE_BINDINGS = _rbac("RoleBinding", "rolebindings")
-TOKEN_REVIEWS = _review("authentication.k8s.io", "TokenReview")
-SUBJECT_ACCESS_REVIEWS = _review("authorization.k8s.io", "SubjectAccessReview")
+TOKEN_REVIEWS = _review_resource("authentication.k8s.io", "TokenReview")
+SUBJECT_ACCESS_REVIEWS = _review_resource("authorization.k8s.io", "SubjectAccessReview")
 CLUSTER_ROLES = _rbac("ClusterRole", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = _rbac("ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 CUSTOM_RESOURCE_DEFINITIONS = Resource(

@@ -96,7 +96,7 @@ class CompiledCondition:
         budget = budget or _budget(document, times=_EXPLAINED)
         for rule in self._rules:
             if rule.evaluate(document, budget) is not True:
-                return f"waiting for {_short(rule.text)}: it {rule.explain(document, budget)}"
+                return f"waiting for {_shorten(rule.text)}: it {rule.explain(document, budget)}"
         return ""
 
 
@@ -120,7 +120,7 @@ class CompiledRules:
         controller has not observed its newest generation has no outcome.
         """
         budget = _budget(document)
-        if check_generation and _unobserved(document):
+        if check_generation and _explain_unobserved(document):
             return None
         if self._failure is not None and self._failure.evaluate(document, budget):
             return RuleOutcome.FAILED
@@ -133,14 +133,14 @@ class CompiledRules:
     def explain(self, document: Any, *, check_generation: bool = True) -> str:
         """Return, for a message, why a document does not show success yet."""
         budget = _budget(document, times=_EXPLAINED)
-        if check_generation and (problem := _unobserved(document)):
+        if check_generation and (problem := _explain_unobserved(document)):
             return problem
         if self._failure is not None and self._failure.evaluate(document, budget):
             return "failureCondition is true"
         return self._success.explain(document, budget) if self._success is not None else ""
 
 
-def _unobserved(document: Any) -> str:
+def _explain_unobserved(document: Any) -> str:
     """Return why the status of an object does not describe its newest generation, or "" if it
     does."""
     newest = _member(document, "metadata", "generation")
@@ -183,7 +183,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _short(text: str, limit: int = 120) -> str:
+def _shorten(text: str, limit: int = 120) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 

@@ -79,7 +79,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     exact: bool = True
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ScheduleFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The facts from which a schedule is planned. Times are in seconds since the Unix epoch."""
 
     now: float
@@ -91,7 +91,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The last decided tick, or None before the first."""
 
 
-class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class SchedulePlan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The plan for a schedule at one moment."""
 
     run: tuple[int, ...] = ()
@@ -138,7 +138,8 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     not_after: int
     """Last second that may be a tick."""
     last_updated: float | None
-    """Second up to which ticks are ignored according to the schedule; one part of `Facts.epoch`."""
+    """Second up to which ticks are ignored according to the schedule; one part of
+    `ScheduleFacts.epoch`."""
     disabled: bool
     daylight_saving: job_config.DaylightSaving
     missed_runs: job_config.MissedRuns
@@ -250,37 +251,39 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return collections.deque(ticks, count)
 
 
-def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
+def plan(schedule: CompiledSchedule, facts: ScheduleFacts) -> SchedulePlan:
     """Decide what to do about a schedule at the given time.
 
     Repeatable: the same facts give the same plan, and facts with the `decided` of a plan give none
     of its ticks again.
     """
     if schedule.disabled:
-        return Plan(decided=facts.decided, waiting=WaitReason.DISABLED)
+        return SchedulePlan(decided=facts.decided, waiting=WaitReason.DISABLED)
     now = math.floor(facts.now)
     floor = math.floor(facts.epoch)
     if facts.decided is not None:
         floor = max(floor, facts.decided)
     first = schedule.next_after(floor)
     if first is None or first > now:
-        return Plan(
+        return SchedulePlan(
             decided=facts.decided,
             next_tick=first,
-            waiting=_waiting(first, now=now, decided=facts.decided),
+            waiting=_wait_reason(first, now=now, decided=facts.decided),
         )
-    late = max(floor, now - ON_TIME_S - 1)
+    last_missed = max(floor, now - ON_TIME_S - 1)
     on_time = []
-    tick: int | None = first if first > late else schedule.next_after(late)
+    tick: int | None = first if first > last_missed else schedule.next_after(last_missed)
     while tick is not None and tick <= now:
         on_time.append(tick)
         tick = schedule.next_after(tick)
-    made_up: tuple[int, ...] = ()
+    missed: tuple[int, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    if first <= late:
-        made_up, dropped = _missed(schedule, floor, late, now=now, superseded=bool(on_time))
-    run = (*made_up, *on_time)
-    return Plan(
+    if first <= last_missed:
+        missed, dropped = _split_missed(
+            schedule, floor, last_missed, now=now, superseded=bool(on_time)
+        )
+    run = (*missed, *on_time)
+    return SchedulePlan(
         run=run,
         dropped=dropped,
         decided=max((*run, *(each.latest for each in dropped))),
@@ -288,7 +291,7 @@ def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
     )
 
 
-def begin(config: job_config.JobConfig) -> float:
+def initial_epoch(config: job_config.JobConfig) -> float:
     """Return the second up to which ticks are ignored, independent of the journal: a schedule
     begins with its JobConfig."""
     spec = config.spec.schedule
@@ -297,12 +300,16 @@ def begin(config: job_config.JobConfig) -> float:
     return max((clock.parse_rfc3339(one) for one in times if one is not None), default=0.0)
 
 
-def upcoming(schedule: CompiledSchedule, after: int, count: int = NEXT_RUNS) -> tuple[int, ...]:
+def upcoming_ticks(
+    schedule: CompiledSchedule, after: int, count: int = NEXT_RUNS
+) -> tuple[int, ...]:
     """Return the next `count` ticks after a second, even if the schedule is disabled."""
     return tuple(itertools.islice(schedule.ticks(after), count))
 
 
-def between(schedule: CompiledSchedule, start: int, end: int, *, limit: int) -> tuple[int, ...]:
+def ticks_between(
+    schedule: CompiledSchedule, start: int, end: int, *, limit: int
+) -> tuple[int, ...]:
     """Return the first `limit` ticks from `start` to `end`, both inclusive, for a backfill.
 
     To find out whether there are more ticks, request one more than needed.
@@ -311,7 +318,7 @@ def between(schedule: CompiledSchedule, start: int, end: int, *, limit: int) -> 
     return tuple(itertools.islice(ticks, limit))
 
 
-def _missed(
+def _split_missed(
     schedule: CompiledSchedule, floor: int, late: int, *, now: int, superseded: bool
 ) -> tuple[tuple[int, ...], tuple[Dropped, ...]]:
     """Return the ticks from `floor` (exclusive) to `late` (inclusive) that run, and the dropped
@@ -338,7 +345,7 @@ def _missed(
     return made_up, tuple(dropped)
 
 
-def _waiting(first: int | None, *, now: int, decided: int | None) -> WaitReason:
+def _wait_reason(first: int | None, *, now: int, decided: int | None) -> WaitReason:
     if decided is not None and now < decided:
         return WaitReason.CLOCK_BEHIND
     return WaitReason.ENDED if first is None else WaitReason.NOT_YET_DUE

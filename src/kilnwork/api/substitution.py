@@ -228,7 +228,7 @@ class _Rendering:
         whole = _REFERENCE.fullmatch(text)
         if whole is not None and len(whole[1]) == 1 and not texts:
             value = self._variables[whole[2]]
-            self._spend(len(written(value)))
+            self._spend(len(to_text(value)))
             return copy.deepcopy(value)
         return _REFERENCE.sub(self._replacement, text)
 
@@ -237,7 +237,7 @@ class _Rendering:
         literal = "$" * (len(dollars) // 2)
         if len(dollars) % 2 == 0:
             return f"{literal}{{{name}{found[3]}"
-        value = written(self._variables[name])
+        value = to_text(self._variables[name])
         self._spend(len(value))
         return literal + value
 
@@ -249,7 +249,7 @@ class _Rendering:
             raise documents.LimitExceeded(f"has more than {MAX_SIZE} characters once substituted")
 
 
-def written(value: Any) -> str:
+def to_text(value: Any) -> str:
     """Return a value as part of a text: strings unchanged, other values as JSON. Raises
     LimitExceeded.
 
@@ -314,9 +314,9 @@ def _reference_problem(found: re.Match[str], names: _Names) -> str:
     if name in names.instead:
         return f"has {shown}, which is not known yet here: {names.instead[name]}"
     close = difflib.get_close_matches(name[:100], known, n=1)
-    remedy = f"did you mean ${{{close[0]}}}?" if close else f"known are {_listed(known)}"
+    remedy = f"did you mean ${{{close[0]}}}?" if close else f"known are {_list_names(known)}"
     return f"has {shown}, which is no variable: {remedy} To keep it as it is, write ${shown}"
 
 
-def _listed(known: Collection[str]) -> str:
+def _list_names(known: Collection[str]) -> str:
     return ", ".join(sorted(known)[:20]) + "." if known else "none here."

@@ -92,7 +92,7 @@ def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> l
         return []
     problems = [
         problem
-        for at, group in _places(spec)
+        for at, group in _group_places(spec)
         for problem in _request_problems(f"{at}.template", group.template)
     ]
     for position, snapshot in enumerate(spec.data.snapshots):
@@ -108,7 +108,7 @@ def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> l
 def _name_problems(name: str, spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     if problem := names.label_problem(name):
         yield "metadata.name", problem
-    for at, group in _places(spec):
+    for at, group in _group_places(spec):
         together = len(name) + len(group.name)
         if together > crd_sync_sets.MAX_NAMES:
             yield (
@@ -124,7 +124,7 @@ def _name_problems(name: str, spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 # Groups
 
 
-def _places(spec: sync_set.SyncSetSpec) -> Iterator[tuple[str, sync_set.Group]]:
+def _group_places(spec: sync_set.SyncSetSpec) -> Iterator[tuple[str, sync_set.Group]]:
     """Yield the path of each group and the group, including the controller."""
     for position, group in enumerate(spec.resources.groups):
         yield f"{_GROUPS}[{position}]", group
@@ -135,11 +135,11 @@ def _places(spec: sync_set.SyncSetSpec) -> Iterator[tuple[str, sync_set.Group]]:
 def _group_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     groups = spec.resources.groups
     snapshots = {snapshot.name: snapshot for snapshot in spec.data.snapshots}
-    yield from _twice((g.name for g in groups), _GROUPS)
+    yield from _duplicates((g.name for g in groups), _GROUPS)
     for position, group in enumerate(groups):
         if spec.resources.controller is not None and group.name == sync_set.CONTROLLER:
             yield f"{_GROUPS}[{position}].name", crd_sync_sets.CONTROLLER_RULE
-    for at, group in _places(spec):
+    for at, group in _group_places(spec):
         yield from _number_problems(at, group)
         if group.on_pod_failed is sync_set.OnPodFailed.RESTART_GROUP:
             yield f"{at}.onPodFailed", crd_sync_sets.RESTART_RULE
@@ -171,13 +171,13 @@ def _near_problems(
 ) -> Iterator[Problem]:
     for position, name in enumerate(group.near):
         if name not in snapshots:
-            yield f"{at}.near[{position}]", _unknown("snapshot", name, snapshots)
+            yield f"{at}.near[{position}]", _unknown_message("snapshot", name, snapshots)
     if group.near_mode is sync_set.NearMode.REQUIRED and not group.near:
         yield f"{at}.nearMode", "is required, but near names no snapshot to be near to"
     if group.replicas_of is not None:
         field, name = f"{at}.replicasOf.snapshot", group.replicas_of.snapshot
         if name not in snapshots:
-            yield field, _unknown("snapshot", name, snapshots)
+            yield field, _unknown_message("snapshot", name, snapshots)
         elif snapshots[name].shard is None:
             yield field, f"has no shards: give snapshot {name} a shard with a count"
         elif snapshots[name].shard.group is not None:  # type: ignore[union-attr]  # reported above
@@ -230,7 +230,7 @@ def _is_positive(amount: Any) -> bool:
 
 def _snapshot_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     snapshots, groups = spec.data.snapshots, [g.name for g in spec.resources.groups]
-    yield from _twice((s.name for s in snapshots), _SNAPSHOTS)
+    yield from _duplicates((s.name for s in snapshots), _SNAPSHOTS)
     for position, snapshot in enumerate(snapshots):
         at = f"{_SNAPSHOTS}[{position}]"
         yield from snapshot_sources.problems(snapshot.source, f"{at}.from")
@@ -244,7 +244,7 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
     if shard.count is not None and shard.group is not None:
         yield f"{at}.group", crd_sync_sets.SHARD_RULE
     elif shard.group is not None and shard.group not in groups:
-        yield f"{at}.group", _unknown("group", shard.group, groups)
+        yield f"{at}.group", _unknown_message("group", shard.group, groups)
     elif shard.count is None and shard.group is None and shard.by in _COUNTED:
         yield f"{at}.count", f"must be given, or group: by {shard.by} divides into any number"
     if shard.key and shard.by != "hash":
@@ -275,7 +275,7 @@ def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 
 def _output_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     outputs = spec.data.outputs
-    yield from _twice((one.name for one in outputs), "spec.data.outputs")
+    yield from _duplicates((one.name for one in outputs), "spec.data.outputs")
     for position, output in enumerate(outputs):
         if output.glob and (why := globs.problem(output.glob)):
             yield f"spec.data.outputs[{position}].glob", why
@@ -337,7 +337,7 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
     """Yield what is wrong with the tasks of steps, as for other tasks; the names of their inputs
     are given."""
-    for node in program.every():
+    for node in program.all_nodes():
         if node.task is None:
             continue
         at = f"spec.flow.{node.path}"
@@ -365,7 +365,7 @@ def _delivery_problems(
                 ),
             )
         for step in steps:
-            if step.own_cluster:
+            if step.needs_no_group:
                 yield (
                     f"spec.flow.{step.path}.taskTemplate",
                     (
@@ -375,7 +375,7 @@ def _delivery_problems(
                 )
 
 
-def _twice(given: Iterable[str], at: str) -> Iterator[Problem]:
+def _duplicates(given: Iterable[str], at: str) -> Iterator[Problem]:
     listed = list(given)
     counts = Counter(listed)
     for position, name in enumerate(listed):
@@ -383,7 +383,7 @@ def _twice(given: Iterable[str], at: str) -> Iterator[Problem]:
             yield f"{at}[{position}].name", _TWICE
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+def _unknown_message(what: str, name: str, known: Iterable[str]) -> str:
     listed = ", ".join(known)
     return f"names no {what}: {name!r}" + (f"; there are {listed}" if listed else "; there is none")
 

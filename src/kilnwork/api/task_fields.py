@@ -213,7 +213,7 @@ def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Conditi
         type=FIELDS_IGNORED,
         status="True",
         reason=FIELDS_IGNORED,
-        message="; ".join(map(field_effects.sentence, found)),
+        message="; ".join(map(field_effects.describe_finding, found)),
         observed_generation=generation,
     )
 

@@ -62,62 +62,64 @@ class TemplateField(msgspec.Struct, frozen=True, kw_only=True):
         return self.second_pass.text_fields if self.second_pass is not None else ()
 
 
-def parts(
+def fields_with_variables(
     template: task.TaskTemplate, given_inputs: Collection[str] = ()
 ) -> Iterator[TemplateField]:
     """Return the fields that contain variables.
 
     `given_inputs`: names of inputs that tasks get in addition to those of the template.
     """
-    return (part for part in _all_parts(template, given_inputs) if _has_references(part.given))
+    return (part for part in _all_fields(template, given_inputs) if _has_references(part.given))
 
 
-def _all_parts(
+def _all_fields(
     template: task.TaskTemplate, given_inputs: Collection[str]
 ) -> Iterator[TemplateField]:
-    yield from _worker_parts(template)
+    yield from _worker_fields(template)
     if template.call is not None:
-        yield _part(template, "call", _arguments, _with_arguments)
+        yield _make_field(template, "call", _arguments, _with_arguments)
     if template.pod is not None:
         # the Pod has its inputs as files, not as variables
-        yield _part(
+        yield _make_field(
             template,
             "pod",
             lambda pod: {"metadata": pod.metadata, "spec": pod.spec},
-            _replaced,
+            _replace_value,
             second_pass=SecondPass(kept=ATTEMPT_VARIABLES, text_fields=substitution.TEXT_FIELDS),
         )
-    kept = {*ATTEMPT_VARIABLES, *_input_variables(template, given_inputs)}
+    kept_variables = {*ATTEMPT_VARIABLES, *_input_variables(template, given_inputs)}
     if template.custom_resource is not None or template.workflow is not None:
-        yield _manifest_part(template, kept)
+        yield _manifest_field(template, kept_variables)
     if template.external is not None:
-        yield _part(
+        yield _make_field(
             template,
             "external",
             lambda given: {"payload": given.payload},
-            _replaced,
-            second_pass=SecondPass(kept=kept),
+            _replace_value,
+            second_pass=SecondPass(kept=kept_variables),
         )
     for name in ("http", "function"):
         if (sent := getattr(template, name)) is not None:
-            own = {http_task.CALLBACK_URL} if sent.awaited is not None else set()
-            second_pass = SecondPass(kept={*kept, *own})
-            yield _part(template, name, _requests, _sent, texts=True, second_pass=second_pass)
+            own = {http_task.CALLBACK_URL} if sent.callback_settings is not None else set()
+            second_pass = SecondPass(kept={*kept_variables, *own})
+            yield _make_field(
+                template, name, _requests, _with_requests, texts=True, second_pass=second_pass
+            )
 
 
-def _worker_parts(template: task.TaskTemplate) -> Iterator[TemplateField]:
+def _worker_fields(template: task.TaskTemplate) -> Iterator[TemplateField]:
     """Yield the fields whose values are final: they are not substituted again."""
     for name in ("command", "args"):
-        yield _part(template, name, list, lambda _, made: tuple(made), texts=True)
+        yield _make_field(template, name, list, lambda _, made: tuple(made), texts=True)
     for name in ("image", "input_object"):
         if getattr(template, name):
-            yield _part(template, name, lambda text: text, lambda _, made: made, texts=True)
+            yield _make_field(template, name, lambda text: text, lambda _, made: made, texts=True)
     for name, fields in (("env", ("value",)), ("inputs", ("object", "task"))):
         if getattr(template, name):
-            yield _part(template, name, _items(fields), _replaced_items, texts=True)
+            yield _make_field(template, name, _items(fields), _replace_items, texts=True)
 
 
-def _part(
+def _make_field(
     template: task.TaskTemplate,
     attribute: str,
     read: Callable[[Any], Any],
@@ -153,18 +155,18 @@ def _items(fields: tuple[str, ...]) -> Callable[[Any], Any]:
     return lambda items: [{name: getattr(item, name) for name in fields} for item in items]
 
 
-def _replaced_items(given: Any, made: Any) -> Any:
+def _replace_items(given: Any, made: Any) -> Any:
     return tuple(
         msgspec.structs.replace(item, **fields) for item, fields in zip(given, made, strict=True)
     )
 
 
-def _replaced(given: Any, made: Any) -> Any:
+def _replace_value(given: Any, made: Any) -> Any:
     return msgspec.structs.replace(given, **made)
 
 
 def _arguments(call: task.Call) -> Any:
-    return _plain({"args": call.args, "kwargs": call.kwargs})
+    return _to_json({"args": call.args, "kwargs": call.kwargs})
 
 
 def _with_arguments(given: task.Call, made: Any) -> task.Call:
@@ -173,13 +175,13 @@ def _with_arguments(given: task.Call, made: Any) -> task.Call:
 
 def _requests(sent: Any) -> Any:
     """Return the requests of an HTTP task as parsed JSON."""
-    found = {"request": _plain(sent.request)}
+    found = {"request": _to_json(sent.request)}
     if getattr(sent, "cancel", None) is not None:
-        found["cancel"] = {"request": _plain(sent.cancel.request)}
+        found["cancel"] = {"request": _to_json(sent.cancel.request)}
     return found
 
 
-def _sent(given: Any, made: Any) -> Any:
+def _with_requests(given: Any, made: Any) -> Any:
     changed = {"request": msgspec.convert(made["request"], type(given.request))}
     if "cancel" in made:
         request = msgspec.convert(made["cancel"]["request"], type(given.cancel.request))
@@ -187,18 +189,18 @@ def _sent(given: Any, made: Any) -> Any:
     return msgspec.structs.replace(given, **changed)
 
 
-def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> TemplateField:
+def _manifest_field(template: task.TaskTemplate, kept: Collection[str]) -> TemplateField:
     """Return the field of a manifest, which is parsed before variables are replaced, so that no
     value becomes structure."""
     attribute = "workflow" if template.custom_resource is None else "custom_resource"
     given = getattr(template, attribute)
     second_pass = SecondPass(kept=kept, text_fields=object_manifests.TEXT_FIELDS)
     if given.manifest is None:
-        return _part(
+        return _make_field(
             template,
             attribute,
             lambda given: {"metadata": given.metadata, "spec": given.spec},
-            _replaced,
+            _replace_value,
             second_pass=second_pass,
         )
     return TemplateField(
@@ -211,7 +213,7 @@ def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> Templa
     )
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return a value as parsed JSON: lists instead of tuples."""
     return msgspec.json.decode(msgspec.json.encode(value))
 

@@ -29,7 +29,7 @@ class InvalidZone(errors.KilnError):
     """The name is not a time zone; the message says which names are allowed."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class ClockChange(msgspec.Struct, frozen=True):
     """A change of the clocks that skips or repeats local times."""
 
     at: int
@@ -93,7 +93,7 @@ def local_time(seconds: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(seconds=seconds)
 
 
-def _offset(moment: dt.datetime) -> int:
+def _offset_s(moment: dt.datetime) -> int:
     """Return the offset from UTC of a time in a zone, in seconds."""
     offset = moment.utcoffset() or _NO_TIME
     return offset.days * _DAY_S + offset.seconds
@@ -101,7 +101,7 @@ def _offset(moment: dt.datetime) -> int:
 
 def offset_at(seconds: int, zone: dt.tzinfo) -> int:
     """Return the offset of a zone from UTC at a UTC second, in seconds."""
-    return _offset(dt.datetime.fromtimestamp(seconds, zone))
+    return _offset_s(dt.datetime.fromtimestamp(seconds, zone))
 
 
 def offsets(local: dt.datetime, zone: dt.tzinfo) -> tuple[int, int]:
@@ -111,22 +111,22 @@ def offsets(local: dt.datetime, zone: dt.tzinfo) -> tuple[int, int]:
     where times are repeated.
     """
     moment = local.replace(tzinfo=zone)
-    return _offset(moment), _offset(moment.replace(fold=1))
+    return _offset_s(moment), _offset_s(moment.replace(fold=1))
 
 
-def change_around(local: dt.datetime, zone: dt.tzinfo) -> Change | None:
+def change_around(local: dt.datetime, zone: dt.tzinfo) -> ClockChange | None:
     """Return the change of the clocks that skips or repeats a local time, or None."""
     before, after = offsets(local, zone)
     return None if before == after else change_at(local, before, after, zone=zone)
 
 
-def change_at(local: dt.datetime, before: int, after: int, *, zone: dt.tzinfo) -> Change:
+def change_at(local: dt.datetime, before: int, after: int, *, zone: dt.tzinfo) -> ClockChange:
     """Return the change of the clocks around a local time, given its offsets."""
     low = seconds_of(local) - max(before, after)
     return _change_between(low, low + abs(before - after), zone)
 
 
-def _change_between(low: int, high: int, zone: dt.tzinfo) -> Change:
+def _change_between(low: int, high: int, zone: dt.tzinfo) -> ClockChange:
     """Return the change of the clocks between `low` (exclusive) and `high` (inclusive), whose
     offsets differ."""
     before = offset_at(low, zone)
@@ -134,10 +134,10 @@ def _change_between(low: int, high: int, zone: dt.tzinfo) -> Change:
     place = bisect.bisect(
         seconds, 0, key=lambda second: -1 if offset_at(second, zone) == before else 1
     )
-    return Change(seconds[place], before, offset_at(high, zone))
+    return ClockChange(seconds[place], before, offset_at(high, zone))
 
 
-def changes(after: int, until: int, zone: dt.tzinfo) -> Iterator[Change]:
+def changes(after: int, until: int, zone: dt.tzinfo) -> Iterator[ClockChange]:
     """Yield the changes of the clocks from `after` (exclusive) to `until` (inclusive), checking
     once a day."""
     if isinstance(zone, dt.timezone):

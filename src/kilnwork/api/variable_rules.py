@@ -23,7 +23,7 @@ def problems(env: Sequence[task.EnvVar]) -> Iterator[tuple[str, str]]:
             continue
         if variable.value:
             yield f"{at}.valueFrom", "may not stand beside value"
-        given = variables.given_refs(variable.value_from)
+        given = variables.references_of(variable.value_from)
         if len(given) != 1:
             yield f"{at}.valueFrom", "needs exactly one of secretKeyRef and configMapKeyRef"
         for field, ref in given.items():

@@ -56,13 +56,13 @@ def resolve(
         if value is None:
             if ref.optional:
                 continue
-            return _missing(variable, source, ref, namespace, exists=data is not None)
+            return _missing_value(variable, source, ref, namespace, exists=data is not None)
         try:
             text = value.decode()
         except UnicodeDecodeError:
-            return Unusable(f"{_what(variable, source, ref)} is no text in UTF-8")
+            return Unusable(f"{_describe_reference(variable, source, ref)} is no text in UTF-8")
         if "\0" in text:
-            return Unusable(f"{_what(variable, source, ref)} {NUL}")
+            return Unusable(f"{_describe_reference(variable, source, ref)} {NUL}")
         values[variable.name] = text
     return values
 
@@ -96,7 +96,7 @@ def manifest(variable: task.EnvVar, value: str) -> meta.JsonObject:
     return {"name": variable.name, "valueFrom": msgspec.to_builtins(variable.value_from)}
 
 
-def given_refs(source: task.EnvSource) -> dict[str, task.KeyRef]:
+def references_of(source: task.EnvSource) -> dict[str, task.KeyRef]:
     """Return the references that a source has, by field; a valid source has exactly one."""
     each = {"secretKeyRef": source.secret_key_ref, "configMapKeyRef": source.config_map_key_ref}
     return {field: ref for field, ref in each.items() if ref is not None}
@@ -110,18 +110,18 @@ def _references(
 ) -> Iterator[tuple[task.EnvVar, VariableSource, task.KeyRef]]:
     for variable in env:
         if variable.value_from is not None:
-            for field, ref in given_refs(variable.value_from).items():
+            for field, ref in references_of(variable.value_from).items():
                 yield variable, VariableSource(_KINDS[field], ref.name), ref
 
 
-def _what(variable: task.EnvVar, source: VariableSource, ref: task.KeyRef) -> str:
+def _describe_reference(variable: task.EnvVar, source: VariableSource, ref: task.KeyRef) -> str:
     return f"variable {variable.name}: key {ref.key} of {source.kind} {source.name}"
 
 
-def _missing(
+def _missing_value(
     variable: task.EnvVar, source: VariableSource, ref: task.KeyRef, namespace: str, *, exists: bool
 ) -> Unusable:
     if exists:
-        return Unusable(f"{_what(variable, source, ref)} does not exist")
+        return Unusable(f"{_describe_reference(variable, source, ref)} does not exist")
     text = f"variable {variable.name}: there is no {source.kind} {source.name}"
     return Unusable(f"{text} in namespace {namespace}")

@@ -67,12 +67,12 @@ def render(
             # Gives each Pod its index (VC_TASK_INDEX). Not `svc`, whose network policy would block
             # other clients: workers connect to the manager by themselves.
             "plugins": {"env": []},
-            "tasks": [_task(role) for role in listed],
+            "tasks": [_volcano_task(role) for role in listed],
         },
     }
 
 
-def _task(role: Role) -> meta.JsonObject:
+def _volcano_task(role: Role) -> meta.JsonObject:
     # An evicted Pod is lost for Volcano, too, unless a policy says what follows.
     action = "AbortJob" if role.fails else "RestartPod"
     return {

@@ -81,7 +81,7 @@ class MalformedYaml(errors.KilnError):
     """The text is not valid YAML; the message gives the position."""
 
 
-def values(text: str) -> list[Any]:
+def load_all(text: str) -> list[Any]:
     """Return all values of a text that are not null, as JSON; raises MalformedYaml."""
     try:
         return [value for value in yaml.load_all(text, Loader) if value is not None]

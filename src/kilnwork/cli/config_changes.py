@@ -55,7 +55,7 @@ def with_defaults(body: meta.JsonObject) -> meta.JsonObject:
     """
     declared = msgspec.convert(body, job_config.JobConfig)
     template = _filled(body["spec"]["template"]["spec"], declared.spec.template.spec, _OPTIONAL)
-    what = declared.spec.template.spec.what
+    what = declared.spec.template.spec.effective_task
     template["taskTemplate"] = _filled(template["taskTemplate"], what, None)
     spec = _filled(body["spec"], declared.spec, frozenset({"schedule"}))
     return {**body, "spec": {**spec, "template": {**spec["template"], "spec": template}}}

@@ -30,8 +30,8 @@ def _rule(resources: str, verbs: list[str]) -> meta.JsonObject:
 
 def _warn_of_task_cluster(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
     """Yield fields without effect, also those of the template on the local node."""
-    yield from admission.warn(kinds.TASK_CLUSTERS.kind, new, old)
-    yield from field_effects.added(_in_template, new, old)
+    yield from admission.field_warnings(kinds.TASK_CLUSTERS.kind, new, old)
+    yield from field_effects.new_sentences(_in_template, new, old)
 
 
 def _in_template(cluster: meta.JsonObject) -> Iterator[field_effects.Finding]:
@@ -85,13 +85,13 @@ EXTENSIONS = extensions.Extensions(
             definition=crd.definition(kinds.TASKS),
             validate=admission.validate_task,
             validate_update=admission.validate_task_update,
-            warnings=admission.warn_of_task,
+            warnings=admission.task_warnings,
             sample=admission.sample_of_task,
         ),
         extensions.InstalledKind(
             definition=crd.definition(kinds.TASK_OBJECTS),
             validate_update=admission.validate_task_object_update,
-            warnings=partial(admission.warn, kinds.TASK_OBJECTS.kind),
+            warnings=partial(admission.field_warnings, kinds.TASK_OBJECTS.kind),
         ),
         extensions.InstalledKind(
             definition=crd.definition(kinds.TASK_CLUSTERS),
@@ -104,29 +104,29 @@ EXTENSIONS = extensions.Extensions(
             validate_update=admission.validate_task_claim_update,
             validate_status=admission.validate_task_claim_status,
             right=admission.task_claim_right,
-            warnings=partial(admission.warn, kinds.TASK_CLAIMS.kind),
+            warnings=partial(admission.field_warnings, kinds.TASK_CLAIMS.kind),
         ),
         extensions.InstalledKind(
             definition=crd.definition(kinds.JOBS),
             validate=admission.validate_job,
             validate_update=admission.validate_job_update,
-            warnings=admission.warn_of_job,
+            warnings=admission.job_warnings,
         ),
         extensions.InstalledKind(
             definition=crd.definition(kinds.JOB_CONFIGS),
             validate=admission.validate_job_config,
-            warnings=partial(admission.warn, kinds.JOB_CONFIGS.kind),
+            warnings=partial(admission.field_warnings, kinds.JOB_CONFIGS.kind),
         ),
         extensions.InstalledKind(
             definition=crd.definition(kinds.SYNC_SETS),
             validate=_validate_sync_set,
             validate_update=admission.validate_sync_set_update,
-            warnings=partial(admission.warn, kinds.SYNC_SETS.kind),
+            warnings=partial(admission.field_warnings, kinds.SYNC_SETS.kind),
         ),
         extensions.InstalledKind(
             definition=crd.definition(kinds.DATA_PONDS),
             validate=admission.validate_data_pond,
-            warnings=partial(admission.warn, kinds.DATA_PONDS.kind),
+            warnings=partial(admission.field_warnings, kinds.DATA_PONDS.kind),
         ),
     ),
     view=(_rule(_SHOWN, _READ),),

@@ -29,7 +29,7 @@ async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> No
     """
     try:
         spec = msgspec.convert(body["spec"], task.TaskSpec)
-        sample, field = object_manifests.sample(spec, body["metadata"]["name"], namespace)
+        sample, field = object_manifests.sample_object(spec, body["metadata"]["name"], namespace)
         kind = await s.kinds.of(sample["apiVersion"], sample["kind"])
     except (msgspec.ValidationError, substitution.InvalidTemplate, documents.LimitExceeded):
         return  # the server reports it with a better text

@@ -44,7 +44,7 @@ def view_config(found: job_config.JobConfig, *, now: float, count: int) -> Sched
         name=metadata.name,
         spec=spec,
         schedule=schedule,
-        ticks=schedules.upcoming(schedule, after, count),
+        ticks=schedules.upcoming_ticks(schedule, after, count),
         status=found.status,
     )
 
@@ -64,7 +64,7 @@ def view_expressions(
     except schedules.InvalidSchedule as error:
         options = {"cron.timezone": "--timezone"}
         raise errors.InvalidInput(f"{options.get(error.path, '--cron')}: {error.detail}") from error
-    ticks = schedules.upcoming(schedule, int(now), count)
+    ticks = schedules.upcoming_ticks(schedule, int(now), count)
     return ScheduleView(name=bare, spec=spec, schedule=schedule, ticks=ticks)
 
 

@@ -299,7 +299,7 @@ class Session:
     async def _find_route(self) -> _Route:
         if await self.carry_out(discovery.ask_server(self.settings)) is not None:
             return _Route()
-        home, until = manager.home(os.environ), float("inf")
+        home, until = manager.manager_namespace(os.environ), float("inf")
         own = (await self.http.credential()).token
         headers: Mapping[str, str] = {manager.TOKEN_HEADER: own or ""}
         if not own:

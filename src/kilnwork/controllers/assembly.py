@@ -266,7 +266,7 @@ class Controllers:
             )
         cluster = self.caches.clusters.get((namespace, task.queue_cluster(spec.cluster_name)))
         pods = () if cluster is None else self.caches.pods.owned_by(cluster.metadata.uid)
-        return images.of_spawned(spec, cluster, images.workers(pods))
+        return images.use_for_spawned(spec, cluster, images.worker_image(pods))
 
     def _object_changed(
         self,

@@ -76,7 +76,7 @@ class CodeBlobs:
             if position % AT_ONCE == 0:
                 await asyncio.sleep(0)
         for one in self._caches.sync_sets.list():
-            found.setdefault(one.metadata.namespace, set()).update(_of_flow(one.spec.flow))
+            found.setdefault(one.metadata.namespace, set()).update(_flow_digests(one.spec.flow))
             await asyncio.sleep(0)
         return found
 
@@ -85,18 +85,18 @@ def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
     """Yield the digests of the code blobs of a template, its hooks and its finalizer."""
     hooks = [hook.task_template for hook in template.hooks]
     finalizer = [] if template.finalizer is None else [template.finalizer.task_template]
-    for one in (template.what, *hooks, *finalizer):
+    for one in (template.effective_task, *hooks, *finalizer):
         if one is not None and one.call is not None:
-            yield from _of_call(one.call)
+            yield from _call_digests(one.call)
 
 
-def _of_call(call: task.Call) -> Iterator[bytes]:
+def _call_digests(call: task.Call) -> Iterator[bytes]:
     for text in (call.code, call.environment):
         digest = names.digest(text)
         if digest is not None:
             yield digest
 
 
-def _of_flow(declared: flow.Flow) -> frozenset[bytes]:
+def _flow_digests(declared: flow.Flow) -> frozenset[bytes]:
     program, _ = flow_program.build(declared)
     return flow_program.code_digests(program)

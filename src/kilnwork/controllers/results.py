@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import attempts, documents, task
 
 
-def in_status(payload: attempts.Payload | None) -> task.Result | None:
+def result_for_status(payload: attempts.Payload | None) -> task.Result | None:
     """Return a result in the form of a status; it has its value only if that is small JSON."""
     if payload is None:
         return None
@@ -20,7 +20,7 @@ def in_status(payload: attempts.Payload | None) -> task.Result | None:
         return task.Result(media_type=payload.media_type, size_bytes=payload.size, digest=digest)
     value: Any = msgspec.UNSET
     if payload.media_type == "application/json" and len(payload.data) <= attempts.MAX_STATUS_BYTES:
-        value = _storable(payload.data)
+        value = _value_for_status(payload.data)
     return task.Result(
         value=value,
         media_type=payload.media_type,
@@ -29,7 +29,7 @@ def in_status(payload: attempts.Payload | None) -> task.Result | None:
     )
 
 
-def _storable(data: bytes) -> Any:
+def _value_for_status(data: bytes) -> Any:
     """Return a JSON value if it may be in a status, otherwise UNSET.
 
     API servers have 64-bit integers, and readers must not fail because of its depth.

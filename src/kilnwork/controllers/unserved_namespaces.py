@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
 
-async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> None:
+async def clean_up(kube: client.Client, namespace: str, *, time: clock.Clock) -> None:
     """Write the condition to all TaskClusters of the namespace, and delete the worker Pods.
 
     Raises Forbidden if the rights are gone, and other KubeErrors.
@@ -28,10 +28,10 @@ async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> No
     writer = status_writer.StatusWriter(kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus)
     clusters = await kube.list(kinds.TASK_CLUSTERS, namespace, type=task_cluster.TaskCluster)
     for found in clusters.items:
-        wanted = _not_served(found, now=clock.rfc3339(time.wall()))
+        wanted = _unserved_status(found, now=clock.rfc3339(time.wall()))
         if wanted != found.status:
             await writer.write(found, wanted)
-        if deletion.held(found):
+        if deletion.has_finalizer(found):
             await finalizers.remove(kube, kinds.TASK_CLUSTERS, found, finalizer=deletion.FINALIZER)
     ponds = await kube.list(kinds.DATA_PONDS, namespace, type=data_pond.DataPond)
     for pond in ponds.items:
@@ -45,7 +45,9 @@ async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> No
             continue
 
 
-def _not_served(found: task_cluster.TaskCluster, *, now: str) -> task_cluster.TaskClusterStatus:
+def _unserved_status(
+    found: task_cluster.TaskCluster, *, now: str
+) -> task_cluster.TaskClusterStatus:
     message = "the manager serves other namespaces now (--only-in), so its workers are gone"
     conditions = tuple(
         meta.Condition(

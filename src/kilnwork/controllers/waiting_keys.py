@@ -24,10 +24,10 @@ class WaitingKeys:
         before = self._awaited.get(key, frozenset())
         if wanted == before:
             return
-        for gone in before - wanted:
-            self._waiting[gone].pop(key, None)
-            if not self._waiting[gone]:
-                del self._waiting[gone]
+        for removed in before - wanted:
+            self._waiting[removed].pop(key, None)
+            if not self._waiting[removed]:
+                del self._waiting[removed]
         for new in wanted - before:
             self._waiting.setdefault(new, {})[key] = None
         if wanted:

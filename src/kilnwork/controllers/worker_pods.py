@@ -97,7 +97,7 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def problem(cluster: task_cluster.TaskCluster) -> str:
+def template_problem(cluster: task_cluster.TaskCluster) -> str:
     """Return why no Pod can be created from this spec, or "".
 
     A real API server does not validate `spec.template`, which is too large for a schema of ours.
@@ -194,7 +194,7 @@ def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
     }
 
 
-def secret(
+def make_secret(
     cluster: task_cluster.TaskCluster, token: str, *, ca: bytes | None = None
 ) -> meta.JsonObject:
     return {
@@ -236,7 +236,7 @@ def template(
     return pod
 
 
-def named(pod: meta.JsonObject, name: str) -> meta.JsonObject:
+def with_name(pod: meta.JsonObject, name: str) -> meta.JsonObject:
     return {**pod, "metadata": {**pod["metadata"], "name": name}}
 
 
@@ -307,9 +307,9 @@ def _tolerations(given: dict[str, Any]) -> list[dict[str, Any]]:
 def _worker(
     cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, given: dict[str, Any]
 ) -> dict[str, Any]:
-    ours = [*_env(cluster, settings), *_memory_env(given)]
-    mine = {entry["name"] for entry in ours}
-    kept = [entry for entry in given.get("env") or [] if entry.get("name") not in mine]
+    own_env = [*_env(cluster, settings), *_memory_env(given)]
+    own_names = {entry["name"] for entry in own_env}
+    given_env = [entry for entry in given.get("env") or [] if entry.get("name") not in own_names]
     mount = {"name": _VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
     worker = {
         "name": CONTAINER,
@@ -317,7 +317,7 @@ def _worker(
         **given,
         "image": given.get("image") or settings.worker_image,
         "command": list(settings.worker_command),
-        "env": [*kept, *ours],
+        "env": [*given_env, *own_env],
         "volumeMounts": [*(given.get("volumeMounts") or []), mount],
     }
     if _has_containers(cluster):

@@ -76,7 +76,7 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
         pod = stored.decode() if stored is not None else {}
         node = self._tainted.get((pod.get("spec") or {}).get("nodeName") or "")
         leaving = (pod.get("metadata") or {}).get("deletionTimestamp")
-        stays_s = None if node is None or leaving else node_fit.stays_s(node, pod)
+        stays_s = None if node is None or leaving else node_fit.tolerated_s(node, pod)
         if stays_s is None:
             self._forget(key)
             return

@@ -140,7 +140,7 @@ class ManagerConnector:
         document = self._carry_out(steps, self._server)
         if document is not None:
             return document
-        home = manager.home(os.environ)
+        home = manager.manager_namespace(os.environ)
         self.prefix = manager.proxy_path(home)
         return self._carry_out(discovery.ask_behind(home), self)
 

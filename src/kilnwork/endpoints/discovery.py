@@ -60,7 +60,7 @@ def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
             version = yield _get("/version")  # every API server lets all clients read it
             found = version.ok and "gitVersion" in version.document()
         if found and settings.impersonate is not None:
-            raise errors.AccessDenied(manager.ACTS)
+            raise errors.AccessDenied(manager.IMPERSONATION_REFUSED)
         if found:
             return None
     elif response.status >= 500:
@@ -82,7 +82,7 @@ def ask_behind(home: str, headers: Mapping[str, str] | None = None) -> Steps[dic
     if response.ok and "channel" in document:
         return document
     by_manager = response.status in (403, 404) and not response.is_kubernetes_status()
-    problem = manager.obstacle(
+    problem = manager.explain_unreachable(
         0 if by_manager else response.status, response.message().rstrip("."), home=home
     )
     if response.status in (401, 403):

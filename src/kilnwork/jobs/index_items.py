@@ -317,7 +317,7 @@ class IndexItems:
         if self._rendering is None or self._rendering[0] != run:
             parallelism = self.definition.template.parallelism
             template = job_templates.Template.of(
-                self.settings.what,
+                self.settings.index_task,
                 self._variables(run),
                 later={job_variables.TASK_NAME, *job_variables.of_index(parallelism)},
             )

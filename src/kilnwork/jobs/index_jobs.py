@@ -465,7 +465,7 @@ def _spec(new: index_model.NewIndexJob, source: index_items.IndexItems) -> index
     most = source.settings.max_in_flight
     return index_items.IndexSpec(
         name=new.name,
-        cluster_name=source.settings.what.cluster_name,
+        cluster_name=source.settings.index_task.cluster_name,
         parallelism=None if most is None else min(most, index_items.MAX_IN_FLIGHT),
         suspend=new.spec.suspend,
         priority=new.spec.priority,

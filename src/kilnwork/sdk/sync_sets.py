@@ -194,7 +194,7 @@ class SyncSet(set_blocks.BlockOwner):
     def expression(self, text: str) -> Expression:
         """Return an expression from a text in CEL, for what Python's operators cannot express."""
         try:
-            expressions.field(text)
+            expressions.parse_field(text)
         except expressions.ExpressionError as error:
             raise errors.BadOption(f"{self.of}: expression {text!r}: {error}") from error
         return Expression(text, atom=False)

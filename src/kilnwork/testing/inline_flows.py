@@ -91,7 +91,7 @@ def run(
     if found:
         raise InvalidFlow("\n".join(f"flow.{path}: {text}" for path, text in found))
     program, _ = flow_program.build(converted)
-    groups = ["", *(node.step.group for node in program.every())]
+    groups = ["", *(node.step.group for node in program.all_nodes())]
     new = model.NewFlowRun(
         uid=_UID,
         namespace="default",

@@ -1,4 +1,4 @@
-"""What the embedded API server says of objects: problems, warnings, rights and samples."""
+"""Admission on the embedded API server: problems, warnings, rights and sample objects."""
 
 from typing import Any
 
@@ -73,14 +73,14 @@ def test_changed_spec_without_a_new_run_gives_a_warning(
     after: dict[str, Any],
     is_warned: bool,  # noqa: FBT001
 ) -> None:
-    warnings = list(admission.warn_of_task({"spec": after}, {"spec": before}))
+    warnings = list(admission.task_warnings({"spec": after}, {"spec": before}))
     assert (admission.RUN_UNCHANGED in warnings) is is_warned
 
 
 def test_template_beside_a_config_gives_a_warning_at_creation() -> None:
     job = {"spec": {"configName": "report", "template": {"taskTemplate": {"command": ["true"]}}}}
-    assert any("JobConfig report" in text for text in admission.warn_of_job(job, None))
-    assert list(admission.warn_of_job(job, job)) == []
+    assert any("JobConfig report" in text for text in admission.job_warnings(job, None))
+    assert list(admission.job_warnings(job, job)) == []
 
 
 def test_problem_not_covered_by_the_schema_is_reported_with_its_field() -> None:

@@ -1,4 +1,4 @@
-"""References to attempts as text, and the blobs of a value."""
+"""Attempt references as text, and the blobs of a payload."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Frames of calls: what they leave out, and that they cannot change."""
+"""Frames of calls: their defaults, and that they are immutable."""
 
 import uuid
 

@@ -1,4 +1,6 @@
-"""CEL in result rules: what is taken, what it says, and that its work is known beforehand."""
+"""CEL in result rules: supported expressions, their values, and that their work is known in
+advance.
+"""
 
 import re
 from collections.abc import Iterator

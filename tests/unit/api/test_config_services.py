@@ -1,4 +1,4 @@
-"""The Service of Knative that a JobConfig owns."""
+"""The Knative Service that a JobConfig owns."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_a_config_without_a_template_owns_no_service() -> None:
 
 def test_jobs_name_the_service_instead_of_the_template() -> None:
     template = config(template=TEMPLATE).spec.template.spec
-    placed = config_services.placed(template, "c").what
+    placed = config_services.with_service_name(template, "c").effective_task
     assert placed is not None
     assert placed.function is not None
     assert (placed.function.service, placed.function.template) == ("c", None)

@@ -1,4 +1,4 @@
-"""CRDs: current, small, structural, and saying what kubectl shows."""
+"""CRDs: current, small, structural, and with the columns that kubectl shows."""
 
 import copy
 import importlib
@@ -12,7 +12,7 @@ from kilnwork.api import cel, crd, crd_parts, kinds, schema
 
 
 def nodes(node: Any) -> Iterator[dict[str, Any]]:
-    """Every schema below `node`, itself included."""
+    """Yield every schema node, `node` included."""
     yield node
     for child in node.get("properties", {}).values():
         yield from nodes(child)
@@ -54,7 +54,7 @@ def test_schemas_are_structural(plural: str) -> None:
 
 
 def described(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Every property of a schema by its dotted path, with its description."""
+    """Yield every property of a schema by its dotted path, with its description."""
     for name, child in node.get("properties", {}).items():
         yield f"{path}{name}", child.get("description", "")
         yield from described(child, f"{path}{name}.")
@@ -65,8 +65,9 @@ def described(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]
 
 @pytest.mark.parametrize("plural", [kind.plural for kind in kinds.OURS])
 def test_every_property_is_described(plural: str) -> None:
-    """But `metadata`, which Kubernetes describes: a definition may not say more of it than its type
-    (apiextensions-apiserver pkg/apiserver/schema/validation.go)."""
+    """Except `metadata`, which Kubernetes describes: a definition may only give its type
+    (apiextensions-apiserver pkg/apiserver/schema/validation.go).
+    """
     found = dict(described(root(plural)))
     assert found.pop("metadata") == ""
     assert len(found) >= 3
@@ -109,7 +110,7 @@ def test_rules_for_the_real_server() -> None:
 
 @pytest.mark.parametrize("plural", ["jobs", "jobconfigs"])
 def test_left_out_schema_names_the_object_that_describes_it(plural: str) -> None:
-    """Only one template of a task is whole: with all of them a definition would be too large."""
+    """Only one task template is complete: with all of them a definition would be too large."""
     left_out = {
         path: text for path, text in described(root(plural)) if " Its fields are those of " in text
     }
@@ -126,7 +127,7 @@ def test_left_out_schema_names_the_object_that_describes_it(plural: str) -> None
 
 
 def test_job_rules_compare_all_fields_of_the_template() -> None:
-    """A field that is added to a template is compared too, but what CEL cannot see."""
+    """New fields of a template must be compared too, except for those that CEL cannot compare."""
     spec = root("jobs")["properties"]["spec"]
     rules = " ".join(v["rule"] for v in spec["x-kubernetes-validations"])
     template = spec["properties"]["template"]["properties"]
@@ -138,8 +139,9 @@ def test_job_rules_compare_all_fields_of_the_template() -> None:
 
 
 def test_frozen_fields_of_sync_sets_in_cel() -> None:
-    """The rules of the definition, as the real server evaluates them: an update within a
-    generation is refused, one that raises the generation is not."""
+    """The rules as the real server evaluates them: an update within a generation is refused, one
+    that raises the generation is accepted.
+    """
     library = importlib.import_module(cel.LIBRARY)
     spec = root("syncsets")["properties"]["spec"]
     old = {

@@ -1,4 +1,4 @@
-"""Cron expressions: what each form names, what is refused, and how far ticks are found."""
+"""Cron expressions: the times of each form, refused forms, and how far ticks are found."""
 
 import datetime as dt
 import itertools
@@ -35,7 +35,7 @@ def ticks(
     gap: Gap = Gap.RUN_AFTER,
     overlap: Overlap = Overlap.FIRST,
 ) -> list[str]:
-    """The first ticks from `start` on, in `zone`."""
+    """Return the first ticks from `start` on, in `zone`."""
     found: list[str] = []
     tick = expression.next_after(seconds(start) - 1, zone, gap=gap, overlap=overlap)
     while tick is not None and len(found) < count:
@@ -45,7 +45,7 @@ def ticks(
 
 
 def dates(text: str, count: int, *, style: job_config.CronFormat = STANDARD) -> list[str]:
-    """The first days of 2026 that an expression names, as month-day."""
+    """Return the first days of 2026 that an expression matches, as month-day."""
     return [tick[5:10] for tick in ticks(parse(text, style=style), count)]
 
 
@@ -248,7 +248,7 @@ def test_hashes_spread_over_their_range_only(place: int, form: str, low: int, hi
 
 
 def numbers(expression: cron.CronExpression, place: int) -> tuple[int, ...]:
-    """What an expression has in one of seven places."""
+    """Return the values of one of the seven fields of an expression."""
     return (
         expression.seconds,
         expression.minutes,
@@ -277,7 +277,7 @@ def test_steps_of_hashes_start_anywhere_and_keep_their_distance(place: int, form
 
 
 def test_hash_is_stable_and_differs_by_field_and_name() -> None:
-    """Golden: a new release must not move the schedules of all JobConfigs."""
+    """Golden values: a new release must not move the schedules of all JobConfigs."""
     expression = parse("H H H H H ? *", hash_id="default/nightly")
     found = [numbers(expression, place)[0] for place in range(5)]
     assert found == [10, 40, 3, 25, 4]
@@ -386,7 +386,7 @@ def test_gap_policy(gap: Gap, wanted: list[str]) -> None:
     ],
 )
 def test_overlap_policy(overlap: Overlap, wanted: list[str]) -> None:
-    """Table (c), row 10: a local time that comes twice."""
+    """Table (c), row 10: a local time that occurs twice."""
     found = ticks(
         parse("30 1 * * *"), 2, start="2026-11-01T00:00:00-04:00", zone=NEW_YORK, overlap=overlap
     )
@@ -405,7 +405,7 @@ def test_hourly_ticks_follow_real_time_when_clocks_change() -> None:
     ["0 0 0 1 1 ? 2099", "0 0 29 2 ? 2096", "59 59 23 LW 12 ? 2098,2099", "0 0 ? 2 5#5 2092"],
 )
 def test_ticks_in_the_far_future_are_found_quickly(text: str) -> None:
-    """Table (c), row 8: no walk from tick to tick, however far the next one is."""
+    """Table (c), row 8: ticks are not enumerated, however far the next one is."""
     expression = parse(text)
     zone = NEW_YORK
 

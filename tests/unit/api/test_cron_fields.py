@@ -1,4 +1,4 @@
-"""Fields of cron expressions, each by itself."""
+"""Fields of cron expressions, individually."""
 
 import pytest
 

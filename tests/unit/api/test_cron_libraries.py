@@ -1,7 +1,7 @@
-"""Cron expressions beside cronsim and croniter: the same ticks, but for DIFFERENCES.
+"""Cron expressions compared with cronsim and croniter: the same ticks, except for DIFFERENCES.
 
-Each expression is made from parts that all sides read alike. What is read differently on purpose
-stands in one table, which a test proves, and which docs/reference/cron.md explains.
+Each expression consists of parts that all libraries read alike. Intended differences are in one
+table, which a test checks and docs/reference/cron.md explains.
 """
 
 import datetime as dt
@@ -34,7 +34,7 @@ def ours(
     gap: Gap = Gap.RUN_AFTER,
     overlap: Overlap = Overlap.FIRST,
 ) -> list[int] | str:
-    """The first ticks after `start`, in its zone; or what is wrong."""
+    """Return the first ticks after `start`, in its zone; or the error."""
     try:
         parsed = cron.parse(text, format=job_config.CronFormat.STANDARD, hash_id="a/b")
     except cron.InvalidCron as error:
@@ -52,7 +52,9 @@ def ours(
 
 
 def by_cronsim(text: str, start: dt.datetime) -> list[int] | str:
-    """The same by cronsim, which has no years, and may name a second twice after a gap."""
+    """Return the ticks of cronsim, which has no years, and may return a second twice after a
+    gap.
+    """
     try:
         moments = cronsim.CronSim(text, start)
     except cronsim.CronSimError as error:
@@ -61,7 +63,7 @@ def by_cronsim(text: str, start: dt.datetime) -> list[int] | str:
 
 
 def by_croniter(text: str, start: dt.datetime) -> list[int] | str:
-    """The same by croniter, whose fields are brought into our order."""
+    """Return the ticks of croniter, whose fields are reordered to our order."""
     fields = text.split()
     if len(fields) == 6:
         text = f"0 {text}"
@@ -226,7 +228,9 @@ def test_same_seconds_as_cronsim(
 def test_same_ticks_as_cronsim_where_clocks_change(
     start: int, change: str, zone: str, minute: str, hour: str
 ) -> None:
-    """Default policies are those of cronsim (and Debian), for times at fixed hours and for all."""
+    """The default policies are those of cronsim (and Debian), for fixed hours and for every
+    hour.
+    """
     at = int(dt.datetime.fromisoformat(change).timestamp()) + start
     moment = dt.datetime.fromtimestamp(at, zoneinfo.ZoneInfo(zone))
     assume(moment.fold == 0)  # from within the second pass cronsim starts over
@@ -265,7 +269,7 @@ def test_same_ticks_as_croniter(
 
 
 class Difference(NamedTuple):
-    """Where another library reads an expression differently, and we mean to."""
+    """An expression that another library reads differently, on purpose."""
 
     text: str
     ours: list[str] | str

@@ -1,4 +1,4 @@
-"""Ticks around changes of the clocks, compared with a walk over every second of real time."""
+"""Ticks around changes of the clocks, compared with an enumeration of every second of real time."""
 
 import datetime as dt
 import itertools
@@ -44,7 +44,7 @@ EXPRESSIONS = [
 
 
 class Second(msgspec.Struct, frozen=True):
-    """One second of real time, as a clock on the wall sees it."""
+    """One second of real time, as a wall clock shows it."""
 
     at: int
     local: dt.datetime
@@ -55,7 +55,9 @@ class Second(msgspec.Struct, frozen=True):
 
 
 def walk(zone: dt.tzinfo, start: int, end: int) -> Iterator[Second]:
-    """Every second from one on, before another; a clock is looked at from a day before."""
+    """Yield every second from `start` to `end` (exclusive); the clock is followed from a day
+    before.
+    """
     shown: set[dt.datetime] = set()
     previous = dt.datetime.fromtimestamp(start - 86_401, zone).replace(tzinfo=None)
     for at in range(start - 86_400, end):
@@ -71,7 +73,7 @@ def walk(zone: dt.tzinfo, start: int, end: int) -> Iterator[Second]:
 def ticks_by_walking(
     expression: cron.CronExpression, seconds: list[Second], gap: Gap, overlap: Overlap
 ) -> list[int]:
-    """Ticks by the rules as a person would tell them."""
+    """Return the ticks according to a direct reading of the rules."""
     every_hour = set(expression.hours) == set(range(24))
     both = every_hour or overlap is Overlap.BOTH
     run_after = not every_hour and gap is Gap.RUN_AFTER
@@ -114,7 +116,9 @@ def assert_ticks(
     gap: Gap,
     overlap: Overlap,
 ) -> None:
-    """`next_after` and `count` say the same as `wanted`, from before, amid and after a change."""
+    """Assert that `next_after` and `count` agree with `wanted` before, during and after a
+    change.
+    """
     start, end = change - REACH_S, change + REACH_S
     found = ticks(expression, zone, start=start, end=end, gap=gap, overlap=overlap)
     assert found == wanted, (expression.text, gap, overlap)

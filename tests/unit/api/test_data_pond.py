@@ -1,4 +1,4 @@
-"""Fields of a DataPond and of what a set takes from it: bounds, patterns and defaults."""
+"""Fields of a DataPond and of snapshot sources: bounds, patterns and defaults."""
 
 from typing import Any
 

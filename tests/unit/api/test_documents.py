@@ -20,7 +20,7 @@ JSON = some.recursive(
 
 
 def nested(depth: int, *, leaf: Any = 0) -> Any:
-    """Lists in lists."""
+    """Return lists nested to a depth."""
     for _ in range(depth):
         leaf = [leaf]
     return leaf
@@ -60,7 +60,7 @@ def test_exhausted_budget_raises_limit_exceeded() -> None:
 
 
 def canonical(value: Any) -> Any:
-    """The value with its type beside it; numbers have one type."""
+    """Return the value paired with its type; all numbers have one type."""
     if isinstance(value, dict):
         return {key: canonical(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Expressions are evaluated on values, and say what they look up before they are."""
+"""Expressions are evaluated on values, and their names are known before that."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_failed_evaluation_gives_the_reason(text: str, why: str) -> None:
 
 def test_condition_must_be_a_boolean() -> None:
     with pytest.raises(expressions.ExpressionError, match="is 2, neither true nor false"):
-        expressions.Expression("price.value.sum").truth(lookup)
+        expressions.Expression("price.value.sum").evaluate_bool(lookup)
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,11 @@ def test_update_reports_only_new_sentences() -> None:
         return list(field_effects.findings(ROWS, obj, Side.EMBEDDED))
 
     new = {"spec": {"image": "x", "items": [{"force": True}]}}
-    texts = list(field_effects.added(lambda o: iter(find(o)), new, {"spec": {"image": "y"}}))
+    texts = list(
+        field_effects.new_sentences(lambda o: iter(find(o)), new, {"spec": {"image": "y"}})
+    )
     assert texts == ["spec.items[0].force: refused by nodes of kilnwork: never by force"]
-    assert len(list(field_effects.added(lambda o: iter(find(o)), new, None))) == 2
+    assert len(list(field_effects.new_sentences(lambda o: iter(find(o)), new, None))) == 2
 
 
 def test_duplicate_path_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""File jobs: defaults that differ from those of a Task reach the Task."""
+"""File jobs: defaults that differ from those of a Task are passed on to the Task."""
 
 import msgspec
 

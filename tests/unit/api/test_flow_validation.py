@@ -1,4 +1,4 @@
-"""What is wrong with a flow is said with the path of the field, before anything runs."""
+"""Problems of a flow are reported with the path of the field, before anything runs."""
 
 from typing import Any
 

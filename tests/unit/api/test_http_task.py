@@ -1,4 +1,4 @@
-"""Whether a request may be sent twice, and what a template has unless it says otherwise."""
+"""Whether a request may be sent twice, and the defaults of a template."""
 
 from typing import Any
 
@@ -37,8 +37,8 @@ def test_request_is_repeated_if_safe_or_idempotent(
 
 
 def test_a_result_is_in_the_response_unless_a_callback_is_awaited() -> None:
-    assert template().awaited is None
-    awaited = template(callback={}).awaited
+    assert template().callback_settings is None
+    awaited = template(callback={}).callback_settings
     assert awaited is not None
     assert awaited.timeout_seconds == 86_400
 

@@ -1,4 +1,4 @@
-"""What admission says of `spec.http` and `spec.function`: each mistake with its field."""
+"""Admission of `spec.http` and `spec.function`: each mistake is reported with its field."""
 
 from typing import Any
 
@@ -123,13 +123,13 @@ def test_request_excludes_other_fields_of_a_task(other: dict[str, Any]) -> None:
 
 def test_request_is_checked_again_after_substitution() -> None:
     spec = msgspec.convert({"request": {**OK, "url": "${task.name}"}}, type=_TEMPLATE)
-    assert http_validation.substituted(spec, lambda: {"task.name": "http://x/"}).request.url
+    assert http_validation.substitute(spec, lambda: {"task.name": "http://x/"}).request.url
     with pytest.raises(http_validation.InvalidRequest, match="absolute"):
-        http_validation.substituted(spec, lambda: {"task.name": "file:///etc/passwd"})
+        http_validation.substitute(spec, lambda: {"task.name": "file:///etc/passwd"})
     header = {**OK, "headers": [{"name": "a", "value": "${task.name}"}]}
     spec = msgspec.convert({"request": header}, type=_TEMPLATE)
     with pytest.raises(http_validation.InvalidRequest, match="line break"):
-        http_validation.substituted(spec, lambda: {"task.name": "a\r\nb: c"})
+        http_validation.substitute(spec, lambda: {"task.name": "a\r\nb: c"})
 
 
 _TEMPLATE = http_task.HttpTemplate

@@ -1,4 +1,4 @@
-"""Inputs of a task: what it needs, and the document its command reads."""
+"""Inputs of a task: the objects that it needs, and the document that its command reads."""
 
 import json
 from typing import Any

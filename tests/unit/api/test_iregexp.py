@@ -1,4 +1,4 @@
-"""I-Regexp (RFC 9485): its grammar, what Python's `re` means where it knows it, linear time."""
+"""I-Regexp (RFC 9485): its grammar, agreement with Python's `re`, and linear time."""
 
 import random
 import re
@@ -105,7 +105,7 @@ PATTERNS = some.recursive(
 
 @given(PATTERNS, some.lists(some.text("abc.", max_size=5), min_size=1, max_size=6))
 def test_pattern_matches_the_same_texts_as_in_python(pattern: str, texts: list[str]) -> None:
-    """One pattern sees several texts: what it remembers of one must not change the next."""
+    """One pattern matches several texts: its cache must not affect later texts."""
     known, ours = re.compile(pattern), iregexp.Pattern(pattern)
     for text in texts:
         assert ours.fullmatch(text, documents.Budget()) is bool(known.fullmatch(text))
@@ -132,7 +132,7 @@ def test_catastrophic_patterns_terminate(pattern: str) -> None:
 
 
 def test_work_is_counted_and_limited() -> None:
-    """Each of these characters finds the automaton in a state where it has not been before."""
+    """Each of these characters leads the automaton to a new state."""
     pattern = iregexp.Pattern("(a|b)*a(a|b){300}")
     text = "".join(random.Random(1).choices("ab", k=10_000))
     with pytest.raises(documents.LimitExceeded):

@@ -28,8 +28,8 @@ def test_final_phases_of_a_job() -> None:
 def test_task_of_a_job_has_two_forms() -> None:
     one = template(taskTemplate={"command": ["x"]})
     other = template(task={"template": {"command": ["x"]}})
-    assert one.what == other.what
-    assert template().what is None
+    assert one.effective_task == other.effective_task
+    assert template().effective_task is None
 
 
 def test_phases_of_a_hook_have_two_forms() -> None:

@@ -1,4 +1,4 @@
-"""Fields of a JobConfig: defaults, bounds and words."""
+"""Fields of a JobConfig: defaults, bounds and enumerations."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a JobConfig makes of a Job, and the Jobs that are made of one."""
+"""Expansion of a Job by its JobConfig, and the Jobs created from a JobConfig."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def declared(metadata: dict[str, Any] | None = None, **spec: Any) -> job.Job:
 
 
 def expanded(config_: job_config.JobConfig, given: job.Job) -> job.Job:
-    """The Job once it is patched."""
+    """Return the Job after the patch."""
     found = job_expansion.expand(config_, given)
     return msgspec.structs.replace(given, metadata=found.metadata, spec=found.spec)
 
@@ -314,7 +314,9 @@ def test_job_on_request_has_the_requested_name_and_policy() -> None:
 
 
 def test_furiko_manifest_is_expanded_to_its_pod_commands() -> None:
-    """Options, a matrix and a shell's variables, from the manifest to the text of a container."""
+    """Options, a matrix and a shell's variables, from the manifest to the strings of a
+    container.
+    """
     greet, given = yaml.safe_load_all(FURIKO)
     config_ = msgspec.convert(greet, job_config.JobConfig)
     assert list(options.problems(config_.spec.option)) == []

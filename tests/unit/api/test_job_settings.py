@@ -23,7 +23,7 @@ def settings(*, total: int = 1, **more: Any) -> job_settings.JobSettings:
 
 def test_empty_template_has_all_defaults() -> None:
     assert settings() == job_settings.JobSettings(
-        what=task.TaskTemplate(command=("true",)),
+        index_task=task.TaskTemplate(command=("true",)),
         retry=task.Retry(max_attempts=1, delay_seconds=0, factor=1, max_delay_seconds=0, jitter=0),
         timeouts=task.Timeouts(pending_seconds=900, kill_grace_seconds=30),
         job_seconds=None,

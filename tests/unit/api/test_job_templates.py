@@ -1,4 +1,4 @@
-"""Templates of Jobs: one pass for each index, and exactly the values after that of the executor."""
+"""Templates of Jobs: one pass for each index, and exact values after the executor's pass."""
 
 import time
 from typing import Any
@@ -53,7 +53,7 @@ def problems(template: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def at_attempt(template: Any, text_fields: Any = ()) -> Any:
-    """What the executor makes of it."""
+    """Return the template after the executor's pass."""
     return substitution.substitute(template, AT_ATTEMPT, text_fields=text_fields)
 
 
@@ -209,7 +209,7 @@ def test_requests_keep_inputs_and_the_url_of_a_callback() -> None:
     made = rendered({"http": {"request": request, "callback": {}}}, given_inputs=("results",)).http
     assert made is not None
     values = {**AT_ATTEMPT, "task.inputs.results": "r", "task.callback_url": "http://me"}
-    final = http_validation.substituted(made, lambda: values).request
+    final = http_validation.substitute(made, lambda: values).request
     assert final.url == "http://x/7?by=r"
     assert final.headers[0].value == "http://me"
     assert final.post_data is not None
@@ -311,7 +311,7 @@ PLACES = some.lists(
 
 
 def written(value: Any) -> str:
-    return substitution.written(value)
+    return substitution.to_text(value)
 
 
 @given(PLACES, JSON, JSON)
@@ -352,7 +352,7 @@ def test_attempt_variable_beside_an_empty_value_keeps_its_type() -> None:
 
 
 def _text_of(places: list[Any], now: Any, later: Any) -> tuple[str, str]:
-    """A template, and what it must become in the end."""
+    """Return a template, and the text that it must finally become."""
     names = {"now": "option.now", "later": "task.index_item", "attempt": "task.attempt"}
     values = {"now": now, "later": later, "attempt": 2}
     parts: list[str | substitution.Variable] = []

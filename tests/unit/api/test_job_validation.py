@@ -1,4 +1,4 @@
-"""Rules for Jobs and JobConfigs: what is refused, with its path, and what is not."""
+"""Rules for Jobs and JobConfigs: refused and accepted input, with paths."""
 
 from typing import Any
 
@@ -436,9 +436,9 @@ def test_template_of_a_job_with_config_name_is_not_checked() -> None:
     spec = {"configName": "a", "template": {"taskTemplate": {"command": ["${option.x}"]}}}
     assert of_job(spec) == []
     body = {"metadata": {"name": "a"}, "spec": spec}
-    (warning,) = admission.warn_of_job(body, None)
+    (warning,) = admission.job_warnings(body, None)
     assert warning == "spec.template: has no effect: that of JobConfig a takes its place"
-    assert list(admission.warn_of_job(body, body)) == []
+    assert list(admission.job_warnings(body, body)) == []
 
 
 # Updates
@@ -520,7 +520,7 @@ COPIED = {"template": TEMPLATE, "substitutions": {"jobconfig.name": "a"}, "optio
 @pytest.mark.parametrize("kept", [None, "a"])
 @pytest.mark.parametrize("had", [{}, {"template": {"taskTemplate": {"command": ["other"]}}}])
 def test_the_template_of_a_job_config_is_copied_once(kept: str | None, had: Any) -> None:
-    """With a template of its own, only while `configName` is cleared."""
+    """A template of its own may be set only while `configName` is cleared."""
     before = {"configName": "a", **had}
     problems = changed(before, configName=kept, **COPIED)
     assert (problems == []) == (not had or kept is None)

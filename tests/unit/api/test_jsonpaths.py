@@ -1,4 +1,4 @@
-"""JSONPath (RFC 9535): what the library does with our hooks, and that its work is bounded."""
+"""JSONPath (RFC 9535): the library with our hooks, and the bound on its work."""
 
 import random
 import tracemalloc
@@ -53,7 +53,7 @@ def test_path_selects_as_expected(path: str, values: list[Any]) -> None:
 
 @pytest.mark.parametrize("document", ["text", '{"a": 1}', True, None, 3, ""])
 def test_the_root_of_a_scalar_is_the_scalar(document: Any) -> None:
-    """A text is a value: the library would parse it."""
+    """A string is a value: the library would parse it."""
     assert select("$", document) == [document]
     assert select("$.a", document) == []
     assert select("$[?@ == 1]", document) == []
@@ -108,7 +108,7 @@ def test_work_is_counted_and_limited(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["$[?count(@..*) == 50]", "$[?count($..*) == 51]"])
 def test_nodes_of_queries_in_filters_count_too(path: str) -> None:
-    """Without them it would be some 200 steps."""
+    """Without them the work would be about 200 steps."""
     document = {"a": [0] * 50}
     assert len(select(path, document)) == 1
     with pytest.raises(documents.LimitExceeded):

@@ -1,4 +1,4 @@
-"""The kinds of kilnwork: one group, and no name twice."""
+"""The kinds of kilnwork: one group, and unique names."""
 
 from kilnwork.api import kinds
 

@@ -1,4 +1,4 @@
-"""Where clients find the manager, and the message when they do not reach it."""
+"""Where clients find the manager, and the message if they cannot reach it."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from kilnwork.api import manager
 
 
 def test_home_namespace_from_the_environment() -> None:
-    assert manager.home({}) == "kilnwork-system"
-    assert manager.home({"KILN_MANAGER_NAMESPACE": ""}) == "kilnwork-system"
-    assert manager.home({"KILN_MANAGER_NAMESPACE": "ops"}) == "ops"
+    assert manager.manager_namespace({}) == "kilnwork-system"
+    assert manager.manager_namespace({"KILN_MANAGER_NAMESPACE": ""}) == "kilnwork-system"
+    assert manager.manager_namespace({"KILN_MANAGER_NAMESPACE": "ops"}) == "ops"
 
 
 def test_the_path_of_the_proxy_is_quoted() -> None:
@@ -32,7 +32,7 @@ def test_token_request_has_only_the_audience_of_the_manager() -> None:
     ],
 )
 def test_obstacle_gives_cause_and_remedy(status: int, text: str) -> None:
-    assert text in manager.obstacle(status, "said", home="ops")
+    assert text in manager.explain_unreachable(status, "said", home="ops")
 
 
 def test_the_default_absence_is_within_its_bounds() -> None:

@@ -1,4 +1,4 @@
-"""Conditions keep their time while their status stays."""
+"""Conditions keep their transition time while their status does not change."""
 
 from kilnwork.api import meta
 

@@ -1,4 +1,4 @@
-"""Names: what Kubernetes takes, what it refuses, and short forms of long ones."""
+"""Names: accepted and refused ones as in Kubernetes, and short forms of long names."""
 
 import pytest
 from hypothesis import given

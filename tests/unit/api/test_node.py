@@ -1,4 +1,4 @@
-"""Which nodes are ready, and what is read of one."""
+"""Whether a Node is ready, and the fields read of a Node."""
 
 from typing import Any
 

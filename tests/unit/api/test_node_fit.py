@@ -1,4 +1,4 @@
-"""Pods fit nodes by the rules of the scheduler's filters."""
+"""Pods fit nodes according to the scheduler's filters."""
 
 import decimal
 from typing import Any
@@ -79,7 +79,7 @@ def test_tolerated_seconds_on_a_tainted_node(
     tolerations: list[dict[str, Any]], seconds: float | None
 ) -> None:
     down = node(taints=[{"key": "down", "effect": "NoExecute"}])
-    assert node_fit.stays_s(down, pod(tolerations=tolerations)) == seconds
+    assert node_fit.tolerated_s(down, pod(tolerations=tolerations)) == seconds
 
 
 def test_requests_of_init_containers_and_sidecars() -> None:

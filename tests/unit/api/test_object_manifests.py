@@ -1,4 +1,4 @@
-"""The manifests of tasks that are objects: how they are read, and what is refused."""
+"""Manifests of tasks that create objects: parsing and refusals."""
 
 from typing import Any
 

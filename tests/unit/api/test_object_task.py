@@ -1,4 +1,4 @@
-"""Fields of tasks that make an object: which are needed, and which may be left out."""
+"""Fields of tasks that create an object: which are required, and which are optional."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Forms of options: the JSON Schema takes nothing that is refused, and what people type."""
+"""Forms of options: the JSON Schema accepts no invalid values, and typed input is parsed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a value of an option becomes, by its type."""
+"""The evaluated value of an option, by its type."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_invalid_values_are_refused(declared: job_config.Option, value: Any, mes
 
 
 def test_message_lists_at_most_twenty_values() -> None:
-    shown = option_values.listed([str(n) for n in range(23)])
+    shown = option_values.list_values([str(n) for n in range(23)])
     assert shown.endswith('"19" and 3 more')
 
 

@@ -1,4 +1,4 @@
-"""Options of JobConfigs: what is wrong with them, what values come to, and what is refused."""
+"""Options of JobConfigs: invalid definitions, evaluated values, and refused values."""
 
 from typing import Any
 
@@ -27,13 +27,13 @@ def made(*listed: dict[str, Any]) -> job_config.Options:
 
 
 def of_type(type_: str, *, required: bool = False, **config: Any) -> job_config.Options:
-    """One option `x` of a type."""
+    """Return options with one option `x` of a type."""
     option: dict[str, Any] = {"type": type_, "name": "x", "required": required}
     return made({**option, **({type_.lower(): config} if config else {})})
 
 
 def value(given: job_config.Options, *x: Any) -> Any:
-    """What a value of `x` comes to, or none."""
+    """Return the evaluated value of `x`, given or not."""
     return options.evaluate(given, {"x": x[0]} if x else {})["option.x"]
 
 

@@ -1,4 +1,4 @@
-"""What keeps a Pod from running, in one sentence."""
+"""What prevents a Pod from running, in one sentence."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ UNSCHEDULED = {
     ],
 )
 def test_starting_pod_has_no_trouble(status: dict[str, Any]) -> None:
-    assert pod.trouble(_pod(status)) is None
+    assert pod.find_trouble(_pod(status)) is None
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_starting_pod_has_no_trouble(status: dict[str, Any]) -> None:
 def test_trouble_describes_the_problem(
     status: dict[str, Any], kind: pod.TroubleKind, sentence: str
 ) -> None:
-    assert pod.trouble(_pod(status)) == (kind, sentence)
+    assert pod.find_trouble(_pod(status)) == (kind, sentence)
 
 
 def test_ended_pod_is_over() -> None:
-    assert _pod({"phase": "Succeeded"}).over
-    assert not _pod({"phase": "Pending"}).over
+    assert _pod({"phase": "Succeeded"}).is_finished
+    assert not _pod({"phase": "Pending"}).is_finished

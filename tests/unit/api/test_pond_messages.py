@@ -1,4 +1,4 @@
-"""Names for sources and sets of paths are the same wherever they are computed."""
+"""Digests of sources and of sets of paths are the same on all machines."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Leases of a pond as the REST API takes and shows them."""
+"""Leases of a pond as the REST API accepts and shows them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""JSON with variables: shared values at once, others at each rendering."""
+"""JSON with variables: shared values are substituted once, others at each rendering."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_values_become_text_if_requested() -> None:
 def test_values_are_escaped_for_a_second_pass() -> None:
     made = render("${task.index_item} ${task.attempt}", again=True, index_item="${task.run}")
     assert made == "$${task.run} ${task.attempt}"
-    assert prepared_texts.escaped({"a": ["${task.run}", 1]}) == {"a": ["$${task.run}", 1]}
+    assert prepared_texts.escape_value({"a": ["${task.run}", 1]}) == {"a": ["$${task.run}", 1]}
 
 
 def test_parts_without_variables_are_the_same_object() -> None:

@@ -1,4 +1,4 @@
-"""Quantities mean what Kubernetes reads, and its error texts come back for the others."""
+"""Quantities have the same meaning as in Kubernetes, and invalid ones its error texts."""
 
 import decimal
 

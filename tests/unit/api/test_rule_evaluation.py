@@ -1,4 +1,4 @@
-"""What compiled rules say of a document."""
+"""The results of compiled rules on a document."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Result rules: how they may be written, what they say of a document, and what is refused."""
+"""Result rules: their notations, their results on a document, and refused rules."""
 
 import json
 import random
@@ -34,11 +34,11 @@ DOCUMENT: dict[str, Any] = {
 
 
 def compiled(written: Any, field: str = "") -> rule_evaluation.CompiledCondition:
-    """A condition as a user writes it."""
+    """Compile a condition as a user writes it."""
     return rules.compile_condition(msgspec.convert(written, rules.Condition), field)
 
 
-def says(written: Any, document: Any = DOCUMENT) -> bool | None:
+def evaluate(written: Any, document: Any = DOCUMENT) -> bool | None:
     return compiled(written).evaluate(document)
 
 
@@ -86,7 +86,7 @@ def rule(path: str, operator: str, *value: Any) -> dict[str, Any]:
     ],
 )
 def test_rule_is_evaluated(written: Any, result: bool | None) -> None:  # noqa: FBT001
-    assert says(written) is result
+    assert evaluate(written) is result
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_rule_is_evaluated(written: Any, result: bool | None) -> None:  # noqa: 
 def test_short_form_with_or_without_dollar_and_braces(
     path: str, comparison: str, *, result: bool
 ) -> None:
-    assert says(f"{path}{comparison}") is result
-    assert says({"jsonPath": f"{path}{comparison}"}) is result
+    assert evaluate(f"{path}{comparison}") is result
+    assert evaluate({"jsonPath": f"{path}{comparison}"}) is result
 
 
 @pytest.mark.parametrize(
@@ -128,18 +128,18 @@ def test_short_form_with_or_without_dollar_and_braces(
     ],
 )
 def test_short_form_is_evaluated(written: str, result: bool | None) -> None:  # noqa: FBT001
-    assert says(written) is result
+    assert evaluate(written) is result
 
 
 def test_integers_of_any_size_are_compared() -> None:
-    assert says(f".a == {10**30}", {"a": 10**30}) is True
+    assert evaluate(f".a == {10**30}", {"a": 10**30}) is True
     assert compiled(".a == 1").explain({"a": 2**70}) == f"waiting for .a == 1: it is {2**70}"
 
 
 def test_quotes_in_the_short_form() -> None:
     text = 'it\'s "it"\n'
-    assert says(r"""$.a == 'it\'s "it"\n'""", {"a": text}) is True
-    assert says(r'''$.a == "it's \"it\"\n"''', {"a": text}) is True
+    assert evaluate(r"""$.a == 'it\'s "it"\n'""", {"a": text}) is True
+    assert evaluate(r'''$.a == "it's \"it\"\n"''', {"a": text}) is True
 
 
 @pytest.mark.parametrize(
@@ -165,18 +165,18 @@ def test_quotes_in_the_short_form() -> None:
     ],
 )
 def test_path_alone_is_true_if_its_value_is_true(value: Any, result: bool | None) -> None:  # noqa: FBT001
-    """With Kubernetes' texts: the status of a condition is True, False or Unknown."""
-    assert says(".a", {"a": value}) is result
+    """Also with Kubernetes' texts: the status of a condition is True, False or Unknown."""
+    assert evaluate(".a", {"a": value}) is result
 
 
 def test_all_of_several_values_must_satisfy_a_rule() -> None:
-    assert says('.status.parts[*].phase == "Done"') is False
-    assert says('.status.parts[*].phase != "Failed"') is True
-    assert says(".status.conditions[*].status", DOCUMENT) is False
-    assert says(".a[*]", {"a": [True, None]}) is None
-    assert says(".a[*]", {"a": [True, None, False]}) is False
-    assert says(rule('$.status.parts[?@.phase == "Working"]', "Exists")) is True
-    assert says(".status.empty[*] == 1") is None
+    assert evaluate('.status.parts[*].phase == "Done"') is False
+    assert evaluate('.status.parts[*].phase != "Failed"') is True
+    assert evaluate(".status.conditions[*].status", DOCUMENT) is False
+    assert evaluate(".a[*]", {"a": [True, None]}) is None
+    assert evaluate(".a[*]", {"a": [True, None, False]}) is False
+    assert evaluate(rule('$.status.parts[?@.phase == "Working"]', "Exists")) is True
+    assert evaluate(".status.empty[*] == 1") is None
 
 
 TRUE, FALSE, UNDEFINED = ".t == 1", ".t == 2", ".nope == 1"
@@ -194,7 +194,7 @@ TRUE, FALSE, UNDEFINED = ".t == 1", ".t == 2", ".nope == 1"
     ],
 )
 def test_list_of_rules_is_a_three_valued_and(written: Any, result: bool | None) -> None:  # noqa: FBT001
-    assert says(written, {"t": 1}) is result
+    assert evaluate(written, {"t": 1}) is result
 
 
 REFUSED = [
@@ -340,7 +340,7 @@ def test_existing_document_is_running_without_a_running_condition() -> None:
 
 @pytest.mark.parametrize("observed", [1, 3, '"2"', "true"])
 def test_status_of_another_generation_is_ignored(observed: Any) -> None:
-    """A controller that has not seen the new spec still shows the old outcome."""
+    """A controller that has not observed the new spec still shows the old outcome."""
     checked = rules.compile_rules(PHASES)
     stale: dict[str, Any] = {
         "metadata": {"generation": 2},
@@ -395,7 +395,7 @@ def test_equal_rules_are_compiled_once() -> None:
 @pytest.mark.parametrize("document", [True, None, 3, "Succeeded", '{"a": 1}', [1]])
 def test_response_other_than_an_object_can_be_judged(document: Any) -> None:
     assert compiled({"jsonPath": "$", "value": document}).evaluate(document) is True
-    assert says(".a == 1", document) is None
+    assert evaluate(".a == 1", document) is None
 
 
 @pytest.mark.parametrize("written", [".a", {"cel": "object.a"}])
@@ -403,18 +403,18 @@ def test_documents_are_bounded_in_size_and_depth(written: Any) -> None:
     deep: Any = 1
     for _ in range(documents.MAX_DEPTH):
         deep = {"a": deep}
-    assert says(written, deep) in (True, None)
+    assert evaluate(written, deep) in (True, None)
     for large in ({"a": deep}, {"a": "x" * documents.MAX_SIZE}):
         with pytest.raises(documents.LimitExceeded):
-            says(written, large)
+            evaluate(written, large)
 
 
 def test_all_rules_together_have_one_budget() -> None:
-    """Each of them alone is within it."""
+    """Each of the rules alone is within the budget."""
     document = {"a": list(range(3000))}
-    assert says(".a[?@ > 9999]", document) is None
+    assert evaluate(".a[?@ > 9999]", document) is None
     with pytest.raises(documents.LimitExceeded):
-        says([".a[?@ > 9999]"] * 16, document)
+        evaluate([".a[?@ > 9999]"] * 16, document)
     every = result_rules(
         **{f"{name}Condition": [".a[?@ < -1]"] * 4 for name in ("success", "failure", "running")}
     )
@@ -431,7 +431,9 @@ def test_all_rules_together_have_one_budget() -> None:
     ],
 )
 def test_judged_document_can_always_be_explained(written: Any) -> None:
-    """Documents grow until they are too much work; just before, an explanation is still given."""
+    """Documents grow until they take too much work; just before that, they can still be
+    explained.
+    """
     letters = random.Random(1).choices("ab", k=1 << 16)
     condition = compiled(written)
     refused = False
@@ -448,7 +450,7 @@ def test_judged_document_can_always_be_explained(written: Any) -> None:
 
 def test_catastrophic_pattern_terminates() -> None:
     hostile = rule(".a", "Matches", "(([a-z])+.)+[A-Z]([a-z])+")
-    assert says(hostile, {"a": "a" * 5000}) is False
+    assert evaluate(hostile, {"a": "a" * 5000}) is False
 
 
 SCALARS = some.one_of(
@@ -471,8 +473,8 @@ def test_short_form_equals_the_structured_form(wanted: Any, value: Any) -> None:
     literal = msgspec.json.encode(wanted).decode()
     for sign, operator, same in (("==", "Equal", True), ("!=", "NotEqual", False)):
         equal = type(wanted) is type(value) and wanted == value
-        assert says(f".a {sign} {literal}", {"a": value}) is (equal is same)
-        assert says(rule("$.a", operator, wanted), {"a": value}) is (equal is same)
+        assert evaluate(f".a {sign} {literal}", {"a": value}) is (equal is same)
+        assert evaluate(rule("$.a", operator, wanted), {"a": value}) is (equal is same)
 
 
 @given(JSON, JSON, some.sampled_from(list(Operator)))

@@ -1,4 +1,4 @@
-"""What of a schedule is due: missed runs, bounds, edits, and clocks that jump."""
+"""Due ticks of a schedule: missed runs, bounds, edits, and clocks that are set."""
 
 import datetime as dt
 import math
@@ -32,7 +32,7 @@ def schedule(
     within: int = DAY_S,
     **more: object,
 ) -> schedules.CompiledSchedule:
-    """The schedule of JobConfig default/report."""
+    """Return the schedule of the JobConfig default/report."""
     missed = {"policy": policy.value, "maxRuns": most, "withinSeconds": within}
     cron = {"expressions": list(expressions), "timezone": more.pop("timezone", "")}
     spec = msgspec.convert({"cron": cron, "missedRuns": missed, **more}, job_config.Schedule)
@@ -41,16 +41,16 @@ def schedule(
 
 def plan(
     what: schedules.CompiledSchedule, now: float, *, epoch: float = 0, decided: int | None = None
-) -> schedules.Plan:
-    return schedules.plan(what, schedules.Facts(now=now, epoch=epoch, decided=decided))
+) -> schedules.SchedulePlan:
+    return schedules.plan(what, schedules.ScheduleFacts(now=now, epoch=epoch, decided=decided))
 
 
-def drops(found: schedules.Plan) -> dict[schedules.DropReason, int]:
+def drops(found: schedules.SchedulePlan) -> dict[schedules.DropReason, int]:
     return {dropped.reason: dropped.count for dropped in found.dropped}
 
 
 class Clock:
-    """A manager that looks when its last plan says, and whenever a test says."""
+    """A manager that plans at the times of its last plan, and whenever the test requests it."""
 
     def __init__(self, what: schedules.CompiledSchedule, *, epoch: float, now: float) -> None:
         self.schedule = what
@@ -61,7 +61,7 @@ class Clock:
         self.dropped = 0
         self.last = self.look()
 
-    def look(self) -> schedules.Plan:
+    def look(self) -> schedules.SchedulePlan:
         self.last = plan(self.schedule, self.now, epoch=self.epoch, decided=self.decided)
         self.decided = self.last.decided
         self.ran += self.last.run
@@ -69,7 +69,7 @@ class Clock:
         return self.last
 
     def go_on(self, until: float) -> None:
-        """Time passes, and every tick is met."""
+        """Let time pass, and plan at every tick."""
         while self.last.next_tick is not None and self.last.next_tick <= until:
             self.now = max(self.now, self.last.next_tick)
             self.look()
@@ -79,19 +79,19 @@ class Clock:
 def test_tick_on_time_runs() -> None:
     hourly = schedule("0 * * * *")
     found = plan(hourly, NOON + 0.02, epoch=NOON - 60)
-    assert found == schedules.Plan(run=(NOON,), decided=NOON, next_tick=NOON + 3600)
+    assert found == schedules.SchedulePlan(run=(NOON,), decided=NOON, next_tick=NOON + 3600)
 
 
 def test_nothing_is_due_before_a_tick() -> None:
     hourly = schedule("0 * * * *")
     found = plan(hourly, NOON - 0.001, epoch=NOON - 60)
-    assert found == schedules.Plan(next_tick=NOON, waiting=Waiting.NOT_YET_DUE)
+    assert found == schedules.SchedulePlan(next_tick=NOON, waiting=Waiting.NOT_YET_DUE)
     assert found.message == "the next run is at 2026-06-01T12:00:00Z"
 
 
 @pytest.mark.parametrize("policy", list(Policy))
 def test_ticks_within_a_few_seconds_are_on_time_under_every_policy(policy: Policy) -> None:
-    """A pause of the manager's process is no outage."""
+    """A short pause of the manager's process is not an outage."""
     each_second = schedule("* * * * * * *", policy=policy)
     found = plan(each_second, NOON + 7.9, epoch=0, decided=NOON)
     assert found.run == tuple(range(NOON + 1, NOON + 8))
@@ -169,11 +169,11 @@ def test_latest_dropped_tick_is_reported() -> None:
 @pytest.mark.parametrize("policy", list(Policy))
 @pytest.mark.parametrize("expression", ["* * * * *", "* * * * * * *", "1,2,17 4 * * *"])
 def test_years_of_missed_ticks_are_counted_quickly(policy: Policy, expression: str) -> None:
-    """Table (c), row 8: more than a hundred missed ticks, and the schedule goes on."""
+    """Table (c), row 8: more than a hundred missed ticks, and the schedule continues."""
     each = schedule(expression, policy=policy, most=1000, within=60)
     begin = NOON - 10 * 365 * DAY_S
 
-    def look() -> schedules.Plan:
+    def look() -> schedules.SchedulePlan:
         return plan(each, NOON + 30.5, epoch=begin)
 
     found = look()
@@ -198,7 +198,7 @@ def test_uneven_schedules_continue_after_a_long_outage() -> None:
 
 def test_several_expressions_run_each_second_once() -> None:
     both = schedule("0 * * * *", "*/30 * * * *", "0 12 * * *", policy=Policy.ALL, most=100)
-    assert schedules.upcoming(both, NOON - 1, 3) == (NOON, NOON + 1800, NOON + 3600)
+    assert schedules.upcoming_ticks(both, NOON - 1, 3) == (NOON, NOON + 1800, NOON + 3600)
     found = plan(both, NOON + 3600 * 3 + 60, epoch=NOON - 1)
     assert found.run == tuple(NOON + 1800 * half for half in range(7))
     assert plan(both, NOON + 1, epoch=NOON - 1).run == (NOON,)
@@ -216,12 +216,12 @@ def test_count_of_several_expressions_is_exact_or_a_lower_bound() -> None:
 
 
 def test_bounds_are_inclusive_for_every_tick() -> None:
-    """Table (c), row 4: also where the schedule is changed while it runs."""
+    """Table (c), row 4: also if the schedule is changed while it runs."""
     bounds = {"notBefore": "2026-06-01T12:00:00Z", "notAfter": "2026-06-01T14:00:00+00:00"}
     bound = schedule("0 * * * *", constraints=bounds, policy=Policy.ALL)
     wanted = (NOON, NOON + 3600, NOON + 7200)
-    assert schedules.upcoming(bound, 0, 10) == wanted
-    assert schedules.between(bound, 0, NOON * 2, limit=10) == wanted
+    assert schedules.upcoming_ticks(bound, 0, 10) == wanted
+    assert schedules.ticks_between(bound, 0, NOON * 2, limit=10) == wanted
     assert plan(bound, NOON - 1, epoch=0, decided=NOON - 7200).next_tick == NOON
     late = plan(bound, NOON + 9000, epoch=0, decided=NOON - 7200)
     assert late.run == wanted
@@ -235,11 +235,11 @@ def test_bounds_are_inclusive_for_every_tick() -> None:
 def test_bounds_between_seconds() -> None:
     bounds = {"notBefore": "2026-06-01T12:00:00.5Z", "notAfter": "2026-06-01T12:00:02.5Z"}
     bound = schedule("* * * * * * *", constraints=bounds)
-    assert schedules.upcoming(bound, 0, 10) == (NOON + 1, NOON + 2)
+    assert schedules.upcoming_ticks(bound, 0, 10) == (NOON + 1, NOON + 2)
 
 
 def test_edits_and_enabling_never_run_past_ticks() -> None:
-    """Table (c), row 6: what the epoch says is over is neither run nor counted."""
+    """Table (c), row 6: ticks before the epoch are neither run nor counted."""
     hourly = schedule("0 * * * *", policy=Policy.ALL)
     edited = plan(hourly, NOON + 3600 * 5 + 60, epoch=NOON + 3600 * 5 + 30, decided=NOON)
     assert (edited.run, edited.dropped) == ((), ())
@@ -253,9 +253,9 @@ def test_edits_and_enabling_never_run_past_ticks() -> None:
 def test_disabled_schedule_runs_nothing_but_shows_its_ticks() -> None:
     hourly = schedule("0 * * * *", disabled=True)
     found = plan(hourly, NOON + 1, epoch=0, decided=NOON - 3600)
-    assert found == schedules.Plan(decided=NOON - 3600, waiting=Waiting.DISABLED)
+    assert found == schedules.SchedulePlan(decided=NOON - 3600, waiting=Waiting.DISABLED)
     assert "spec.schedule.disabled" in found.message
-    assert schedules.upcoming(hourly, NOON, 1) == (NOON + 3600,)
+    assert schedules.upcoming_ticks(hourly, NOON, 1) == (NOON + 3600,)
 
 
 def test_clock_set_back_runs_no_tick_twice() -> None:
@@ -291,7 +291,7 @@ def test_clock_set_forward_is_an_outage() -> None:
 
 
 def test_wrong_clock_at_the_start_is_tolerated() -> None:
-    """Table (c), row 11: in 1970, as boards without a battery begin."""
+    """Table (c), row 11: the clock is in 1970, as on boards without a battery."""
     clock = Clock(schedule("0 * * * *"), epoch=NOON - 60, now=5)
     assert clock.last.next_tick == NOON
     clock.now = NOON + 1
@@ -305,23 +305,26 @@ def test_change_of_clocks_follows_the_policy_of_the_schedule() -> None:
         "30 2 * * *", timezone="Europe/Zurich", daylightSaving={"gap": "Skip", "overlap": "Both"}
     )
     spring, autumn = seconds("2026-03-28T12:00:00"), seconds("2026-10-24T12:00:00")
-    assert schedules.upcoming(plain, spring, 1) == (seconds("2026-03-29T01:00:00"),)
-    assert schedules.upcoming(furiko, spring, 1) == (seconds("2026-03-30T00:30:00"),)
+    assert schedules.upcoming_ticks(plain, spring, 1) == (seconds("2026-03-29T01:00:00"),)
+    assert schedules.upcoming_ticks(furiko, spring, 1) == (seconds("2026-03-30T00:30:00"),)
     first = seconds("2026-10-25T00:30:00")
-    assert schedules.upcoming(plain, autumn, 2) == (first, first + 25 * 3600)
-    assert schedules.upcoming(furiko, autumn, 2) == (first, first + 3600)
+    assert schedules.upcoming_ticks(plain, autumn, 2) == (first, first + 25 * 3600)
+    assert schedules.upcoming_ticks(furiko, autumn, 2) == (first, first + 3600)
 
 
 def test_ticks_between_two_times_for_a_backfill() -> None:
     daily = schedule("0 12 * * *")
-    assert schedules.between(daily, NOON, NOON + 2 * DAY_S, limit=10) == (
+    assert schedules.ticks_between(daily, NOON, NOON + 2 * DAY_S, limit=10) == (
         NOON,
         NOON + DAY_S,
         NOON + 2 * DAY_S,
     )
-    assert schedules.between(daily, NOON, NOON + 1000 * DAY_S, limit=2) == (NOON, NOON + DAY_S)
-    assert schedules.between(daily, NOON + 1, NOON + DAY_S - 1, limit=2) == ()
-    assert schedules.between(daily, NOON + DAY_S, NOON, limit=2) == ()
+    assert schedules.ticks_between(daily, NOON, NOON + 1000 * DAY_S, limit=2) == (
+        NOON,
+        NOON + DAY_S,
+    )
+    assert schedules.ticks_between(daily, NOON + 1, NOON + DAY_S - 1, limit=2) == ()
+    assert schedules.ticks_between(daily, NOON + DAY_S, NOON, limit=2) == ()
 
 
 @pytest.mark.parametrize(
@@ -382,7 +385,7 @@ EXPRESSIONS = ["*/7 * * * *", "0 * * * *", "13 5 * * *", "H H * * *", "*/11 * * 
 def test_every_tick_is_decided_once_whatever_clocks_do(
     expressions: list[str], policy: Policy, most: int, within: int, jumps: list[int]
 ) -> None:
-    """Row 11: what ran and what was dropped are together all ticks, each once and in order."""
+    """Row 11: run and dropped ticks together are all ticks, each once and in order."""
     what = schedule(*expressions, policy=policy, most=most, within=within)
     clock = Clock(what, epoch=NOON, now=NOON)
     for jump in jumps:
@@ -391,7 +394,7 @@ def test_every_tick_is_decided_once_whatever_clocks_do(
         clock.go_on(clock.now + 60)
     assert clock.ran == sorted(set(clock.ran))
     decided = clock.decided or NOON
-    ticks = schedules.between(what, NOON + 1, decided, limit=10**6)
+    ticks = schedules.ticks_between(what, NOON + 1, decided, limit=10**6)
     assert set(clock.ran) <= set(ticks)
     if len(expressions) == 1 or len(ticks) * len(expressions) <= schedules.MAX_MERGED:
         assert len(clock.ran) + clock.dropped == len(ticks)
@@ -413,7 +416,7 @@ def test_newest_and_count_agree_with_iteration(
 ) -> None:
     what = schedule(*expressions)
     after, until = NOON + begin, NOON + begin + length
-    walked = schedules.between(what, after + 1, until, limit=10**6)
+    walked = schedules.ticks_between(what, after + 1, until, limit=10**6)
     assert what.newest(after, until, most) == walked[-most:]
     count, exact = what.count(after, until)
     assert count == len(walked) if exact else count <= len(walked)

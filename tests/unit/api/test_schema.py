@@ -1,4 +1,4 @@
-"""Structural schemas: what msgspec writes, in the form that Kubernetes takes."""
+"""Structural schemas: the output of msgspec in the form that Kubernetes accepts."""
 
 from typing import Annotated, Any
 

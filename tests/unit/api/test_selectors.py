@@ -1,4 +1,4 @@
-"""Selectors: grammar and meaning of labels and fields."""
+"""Selectors: grammar and meaning of label and field selectors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is wrong with `from` of a snapshot."""
+"""Invalid values of `from` of a snapshot."""
 
 from typing import Any
 

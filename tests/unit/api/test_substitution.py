@@ -1,4 +1,6 @@
-"""Substitution: one pass over the texts of a template, and the defects of those before it."""
+"""Substitution: one pass over the strings of a template, without the defects of its
+predecessors.
+"""
 
 import re
 import time
@@ -94,11 +96,11 @@ def test_value_is_copied_for_each_place() -> None:
 
 def test_members_are_written_in_sorted_order() -> None:
     left, right = {"b": 1, "a": {"d": 2, "c": 3}}, {"a": {"c": 3, "d": 2}, "b": 1}
-    assert substitution.written(left) == substitution.written(right) == '{"a":{"c":3,"d":2},"b":1}'
+    assert substitution.to_text(left) == substitution.to_text(right) == '{"a":{"c":3,"d":2},"b":1}'
 
 
 def test_number_in_a_text_field_becomes_text() -> None:
-    """An API server refuses a Pod whose arguments are numbers."""
+    """An API server refuses a Pod with numbers as arguments."""
     template = {
         "metadata": {"labels": {"copies": "${option.copies}"}},
         "spec": {
@@ -159,7 +161,9 @@ def test_defect_no_escape(template: str, result: str) -> None:
 
 
 def test_defect_values_are_expanded_again_in_varying_order() -> None:
-    """A value with `${job.uid}` in it was expanded or not, as the order of a map happened to be."""
+    """In Furiko a value that contained `${job.uid}` was expanded or not, depending on the order of
+    a map.
+    """
     values = {"option.a": "${option.b}", "option.b": "${option.a}", "option.c": "$${job.uid}"}
     names = [*values]
     for order in (names, names[::-1]):
@@ -284,7 +288,7 @@ def test_number_of_reported_problems_is_limited() -> None:
     ],
 )
 def test_result_is_limited_before_it_is_created(template: Any) -> None:
-    """Without the bound these would be 200 MB."""
+    """Without the limit these results would have 200 MB."""
     values = {"option.big": "x" * 100_000, "option.list": ["x" * 100_000]}
     tracemalloc.start()
     try:
@@ -312,7 +316,7 @@ def test_depth_is_limited_including_values() -> None:
     "text", ["$" * 500_000, "${task." * 50_000, "${" * 200_000, "$$${option." * 9000]
 )
 def test_texts_take_linear_time(text: str) -> None:
-    """Quadratic would be hours: the deadline is for a machine that is busy with others."""
+    """Quadratic time would be hours; the deadline is generous for a busy machine."""
     started = time.process_time()
     substitution.find_problems(text, VARIABLES)
     assert time.process_time() - started < 20
@@ -344,7 +348,7 @@ def test_text_without_variables_is_unchanged(text: str) -> None:
 
 @given(TEXTS)
 def test_every_text_can_be_escaped(text: str) -> None:
-    """Twice the dollars before a brace and a prefix of ours give the text itself."""
+    """Doubling the dollar signs before a brace and one of our prefixes gives the text itself."""
     escaped = re.sub(r"\$+(?=\{(?:task|option|job|jobconfig)\.)", lambda run: run[0] * 2, text)
     assert filled(escaped) == text
 

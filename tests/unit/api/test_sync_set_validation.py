@@ -1,4 +1,4 @@
-"""Every rule of SyncSets is said with the field's path, the value and what to do."""
+"""Every rule of SyncSets is reported with the field's path, the value and the remedy."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names of queues, and which executor a task has."""
+"""Names of queues, and the executor of a task."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Fields of a TaskClaim: defaults, bounds, and what an outcome may say."""
+"""Fields of a TaskClaim: defaults, bounds, and valid outcomes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A TaskObject holds any JSON."""
+"""A TaskObject contains any JSON."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which fields of a task template may have variables."""
+"""The fields of a task template that may contain variables."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from kilnwork.api import substitution, task, template_fields
 
 def parts(**template: Any) -> list[template_fields.TemplateField]:
     made = msgspec.convert(template, task.TaskTemplate)
-    return list(template_fields.parts(made, ("rows",)))
+    return list(template_fields.fields_with_variables(made, ("rows",)))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Zones by name, and their changes of the clocks."""
+"""Zones by name, and the changes of the clocks in them."""
 
 import datetime as dt
 

@@ -1,4 +1,4 @@
-"""Which environment variables a task may have."""
+"""The environment variables that a task may have."""
 
 import msgspec
 import pytest

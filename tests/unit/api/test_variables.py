@@ -1,4 +1,4 @@
-"""What the variables of a task come to, with what was found in Secrets and ConfigMaps."""
+"""The values of a task's environment variables, given the contents of Secrets and ConfigMaps."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What every struct that users write has in common."""
+"""The common behaviour of all structs that users write."""
 
 import msgspec
 import pytest
@@ -7,7 +7,7 @@ from kilnwork.api import wire
 
 
 class Written(wire.Wire, frozen=True):
-    """A struct as the modules of kinds have them."""
+    """A struct like those in the modules of kinds."""
 
     run_after: int = 0
     name: str = ""

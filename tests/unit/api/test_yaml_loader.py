@@ -23,11 +23,11 @@ from kilnwork.api import yaml_loader
     ],
 )
 def test_value_is_read_as_in_kubernetes(text: str, value: Any) -> None:
-    assert yaml_loader.values(text) == [value]
+    assert yaml_loader.load_all(text) == [value]
 
 
 def test_null_documents_are_omitted() -> None:
-    assert yaml_loader.values("a: 1\n---\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
+    assert yaml_loader.load_all("a: 1\n---\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_null_documents_are_omitted() -> None:
 )
 def test_malformed_yaml_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(yaml_loader.MalformedYaml, match=message):
-        yaml_loader.values(text)
+        yaml_loader.load_all(text)

@@ -1,4 +1,4 @@
-"""Code that JobConfigs and Jobs name does not grow old."""
+"""The code blobs that JobConfigs and Jobs refer to are renewed."""
 
 import os
 from pathlib import Path

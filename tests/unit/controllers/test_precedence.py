@@ -1,4 +1,4 @@
-"""Others wait while many keys of the first queue are ready, but not for ever."""
+"""Other controllers wait while many keys of the first queue are ready, for a limited time."""
 
 import asyncio
 

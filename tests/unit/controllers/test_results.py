@@ -11,7 +11,7 @@ from kilnwork.controllers import results
 
 
 def of(data: bytes, media_type: str = attempts.JSON) -> Any:
-    return results.in_status(attempts.Payload(media_type, data))
+    return results.result_for_status(attempts.Payload(media_type, data))
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_bytes_result_has_no_value() -> None:
 
 
 def test_blob_result_has_its_digest() -> None:
-    found = results.in_status(attempts.Payload(attempts.JSON, b"", b"\1" * 32, 70_000))
+    found = results.result_for_status(attempts.Payload(attempts.JSON, b"", b"\1" * 32, 70_000))
     assert found is not None
     assert (found.digest, found.size_bytes) == ("sha256:" + "01" * 32, 70_000)
     assert found.value is msgspec.UNSET
 
 
 def test_missing_result_is_none() -> None:
-    assert results.in_status(None) is None
+    assert results.result_for_status(None) is None

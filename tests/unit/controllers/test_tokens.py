@@ -1,4 +1,4 @@
-"""Whether a worker belongs to the cluster it names."""
+"""Whether a worker belongs to the cluster that it names."""
 
 import asyncio
 import base64

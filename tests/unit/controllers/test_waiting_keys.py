@@ -1,4 +1,4 @@
-"""Who waits for what."""
+"""Which keys wait for which objects."""
 
 from kilnwork.controllers import waiting_keys
 

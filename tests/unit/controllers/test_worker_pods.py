@@ -1,4 +1,4 @@
-"""The objects behind a TaskCluster."""
+"""The objects of a TaskCluster."""
 
 import base64
 from typing import Any
@@ -71,7 +71,7 @@ def test_long_names_that_differ_at_the_end_give_different_names() -> None:
 
 
 def test_secret_holds_the_token_and_belongs_to_the_cluster() -> None:
-    secret = worker_pods.secret(_cluster(), "sesame")
+    secret = worker_pods.make_secret(_cluster(), "sesame")
     assert base64.b64decode(secret["data"]["token"]) == b"sesame"
     assert secret["metadata"]["ownerReferences"][0]["uid"] == "u-1"
 
@@ -155,7 +155,7 @@ def test_template_fields_that_the_worker_does_not_set_are_kept() -> None:
 
 
 def _tolerated(*given: dict[str, Any]) -> dict[str, Any]:
-    """By key, for how long a Pod of a template with these tolerations stays on a bad node."""
+    """Return, by taint key, how long a Pod with these tolerations stays on a lost node."""
     spec = _template(template={"spec": {"tolerations": list(given)}})["spec"]
     return {t.get("key", ""): t.get("tolerationSeconds") for t in spec["tolerations"]}
 
@@ -198,13 +198,13 @@ def test_workers_over_the_network_get_the_ca() -> None:
     env = {e["name"]: e.get("value") for e in made["spec"]["containers"][0]["env"]}
     assert env["KILN_CHANNEL"] == "tls://m:7443"
     assert env["KILN_CA_FILE"] == "/var/run/secrets/kilnwork.dev/channel/ca.crt"
-    assert worker_pods.secret(_cluster(), "sesame", ca=b"PEM")["data"]["ca.crt"] == "UEVN"
+    assert worker_pods.make_secret(_cluster(), "sesame", ca=b"PEM")["data"]["ca.crt"] == "UEVN"
 
 
 def test_workers_on_the_same_machine_need_no_ca() -> None:
     env = {e["name"] for e in _template()["spec"]["containers"][0]["env"]}
     assert "KILN_CA_FILE" not in env
-    assert "ca.crt" not in worker_pods.secret(_cluster(), "sesame")["data"]
+    assert "ca.crt" not in worker_pods.make_secret(_cluster(), "sesame")["data"]
 
 
 def test_a_worker_gets_the_memory_limit_of_its_container() -> None:

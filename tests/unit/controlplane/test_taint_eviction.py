@@ -77,4 +77,4 @@ def test_toleration_seconds_delay_the_eviction(
     tolerations: list[dict[str, Any]], stays: float | None
 ) -> None:
     node: meta.JsonObject = {"metadata": {"name": "n"}, "spec": {"taints": [TAINT]}}
-    assert node_fit.stays_s(node, {"spec": {"tolerations": tolerations}}) == stays
+    assert node_fit.tolerated_s(node, {"spec": {"tolerations": tolerations}}) == stays

@@ -26,7 +26,7 @@ def test_example_is_valid() -> None:
 
 def test_example_has_each_kind_of_step() -> None:
     program, _ = flow_program.build(example())
-    kinds = {node.kind for node in program.every()}
+    kinds = {node.kind for node in program.all_nodes()}
     assert kinds == set(flow_program.NodeKind) - {flow_program.NodeKind.GROUP}
 
 

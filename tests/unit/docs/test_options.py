@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import date_formats, job_config, job_variables, options
+from kilnwork.api import job_config, job_variables, momentjs_formats, options
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "options.md").read_text()
@@ -54,15 +54,15 @@ FORMATS = rows(SECTIONS["Formats of dates"], "`format` of 2026-03-05T14:07:09+05
 
 @pytest.mark.parametrize(("pattern", "becomes"), FORMATS)
 def test_date_format_gives_the_documented_text(pattern: str, becomes: str) -> None:
-    moment = date_formats.parse_rfc3339("2026-03-05T14:07:09+05:30")
-    assert date_formats.write(moment, pattern.strip("`")) == becomes
+    moment = momentjs_formats.parse_rfc3339("2026-03-05T14:07:09+05:30")
+    assert momentjs_formats.format_time(moment, pattern.strip("`")) == becomes
 
 
 def test_tokens_are_those_of_the_code() -> None:
-    moment = date_formats.parse_rfc3339("2026-03-05T14:07:09+05:30")
+    moment = momentjs_formats.parse_rfc3339("2026-03-05T14:07:09+05:30")
     for tokens, _ in rows(SECTIONS["Formats of dates"], "tokens"):
         for token in re.findall("`(.*?)`", tokens):
-            assert date_formats.write(moment, token) != token
+            assert momentjs_formats.format_time(moment, token) != token
 
 
 def test_variables_are_those_of_the_code() -> None:

@@ -21,7 +21,7 @@ FILES = {"a": bytes(range(256)) * 8000, "empty": b""}
 
 def certificates(directory: Path) -> Path:
     directory.mkdir()
-    pair = certificate.make(now=clock.SystemClock().wall())
+    pair = certificate.create(now=clock.SystemClock().wall())
     (directory / "tls.crt").write_bytes(pair.certificate)
     (directory / "tls.key").write_bytes(pair.key)
     return directory

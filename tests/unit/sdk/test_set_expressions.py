@@ -36,7 +36,7 @@ param = set_expressions.Expression("params", ".y")
 )
 def test_operators_become_cel(made: set_expressions.Expression, text: str) -> None:
     assert set_expressions.text(made) == text
-    assert expressions.field(text).names  # it can be parsed
+    assert expressions.parse_field(text).names  # it can be parsed
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -63,13 +63,13 @@ def test_arithmetic_is_that_of_python(
         found = ARITHMETIC[sign](left, right)
         plain = ARITHMETIC[sign](mine, its)
     scope = {"step": {"value": x}, "params": {"y": y}}
-    read = expressions.field(set_expressions.text(found))
+    read = expressions.parse_field(set_expressions.text(found))
     assert read.evaluate(lambda name: scope[name.root][name.member or ""]) == plain
 
 
 def test_texts_are_themselves_whatever_they_hold() -> None:
     for text in ('a"b', "a\\b", "é\n", "${x}"):
-        read = expressions.field(set_expressions.text(value == text))
+        read = expressions.parse_field(set_expressions.text(value == text))
         assert read.evaluate(functools.partial(_given, text)) is True
 
 

@@ -183,7 +183,7 @@ async def _one(
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
         for found in task_fields.findings(served.kind, body):
-            s.warn(field_effects.sentence(found))
+            s.warn(field_effects.describe_finding(found))
     line = render.full_name(served, str(body["metadata"]["name"]))
     if form is None:
         suffix = " (dry run)" if "dryRun" in query else ""

@@ -149,7 +149,7 @@ def _ticks(
         )
     limit = asked["limit"]
     first = int(start) if start == int(start) else int(start) + 1
-    ticks = schedules.between(schedule, first, int(end), limit=limit + 1)
+    ticks = schedules.ticks_between(schedule, first, int(end), limit=limit + 1)
     if len(ticks) > limit:
         more = f"{clock.rfc3339(ticks[limit - 1])} is tick {limit}"
         raise errors.InvalidInput(

@@ -180,7 +180,7 @@ async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | Non
     """
     if "kilnwork" in git_version:
         return None
-    home = manager.home(os.environ)
+    home = manager.manager_namespace(os.environ)
     waits_for = await s.carry_out(discovery.ask_readiness(home))
     return {"namespace": home, "ready": not waits_for, "message": waits_for}
 

@@ -301,7 +301,7 @@ class InClusterServer:
         """
         for name in namespaces:
             try:
-                await unserved_namespaces.leave(self._client, name, time=self._clock)
+                await unserved_namespaces.clean_up(self._client, name, time=self._clock)
             except kube_errors.KubeError as error:
                 facts = {"namespace": name, "why": str(error)}
                 log.warning(

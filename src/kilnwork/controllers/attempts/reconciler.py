@@ -92,7 +92,7 @@ class AttemptReconciler:
                 await self._report(executor, link, held, seen)
         except Exception as error:
             if not held.settled and not isinstance(error, errors.Conflict):
-                link.observed(held.attempt.ref, _seen_of(error))
+                link.observed(held.attempt.ref, _observed_failure(error))
             raise
         if seen.outcome is not None:
             await executor.release(held.attempt)
@@ -116,7 +116,7 @@ class AttemptReconciler:
         held: _TrackedAttempt,
         seen: port.Observation,
     ) -> None:
-        ref, observed = held.attempt.ref, _observed(seen.reason, seen.message, seen.node)
+        ref, observed = held.attempt.ref, _make_observed(seen.reason, seen.message, seen.node)
         if seen.outcome is not None:
             outcome = await self._with_result(executor, held.attempt, seen.outcome)
             await self.outputs.finish(ref)
@@ -179,16 +179,16 @@ class AttemptReconciler:
                 self._queue.add(key)
 
 
-def _seen_of(error: Exception) -> model.Observed:
+def _observed_failure(error: Exception) -> model.Observed:
     """Return the state to show for a task whose executor fails; the controller logs the error
     and retries."""
     if isinstance(error, errors.KubeError):
-        return _observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
+        return _make_observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
     text = f"the manager tries again after {type(error).__name__}: {error}"
-    return _observed(reasons.Reason.INTERNAL_ERROR, text)
+    return _make_observed(reasons.Reason.INTERNAL_ERROR, text)
 
 
-def _observed(reason: str, message: str, node: str = "") -> model.Observed:
+def _make_observed(reason: str, message: str, node: str = "") -> model.Observed:
     return model.Observed(reason, message[:MAX_MESSAGE_LENGTH], node)
 
 

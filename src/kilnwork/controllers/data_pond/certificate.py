@@ -20,14 +20,14 @@ RENEW_DAYS = 365
 not trust each other, so this should be rare."""
 
 
-class Pair(NamedTuple):
+class KeyPair(NamedTuple):
     """Certificate and key in PEM."""
 
     certificate: bytes
     key: bytes
 
 
-def make(*, now: float) -> Pair:
+def create(*, now: float) -> KeyPair:
     """Create a new certificate with its key. `now`: wall clock, in seconds."""
     key = certificates.new_key()
     subject = certificates.name(pond_certificate.SERVER_NAME)
@@ -41,10 +41,10 @@ def make(*, now: float) -> Pair:
         .add_extension(certificates.alternatives([pond_certificate.SERVER_NAME]), critical=False)
         .sign(key, certificates.SHA256)
     )
-    return Pair(certificates.pem(made), certificates.key_pem(key))
+    return KeyPair(certificates.pem(made), certificates.key_pem(key))
 
 
-def ends_soon(pem: bytes, *, now: float) -> bool:
+def needs_renewal(pem: bytes, *, now: float) -> bool:
     """Return whether `pem` should be replaced: because it expires soon, or is not a certificate."""
     try:
         found = x509.load_pem_x509_certificate(pem)

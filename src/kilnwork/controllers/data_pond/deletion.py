@@ -28,7 +28,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     remove: bool = False
     """Whether agents must remove their data."""
-    over: bool = False
+    finished: bool = False
     """Whether the finalizer is removed."""
     left: tuple[str, ...] = ()
     """Nodes on which the directory remains."""
@@ -36,13 +36,13 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until the next look."""
 
 
-def is_held(pond: data_pond.DataPond) -> bool:
+def has_finalizer(pond: data_pond.DataPond) -> bool:
     return FINALIZER in pond.metadata.finalizers
 
 
-def is_closing(pond: data_pond.DataPond) -> bool:
+def is_being_deleted(pond: data_pond.DataPond) -> bool:
     """Return whether a pond is being deleted and still has the finalizer."""
-    return pond.metadata.deletion_timestamp is not None and is_held(pond)
+    return pond.metadata.deletion_timestamp is not None and has_finalizer(pond)
 
 
 def has_data(known: pond_state.PondState | None) -> bool:
@@ -66,25 +66,25 @@ def decide(
             reason=reasons.PondReason.LEASES_HELD,
             message=f"it is deleted, and stays while SyncSets hold leases: {_list(leases)}",
         )
-    waits = _not_yet(known, pods)
+    waits = _nodes_with_data(known, pods)
     live = known.live() if known is not None else frozenset()
     passed_s = 0.0 if began is None else now - began
     hopeless = refused and not live.intersection(waits)
-    over = not waits or passed_s >= DEADLINE_S or hopeless
+    finished = not waits or passed_s >= DEADLINE_S or hopeless
     message = (
         f"its data is being removed from nodes {_list(waits)}" if waits else "its data is gone"
     )
     return Deletion(
         reason=reasons.PondReason.REMOVING_DATA,
         message=message,
-        remove=not over,
-        over=over,
-        left=tuple(waits) if over else (),
+        remove=not finished,
+        finished=finished,
+        left=tuple(waits) if finished else (),
         again_s=DEADLINE_S - passed_s,
     )
 
 
-def _not_yet(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
+def _nodes_with_data(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
     """Return the nodes that have or should have an agent and have not reported the removal of
     all data."""
     agents = {} if known is None else known.agents

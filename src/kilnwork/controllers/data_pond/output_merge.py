@@ -18,17 +18,17 @@ def merge(parts: Mapping[str, model.Pin]) -> model.Pin:
     """Return the pin of the merged snapshot, given the pins of its nodes."""
     for node, part in sorted(parts.items()):
         if part.state == model.FAILED and not _is_empty(part):
-            message = _at_node(node, part.message)
+            message = _with_node(node, part.message)
             return model.Pin(state=model.FAILED, reason=part.reason, message=message)
     read = sum(part.bytes for part in parts.values())
     for node, part in sorted(parts.items()):
         if part.state == model.PENDING:
-            message = _at_node(node, part.message)
+            message = _with_node(node, part.message)
             return model.Pin(bytes=read, reason=part.reason, message=message)
-    return _whole({node: part.manifest for node, part in parts.items() if part.manifest})
+    return _merge_manifests({node: part.manifest for node, part in parts.items() if part.manifest})
 
 
-def _at_node(node: str, message: str) -> str:
+def _with_node(node: str, message: str) -> str:
     """Prefix a message with the name of its node, unless it already has this prefix."""
     return message if message.startswith(f"node {node}") else f"node {node}: {message}"
 
@@ -38,7 +38,7 @@ def _is_empty(part: model.Pin) -> bool:
     return part.reason == errors.SourceMissing.reason
 
 
-def _whole(parts: Mapping[str, manifest.Manifest]) -> model.Pin:
+def _merge_manifests(parts: Mapping[str, manifest.Manifest]) -> model.Pin:
     where: dict[str, str] = {}
     for node, part in sorted(parts.items()):
         for file in part.files:

@@ -74,72 +74,72 @@ def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
     wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
     problems = data_pond_validation.problems(pond)
     why = facts.refusal if settings.sees_nodes else (Reason.NOT_INSTALLED, _NOT_INSTALLED)
-    taken = _taken(facts, wanted, settings)
+    conflict = _directory_conflict(facts, wanted, settings)
     if problems:
         why = Reason.INVALID_SPEC, "; ".join(f"{field} {what}" for field, what in problems)
-    elif taken:
-        why = Reason.POND_UNUSABLE, taken
+    elif conflict:
+        why = Reason.POND_UNUSABLE, conflict
     end = None
-    if deletion.is_closing(pond):
+    if deletion.is_being_deleted(pond):
         refused = facts.refusal is not None or bool(problems) or not settings.sees_nodes
         end = deletion.decide(facts.known, facts.pods, refused=refused, now=facts.now)
         why = end.reason, end.message
     shown = status.make(pond, wanted, facts.known, why=why, pods=facts.pods, now=facts.now)
     base = Plan(
         nodes=frozenset(wanted),
-        hold=not deletion.is_held(pond) and deletion.has_data(facts.known),
+        hold=not deletion.has_finalizer(pond) and deletion.has_data(facts.known),
         end=end,
         again_s=None if end is None else end.again_s,
         status=shown,
     )
-    if problems or taken:
+    if problems or conflict:
         return base  # the Pods of the previous spec continue
     if facts.secret is None:
         return msgspec.structs.replace(base, make_secret=True)
     ca = pods.ca_data(settings)
     mend = {key: value for key, value in ca.items() if facts.secret.data.get(key) != value}
     bodies = {
-        name: pods.pod(pond, settings, node=name, secret_version=_version(facts.secret))
+        name: pods.make_pod(pond, settings, node=name, secret_version=_version(facts.secret))
         for name in wanted
     }
-    gone = tuple(
-        (one, text) for one in facts.pods if (text := _why_gone(one, bodies, now=facts.now))
+    removed = tuple(
+        (one, text) for one in facts.pods if (text := _deletion_reason(one, bodies, now=facts.now))
     )
-    there = {one.metadata.name for one in facts.pods}
+    existing = {one.metadata.name for one in facts.pods}
     return msgspec.structs.replace(
         base,
         mend_secret=mend,
-        new_pair=_pair_ends(facts.secret, now=facts.now),
-        remove=gone,
-        create=tuple(b for b in bodies.values() if b["metadata"]["name"] not in there),
-        again_s=YOUNG_S if any(one.over for one in facts.pods) else base.again_s,
+        new_pair=_certificate_expires(facts.secret, now=facts.now),
+        remove=removed,
+        create=tuple(b for b in bodies.values() if b["metadata"]["name"] not in existing),
+        again_s=YOUNG_S if any(one.is_finished for one in facts.pods) else base.again_s,
     )
 
 
-def _taken(facts: Facts, wanted: Sequence[str], settings: pods.PondPodSettings) -> str:
+def _directory_conflict(facts: Facts, wanted: Sequence[str], settings: pods.PondPodSettings) -> str:
     """Return why the directory is taken, or "".
 
     It is taken if an older pond uses the same directory, or a parent or child of it, on a node of
     both ponds.
     """
-    own = PurePosixPath(pods.root(facts.pond, settings))
+    own = PurePosixPath(pods.data_directory(facts.pond, settings))
     for other in facts.others:
-        if _age(other) >= _age(facts.pond):
+        if _age_key(other) >= _age_key(facts.pond):
             continue
-        theirs = PurePosixPath(pods.root(other, settings))
-        if not (own.is_relative_to(theirs) or theirs.is_relative_to(own)):
+        other_directory = PurePosixPath(pods.data_directory(other, settings))
+        if not (own.is_relative_to(other_directory) or other_directory.is_relative_to(own)):
             continue
         nodes = {one.metadata.name for one in facts.nodes if _is_wanted(other.spec, one)}
         if shared := sorted(nodes.intersection(wanted)):
             name = f"{other.metadata.namespace}/{other.metadata.name}"
             return (
-                f"spec.path: {own} is in the way of {theirs} of DataPond {name} on node "
+                f"spec.path: {own} is in the way of {other_directory} of DataPond {name} on node "
                 f"{shared[0]}: give each pond a path of its own"
             )
     return ""
 
 
-def _age(pond: data_pond.DataPond) -> tuple[str, str, str]:
+def _age_key(pond: data_pond.DataPond) -> tuple[str, str, str]:
     """Return a sort key by age; ties within a second are always broken in the same way."""
     metadata = pond.metadata
     return metadata.creation_timestamp or "", metadata.namespace, metadata.name
@@ -157,7 +157,7 @@ def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
     )
 
 
-def _why_gone(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: float) -> str:
+def _deletion_reason(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: float) -> str:
     """Return why a Pod must be deleted, or "" to keep it."""
     if seen.terminating:
         return ""
@@ -168,7 +168,7 @@ def _why_gone(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: floa
         return "it is made of an older spec"
     created = seen.metadata.creation_timestamp
     age_s = now - clock.parse_rfc3339(created) if created else YOUNG_S
-    return "it has ended" if seen.over and age_s >= YOUNG_S else ""
+    return "it has ended" if seen.is_finished and age_s >= YOUNG_S else ""
 
 
 def _version(secret: caches.Secret) -> str:
@@ -178,9 +178,9 @@ def _version(secret: caches.Secret) -> str:
     return hashlib.sha256(f"{secret.metadata.uid}\0{content}".encode()).hexdigest()
 
 
-def _pair_ends(secret: caches.Secret, *, now: float) -> bool:
+def _certificate_expires(secret: caches.Secret, *, now: float) -> bool:
     try:
         pem = base64.b64decode(secret.data.get(pond_certificate.CERTIFICATE_KEY, ""))
     except binascii.Error:
         return True
-    return certificate.ends_soon(pem, now=now)
+    return certificate.needs_renewal(pem, now=now)

@@ -85,15 +85,15 @@ def pod_name(pond: str, node: str) -> str:
     return f"{short}-{digest}"
 
 
-def root(pond: data_pond.DataPond, settings: PondPodSettings) -> str:
+def data_directory(pond: data_pond.DataPond, settings: PondPodSettings) -> str:
     """Return the directory of a pond on each of its nodes."""
     if pond.spec.path is not None:
         return pond.spec.path.rstrip("/") or "/"
     return f"{settings.root}/{pond.metadata.namespace}/{pond.metadata.name}"
 
 
-def secret(
-    pond: data_pond.DataPond, settings: PondPodSettings, *, token: str, pair: certificate.Pair
+def make_secret(
+    pond: data_pond.DataPond, settings: PondPodSettings, *, token: str, pair: certificate.KeyPair
 ) -> meta.JsonObject:
     """Return the pond's Secret: token, and certificate with its key."""
     return {
@@ -109,7 +109,7 @@ def secret(
     }
 
 
-def pair_data(pair: certificate.Pair) -> dict[str, str]:
+def pair_data(pair: certificate.KeyPair) -> dict[str, str]:
     """Return the entries of the Secret for the certificate."""
     return {
         pond_certificate.CERTIFICATE_KEY: _base64(pair.certificate),
@@ -122,7 +122,7 @@ def ca_data(settings: PondPodSettings) -> dict[str, str]:
     return {} if settings.ca is None else {pond_certificate.CA_KEY: _base64(settings.ca)}
 
 
-def pod(
+def make_pod(
     pond: data_pond.DataPond, settings: PondPodSettings, *, node: str, secret_version: str
 ) -> meta.JsonObject:
     """Return the Pod on a node. `secret_version`: version of the Secret's data; a change
@@ -210,7 +210,7 @@ def _env(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> list
         "KILN_POND": pond.metadata.name,
         "KILN_NODE": node,
         "KILN_TOKEN_FILE": f"{SECRET_DIRECTORY}/{pond_certificate.TOKEN_KEY}",
-        "KILN_POND_PATH": root(pond, settings),
+        "KILN_POND_PATH": data_directory(pond, settings),
         "KILN_POND_CERTIFICATES": SECRET_DIRECTORY,
         "KILN_POND_SECRETS": SOURCES_DIRECTORY,
     }
@@ -228,7 +228,7 @@ def _env(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> list
 def _volumes(
     pond: data_pond.DataPond, settings: PondPodSettings
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    where = root(pond, settings)
+    where = data_directory(pond, settings)
     name = secret_name(pond.metadata.name)
     volumes: list[dict[str, Any]] = [
         {"name": _VOLUME, "hostPath": {"path": where, "type": "DirectoryOrCreate"}},

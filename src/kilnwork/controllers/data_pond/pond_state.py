@@ -21,7 +21,7 @@ MAX_RELEASED = 10_000
 meanwhile."""
 
 
-class Agent(msgspec.Struct, kw_only=True):
+class AgentState(msgspec.Struct, kw_only=True):
     """A node as its agent has reported it."""
 
     report: pond_messages.Report
@@ -58,7 +58,7 @@ class PondState:
         self.root = ""
         self.revision = int(time.wall() * 1000)
         """Incremented with each change; differs from all revisions of earlier managers."""
-        self.agents: dict[str, Agent] = {}
+        self.agents: dict[str, AgentState] = {}
         self.manifests: dict[str, manifest.Manifest] = {}
         self.deleted = False
         """Whether the DataPond is being deleted: nothing new is started."""
@@ -251,13 +251,13 @@ class PondState:
             since = before.since
         else:
             since = self._clock.wall()
-        now = Agent(report=report, seen=self._clock.monotonic(), since=since)
+        now = AgentState(report=report, seen=self._clock.monotonic(), since=since)
         self.agents[node] = now
-        if before is None or _shape(before) != _shape(now):
+        if before is None or _shared_facts(before) != _shared_facts(now):
             self.revision += 1
         for pinning in self._pins.values():
             self._update_pin(pinning)
-        return before is None or _news(before.report) != _news(report)
+        return before is None or _comparable(before.report) != _comparable(report)
 
     def forget_node(self, node: str) -> None:
         if self.agents.pop(node, None) is not None:
@@ -323,19 +323,19 @@ class PondState:
         agent = self.agents.get(owner)
         if agent is None or node not in live:
             text = "has never reported" if agent is None else "does not report any more"
-            where = f"{self.namespace}/{self.name}"
+            prefix = f"{self.namespace}/{self.name}"
             return model.Readiness(
                 bytes_total=total,
                 reason="AgentSilent",
-                message=f"the agent of DataPond {where} on node {node} {text}",
+                message=f"the agent of DataPond {prefix} on node {node} {text}",
             )
         found = next((one for one in agent.report.leases if one.name == lease), None)
         if found is None and not snapshots:
             message = f"node {node} has not made the directory of its outputs yet"
             return model.Readiness(reason="Fetching", message=message)
         reports = {one.name: one for one in found.snapshots} if found is not None else {}
-        pairs = [(one, _about(one, reports, served)) for one in snapshots]
-        return _summed(node, pairs, total=total)
+        pairs = [(one, _matching_report(one, reports, served)) for one in snapshots]
+        return _sum_readiness(node, pairs, total=total)
 
     def _needing(self, lease: str, served: frozenset[str]) -> frozenset[str]:
         """Return the nodes of a lease that are served by one agent."""
@@ -406,9 +406,9 @@ class PondState:
 
     def _released_on(self, node: str, wanted: Collection[str]) -> tuple[str, ...]:
         agent = self.agents.get(node)
-        has = {one.name for one in agent.report.leases} if agent is not None else set()
-        gone = has & (self._released.keys() | self._leases.keys())
-        return tuple(sorted(gone - set(wanted)))
+        held = {one.name for one in agent.report.leases} if agent is not None else set()
+        released = held & (self._released.keys() | self._leases.keys())
+        return tuple(sorted(released - set(wanted)))
 
     def _peers_with(self, digest: str, node: str) -> list[str]:
         """Return the peers that hold a snapshot, those with most of it first.
@@ -432,8 +432,8 @@ class PondState:
         agent = self.agents.get(node)
         pinned = {one.digest for one in agent.report.pins if one.digest} if agent else set()
         lacking = (set(wanted) | expected | everywhere | pinned) - self.manifests.keys()
-        has = {one.digest for one in agent.report.holdings} if agent is not None else set()
-        return tuple(sorted(lacking & has))
+        held = {one.digest for one in agent.report.holdings} if agent is not None else set()
+        return tuple(sorted(lacking & held))
 
     def _limits(self) -> pond_messages.LimitsOrder:
         spec = self.spec
@@ -471,23 +471,23 @@ class PondState:
         if pinning.pin.state != model.PENDING:
             return
         if (known := self.manifests.get(pinning.expected)) is not None:
-            pinning.pin = _pinned(known)
+            pinning.pin = _pinned_pin(known)
             return
-        said = self._said_of(pinning)
-        if said is None:
+        report = self._said_of(pinning)
+        if report is None:
             pinning.pin = model.Pin(reason="WaitingForAgent", message=self._waits_for(pinning))
-        elif said.digest:
-            pinning.pin = self._resolved(pinning, said.digest)
-        elif said.trouble is not None:
+        elif report.digest:
+            pinning.pin = self._resolved(pinning, report.digest)
+        elif report.trouble is not None:
             pinning.pin = model.Pin(
-                state=model.FAILED if said.trouble.lasting else model.PENDING,
-                bytes=said.bytes_done,
-                reason=said.trouble.reason,
-                message=f"node {pinning.node}: {said.trouble.message}",
+                state=model.FAILED if report.trouble.lasting else model.PENDING,
+                bytes=report.bytes_done,
+                reason=report.trouble.reason,
+                message=f"node {pinning.node}: {report.trouble.message}",
             )
         else:
             message = f"node {pinning.node} reads it"
-            pinning.pin = model.Pin(bytes=said.bytes_done, reason="Pinning", message=message)
+            pinning.pin = model.Pin(bytes=report.bytes_done, reason="Pinning", message=message)
 
     def _said_of(self, pinning: _Pinning) -> pond_messages.PinReport | None:
         agent = self.agents.get(pinning.node or "")
@@ -508,7 +508,7 @@ class PondState:
         return (
             model.Pin(reason="Pinning", message="its manifest is on its way")
             if (known is None)
-            else _pinned(known)
+            else _pinned_pin(known)
         )
 
     def _waits_for(self, pinning: _Pinning) -> str:
@@ -521,16 +521,16 @@ class PondState:
 
     def _drop_manifests(self) -> None:
         """Drop the manifests of snapshots that are not wanted any more."""
-        kept = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
-        kept |= {one.pin.digest for one in self._pins.values()}
-        self.manifests = {key: one for key, one in self.manifests.items() if key in kept}
+        wanted = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
+        wanted |= {one.pin.digest for one in self._pins.values()}
+        self.manifests = {key: one for key, one in self.manifests.items() if key in wanted}
 
 
-def _pinned(known: manifest.Manifest) -> model.Pin:
+def _pinned_pin(known: manifest.Manifest) -> model.Pin:
     return model.Pin(state=model.PINNED, digest=known.digest, manifest=known, bytes=known.size)
 
 
-def _about(
+def _matching_report(
     wanted: model.WantedSnapshot,
     reports: Mapping[str, pond_messages.SnapshotReport],
     needing: frozenset[str],
@@ -544,7 +544,7 @@ def _about(
     return found
 
 
-def _summed(
+def _sum_readiness(
     node: str,
     pairs: Sequence[tuple[model.WantedSnapshot, pond_messages.SnapshotReport | None]],
     *,
@@ -570,13 +570,13 @@ def _summed(
     return model.Readiness(bytes_done=done, bytes_total=total, reason="Fetching", message=message)
 
 
-def _shape(agent: Agent) -> tuple[object, ...]:
+def _shared_facts(agent: AgentState) -> tuple[object, ...]:
     """Return the part of an agent's report that other agents are sent."""
     leases = frozenset(one.name for one in agent.report.leases)
     report = agent.report
-    where = (report.session, report.address, report.store, report.shares)
-    return where, frozenset(agent.held), leases
+    address = (report.session, report.address, report.store, report.shares)
+    return address, frozenset(agent.held), leases
 
 
-def _news(report: pond_messages.Report) -> pond_messages.Report:
+def _comparable(report: pond_messages.Report) -> pond_messages.Report:
     return msgspec.structs.replace(report, sequence=0, knows=0)

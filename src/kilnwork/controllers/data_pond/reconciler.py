@@ -93,11 +93,11 @@ class Reconciler:
         """Make one pass; return in how many seconds to look again."""
         found = self._caches.ponds.get(key)
         deleted = found is not None and found.metadata.deletion_timestamp is not None
-        if found is None or (deleted and not deletion.is_closing(found)):
+        if found is None or (deleted and not deletion.is_being_deleted(found)):
             self._forget(key)
             return None
         pond = msgspec.structs.replace(found, status=self._writer.current(found))
-        root = pods.root(pond, self._settings)
+        root = pods.data_directory(pond, self._settings)
         self._ledger.pond_changed(*key, pond.spec, root=root, deleted=deleted)
         silent_s = self._ledger.note_silence(*key)
         decided = plan.decide(self._facts(key, pond), self._settings)
@@ -149,10 +149,10 @@ class Reconciler:
         """Continue a deletion; return whether the finalizer was removed."""
         if end.remove:
             self._ledger.remove(*key)
-        if not end.over:
+        if not end.finished:
             return False
         if end.left:
-            root = pods.root(pond, self._settings)
+            root = pods.data_directory(pond, self._settings)
             message = f"{root} stays on nodes {', '.join(end.left)}, which were away: remove it"
             about = events.reference(kinds.DATA_PONDS, pond)
             self._emit(about, events.WARNING, str(reasons.PondReason.DATA_LEFT), message)
@@ -162,12 +162,12 @@ class Reconciler:
 
     async def _carry_out(self, pond: data_pond.DataPond, decided: plan.Plan) -> Refusal | None:
         if decided.make_secret:
-            pair = certificate.make(now=self._clock.wall())
-            body = pods.secret(pond, self._settings, token=self._new_token(), pair=pair)
+            pair = certificate.create(now=self._clock.wall())
+            body = pods.make_secret(pond, self._settings, token=self._new_token(), pair=pair)
             return await self._make(resource.SECRETS, body, pond)
         data = dict(decided.mend_secret)
         if decided.new_pair:
-            data |= pods.pair_data(certificate.make(now=self._clock.wall()))
+            data |= pods.pair_data(certificate.create(now=self._clock.wall()))
         if data:
             await self._mend(pond, data)
             return None

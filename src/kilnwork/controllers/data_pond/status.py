@@ -34,7 +34,9 @@ def make(
 ) -> data_pond.DataPondStatus:
     """Return the status. `why`: what prevents agents from being started."""
     live = known.live() if known is not None else frozenset()
-    ready = [node for node in nodes if known is not None and _works(known, node, live)]
+    ready = [
+        node for node in nodes if known is not None and _reports_without_problem(known, node, live)
+    ]
     snapshots = _snapshots(known, ready)
     agents = known.agents if known is not None else {}
     conditions = (
@@ -75,17 +77,17 @@ def wait_s(
     write."""
     if current == wanted:
         return None
-    if written is None or _major(current) != _major(wanted):
+    if written is None or _decisive_fields(current) != _decisive_fields(wanted):
         return 0.0
     return max(0.0, written + MINOR_HOLD_S - now)
 
 
-def _major(status: data_pond.DataPondStatus) -> tuple[object, ...]:
+def _decisive_fields(status: data_pond.DataPondStatus) -> tuple[object, ...]:
     conditions = tuple((c.type, c.status, c.reason) for c in status.conditions)
     return status.nodes, status.observed_generation, conditions
 
 
-def _works(known: pond_state.PondState, node: str, live: frozenset[str]) -> bool:
+def _reports_without_problem(known: pond_state.PondState, node: str, live: frozenset[str]) -> bool:
     return node in live and known.agents[node].report.trouble is None
 
 
@@ -127,7 +129,7 @@ def _obstacle(
         report = known.agents[node].report if known is not None and node in live else None
         if report is not None and report.trouble is not None:
             return Reason.POND_UNUSABLE, f"node {node}: {report.trouble.message}"
-    for found in filter(None, map(pod.trouble, pods)):
+    for found in filter(None, map(pod.find_trouble, pods)):
         return Reason.AGENTS_FAILING, found.text
     silent = [node for node in nodes if node not in live]
     if known is not None and silent and silent[0] in known.agents:

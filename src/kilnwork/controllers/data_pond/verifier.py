@@ -38,7 +38,7 @@ class PondVerifier:
         known = self._caches.ponds.get((namespace, pond))
         if known is None:
             return False
-        if known.metadata.deletion_timestamp is not None and not deletion.is_closing(known):
+        if known.metadata.deletion_timestamp is not None and not deletion.is_being_deleted(known):
             return False
         secret = secret_of(self._caches, known)
         if secret is None:

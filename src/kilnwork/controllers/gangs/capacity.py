@@ -36,7 +36,7 @@ class Member(msgspec.Struct, frozen=True):
     """Its portions of the data; None while they are undecided, and if each node holds all data."""
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes, and the known Pods that use resources on them."""
 
     nodes: tuple[meta.JsonObject, ...] = ()
@@ -66,23 +66,23 @@ def is_gated(pod: meta.JsonObject) -> bool:
     return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 
-def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Placement:
+def place(room: ClusterRoom, members: Sequence[Member], *, ready: frozenset[str]) -> Placement:
     """Assign nodes to members, as far as there is room. `ready`: nodes to fill first."""
     nodes = {name_of(node): node for node in room.nodes}
     used = _used(room, nodes)
     assigned: dict[str, str] = {}
     unplaced = []
     for member in sorted(members, key=_size, reverse=True):
-        found = _first(member, nodes, used, ready)
+        found = _first_fitting_node(member, nodes, used, ready)
         if found is None:
-            unplaced.append((member, _why(member, nodes, used)))
+            unplaced.append((member, _explain_unplaced(member, nodes, used)))
         else:
             assigned[member.name] = found
             _reserve(used, found, member.pod)
     return Placement(assigned, tuple(unplaced))
 
 
-def lacks(placement: Placement, room: Room) -> str:
+def describe_unplaced(placement: Placement, room: ClusterRoom) -> str:
     """Return which members have no node and why, in one sentence for each group; "" if all have
     one."""
     if not placement.unplaced:
@@ -93,10 +93,10 @@ def lacks(placement: Placement, room: Room) -> str:
     sentences = []
     for group, found in by_group.items():
         member, why = found[0]
-        asked = _shown(node_fit.requests(member.pod.get("spec") or {}))
+        asked = _format_amounts(node_fit.requests(member.pod.get("spec") or {}))
         workers = "1 worker has" if len(found) == 1 else f"{len(found)} workers have"
         sentences.append(f"{workers} no node in group {group}: each needs {asked}; {why}")
-    free = _free(room)
+    free = _describe_free(room)
     return "; ".join([*sentences, *([f"free: {free}"] if free else [])])
 
 
@@ -132,7 +132,7 @@ def affinity_to(
 _Used = dict[str, dict[str, decimal.Decimal]]
 
 
-def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
+def _used(room: ClusterRoom, nodes: Mapping[str, meta.JsonObject]) -> _Used:
     """Return the resources that Pods use on each node.
 
     Pods whose gate is open but that have no node yet are counted on the first node that they fit.
@@ -148,7 +148,7 @@ def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
         elif not spec.get("nodeName") and not is_gated(pod):
             waiting.append(pod)
     for pod in waiting:
-        found = _first(Member(name_of(pod), "", pod), nodes, used, frozenset())
+        found = _first_fitting_node(Member(name_of(pod), "", pod), nodes, used, frozenset())
         if found is not None:
             _reserve(used, found, pod)
     return used
@@ -159,7 +159,7 @@ def _reserve(used: _Used, node: str, pod: meta.JsonObject) -> None:
     used[node] = node_fit.total([used[node], one])
 
 
-def _first(
+def _first_fitting_node(
     member: Member,
     nodes: Mapping[str, meta.JsonObject],
     used: _Used,
@@ -181,7 +181,7 @@ def _size(member: Member) -> tuple[decimal.Decimal, decimal.Decimal]:
 # Messages
 
 
-def _why(member: Member, nodes: Mapping[str, meta.JsonObject], used: _Used) -> str:
+def _explain_unplaced(member: Member, nodes: Mapping[str, meta.JsonObject], used: _Used) -> str:
     misfits = [
         "node(s) were not next to the data"
         if member.allowed is not None and name not in member.allowed
@@ -192,12 +192,14 @@ def _why(member: Member, nodes: Mapping[str, meta.JsonObject], used: _Used) -> s
     return f"0/{len(misfits)} nodes are available" + (f": {counted}" if counted else "")
 
 
-def _shown(amounts: node_fit.Amounts) -> str:
-    texts = [f"{name} {_number(amount)}" for name, amount in sorted(amounts.items()) if amount]
+def _format_amounts(amounts: node_fit.Amounts) -> str:
+    texts = [
+        f"{name} {_format_amount(amount)}" for name, amount in sorted(amounts.items()) if amount
+    ]
     return ", ".join(texts) or "nothing"
 
 
-def _number(amount: decimal.Decimal) -> str:
+def _format_amount(amount: decimal.Decimal) -> str:
     """Format an amount for people: bytes in Mi or Gi."""
     for suffix, size in (("Gi", 1 << 30), ("Mi", 1 << 20)):
         if amount >= size:
@@ -205,18 +207,18 @@ def _number(amount: decimal.Decimal) -> str:
     return f"{amount:.3f}".rstrip("0").rstrip(".")
 
 
-def _free(room: Room) -> str:
+def _describe_free(room: ClusterRoom) -> str:
     nodes = {name_of(node): node for node in room.nodes}
     used = _used(room, nodes)
     texts = [
-        f"node {name} {_shown(_left(nodes[name], used[name]))}"
+        f"node {name} {_format_amounts(_free_amounts(nodes[name], used[name]))}"
         for name in sorted(nodes)[:MAX_NODES_NAMED]
     ]
     more = len(nodes) - len(texts)
     return "; ".join([*texts, *([f"and {more} more"] if more > 0 else [])])
 
 
-def _left(node: meta.JsonObject, used: node_fit.Amounts) -> dict[str, decimal.Decimal]:
+def _free_amounts(node: meta.JsonObject, used: node_fit.Amounts) -> dict[str, decimal.Decimal]:
     offered = (node.get("status") or {}).get("allocatable") or {}
     zero = decimal.Decimal(0)
     return {

@@ -37,12 +37,12 @@ def of_pod(metadata: meta.ObjectMeta) -> frozenset[int]:
     return frozenset(int(number) for number in text.split(",") if number.isdecimal())
 
 
-def text(portions: Iterable[int]) -> str:
+def format_portions(portions: Iterable[int]) -> str:
     """Format portions for the annotation."""
     return ",".join(map(str, sorted(portions)))
 
 
-def share(
+def assign_portions(
     count: int, holders: Sequence[Holder], *, near: Mapping[str, frozenset[int]]
 ) -> dict[str, frozenset[int]]:
     """Return the portions of each worker, by name. If there is a worker, each portion has one.
@@ -53,26 +53,28 @@ def share(
     fetches: `near`, by node.
     """
     found = {one.name: set(one.portions or ()) for one in holders}
-    there = {one.name: near.get(one.node, frozenset[int]()) for one in holders}
+    near_of = {one.name: near.get(one.node, frozenset[int]()) for one in holders}
     new = sorted(one.name for one in holders if one.portions is None)
     owned = set().union(*found.values())
-    nobodys = [one for one in range(count) if one not in owned] if holders else []
-    each, more = divmod(len(nobodys), len(new)) if new else (0, 0)
-    for portion in nobodys:
+    unassigned = [one for one in range(count) if one not in owned] if holders else []
+    each, more = divmod(len(unassigned), len(new)) if new else (0, 0)
+    for portion in unassigned:
         if new:
             full = sum(len(found[name]) > each for name in new)
             able = [name for name in new if len(found[name]) < each + (full < more)]
-            chosen = min(able, key=lambda name: (portion not in there[name], name))
+            chosen = min(able, key=lambda name: (portion not in near_of[name], name))
         else:
-            chosen = min(found, key=lambda n: (portion not in there[n], len(found[n]), n))
+            chosen = min(found, key=lambda n: (portion not in near_of[n], len(found[n]), n))
         found[chosen].add(portion)
     for name in new:
         if not found[name]:
-            found[name] = _part(count, max(1, count // len(holders)), found, near=there[name])
-    return {name: frozenset(has) for name, has in found.items()}
+            found[name] = _take_from_others(
+                count, max(1, count // len(holders)), found, near=near_of[name]
+            )
+    return {name: frozenset(portions) for name, portions in found.items()}
 
 
-def _part(
+def _take_from_others(
     count: int, size: int, found: Mapping[str, set[int]], *, near: frozenset[int]
 ) -> set[int]:
     """Return some portions that other workers have.
@@ -80,10 +82,10 @@ def _part(
     Portions that are near come first, then those that the fewest workers have, then those of the
     busiest workers.
     """
-    copies = Counter(portion for has in found.values() for portion in has)
+    copies = Counter(portion for portions in found.values() for portion in portions)
     load: dict[int, int] = {}
-    for has in found.values():
-        load |= {portion: max(len(has), load.get(portion, 0)) for portion in has}
+    for portions in found.values():
+        load |= {portion: max(len(portions), load.get(portion, 0)) for portion in portions}
 
     def rank(portion: int) -> tuple[bool, int, int, int]:
         return portion not in near, copies[portion], -load.get(portion, 0), portion
@@ -102,7 +104,7 @@ def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
     return found
 
 
-def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
+def missing_portions(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
     """Return the portions of each group that no node holds, without groups that are complete."""
     found = {}
     for group, count in counts.items():
@@ -112,7 +114,7 @@ def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
     return found
 
 
-def held(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
+def held_portions(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
     """Return the portions that nodes hold.
 
     A node that is `ready` holds all that is wanted of it, another node what it held `before`.

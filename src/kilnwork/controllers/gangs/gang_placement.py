@@ -20,7 +20,7 @@ Reason = reasons.SetReason
 
 
 def opening_patch(
-    spec: port.GangSpec, member: capacity.Member, room: capacity.Room, *, now: float
+    spec: port.GangSpec, member: capacity.Member, room: capacity.ClusterRoom, *, now: float
 ) -> meta.JsonObject:
     """Return the merge patch that opens the gate of a Pod.
 
@@ -40,7 +40,7 @@ def opening_patch(
     metadata = given["metadata"]
     marks = {members.OPENED_ANNOTATION: f"{now:.3f}"}
     if member.portions is not None:
-        marks[data_portions.ANNOTATION] = data_portions.text(member.portions)
+        marks[data_portions.ANNOTATION] = data_portions.format_portions(member.portions)
     return {
         "metadata": {
             "uid": metadata["uid"],
@@ -52,7 +52,7 @@ def opening_patch(
 
 
 def place(
-    spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+    spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
 ) -> tuple[capacity.Placement, list[capacity.Member]]:
     """Place the gated members, required ones first."""
     raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
@@ -70,12 +70,12 @@ def place(
     first = capacity.place(room, needed, ready=ready)
     if first.unplaced or not others:
         return first, needed
-    return _with_others(spec, room, needed, others), [*needed, *others]
+    return _place_others(spec, room, needed, others), [*needed, *others]
 
 
-def _with_others(
+def _place_others(
     spec: port.GangSpec,
-    room: capacity.Room,
+    room: capacity.ClusterRoom,
     needed: Sequence[capacity.Member],
     others: Sequence[capacity.Member],
 ) -> capacity.Placement:
@@ -90,7 +90,9 @@ def _with_others(
     return capacity.Placement({**first.assigned, **second.assigned}, second.unplaced)
 
 
-def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> capacity.Member:
+def _member(
+    spec: port.GangSpec, group: members.ObservedGroup, raw: meta.JsonObject
+) -> capacity.Member:
     allowed: frozenset[str] | None = None
     near: Mapping[str, int] = {}
     if spec.data is not None:
@@ -100,17 +102,19 @@ def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> 
     return capacity.Member(capacity.name_of(raw), group.spec.name, raw, allowed, near)
 
 
-def would_fit(spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room) -> bool:
+def would_fit(
+    spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
+) -> bool:
     """Return whether a gang could start if nothing else ran."""
     gated = tuple(p for p in room.pods if capacity.is_gated(p))
-    alone = capacity.Room(nodes=room.nodes, pods=gated)
+    alone = capacity.ClusterRoom(nodes=room.nodes, pods=gated)
     placement, waiting = place(spec, groups, alone)
-    return bool(choose_going(spec, groups, placement, waiting))
+    return bool(choose_starting(spec, groups, placement, waiting))
 
 
-def choose_going(
+def choose_starting(
     spec: port.GangSpec,
-    groups: tuple[members.Group, ...],
+    groups: tuple[members.ObservedGroup, ...],
     placement: capacity.Placement,
     waiting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
@@ -136,9 +140,9 @@ def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset
     return frozenset(node for node, has in held.items() if member.portions <= has)
 
 
-def as_they_are(
-    groups: tuple[members.Group, ...], room: capacity.Room
-) -> tuple[members.Group, ...]:
+def with_current_pods(
+    groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
+) -> tuple[members.ObservedGroup, ...]:
     """Return the groups with their Pods as just read."""
     raw = {p["metadata"]["uid"]: p for p in room.pods}
     return tuple(
@@ -154,7 +158,7 @@ def as_they_are(
     )
 
 
-def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
+def portions_of(groups: tuple[members.ObservedGroup, ...]) -> data_portions.Places:
     """Return the portions of all workers whose gate is open, including those that have not
     started yet."""
     return data_portions.merge(
@@ -166,7 +170,7 @@ def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
     )
 
 
-def as_holder(seen: pod.Pod) -> data_portions.Holder:
+def holder_of(seen: pod.Pod) -> data_portions.Holder:
     """Return a worker whose gate was opened, with its portions of the data."""
     return data_portions.Holder(
         seen.metadata.name, seen.spec.node_name, data_portions.of_pod(seen.metadata)
@@ -174,57 +178,61 @@ def as_holder(seen: pod.Pod) -> data_portions.Holder:
 
 
 def share_portions(
-    spec: port.GangSpec, group: members.Group, holders: Sequence[data_portions.Holder]
+    spec: port.GangSpec, group: members.ObservedGroup, holders: Sequence[data_portions.Holder]
 ) -> dict[str, frozenset[int]]:
     """Return the portions of each worker of a group, by name."""
     near = {} if spec.data is None else data_portions.merge(spec.data.held, spec.data.wanted)
-    return data_portions.share(group.spec.portions, holders, near=near.get(group.spec.name, {}))
+    return data_portions.assign_portions(
+        group.spec.portions, holders, near=near.get(group.spec.name, {})
+    )
 
 
 def with_portions(
     spec: port.GangSpec,
-    groups: tuple[members.Group, ...],
+    groups: tuple[members.ObservedGroup, ...],
     placement: capacity.Placement,
-    going: Sequence[capacity.Member],
+    starting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
     """Return the members that are about to start, with their portions of the data."""
     shares: dict[str, frozenset[int]] = {}
     for group in groups:
         if group.spec.portions:
-            started = [as_holder(p) for p in group.live if not members.is_gated(p)]
+            started = [holder_of(p) for p in group.live if not members.is_gated(p)]
             new = [
                 data_portions.Holder(m.name, placement.assigned.get(m.name, ""))
-                for m in going
+                for m in starting
                 if m.group == group.spec.name
             ]
             shares |= share_portions(spec, group, [*started, *new])
-    return [msgspec.structs.replace(m, portions=shares.get(m.name)) for m in going]
+    return [msgspec.structs.replace(m, portions=shares.get(m.name)) for m in starting]
 
 
 def with_places(
-    found: port.GangState, placement: capacity.Placement, going: Sequence[capacity.Member]
+    found: port.GangState, placement: capacity.Placement, starting: Sequence[capacity.Member]
 ) -> port.GangState:
     """Return the state completed with the nodes where members are or will be, and the data that
     these need."""
     coming = (
-        {m.group: {placement.assigned[m.name]: m.portions}} for m in going if m.portions is not None
+        {m.group: {placement.assigned[m.name]: m.portions}}
+        for m in starting
+        if m.portions is not None
     )
     return msgspec.structs.replace(
         found,
-        nodes=found.nodes | {placement.assigned[m.name] for m in going},
+        nodes=found.nodes | {placement.assigned[m.name] for m in starting},
         portions=data_portions.merge(found.portions, *coming),
     )
 
 
 def waits_for_data(
-    found: port.GangState, placement: capacity.Placement, late: set[str]
+    found: port.GangState, placement: capacity.Placement, waiting: set[str]
 ) -> port.GangState:
     """Return the state while a gate is closed because data is missing."""
-    where = ", ".join(sorted({placement.assigned[name] for name in late}))
-    workers = "1 worker waits" if len(late) == 1 else f"{len(late)} workers wait"
+    nodes = ", ".join(sorted({placement.assigned[name] for name in waiting}))
+    workers = "1 worker waits" if len(waiting) == 1 else f"{len(waiting)} workers wait"
     return msgspec.structs.replace(
         found,
         reason=Reason.WAITING_FOR_DATA,
-        message=f"{workers} at the gate until the data is on {where}",
+        message=f"{workers} at the gate until the data is on {nodes}",
         again_s=LOOK_S,
     )

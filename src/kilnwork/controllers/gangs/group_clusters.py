@@ -34,18 +34,18 @@ class GroupClusters:
         """Set the dispatcher to query."""
         self._hub = hub
 
-    def groups(self, spec: port.GangSpec) -> tuple[members.Group, ...]:
+    def groups(self, spec: port.GangSpec) -> tuple[members.ObservedGroup, ...]:
         """Return the observed state of each group."""
         return tuple(self._group(spec, wanted) for wanted in spec.groups)
 
-    def _group(self, spec: port.GangSpec, wanted: port.GroupSpec) -> members.Group:
+    def _group(self, spec: port.GangSpec, wanted: port.GroupSpec) -> members.ObservedGroup:
         found = self._caches.clusters.get((spec.namespace, wanted.cluster))
         if found is None or not _is_ours(found.metadata, spec.uid):
-            return members.Group(spec=wanted, cluster=None)
+            return members.ObservedGroup(spec=wanted, cluster=None)
         pods = self._caches.pods.owned_by(found.metadata.uid)
         view = None if self._hub is None else self._hub.cluster(spec.namespace, wanted.cluster)
         ordered = tuple(sorted(pods, key=lambda p: p.metadata.name))
-        return members.Group(spec=wanted, cluster=found, pods=ordered, view=view)
+        return members.ObservedGroup(spec=wanted, cluster=found, pods=ordered, view=view)
 
     async def make(self, spec: port.GangSpec) -> Obstacle | None:
         """Create missing groups, and scale the other groups."""

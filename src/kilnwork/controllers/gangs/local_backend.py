@@ -36,7 +36,7 @@ class LocalBackend:
             )
         if found.ready or spec.running_since is not None:
             return found
-        began = members.made(self._clusters.groups(spec))
+        began = members.first_created(self._clusters.groups(spec))
         left_s = spec.wait_s if began is None else began + spec.wait_s - self._clock.wall()
         if left_s > 0:
             return msgspec.structs.replace(found, again_s=left_s)

@@ -29,7 +29,7 @@ _REFUSED = frozenset(
 """Reasons of a TaskCluster without Pods that do not disappear by themselves, unlike a quota."""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The observed state of one group. `cluster`: None while it does not exist."""
 
     spec: port.GroupSpec
@@ -40,7 +40,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def live(self) -> tuple[pod.Pod, ...]:
         """The Pods of the group that are not being deleted."""
-        return tuple(p for p in self.pods if not p.terminating and not p.over)
+        return tuple(p for p in self.pods if not p.terminating and not p.is_finished)
 
     @property
     def gated(self) -> tuple[pod.Pod, ...]:
@@ -81,12 +81,12 @@ def is_gated(seen: pod.Pod) -> bool:
     return any(gate.name == sync_set_validation.GATE for gate in seen.spec.scheduling_gates)
 
 
-def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
+def nodes(groups: tuple[ObservedGroup, ...]) -> frozenset[str]:
     """Return the nodes of members."""
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
 
 
-def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
+def held_portions(groups: tuple[ObservedGroup, ...]) -> dict[str, dict[str, frozenset[int]]]:
     """Return the portions of Pods, by group and node."""
     return data_portions.merge(
         *(
@@ -98,13 +98,13 @@ def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
     )
 
 
-def opened(groups: tuple[Group, ...]) -> float | None:
+def first_opened(groups: tuple[ObservedGroup, ...]) -> float | None:
     """Return when the first gate of a member was opened, or None while all gates are closed."""
     times = (p.metadata.annotations.get(OPENED_ANNOTATION) for g in groups for p in g.live)
     return min((float(text) for text in times if text), default=None)
 
 
-def made(groups: tuple[Group, ...]) -> float | None:
+def first_created(groups: tuple[ObservedGroup, ...]) -> float | None:
     """Return when the first of the TaskClusters was created, or None before."""
     times = (
         g.cluster.metadata.creation_timestamp
@@ -114,12 +114,12 @@ def made(groups: tuple[Group, ...]) -> float | None:
     return min((clock.parse_rfc3339(text) for text in times if text), default=None)
 
 
-def missing(groups: tuple[Group, ...]) -> str:
+def describe_missing(groups: tuple[ObservedGroup, ...]) -> str:
     """Return which workers are not connected and why, in one sentence for each group."""
     return "; ".join(_missing(groups))
 
 
-def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
+def _missing(groups: tuple[ObservedGroup, ...]) -> Iterator[str]:
     for group in groups:
         if group.complete:
             continue
@@ -128,7 +128,7 @@ def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
         yield text + "connected" + (f": {why}" if why else "")
 
 
-def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
+def describe_broken(groups: tuple[ObservedGroup, ...], *, since: float | None) -> str:
     """Return which member has ended in a group that fails with its members, or "".
 
     `since`: when the flow started. A Pod created later is a replacement, unless the group is
@@ -140,10 +140,10 @@ def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
     return ""
 
 
-def _broken(group: Group, since: float | None) -> str:
+def _broken(group: ObservedGroup, since: float | None) -> str:
     for seen in group.pods:
-        if seen.over or any(c.restart_count for c in seen.status.container_statuses):
-            trouble = pod.trouble(seen)
+        if seen.is_finished or any(c.restart_count for c in seen.status.container_statuses):
+            trouble = pod.find_trouble(seen)
             return trouble.text if trouble else f"Pod {seen.metadata.name} ended"
         made = seen.metadata.creation_timestamp
         if since is None or group.spec.elastic or made is None:
@@ -154,7 +154,7 @@ def _broken(group: Group, since: float | None) -> str:
 
 
 def state(
-    groups: tuple[Group, ...],
+    groups: tuple[ObservedGroup, ...],
     *,
     since: float | None,
     reason: reasons.SetReason = Reason.WAITING_FOR_WORKERS,
@@ -168,8 +168,8 @@ def state(
         groups={g.spec.name: g.state() for g in groups},
         ready=ready,
         nodes=nodes(groups),
-        portions=held(groups),
+        portions=held_portions(groups),
         reason=Reason.GANG_READY if ready else reason,
-        message="" if ready else message or missing(groups),
-        broken=broken(groups, since=since),
+        message="" if ready else message or describe_missing(groups),
+        broken=describe_broken(groups, since=since),
     )

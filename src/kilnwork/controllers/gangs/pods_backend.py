@@ -83,22 +83,22 @@ class PodsBackend:
     # Waiting
 
     def _is_late(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> bool:
         """Return whether the wait has ended: that of members with open gates for the others, or
         of all members if no gate is open and the gang has a timeout."""
         if found.ready or spec.running_since is not None:
             return False
-        began = members.opened(groups)
+        began = members.first_opened(groups)
         if began is None and not spec.requeue:
-            began = members.made(groups)
+            began = members.first_created(groups)
         return began is not None and self._clock.wall() >= began + spec.wait_s
 
     async def _requeue(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
         message = found.message
-        if members.opened(groups) is None:
+        if members.first_opened(groups) is None:
             ahead = self._waiting_gangs.ahead_of(spec)
             message = ahead or (await self._find_room(spec, groups)).message or message
         text = f"not all workers came within {spec.wait_s:g} s"
@@ -119,12 +119,12 @@ class PodsBackend:
         )
 
     def _with_wait(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
         """Return the state with the time of the next look: for room, and for the end of the
         wait."""
         waits = [] if found.again_s is None else [found.again_s]
-        began = members.opened(groups)
+        began = members.first_opened(groups)
         if not found.ready and spec.running_since is None and began is not None:
             waits.append(max(0.05, began + spec.wait_s - self._clock.wall()))
         return msgspec.structs.replace(found, again_s=min(waits, default=None))
@@ -132,21 +132,21 @@ class PodsBackend:
     # Room
 
     async def _find_room(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...]
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...]
     ) -> port.GangState:
         """Return where the gated members would be placed, without opening a gate."""
         room = await self._room(spec)
         if room is None:
             return members.state(groups, since=spec.running_since)
         placement, _ = gang_placement.place(spec, groups, room)
-        text = capacity.lacks(placement, room)
+        text = capacity.describe_unplaced(placement, room)
         return members.state(
             groups, since=spec.running_since, reason=Reason.WAITING_FOR_ROOM, message=text
         )
 
     async def _open_gates(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...]
-    ) -> tuple[tuple[members.Group, ...], port.GangState]:
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...]
+    ) -> tuple[tuple[members.ObservedGroup, ...], port.GangState]:
         """Open the gates of placed members, if all required members have room.
 
         Returns also the groups as read now: the caches may not reflect gates that were opened
@@ -156,14 +156,17 @@ class PodsBackend:
         if room is None:
             found = members.state(groups, since=spec.running_since)
             return groups, await self._without_check(spec, groups, found)
-        groups = gang_placement.as_they_are(groups, room)
+        groups = gang_placement.with_current_pods(groups, room)
         return groups, await self._take_turn(spec, groups, room)
 
     async def _take_turn(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+        self,
+        spec: port.GangSpec,
+        groups: tuple[members.ObservedGroup, ...],
+        room: capacity.ClusterRoom,
     ) -> port.GangState:
         """Let a gang reserve room, unless a gang of higher priority waits for it."""
-        begins = spec.running_since is None and members.opened(groups) is None
+        begins = spec.running_since is None and members.first_opened(groups) is None
         if begins and (ahead := self._waiting_gangs.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
             found = members.state(groups, since=None, reason=waits, message=ahead)
@@ -175,13 +178,16 @@ class PodsBackend:
         return found
 
     async def _open_room_gates(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+        self,
+        spec: port.GangSpec,
+        groups: tuple[members.ObservedGroup, ...],
+        room: capacity.ClusterRoom,
     ) -> port.GangState:
         found = members.state(groups, since=spec.running_since)
         placement, waiting = gang_placement.place(spec, groups, room)
-        going = gang_placement.choose_going(spec, groups, placement, waiting)
-        if not going:
-            text = capacity.lacks(placement, room)
+        starting = gang_placement.choose_starting(spec, groups, placement, waiting)
+        if not starting:
+            text = capacity.describe_unplaced(placement, room)
             if not text:  # some Pods do not exist yet
                 return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
             return msgspec.structs.replace(
@@ -190,29 +196,29 @@ class PodsBackend:
                 message="" if found.ready else text,
                 again_s=LOOK_FOR_MORE_S if found.ready else gang_placement.LOOK_S,
             )
-        going = gang_placement.with_portions(spec, groups, placement, going)
-        found = gang_placement.with_places(found, placement, going)
+        starting = gang_placement.with_portions(spec, groups, placement, starting)
+        found = gang_placement.with_places(found, placement, starting)
         data = spec.data
         if data is not None and (data.lead or spec.running_since is not None):
             # The whole gang starts together; later members start as soon as their own node has the
             # data.
-            late = {
+            without_data = {
                 m.name
-                for m in going
+                for m in starting
                 if placement.assigned[m.name] not in gang_placement.nodes_with_data(data, m)
             }
-            if late and spec.running_since is None:
-                return gang_placement.waits_for_data(found, placement, late)
-            going = [member for member in going if member.name not in late]
-        await self._open(spec, going, room)
+            if without_data and spec.running_since is None:
+                return gang_placement.waits_for_data(found, placement, without_data)
+            starting = [member for member in starting if member.name not in without_data]
+        await self._open(spec, starting, room)
         return (
             found
-            if going or found.ready
+            if starting or found.ready
             else msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         )
 
     async def _without_check(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
         """Open all gates without a check, because the manager may not read nodes.
 
@@ -236,7 +242,7 @@ class PodsBackend:
         if any(len(g.live) < g.spec.min for g in groups) and spec.running_since is None:
             return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         gated = [(g, p) for g in groups for p in g.gated]
-        room = capacity.Room()
+        room = capacity.ClusterRoom()
         going = [
             capacity.Member(p.metadata.name, g.spec.name, await self._raw(p)) for g, p in gated
         ]
@@ -247,7 +253,7 @@ class PodsBackend:
     async def _raw(self, seen: pod.Pod) -> meta.JsonObject:
         return await self._client.get(resource.PODS, seen.metadata.name, seen.metadata.namespace)
 
-    async def _room(self, spec: port.GangSpec) -> capacity.Room | None:
+    async def _room(self, spec: port.GangSpec) -> capacity.ClusterRoom | None:
         """Return the current nodes and Pods, or None if the manager may not read nodes."""
         try:
             nodes = await self._client.list(resource.NODES, type=dict)
@@ -257,15 +263,15 @@ class PodsBackend:
             pods = await self._client.list(resource.PODS, type=dict)
         except errors.Forbidden:
             pods = await self._client.list(resource.PODS, spec.namespace, type=dict)
-        return capacity.Room(nodes=tuple(nodes.items), pods=tuple(pods.items))
+        return capacity.ClusterRoom(nodes=tuple(nodes.items), pods=tuple(pods.items))
 
     async def _share_lost(
-        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
         """Reassign portions that no worker holds any more, once the replacement exists, which
         may take them first."""
         counts = {g.spec.name: g.spec.portions for g in groups}
-        lost = data_portions.missing(
+        lost = data_portions.missing_portions(
             counts, data_portions.merge(found.portions, gang_placement.portions_of(groups))
         )
         pod_portions: dict[str, dict[str, frozenset[int]]] = {}
@@ -276,7 +282,7 @@ class PodsBackend:
             if len(group.live) < group.spec.replicas:
                 found = msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
                 continue
-            others = [gang_placement.as_holder(p) for p in group.live if not members.is_gated(p)]
+            others = [gang_placement.holder_of(p) for p in group.live if not members.is_gated(p)]
             shares = gang_placement.share_portions(spec, group, others)
             for seen in placed:
                 has = shares[seen.metadata.name]
@@ -288,7 +294,7 @@ class PodsBackend:
         )
 
     async def _write_portions(self, seen: pod.Pod, has: frozenset[int]) -> None:
-        marks = {data_portions.ANNOTATION: data_portions.text(has)}
+        marks = {data_portions.ANNOTATION: data_portions.format_portions(has)}
         change = {"metadata": {"uid": seen.metadata.uid, "annotations": marks}}
         try:
             await self._client.merge_patch(
@@ -300,7 +306,7 @@ class PodsBackend:
     # Gates
 
     async def _open(
-        self, spec: port.GangSpec, going: Sequence[capacity.Member], room: capacity.Room
+        self, spec: port.GangSpec, starting: Sequence[capacity.Member], room: capacity.ClusterRoom
     ) -> None:
         """Open the gates of these members.
 
@@ -322,5 +328,5 @@ class PodsBackend:
                     return
 
         async with asyncio.TaskGroup() as tasks:
-            for member in going:
+            for member in starting:
                 tasks.create_task(one(member))

@@ -48,13 +48,14 @@ class Dependencies:
     def states(self, seen: job.Job) -> tuple[plan.DependencyState, ...]:
         """Return the state of each dependency of a Job."""
         return tuple(
-            self._state(seen, one) for one in plan.awaited(seen.spec.depends_on, seen.spec.template)
+            self._state(seen, one)
+            for one in plan.all_dependencies(seen.spec.depends_on, seen.spec.template)
         )
 
     def sources(self, seen: job.Job) -> dict[inputs.InputSource, task_plan.Found]:
         """Return the existing inputs of a Job, and its list of `withResultOf`."""
         try:
-            wanted = plan.needed(seen)
+            wanted = plan.needed_inputs(seen)
         except inputs.InputError:
             return {}  # the plan reports the same problem
         return {source: self._source(seen, source) for source, _ in wanted.values()}
@@ -74,8 +75,8 @@ class Dependencies:
             remedy = "give it a finalizer that makes one of those of its indexes"
             return task_plan.Broken(f"{what} has no result: {remedy}")
         if view is None:
-            return task_plan.kept(what, known.result)
-        return task_plan.decoded(what, view.result)
+            return task_plan.input_from_status(what, known.result)
+        return task_plan.decode_input(what, view.result)
 
     def _state(self, seen: job.Job, wanted: job.Dependency) -> plan.DependencyState:
         namespace = seen.metadata.namespace
@@ -83,7 +84,7 @@ class Dependencies:
             return self._task_state(wanted, namespace)
         chosen = self._job_of(seen, wanted)
         if chosen.found is None:
-            return plan.DependencyState(wanted, over=False, waits=chosen.waits)
+            return plan.DependencyState(wanted, finished=False, waits=chosen.waits)
         return self._job_state(seen, wanted, chosen.found)
 
     def _job_state(
@@ -99,13 +100,17 @@ class Dependencies:
         if view is not None:
             phase, why, run = view.phase, view.message or view.reason, view.run
         if job.is_final(phase) and run >= found.spec.run:
-            return plan.judge(wanted, f"{what} is {phase}: {why}", phase == job.Phase.SUCCEEDED)
+            return plan.judge_dependency(
+                wanted, f"{what} is {phase}: {why}", phase == job.Phase.SUCCEEDED
+            )
         waits_for = partial(self._waits_for, seen.metadata.namespace)
-        ring = plan.find_ring(seen.metadata.name, waits_for)
+        ring = plan.find_cycle(seen.metadata.name, waits_for)
         if name in ring:
             text = f"Jobs wait for each other (dependsOn): {' -> '.join(ring)}"
-            return plan.DependencyState(wanted, over=False, problem=text, job=name)
-        return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet", job=name)
+            return plan.DependencyState(wanted, finished=False, problem=text, job=name)
+        return plan.DependencyState(
+            wanted, finished=False, waits=f"{what} is not over yet", job=name
+        )
 
     def _job_of(self, seen: job.Job, wanted: job.Dependency) -> dependency_choice.Choice:
         """Return the Job that a dependency on a Job or JobConfig refers to."""
@@ -135,7 +140,7 @@ class Dependencies:
         view = self._views.get(found.metadata.uid)
         if view is not None and view.started is not None:
             return
-        for one in plan.awaited(found.spec.depends_on, found.spec.template):
+        for one in plan.all_dependencies(found.spec.depends_on, found.spec.template):
             if one.kind is _K.JOB:
                 yield one.name
             elif one.kind is _K.JOB_CONFIG:
@@ -148,10 +153,10 @@ class Dependencies:
         what = f"Task {wanted.name}"
         if found is None:
             waits = self._missing(wanted, namespace).waits
-            return plan.DependencyState(wanted, over=False, waits=waits)
+            return plan.DependencyState(wanted, finished=False, waits=waits)
         # The view comes first: an end is written to the status some milliseconds later.
         known = self._find_view(found.metadata.uid) or found.status
         if not known.state or not task.State(known.state).final or known.run < found.spec.run:
-            return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
+            return plan.DependencyState(wanted, finished=False, waits=f"{what} is not over yet")
         why = f"{what} is {known.state}: {known.message or known.reason}"
-        return plan.judge(wanted, why, known.state == task.State.SUCCESS)
+        return plan.judge_dependency(wanted, why, known.state == task.State.SUCCESS)

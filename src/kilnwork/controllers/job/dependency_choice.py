@@ -35,7 +35,7 @@ def choose(
     others = [one for one in jobs if one.metadata.uid != seen.metadata.uid]
     ticks = {job_expansion.scheduled_time_of(one) for one in others}
     try:
-        undecided = _undecided(config, row, until, ticks)
+        undecided = _find_undecided(config, row, until, ticks)
     except schedules.InvalidSchedule as error:
         return Choice(waits=f"JobConfig {name} cannot be used: {error}")
     if undecided is not None:
@@ -45,11 +45,11 @@ def choose(
         return Choice(waits=text)
     before = [one for one in others if time_of(one) <= until]
     if before:
-        return Choice(max(before, key=_order))
+        return Choice(max(before, key=_sort_key))
     made = _created(seen)
     after = [one for one in others if _created(one) >= made]
     if after:
-        return Choice(min(after, key=_order))
+        return Choice(min(after, key=_sort_key))
     text = f"JobConfig {name} has no Job until {clock.rfc3339(until)}, and has made none since"
     return Choice(waits=f"{text}: `kiln run-job {name}` or `kiln backfill {name}` makes one")
 
@@ -60,7 +60,7 @@ def time_of(one: job.Job) -> float:
     return _created(one) if tick is None else float(tick)
 
 
-def _undecided(
+def _find_undecided(
     config: job_config.JobConfig,
     row: index_model.ScheduleRow | None,
     until: float,
@@ -75,7 +75,7 @@ def _undecided(
     if pending:
         return max(pending)
     schedule = schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
-    decided = max(int(schedules.begin(config)), 0 if row is None else row.tick)
+    decided = max(int(schedules.initial_epoch(config)), 0 if row is None else row.tick)
     following = schedule.next_after(decided)
     return following if following is not None and following <= until else None
 
@@ -85,7 +85,7 @@ def _created(one: job.Job) -> float:
     return 0.0 if made is None else clock.parse_rfc3339(made)
 
 
-def _order(one: job.Job) -> tuple[float, bool, str]:
+def _sort_key(one: job.Job) -> tuple[float, bool, str]:
     """Return a sort key by time; of two Jobs with the same time, the scheduled one is the later."""
     is_of_tick = job_expansion.scheduled_time_of(one) is not None
     return time_of(one), is_of_tick, one.metadata.name

@@ -36,7 +36,7 @@ class DependencyState(msgspec.Struct, frozen=True):
     """The state of a dependency of a Job."""
 
     dependency: job.Dependency
-    over: bool
+    finished: bool
     """Whether the dependency has finished."""
     problem: str = ""
     """Why waiting does not help; "" if it may."""
@@ -131,13 +131,13 @@ def decide(facts: Facts) -> Plan:
     if seen is None:
         return Plan(release=facts.strays)
     if seen.metadata.deletion_timestamp is not None:
-        found = _leaving(facts, seen)
+        found = _plan_deletion(facts, seen)
     else:
-        found = _live(facts, seen)
+        found = _plan_live(facts, seen)
     return msgspec.structs.replace(found, release=facts.strays)
 
 
-def _leaving(facts: Facts, seen: job.Job) -> Plan:
+def _plan_deletion(facts: Facts, seen: job.Job) -> Plan:
     """Plan for an object that only a finalizer keeps: kill its tasks, and keep writing the status.
 
     The Job is released when the object is gone.
@@ -145,9 +145,9 @@ def _leaving(facts: Facts, seen: job.Job) -> Plan:
     view, text = facts.view, "its object was deleted"
     if view is None:
         why = status.Explanation(Reason.DELETED, text)
-        return Plan() if _over(seen) else _ends(facts, seen, _P.KILLED, why)
+        return Plan() if _is_finished(seen) else _plan_end(facts, seen, _P.KILLED, why)
     ending = view.phase.final or view.phase is _P.KILLING
-    shown = status.of_view(seen, view, now=facts.now)
+    shown = status.from_view(seen, view, now=facts.now)
     return Plan(kill="" if ending else text, status=shown)
 
 
@@ -162,23 +162,25 @@ def config_name(seen: job.Job) -> tuple[str, str]:
 
 def cluster_name(seen: job.Job) -> str:
     """Return the TaskCluster on which the indexes of a Job run; "" if they need none."""
-    what = None if seen.spec.template is None else seen.spec.template.what
-    return what.cluster_name if what is not None and what.executor == task.WORKER else ""
+    template = None if seen.spec.template is None else seen.spec.template.effective_task
+    return (
+        template.cluster_name if template is not None and template.executor == task.WORKER else ""
+    )
 
 
-def needed(seen: job.Job) -> dict[str, tuple[inputs.InputSource, str | None]]:
+def needed_inputs(seen: job.Job) -> dict[str, tuple[inputs.InputSource, str | None]]:
     """Return the inputs of a Job's tasks by name, with the list of `withResultOf` under ""."""
     template = seen.spec.template
-    if template is None or template.what is None:
+    if template is None or template.effective_task is None:
         return {}
-    found = dict(inputs.sources(template.what))
+    found = dict(inputs.sources(template.effective_task))
     if template.parallelism is not None and template.parallelism.with_result_of is not None:
         source = template.parallelism.with_result_of
         found[""] = (_source(source), source.path)
     return found
 
 
-def awaited(
+def all_dependencies(
     given: tuple[job.Dependency, ...], template: job.JobTemplate | None
 ) -> tuple[job.Dependency, ...]:
     """Return the dependencies of a Job: those in its spec, and the Job whose result is its list."""
@@ -200,32 +202,34 @@ def _source(given: job.ResultSource) -> inputs.InputSource:
     return inputs.InputSource(inputs.InputKind.JOB_CONFIG, given.job_config or "")
 
 
-def _live(facts: Facts, seen: job.Job) -> Plan:
+def _plan_live(facts: Facts, seen: job.Job) -> Plan:
     view, spec = facts.view, seen.spec
     if view is not None:
-        return _with_engine(facts, seen, view)
-    if _over(seen):
-        return _after(facts, seen)
+        return _plan_with_engine(facts, seen, view)
+    if _is_finished(seen):
+        return _plan_finished(facts, seen)
     kill_in = _seconds_until(spec.kill_timestamp, facts.now)
     if kill_in is not None and kill_in <= 0:
         why = status.Explanation(
             Reason.KILLED, f"killTimestamp {spec.kill_timestamp} came before its start"
         )
-        return _ends(facts, seen, _P.KILLED, why)
+        return _plan_end(facts, seen, _P.KILLED, why)
     if facts.refused:
-        return _ends(
+        return _plan_end(
             facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, facts.refused)
         )
     if spec.config_name is not None:
-        return _expand(facts, seen, kill_in)
+        return _plan_expansion(facts, seen, kill_in)
     problems = list(job_validation.validate_job(seen))
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, text))
-    return _hand_in(facts, seen)
+        return _plan_end(
+            facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, text)
+        )
+    return _plan_acceptance(facts, seen)
 
 
-def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
+def _plan_expansion(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
     """Copy the JobConfig's template into the Job."""
     config = facts.config
     if config is None or config.metadata.deletion_timestamp is not None:
@@ -235,38 +239,38 @@ def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
         )
         why = status.Explanation(JobReason.WAITING_FOR_JOB_CONFIG, message)
         wakes = frozenset({Wake("JobConfig", seen.spec.config_name or "")})
-        return _waits(facts, seen, why, wakes=wakes, again_s=kill_in)
+        return _plan_wait(facts, seen, why, wakes=wakes, again_s=kill_in)
     problems = list(job_validation.validate_job_config(config))
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
         message = f"JobConfig {config.metadata.name} cannot be used: {text}"
-        return _ends(
+        return _plan_end(
             facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, message)
         )
     try:
         expanded = job_expansion.expand(config, seen)
     except options.InvalidOptions as error:
-        return _ends(
+        return _plan_end(
             facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, str(error))
         )
     return Plan(patch=expanded.patch, warnings=expanded.warnings)
 
 
-def _hand_in(facts: Facts, seen: job.Job) -> Plan:
+def _plan_acceptance(facts: Facts, seen: job.Job) -> Plan:
     """Pass the Job to the engine, with the hold that delays its start."""
     provided, held = Provided(), None
     failure: Failure | None = None
     try:
-        provided, missing, broken = _provided(facts, seen)
-        held, failure = _held(facts, missing, broken)
+        provided, missing, broken = _collect_inputs(facts, seen)
+        held, failure = _hold_or_failure(facts, missing, broken)
     except inputs.InputError as error:
         failure = Failure(error.reason, str(error))
     if failure is not None:  # it is failed in the next pass, and must not start before
         held = start_queue.Hold(reason=failure.reason, message=failure.message)
-    return Plan(put=_new(facts, seen, provided, held))
+    return Plan(put=_new_job(facts, seen, provided, held))
 
 
-def _new(
+def _new_job(
     facts: Facts, seen: job.Job, provided: Provided, held: start_queue.Hold | None
 ) -> index_model.NewIndexJob:
     group = None if facts.config is None else group_of(facts.config)
@@ -298,7 +302,7 @@ def group_of(config: job_config.JobConfig) -> start_queue.Group:
     )
 
 
-def _provided(
+def _collect_inputs(
     facts: Facts, seen: job.Job
 ) -> tuple[Provided, list[tuple[inputs.InputSource, str]], list[str]]:
     """Return the available inputs and items, the missing sources, and the problems that waiting
@@ -306,7 +310,7 @@ def _provided(
 
     Raises InputError.
     """
-    wanted = needed(seen)
+    wanted = needed_inputs(seen)
     found = {source: facts.sources[source] for source, _ in wanted.values()}
     broken = [one.message for one in found.values() if isinstance(one, task_plan.Broken)]
     missing = [
@@ -326,7 +330,7 @@ def _provided(
     return Provided(items, named or None), [], []
 
 
-def _held(
+def _hold_or_failure(
     facts: Facts, missing: list[tuple[inputs.InputSource, str]], broken: list[str]
 ) -> tuple[start_queue.Hold | None, Failure | None]:
     """Return the hold for conditions that the engine does not know, or why the Job cannot start."""
@@ -335,7 +339,7 @@ def _held(
             return None, Failure(JobReason.DEPENDENCY_FAILED, state.problem)
     if broken:
         return None, Failure(Reason.INPUT_FAILED, broken[0])
-    waits = [state.waits for state in facts.dependencies if not state.over]
+    waits = [state.waits for state in facts.dependencies if not state.finished]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
         return start_queue.Hold(
@@ -351,13 +355,13 @@ def _held(
     return None, None
 
 
-def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) -> Plan:
+def _plan_with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) -> Plan:
     spec = seen.spec
-    shown = status.of_view(seen, view, now=facts.now)
+    shown = status.from_view(seen, view, now=facts.now)
     if view.phase.final:
         if spec.run > view.run:  # also if it was refused: the concurrency may allow it now
-            return _run_again(facts, seen, view, shown)
-        rest = _after(facts, msgspec.structs.replace(seen, status=shown))
+            return _plan_next_run(facts, seen, view, shown)
+        rest = _plan_finished(facts, msgspec.structs.replace(seen, status=shown))
         return msgspec.structs.replace(rest, status=shown)
     kill_in = _seconds_until(spec.kill_timestamp, facts.now)
     due = kill_in is not None and kill_in <= 0
@@ -367,10 +371,10 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
     found = Plan(status=shown, again_s=kill_in, **_differences(seen, view))
     if view.started is not None:
         return found
-    return _before_start(facts, seen, view, found)
+    return _plan_before_start(facts, seen, view, found)
 
 
-def _run_again(
+def _plan_next_run(
     facts: Facts, seen: job.Job, view: index_model.IndexJobView, shown: job.JobStatus
 ) -> Plan:
     """Plan a higher run with the object's spec; a suspended or killed run starts no tasks."""
@@ -400,16 +404,18 @@ def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any
     return changed
 
 
-def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, found: Plan) -> Plan:
+def _plan_before_start(
+    facts: Facts, seen: job.Job, view: index_model.IndexJobView, found: Plan
+) -> Plan:
     """Plan for a Job that waits in the engine: pass on what has become available."""
     try:
-        provided, missing, broken = _provided(facts, seen)
+        provided, missing, broken = _collect_inputs(facts, seen)
     except inputs.InputError as error:
         return msgspec.structs.replace(found, fail=Failure(error.reason, str(error)))
-    held, failure = _held(facts, missing, broken)
+    held, failure = _hold_or_failure(facts, missing, broken)
     wakes = frozenset(
-        {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.over}
-        | {Wake("Job", s.job) for s in facts.dependencies if s.job and not s.over}
+        {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.finished}
+        | {Wake("Job", s.job) for s in facts.dependencies if s.job and not s.finished}
         | {Wake(source.kind, source.name) for source, _ in missing}
         | ({Wake("TaskCluster", cluster_name(seen))} if facts.no_cluster else set())
     )
@@ -423,7 +429,7 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
     return msgspec.structs.replace(found, wakes=wakes, **changed)
 
 
-def _after(facts: Facts, seen: job.Job) -> Plan:
+def _plan_finished(facts: Facts, seen: job.Job) -> Plan:
     """Plan for a finished run: delete the object when its time to live has expired."""
     finished = seen.status.finish_time
     if finished is None:
@@ -433,12 +439,12 @@ def _after(facts: Facts, seen: job.Job) -> Plan:
     return Plan(delete=True) if left <= 0 else Plan(again_s=left)
 
 
-def _over(seen: job.Job) -> bool:
+def _is_finished(seen: job.Job) -> bool:
     known = seen.status
     return known.run == seen.spec.run and job.is_final(known.phase)
 
 
-def _waits(
+def _plan_wait(
     facts: Facts,
     seen: job.Job,
     why: status.Explanation,
@@ -450,7 +456,7 @@ def _waits(
     return Plan(status=shown, wakes=wakes, again_s=again_s)
 
 
-def _ends(
+def _plan_end(
     facts: Facts,
     seen: job.Job,
     phase: Literal[job.Phase.KILLED, job.Phase.ADMISSION_ERROR],
@@ -472,14 +478,14 @@ def _seconds_until(time: str | None, now: float) -> float | None:
         return 0.0
 
 
-def judge(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
+def judge_dependency(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
     """Return what the end of a dependency means for the Job that depends on it."""
     if succeeded or wanted.outcome is job.DependencyOutcome.FINISHED:
-        return DependencyState(wanted, over=True)
-    return DependencyState(wanted, over=True, problem=why)
+        return DependencyState(wanted, finished=True)
+    return DependencyState(wanted, finished=True, problem=why)
 
 
-def find_ring(name: str, waits_for: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
+def find_cycle(name: str, waits_for: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
     """Return the cycle of Jobs that wait for each other, from `name` to itself; empty if there is
     none.
 

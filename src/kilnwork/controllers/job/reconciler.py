@@ -23,7 +23,7 @@ class _KnownState(msgspec.Struct):
     """State of one object that is kept in memory between passes."""
 
     uid: str
-    held: status.Hold | None = None
+    held: status.StatusHold | None = None
     refused: tuple[int, str] = (0, "")
     """Object generation for which the Job was found unusable, and why; another generation is
     checked again."""

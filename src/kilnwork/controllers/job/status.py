@@ -65,7 +65,7 @@ class Explanation(NamedTuple):
     message: str
 
 
-class Hold(msgspec.Struct, frozen=True):
+class StatusHold(msgspec.Struct, frozen=True):
     """A difference that is not written yet: its class, and since when (monotonic seconds).
 
     `first`: since when there is any difference. A Job of short tasks changes between Running and
@@ -101,10 +101,10 @@ def without_view(seen: job.Job, phase: job.Phase, why: Explanation, *, now: floa
         finish_time=finished,
         observed_generation=seen.metadata.generation,
     )
-    return _completed(seen, wanted, stopped=None, now=now)
+    return _with_conditions(seen, wanted, stopped=None, now=now)
 
 
-def of_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job.JobStatus:
+def from_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job.JobStatus:
     """Return the status for the engine's view."""
     phase = view.phase
     counts = view.counts
@@ -133,10 +133,10 @@ def of_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job
             running=counts.running,
             failed_indexes=view.failed_indexes,
         ),
-        result=results.in_status(view.result) if phase is _P.SUCCEEDED else None,
+        result=results.result_for_status(view.result) if phase is _P.SUCCEEDED else None,
         observed_generation=seen.metadata.generation,
     )
-    return _completed(seen, wanted, stopped=view.stopped, now=now)
+    return _with_conditions(seen, wanted, stopped=view.stopped, now=now)
 
 
 _TASK_STATES = {
@@ -182,7 +182,7 @@ def _time(at: float | None) -> str | None:
     return None if at is None else clock.rfc3339(at)
 
 
-def _completed(
+def _with_conditions(
     seen: job.Job, wanted: job.JobStatus, *, stopped: bool | None, now: float
 ) -> job.JobStatus:
     """Return the status with Furiko's condition and the metav1 conditions."""
@@ -276,17 +276,17 @@ def _metav1(seen: job.Job, kind: str, value: bool | None, why: Explanation) -> m
 
 
 def hold(
-    current: job.JobStatus, wanted: job.JobStatus, *, held: Hold | None, now: float
-) -> tuple[Hold | None, float | None]:
+    current: job.JobStatus, wanted: job.JobStatus, *, held: StatusHold | None, now: float
+) -> tuple[StatusHold | None, float | None]:
     """Return the hold to remember, and in how many seconds to write `wanted`.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds.
     """
     if current == wanted:
         return None, None
-    sort, delay_s = _sort(current, wanted)
+    sort, delay_s = _classify(current, wanted)
     if held is None or held.sort != sort:
-        held = Hold(sort, now, now if held is None else held.first)
+        held = StatusHold(sort, now, now if held is None else held.first)
     # The status does not name this run yet: everything that waits says why within a second.
     silent = current.run != wanted.run or not current.phase
     most_s = WAITING_HOLD_S if silent else MINOR_HOLD_S
@@ -294,17 +294,17 @@ def hold(
     return held, max(0.0, due - now)
 
 
-def _sort(current: job.JobStatus, wanted: job.JobStatus) -> tuple[str, float]:
+def _classify(current: job.JobStatus, wanted: job.JobStatus) -> tuple[str, float]:
     if _P(wanted.phase).final:
         return "final", 0.0
-    if _key(current) == _key(wanted):
+    if _visible_fields(current) == _visible_fields(wanted):
         return "minor", MINOR_HOLD_S
     if wanted.state in ("Queued", "Waiting"):
         return f"waiting/{wanted.run}", WAITING_HOLD_S
     return f"running/{wanted.run}", RUNNING_HOLD_S
 
 
-def _key(status: job.JobStatus) -> tuple[object, ...]:
+def _visible_fields(status: job.JobStatus) -> tuple[object, ...]:
     """Return the fields by which a waiting client distinguishes two statuses."""
     return status.run, status.phase, status.reason, status.observed_generation
 

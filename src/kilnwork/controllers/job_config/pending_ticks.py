@@ -53,7 +53,7 @@ class PendingTicks(msgspec.Struct, frozen=True, kw_only=True):
     """Monotonic seconds."""
 
 
-def refused(
+def note_refusal(
     before: JobRefusal | None, ticks: Iterable[int], *, text: str, now: float
 ) -> JobRefusal:
     """Return the refusal state after the first of `ticks` was refused; the others were not
@@ -68,13 +68,13 @@ def refused(
     )
 
 
-def made_one(before: JobRefusal | None) -> JobRefusal | None:
+def note_success(before: JobRefusal | None) -> JobRefusal | None:
     """Return the refusal state after a Job was created; the waiting times of the other ticks do
     not change."""
     return None if before is None else msgspec.structs.replace(before, tries=0)
 
 
-def lost(
+def resolved_ticks(
     row: index_model.ScheduleRow,
     pending: PendingTicks,
     *,
@@ -137,7 +137,7 @@ def _without_job(
     return Reason.TOO_LATE if now - tick > max(PATIENCE_S, within_s) else None
 
 
-def to_make(
+def ticks_to_create(
     row: index_model.ScheduleRow, pending: PendingTicks
 ) -> tuple[tuple[int, ...], float | None]:
     """Return the ticks whose Jobs must be created now, and in how many seconds others must be."""

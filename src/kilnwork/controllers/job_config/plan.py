@@ -38,7 +38,7 @@ class Upcoming(msgspec.Struct, frozen=True, gc=False):
     ticks: tuple[int, ...]
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ParsedConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A parsed JobConfig, parsed once for each object generation."""
 
     generation: int
@@ -53,7 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All known facts about one JobConfig."""
 
     config: job_config.JobConfig
-    reading: Reading
+    reading: ParsedConfig
     jobs: tuple[job.Job, ...]
     """The Jobs that it owns."""
     group: index_model.GroupView
@@ -64,7 +64,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Results of creating the Jobs of its ticks."""
     upcoming: Upcoming | None = None
     """The next ticks found by the last plan with this reading."""
-    ring: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
     """Names of JobConfigs that depend on each other in a cycle, from this one to itself."""
     now: float
     """Wall clock, in seconds."""
@@ -72,9 +72,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def problem(self) -> str:
         """Why the JobConfig cannot be used; "" if it can."""
-        if self.reading.problem or not self.ring:
+        if self.reading.problem or not self.cycle:
             return self.reading.problem
-        return f"spec.dependsOn: JobConfigs wait for each other: {' -> '.join(self.ring)}"
+        return f"spec.dependsOn: JobConfigs wait for each other: {' -> '.join(self.cycle)}"
 
 
 class Announcement(NamedTuple):
@@ -106,25 +106,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def decide(facts: Facts) -> Plan:
     """Return what should happen now."""
     config, reading = facts.config, facts.reading
-    surplus = tuple(_surplus(facts))
+    surplus = tuple(_expired_jobs(facts))
     if facts.problem:
         return Plan(delete=surplus, status=status.invalid(config, facts.problem, now=facts.now))
-    schedule, found = reading.schedule, schedules.Plan()
+    schedule, found = reading.schedule, schedules.SchedulePlan()
     if schedule is not None:
-        found = schedules.plan(schedule, _known(facts))
-    lost = _lost(facts, schedule)
-    decision = _decision(facts, schedule, found, lost=lost)
+        found = schedules.plan(schedule, _schedule_facts(facts))
+    lost = _resolved_ticks(facts, schedule)
+    decision = _decide_ticks(facts, schedule, found, lost=lost)
     make: tuple[int, ...] = ()
     waits: list[float] = []
     if decision is None and facts.row is not None:
-        make, again_s = pending_ticks.to_make(facts.row, facts.pending)
+        make, again_s = pending_ticks.ticks_to_create(facts.row, facts.pending)
         waits += [] if again_s is None else [again_s]
     upcoming: Upcoming | None = None
     if schedule is not None and not schedule.disabled:
         decided = 0 if facts.row is None else facts.row.tick
-        after = max(int(facts.now), int(schedules.begin(config)), decided)
-        upcoming = go_on(schedule, after, facts.upcoming)
-    shown = status.of(
+        after = max(int(facts.now), int(schedules.initial_epoch(config)), decided)
+        upcoming = extend_upcoming(schedule, after, facts.upcoming)
+    shown = status.make(
         config,
         jobs=facts.jobs,
         group=facts.group,
@@ -136,7 +136,7 @@ def decide(facts: Facts) -> Plan:
         waits.append(min(max(found.next_tick - facts.now, 0.0), MAX_WAIT_S))
     return Plan(
         decision=decision,
-        warnings=tuple(_warnings(lost)),
+        warnings=tuple(_announcements(lost)),
         make=make,
         delete=surplus,
         service=config_services.service(config),
@@ -146,7 +146,9 @@ def decide(facts: Facts) -> Plan:
     )
 
 
-def go_on(schedule: schedules.CompiledSchedule, after: int, known: Upcoming | None) -> Upcoming:
+def extend_upcoming(
+    schedule: schedules.CompiledSchedule, after: int, known: Upcoming | None
+) -> Upcoming:
     """Return the next ticks of a schedule.
 
     `known`: ticks found earlier, which are reused if they are still in the future: finding each
@@ -159,14 +161,14 @@ def go_on(schedule: schedules.CompiledSchedule, after: int, known: Upcoming | No
     if not lacking:
         return Upcoming(after, left)
     last = left[-1] if left else after
-    return Upcoming(after, (*left, *schedules.upcoming(schedule, last, lacking)))
+    return Upcoming(after, (*left, *schedules.upcoming_ticks(schedule, last, lacking)))
 
 
-def read(config: job_config.JobConfig) -> Reading:
+def parse(config: job_config.JobConfig) -> ParsedConfig:
     """Parse a JobConfig, which takes as long as the rest of a pass."""
     problems = job_validation.validate_job_config(config)
     encoded = msgspec.json.encode(config.spec.schedule)
-    return Reading(
+    return ParsedConfig(
         generation=config.metadata.generation,
         problem="; ".join(f"{field} {why}" for field, why in problems),
         schedule=None if problems else _schedule(config),
@@ -176,7 +178,7 @@ def read(config: job_config.JobConfig) -> Reading:
 
 def depends_on(config: job_config.JobConfig) -> Iterator[str]:
     """Yield the JobConfigs that the Jobs of this one wait for."""
-    for one in job_plan.awaited(config.spec.depends_on, config.spec.template.spec):
+    for one in job_plan.all_dependencies(config.spec.depends_on, config.spec.template.spec):
         if one.kind is job.DependencyKind.JOB_CONFIG:
             yield one.name
 
@@ -188,20 +190,20 @@ def _schedule(config: job_config.JobConfig) -> schedules.CompiledSchedule | None
     return schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
 
 
-def _known(facts: Facts) -> schedules.Facts:
+def _schedule_facts(facts: Facts) -> schedules.ScheduleFacts:
     row = facts.row
-    return schedules.Facts(
+    return schedules.ScheduleFacts(
         now=facts.now,
-        epoch=schedules.begin(facts.config),
+        epoch=schedules.initial_epoch(facts.config),
         decided=None if row is None else row.tick,
     )
 
 
-def _lost(
+def _resolved_ticks(
     facts: Facts, schedule: schedules.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
-    """Return the ticks whose Jobs the engine will not get (`pending_ticks.lost`), and those
-    whose Jobs it has refused."""
+    """Return the ticks whose Jobs the engine will not get (`pending_ticks.resolved_ticks`), and
+    those whose Jobs it has refused."""
     if facts.row is None:
         return {}
     refused = pending_ticks.refused_later(facts.row, facts.jobs)
@@ -209,13 +211,13 @@ def _lost(
         return refused
     stopped = schedule is None or schedule.disabled
     within_s = None if stopped or schedule is None else schedule.missed_runs.within_seconds
-    found = pending_ticks.lost(
+    found = pending_ticks.resolved_ticks(
         facts.row, facts.pending, jobs=facts.jobs, within_s=within_s, now=facts.now
     )
     return refused | found
 
 
-def _warnings(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announcement]:
+def _announcements(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announcement]:
     """Yield the announcements of ticks that create no Job, except for those already announced."""
     for why in (Reason.JOB_NOT_MADE, Reason.JOB_DELETED, Reason.DISABLED, Reason.TOO_LATE):
         ticks = [tick for tick, found in lost.items() if found is why]
@@ -225,10 +227,10 @@ def _warnings(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announce
             yield Announcement(str(why), f"The tick of {latest} makes no Job{more}: {why.sentence}")
 
 
-def _decision(
+def _decide_ticks(
     facts: Facts,
     schedule: schedules.CompiledSchedule | None,
-    found: schedules.Plan,
+    found: schedules.SchedulePlan,
     *,
     lost: dict[int, reasons.ConfigReason | None],
 ) -> index_model.Decision | None:
@@ -240,7 +242,7 @@ def _decision(
         name=config.metadata.name,
         fingerprint=facts.reading.fingerprint,
         # A time in the future is not a decided tick: an edit of lastUpdated may revert it.
-        tick=min(int(schedules.begin(config)), now),
+        tick=min(int(schedules.initial_epoch(config)), now),
     )
     if row is None:
         return None if schedule is None else made
@@ -253,13 +255,15 @@ def _decision(
         tick = max(now, row.tick)
     elif found.decided is not None and found.decided > row.tick:
         tick = found.decided
-        run, over, reason = _admitted(facts, found.run, waiting=len(set(row.pending) - set(lost)))
+        run, ended, reason = _apply_concurrency(
+            facts, found.run, waiting=len(set(row.pending) - set(lost))
+        )
         for one in found.dropped:
             counts[str(one.reason)] = counts.get(str(one.reason), 0) + one.count
             latest, why = max((latest, why), (one.latest, str(one.reason)))
-        if over:
-            counts[reason] = counts.get(reason, 0) + len(over)
-            latest, why = max((latest, why), (over[-1], reason))
+        if ended:
+            counts[reason] = counts.get(reason, 0) + len(ended)
+            latest, why = max((latest, why), (ended[-1], reason))
     elif not lost:
         return None
     return msgspec.structs.replace(
@@ -273,7 +277,7 @@ def _decision(
     )
 
 
-def _admitted(
+def _apply_concurrency(
     facts: Facts, ticks: tuple[int, ...], *, waiting: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     """Return the ticks that create Jobs, those dropped by the concurrency policy, and the reason.
@@ -293,7 +297,7 @@ def _admitted(
     return ticks[:room], ticks[room:], str(reason)
 
 
-def _surplus(facts: Facts) -> Iterator[job.Job]:
+def _expired_jobs(facts: Facts) -> Iterator[job.Job]:
     """Yield the oldest finished Jobs beyond the history limits."""
     spec = facts.config.spec
     for limit, wanted in (
@@ -302,12 +306,12 @@ def _surplus(facts: Facts) -> Iterator[job.Job]:
     ):
         if limit is None:
             continue
-        over = [
+        finished = [
             one
             for one in facts.jobs
             if job.is_final(one.status.phase)
             and (one.status.phase == job.Phase.SUCCEEDED) is wanted
             and one.metadata.deletion_timestamp is None
         ]
-        over.sort(key=lambda one: (one.status.finish_time or "", one.metadata.name))
-        yield from over[: max(len(over) - limit, 0)]
+        finished.sort(key=lambda one: (one.status.finish_time or "", one.metadata.name))
+        yield from finished[: max(len(finished) - limit, 0)]

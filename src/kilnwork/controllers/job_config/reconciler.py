@@ -35,7 +35,7 @@ class _KnownState(msgspec.Struct, gc=False):
     """State of one object that is kept in memory between passes."""
 
     uid: str
-    reading: plan.Reading
+    reading: plan.ParsedConfig
     """The parsed JobConfig of its newest object generation."""
     held: float | None = None
     """Since when a status waits to be written (monotonic seconds)."""
@@ -52,7 +52,7 @@ class _KnownState(msgspec.Struct, gc=False):
     """The next ticks found by the last pass."""
     limits: object = None
     """The concurrency limit known to the engine."""
-    ring: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
     """The cycle of JobConfigs that depend on each other: all of them are reconciled when it
     forms or ends."""
     served: int = 0
@@ -204,7 +204,7 @@ class Reconciler:
                 now=now,
             ),
             upcoming=known.upcoming,
-            ring=known.ring,
+            cycle=known.cycle,
             now=self._clock.wall(),
         )
 
@@ -235,10 +235,10 @@ class Reconciler:
             if known is not None:
                 self._writer.forget(known.uid)
                 self._keys.pop(known.uid, None)
-            known = self._memories[key] = _KnownState(config.metadata.uid, plan.read(config))
+            known = self._memories[key] = _KnownState(config.metadata.uid, plan.parse(config))
             self._keys[known.uid] = key
         elif known.reading.generation != config.metadata.generation:
-            known.reading, known.upcoming = plan.read(config), None
+            known.reading, known.upcoming = plan.parse(config), None
         return known
 
     def _look_for_ring(self, known: _KnownState, config: job_config.JobConfig) -> None:
@@ -247,10 +247,10 @@ class Reconciler:
         found: tuple[str, ...] = ()
         if any(plan.depends_on(config)):
             waits_for = partial(self._waits_for, metadata.namespace)
-            found = job_plan.find_ring(metadata.name, waits_for)
-        if found != known.ring:
-            self._look_at({*known.ring, *found} - {metadata.name}, metadata.namespace)
-            known.ring = found
+            found = job_plan.find_cycle(metadata.name, waits_for)
+        if found != known.cycle:
+            self._look_at({*known.cycle, *found} - {metadata.name}, metadata.namespace)
+            known.cycle = found
 
     def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
         found = self._caches.job_configs.get((namespace, name))
@@ -271,7 +271,7 @@ class Reconciler:
         if known is not None:
             self._writer.forget(known.uid)
             self._keys.pop(known.uid, None)
-            self._look_at(set(known.ring) - {key[1]}, key[0])
+            self._look_at(set(known.cycle) - {key[1]}, key[0])
             if config is None:
                 await self._engine().forget_schedule(known.uid)
 
@@ -292,11 +292,11 @@ class Reconciler:
                 text = f"Job {name} cannot be made: {error}"
                 if known.refusal is None:
                     self._emit_event(config, reasons.ConfigReason.JOB_NOT_MADE, text)
-                known.refusal = pending_ticks.refused(
+                known.refusal = pending_ticks.note_refusal(
                     known.refusal, ticks[position:], text=text, now=self._clock.monotonic()
                 )
                 return
-            known.refusal = pending_ticks.made_one(known.refusal)
+            known.refusal = pending_ticks.note_success(known.refusal)
         known.refusal = None
 
     async def _make(self, known: _KnownState, config: job_config.JobConfig, tick: int) -> None:

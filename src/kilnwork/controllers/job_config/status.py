@@ -31,7 +31,7 @@ class Ticks(NamedTuple):
 
     upcoming: tuple[int, ...]
     """The next ticks; empty without a schedule."""
-    planned: schedules.Plan
+    planned: schedules.SchedulePlan
     """The plan of the schedule: due ticks, and what it waits for."""
     refusal: pending_ticks.JobRefusal | None = None
     """Why Jobs of due ticks cannot be created."""
@@ -49,7 +49,7 @@ def invalid(config: job_config.JobConfig, text: str, *, now: float) -> job_confi
     )
 
 
-def of(
+def make(
     config: job_config.JobConfig,
     *,
     jobs: Iterable[job.Job],
@@ -69,7 +69,7 @@ def of(
         queued_jobs=_references(group.queued, by_uid),
         active=len(group.active),
         active_jobs=_references(group.active, by_uid),
-        last_scheduled=_last(config, row),
+        last_scheduled=_last_scheduled(config, row),
         last_executed=executed,
         next_runs=tuple(clock.rfc3339(tick) for tick in ticks.upcoming),
         missed=_missed(row),
@@ -105,7 +105,9 @@ def _references(
     )
 
 
-def _last(config: job_config.JobConfig, row: index_model.ScheduleRow | None) -> str | None:
+def _last_scheduled(
+    config: job_config.JobConfig, row: index_model.ScheduleRow | None
+) -> str | None:
     """Return the latest decided tick, or None before the first one."""
     latest = (
         0 if row is None else max([*row.taken, *row.pending, row.latest_dropped or 0], default=0)
@@ -139,7 +141,7 @@ def _conditions(
     )
     new = [valid]
     if ticks is not None and config.spec.schedule is not None:
-        reason, message = _stuck(ticks)
+        reason, message = _blocked(ticks)
         scheduled = meta.Condition(
             type="Scheduled",
             status="False" if reason else "True",
@@ -157,7 +159,7 @@ def _conditions(
     return meta.merge_conditions(kept, tuple(new), now=clock.rfc3339(now))
 
 
-def _stuck(ticks: Ticks) -> tuple[str, str]:
+def _blocked(ticks: Ticks) -> tuple[str, str]:
     """Return reason and message why no Job is created; "" if it only waits for the next tick."""
     if ticks.refusal is not None:
         waiting = len(ticks.refusal.since)

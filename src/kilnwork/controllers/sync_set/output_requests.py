@@ -28,7 +28,7 @@ class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_written(
     flows: ports.Flows, run: flow_model.NewFlowRun
-) -> Mapping[str, outputs.Written]:
+) -> Mapping[str, outputs.WrittenOutput]:
     """Return where the successful tasks of each output have run."""
     return {
         one.name: outputs.where_written(await _instances(flows, run.key, one.step))
@@ -48,17 +48,17 @@ async def _instances(
             return found
 
 
-def request(uid: str, generation: int, output: str) -> str:
+def pin_request(uid: str, generation: int, output: str) -> str:
     """Return the request of an output's pins, unique to the generation."""
     return f"{uid}-g{generation}-{output}{outputs.SUFFIX}"
 
 
-def ask_pins(
+def request_pins(
     ledger: ports.PondLedger,
     asked: OutputRun,
     run: flow_model.NewFlowRun,
     *,
-    written: Mapping[str, outputs.Written],
+    written: Mapping[str, outputs.WrittenOutput],
 ) -> Mapping[str, model.Pin]:
     """Return the pin of each output, without outputs that no task wrote."""
     globs = {one.name: one.glob for one in run.outputs}
@@ -66,7 +66,7 @@ def ask_pins(
         name: ledger.want_output(
             asked.namespace,
             asked.pond,
-            request=request(asked.uid, run.generation, name),
+            request=pin_request(asked.uid, run.generation, name),
             lease=asked.lease,
             attempts=one.attempts,
             glob=globs[name],

@@ -21,7 +21,7 @@ SUFFIX = ".out"
 """Suffix of leases for outputs; names of SyncSets contain no dots."""
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class WrittenOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Where the tasks of an output have run.
 
     `attempts`: the directories that count, by node. `unknown`: a task whose node is not known any
@@ -45,20 +45,20 @@ def kept_leases(seen: sync_set.SyncSet) -> frozenset[str]:
     return frozenset(lease_name(name, generation) for generation in past | own)
 
 
-def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
+def where_written(instances: Iterable[flow_model.InstanceView]) -> WrittenOutput:
     """Return where the successful tasks of a step have run."""
     found: dict[str, list[str]] = {}
     for one in instances:
         if one.state is not flow_model.InstanceState.SUCCEEDED:
             continue
         if not (one.node and one.task and one.attempt):
-            return Written(unknown=one.key)
+            return WrittenOutput(unknown=one.key)
         name = worker_variables.output_directory(one.task, run=one.run, attempt=one.attempt)
         found.setdefault(one.node, []).append(name)
-    return Written(attempts={node: tuple(names) for node, names in sorted(found.items())})
+    return WrittenOutput(attempts={node: tuple(names) for node, names in sorted(found.items())})
 
 
-def unknown(written: Mapping[str, Written]) -> str:
+def describe_unknown(written: Mapping[str, WrittenOutput]) -> str:
     """Return the output with a task whose node is unknown, and the task; "" if there is none."""
     for name, one in written.items():
         if one.unknown:
@@ -74,13 +74,13 @@ def failure(pins: Mapping[str, model.Pin]) -> status.Explanation | None:
     return None
 
 
-def waits_for(pins: Mapping[str, model.Pin]) -> str:
+def describe_missing(pins: Mapping[str, model.Pin]) -> str:
     """Return what is missing until all outputs are snapshots, or ""."""
     late = [(name, pin) for name, pin in sorted(pins.items()) if pin.state != model.PINNED]
     return ", ".join(f"output {name}: {pin.message}" for name, pin in late)
 
 
-def wanted(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
+def wanted_snapshots(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
     """Return what nodes should hold of pinned outputs: each node its part."""
     return tuple(
         model.WantedSnapshot(name=name, digest=pin.digest, paths_by_node=dict(pin.paths_by_node))
@@ -93,7 +93,7 @@ def nodes(pins: Mapping[str, model.Pin]) -> frozenset[str]:
     return frozenset(node for pin in pins.values() for node in pin.paths_by_node)
 
 
-def shown(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
+def output_statuses(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
     """Return the outputs in the form of the status."""
     return {
         name: sync_set.OutputStatus(
@@ -109,35 +109,39 @@ def shown(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
 # Taking an output
 
 
-def find(
+def find_output(
     of: sync_set.SyncSet | None, ref: data_pond.OutputRef, *, pond: str, reader: str
 ) -> str | model.Pin:
     """Return the digest of an output, or a pin that waits or has failed.
 
     `reader`: name of the SyncSet that reads it; its own earlier generations may have written it.
     """
-    where = f"SyncSet {ref.set}"
+    subject = f"SyncSet {ref.set}"
     if of is None:
-        return model.Pin(message=f"{where} does not exist")
+        return model.Pin(message=f"{subject} does not exist")
     if of.spec.data.pond.name != pond:
-        text = f"{where} has its data in DataPond {of.spec.data.pond.name}, and this set in {pond}"
-        return _fails(text)
+        text = (
+            f"{subject} has its data in DataPond {of.spec.data.pond.name}, and this set in {pond}"
+        )
+        return _failed_pin(text)
     if all(one.name != ref.name for one in of.spec.data.outputs):
-        return _fails(f"{where} has no output {ref.name} in spec.data.outputs")
+        return _failed_pin(f"{subject} has no output {ref.name} in spec.data.outputs")
     digest = _digest(of.status, ref)
     if digest:
         return digest
     if ref.generation is not None and ref.generation < of.status.generation:
-        return _fails(f"{where} keeps no output {ref.name} of generation {ref.generation}")
+        return _failed_pin(f"{subject} keeps no output {ref.name} of generation {ref.generation}")
     if ref.set == reader:
-        return _fails(
-            f"{where} is this set itself, and no earlier generation that is kept has written "
+        return _failed_pin(
+            f"{subject} is this set itself, and no earlier generation that is kept has written "
             f"output {ref.name}: give the first generation another source"
         )
-    said = of.status.phase or "Pending"
-    if sync_set.Phase(said).final and of.status.generation == of.spec.generation:
-        return _fails(f"{where} has no output {ref.name}: generation {of.status.generation} {said}")
-    return model.Pin(message=f"{where} has not written output {ref.name} yet: it is {said}")
+    phase = of.status.phase or "Pending"
+    if sync_set.Phase(phase).final and of.status.generation == of.spec.generation:
+        return _failed_pin(
+            f"{subject} has no output {ref.name}: generation {of.status.generation} {phase}"
+        )
+    return model.Pin(message=f"{subject} has not written output {ref.name} yet: it is {phase}")
 
 
 def _digest(seen: sync_set.SyncSetStatus, ref: data_pond.OutputRef) -> str:
@@ -149,5 +153,5 @@ def _digest(seen: sync_set.SyncSetStatus, ref: data_pond.OutputRef) -> str:
     return ""
 
 
-def _fails(message: str) -> model.Pin:
+def _failed_pin(message: str) -> model.Pin:
     return model.Pin(state=model.FAILED, reason="OutputMissing", message=message)

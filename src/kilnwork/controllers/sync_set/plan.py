@@ -38,7 +38,7 @@ FETCH_LOOK_S = 5.0
 """Seconds between looks at nodes that fetch: a lost agent sends nothing."""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class DataLease(msgspec.Struct, frozen=True, kw_only=True):
     """What nodes should hold for a generation. `portions`: the same for groups with divided
     data."""
 
@@ -121,9 +121,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to create the objects of the spec."""
     gang: port.GangSpec | None = None
     """The gang to request before deciding again."""
-    lease: Lease | None = None
+    lease: DataLease | None = None
     """What nodes should hold."""
-    outputs: Lease | None = None
+    outputs: DataLease | None = None
     """What nodes should hold of its outputs."""
     serve: data_portions.Places = {}
     """By TaskCluster and node, the portions whose tasks run on the workers there."""
@@ -144,18 +144,18 @@ def decide(facts: Facts) -> Plan:
     if seen is None or seen.metadata.deletion_timestamp is not None:
         return Plan(forget=facts.known, release_lease=True)
     if seen.status.generation < seen.spec.generation:
-        return _admit(facts, seen)
+        return _plan_admission(facts, seen)
     if _P(seen.status.phase or _P.PENDING).final:
-        return _after(facts, seen)
+        return _plan_finished(facts, seen)
     if facts.flow is not None and facts.flow.run >= seen.status.run:
-        return _running(facts, seen, facts.flow)
-    return _before(msgspec.structs.replace(facts, flow=None), seen)
+        return _plan_running(facts, seen, facts.flow)
+    return _plan_before_flow(msgspec.structs.replace(facts, flow=None), seen)
 
 
 # A new generation
 
 
-def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
+def _plan_admission(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """End the previous generation, then admit the new one."""
     if facts.flow is not None and not facts.flow.phase.final:
         text = f"generation {seen.spec.generation} is asked for"
@@ -165,13 +165,15 @@ def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         )
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
-        return _finishes(facts, seen, facts.flow)  # its end is written before the next one begins
+        return _plan_finish(
+            facts, seen, facts.flow
+        )  # its end is written before the next one begins
     if facts.left:
         return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
-    begun = status.begin(seen, backend=facts.backend, now=facts.now)
+    begun = status.admit(seen, backend=facts.backend, now=facts.now)
     if problems := _problems(facts, seen):
         text = "; ".join(f"{field} {why}" for field, why in problems)
-        return _ends(
+        return _plan_end(
             facts, begun, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, text)
         )
     kill_in = times.seconds_until(seen.spec.kill_timestamp, facts.now)
@@ -179,13 +181,13 @@ def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         why = status.Explanation(
             Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come"
         )
-        return _ends(facts, begun, _P.KILLED, why)
+        return _plan_end(facts, begun, _P.KILLED, why)
     if seen.spec.suspend:
         why = status.Explanation(Reason.SUSPENDED, "spec.suspend is true: nothing is made of it")
-        return _waits(facts, seen, _P.SUSPENDED, why, again_s=kill_in)
+        return _plan_wait(facts, seen, _P.SUSPENDED, why, again_s=kill_in)
     if facts.backend is None:
         why = status.Explanation(Reason.WAITING_FOR_ROOM, "the nodes are not known yet")
-        return _waits(facts, seen, _P.PENDING, why, again_s=LOOK_S)
+        return _plan_wait(facts, seen, _P.PENDING, why, again_s=LOOK_S)
     return Plan(status=begun.status, again_s=0.0)
 
 
@@ -200,35 +202,39 @@ def _problems(facts: Facts, seen: sync_set.SyncSet) -> list[sync_set_validation.
 # Before the flow
 
 
-def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
+def _plan_before_flow(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """Pin the data, create what the flow needs, and start it.
 
     A flow that has run before continues with its data and spec.
     """
-    if (end := times.end_asked(seen, facts.now)) is not None:
-        return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
-    again_s = times.next_end_s(seen, facts.now)
+    if (end := times.requested_end(seen, facts.now)) is not None:
+        return _plan_end(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
+    again_s = times.seconds_to_next_end(seen, facts.now)
     if seen.spec.suspend:
         why = status.Explanation(
             Reason.SUSPENDED, "spec.suspend is true: workers released their room"
         )
-        paused = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
+        paused = _plan_wait(facts, seen, _P.SUSPENDED, why, again_s=again_s)
         return msgspec.structs.replace(paused, release_groups=True, release_lease=True)
     if facts.refused:
         why = status.Explanation(Reason.INVALID_SPEC, facts.refused)
-        return _ends(facts, seen, _P.FAILED, why)
+        return _plan_end(facts, seen, _P.FAILED, why)
     if facts.stored_own is not None:
-        return _placing(facts, seen, _program(facts, seen), again_s=again_s)
+        return _plan_placement(facts, seen, _program(facts, seen), again_s=again_s)
     try:
-        pinned = snapshot_pins.look(
+        pinned = snapshot_pins.resolve_pins(
             seen, facts.pins, stored=facts.stored, pond=facts.pond, planned=facts.planned
         )
     except snapshot_pins.CannotPin as error:
-        return _ends(facts, seen, _P.FAILED, status.Explanation(error.reason, str(error)))
+        return _plan_end(facts, seen, _P.FAILED, status.Explanation(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):
-        late_s = times.late_s(seen, times.time_of(seen.status.admission_time), now=facts.now)
+        late_s = times.seconds_to_data_timeout(
+            seen, times.time_of(seen.status.admission_time), now=facts.now
+        )
         if late_s is not None and late_s <= 0 and pinned.program is None:
-            return _ends(facts, seen, _P.FAILED, times.too_late(seen, "pinning", pinned.why))
+            return _plan_end(
+                facts, seen, _P.FAILED, times.timeout_explanation(seen, "pinning", pinned.why)
+            )
         shown = status.StatusContent(
             _P.PENDING,
             pinned.why,
@@ -236,25 +242,25 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
             pinned=pinned.program is not None,
         )
         soon = 0.0 if pinned.program is not None else LOOK_S
-        again_s = times.first_s(again_s, late_s, soon)
+        again_s = times.shortest(again_s, late_s, soon)
         return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
-    return _placing(facts, seen, pinned.program, again_s=again_s)
+    return _plan_placement(facts, seen, pinned.program, again_s=again_s)
 
 
-def _placing(
+def _plan_placement(
     facts: Facts, seen: sync_set.SyncSet, program: requirements.Program, *, again_s: float | None
 ) -> Plan:
     """Create the objects and request the gang, now that all its parts are known."""
     if program.needs_pond and (facts.pond is None or not facts.pond.nodes):
-        why = _no_pond(seen) if facts.pond is None else snapshot_pins.no_agent(seen)
-        return _waits(facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, LOOK_S))
+        why = _no_pond(seen) if facts.pond is None else snapshot_pins.explain_no_agent(seen)
+        return _plan_wait(facts, seen, _P.PLACING, why, again_s=times.shortest(again_s, LOOK_S))
     if facts.obstacle:
-        return _refused(facts, seen, facts.obstacle, again_s=again_s)
-    spec = _gang(facts, seen, program)
+        return _plan_refusal(facts, seen, facts.obstacle, again_s=again_s)
+    spec = _gang_spec(facts, seen, program)
     if facts.gang is None:
         return Plan(objects=True, gang=spec)
     gathered = _Gathered(program=program, spec=spec, gang=facts.gang)
-    return _gathering(facts, seen, gathered, again_s=again_s)
+    return _plan_gathering(facts, seen, gathered, again_s=again_s)
 
 
 class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,26 +271,28 @@ class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
     gang: port.GangState
 
 
-def _gathering(
+def _plan_gathering(
     facts: Facts, seen: sync_set.SyncSet, gathered: _Gathered, *, again_s: float | None
 ) -> Plan:
     """Wait for workers and data; start the flow when all are ready."""
     program, gang = gathered.program, gathered.gang
     if gang.reason is Reason.OBJECT_REFUSED and not gang.ready:
-        return _refused(facts, seen, gang.message, again_s=again_s)
+        return _plan_refusal(facts, seen, gang.message, again_s=again_s)
     if gang.timed_out or gang.broken:
         reason = Reason.GANG_TIMED_OUT if gang.timed_out else Reason.WORKER_ENDED
-        return _ends(
+        return _plan_end(
             facts, seen, _P.FAILED, status.Explanation(reason, gang.broken or gang.message)
         )
-    data = _data(facts, seen, program, spec=gathered.spec, gang=gang)
+    data = _data_progress(facts, seen, program, spec=gathered.spec, gang=gang)
     if data.failed is not None:
-        return _ends(facts, seen, _P.FAILED, data.failed)
-    late_s = times.late_s(seen, facts.fetching_since, now=facts.now)
+        return _plan_end(facts, seen, _P.FAILED, data.failed)
+    late_s = times.seconds_to_data_timeout(seen, facts.fetching_since, now=facts.now)
     if late_s is not None and late_s <= 0 and not data.ready and data.lease is not None:
-        return _ends(facts, seen, _P.FAILED, times.too_late(seen, "fetching", data.why))
+        return _plan_end(
+            facts, seen, _P.FAILED, times.timeout_explanation(seen, "fetching", data.why)
+        )
     if gang.ready and data.ready:
-        ready = Plan(lease=data.lease, serve=_serve(facts, gathered.spec))
+        ready = Plan(lease=data.lease, serve=_portions_to_serve(facts, gathered.spec))
         if facts.stored_own is not None:
             return msgspec.structs.replace(ready, retry=seen.status.run)
         return msgspec.structs.replace(
@@ -303,29 +311,33 @@ def _gathering(
     return Plan(
         lease=data.lease,
         status=status.make(seen, shown, now=facts.now),
-        again_s=times.first_s(*looks),
+        again_s=times.shortest(*looks),
     )
 
 
-def _refused(facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None) -> Plan:
+def _plan_refusal(
+    facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None
+) -> Plan:
     """Plan for a SyncSet with an object that cannot be created: retry for a while, then fail."""
     left_s = waits.REFUSED_S - facts.refused_s
     if left_s <= 0:
         text = f"{message} (tried for {waits.REFUSED_S:g} s)"
-        return _ends(facts, seen, _P.FAILED, status.Explanation(Reason.OBJECT_REFUSED, text))
+        return _plan_end(facts, seen, _P.FAILED, status.Explanation(Reason.OBJECT_REFUSED, text))
     why = status.Explanation(Reason.OBJECT_REFUSED, message)
-    return _waits(
-        facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, left_s, REFUSED_LOOK_S)
+    return _plan_wait(
+        facts, seen, _P.PLACING, why, again_s=times.shortest(again_s, left_s, REFUSED_LOOK_S)
     )
 
 
-def _gang(facts: Facts, seen: sync_set.SyncSet, program: requirements.Program) -> port.GangSpec:
+def _gang_spec(
+    facts: Facts, seen: sync_set.SyncSet, program: requirements.Program
+) -> port.GangSpec:
     generation, gang = seen.status.generation, seen.spec.resources.gang
     data = None
     if program.needs_pond:
         pond = facts.pond or ports.Pond(path="")
         data = port.DataPlaces(
-            lead=requirements.leads(seen, program.snapshots),
+            lead=requirements.data_leads(seen, program.snapshots),
             nodes=pond.nodes,
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             held=facts.held,
@@ -349,7 +361,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: requirements.Program) -
     )
 
 
-def _serve(facts: Facts, spec: port.GangSpec) -> data_portions.Places:
+def _portions_to_serve(facts: Facts, spec: port.GangSpec) -> data_portions.Places:
     return {g.cluster: facts.held.get(g.name, {}) for g in spec.groups if g.portions}
 
 
@@ -365,7 +377,7 @@ def _new_run(
         snapshots=dict(program.snapshots),
         clusters={group.name: group.cluster for group in spec.groups},
         run=seen.status.run,
-        by_shard=requirements.by_shard(seen, program.snapshots, backend=facts.backend),
+        by_shard=requirements.sharded_snapshots(seen, program.snapshots, backend=facts.backend),
         portions={group.name: group.portions for group in spec.groups if group.portions},
         priority=seen.spec.priority,
         outputs=program.outputs,
@@ -380,12 +392,12 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
 
     ready: bool
     why: status.Explanation
-    lease: Lease | None = None
+    lease: DataLease | None = None
     failed: status.Explanation | None = None
     snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
 
 
-def _data(
+def _data_progress(
     facts: Facts,
     seen: sync_set.SyncSet,
     program: requirements.Program,
@@ -420,9 +432,9 @@ def _data(
             reason = snapshot_pins.reason_of(one.reason, Reason.FETCH_FAILED)
             failed = status.Explanation(reason, f"node {name}: {_message_of(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
-    nowhere = data_portions.missing(counts, facts.held)
+    nowhere = data_portions.missing_portions(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
-    why = status.Explanation(Reason.DATA_READY, "") if ready else _fetching(found, nowhere)
+    why = status.Explanation(Reason.DATA_READY, "") if ready else _explain_fetching(found, nowhere)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
 
 
@@ -440,7 +452,7 @@ def _lease(
     spec: port.GangSpec,
     gang: port.GangState,
     nodes: frozenset[str],
-) -> Lease:
+) -> DataLease:
     """Return what each node should hold: the portions of its workers, and what it held before."""
     kept = {
         group: {node: has for node, has in by_node.items() if node in nodes}
@@ -451,28 +463,31 @@ def _lease(
     snapshots = requirements.wanted_snapshots(
         seen, program, counts=counts, portions=portions, backend=facts.backend
     )
-    return Lease(nodes=nodes, snapshots=snapshots, portions=portions, outputs=bool(program.outputs))
+    return DataLease(
+        nodes=nodes, snapshots=snapshots, portions=portions, outputs=bool(program.outputs)
+    )
 
 
-def _fetching(
+def _explain_fetching(
     found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[int]]
 ) -> status.Explanation:
-    late = [(name, one) for name, one in found.items() if not one.ready]
-    if not late and found and nowhere:
+    incomplete = [(name, one) for name, one in found.items() if not one.ready]
+    if not incomplete and found and nowhere:
         lost = (
-            f"portions {data_portions.text(has)} of group {name}" for name, has in nowhere.items()
+            f"portions {data_portions.format_portions(portions)} of group {name}"
+            for name, portions in nowhere.items()
         )
         return status.Explanation(Reason.FETCHING, f"no node holds {', '.join(lost)} yet")
-    if not late:
+    if not incomplete:
         return status.Explanation(
             Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet"
         )
     texts = [
         f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
         + (f": {_message_of(name, one)}" if one.message and one.reason != "Fetching" else "")
-        for name, one in late[:5]
+        for name, one in incomplete[:5]
     ]
-    more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
+    more = f", and {len(incomplete) - 5} more nodes" if len(incomplete) > 5 else ""
     return status.Explanation(Reason.FETCHING, ", ".join(texts) + more)
 
 
@@ -484,29 +499,31 @@ def _message_of(node: str, of: model.Readiness) -> str:
 # The flow
 
 
-def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
+def _plan_running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
     if flow.phase.final:
-        return _finishes(facts, seen, flow)
+        return _plan_finish(facts, seen, flow)
     program = _program(facts, seen)
-    spec = _gang(facts, seen, program)
-    end = times.end_asked(seen, facts.now)
+    spec = _gang_spec(facts, seen, program)
+    end = times.requested_end(seen, facts.now)
     if end is None and facts.gang is None:
         return Plan(gang=spec)
     data = None
     if facts.gang is not None:
-        data = _data(facts, seen, program, spec=spec, gang=facts.gang)
-        end = end or _broken(facts.gang, data)
+        data = _data_progress(facts, seen, program, spec=spec, gang=facts.gang)
+        end = end or _explain_broken(facts.gang, data)
     if end is not None or data is None:
         end = end or status.Explanation(Reason.KILLED, "")
         kill = Kill(seen.status.generation, str(end.reason), end.message)
         shown = status.StatusContent(_P.KILLING, end, gang=facts.gang, flow=flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
-    decided = _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
-    shards = requirements.redivided(seen, program.snapshots, backend=facts.backend)
+    decided = _plan_continuation(
+        facts, seen, flow, data=data, serve=_portions_to_serve(facts, spec)
+    )
+    shards = requirements.changed_shard_counts(seen, program.snapshots, backend=facts.backend)
     return msgspec.structs.replace(decided, reshard=shards)
 
 
-def _broken(gang: port.GangState, data: _Data) -> status.Explanation | None:
+def _explain_broken(gang: port.GangState, data: _Data) -> status.Explanation | None:
     """Return why the flow cannot continue. A late node that cannot fetch the data is not a
     reason."""
     if gang.broken:
@@ -524,7 +541,7 @@ def _program(facts: Facts, seen: sync_set.SyncSet) -> requirements.Program:
     )
 
 
-def _goes_on(
+def _plan_continuation(
     facts: Facts,
     seen: sync_set.SyncSet,
     flow: flow_model.FlowRunView,
@@ -552,7 +569,7 @@ def _goes_on(
         lease=data.lease,
         serve=serve,
         status=status.make(seen, shown, now=facts.now),
-        again_s=times.first_s(times.next_end_s(seen, facts.now), gang_s),
+        again_s=times.shortest(times.seconds_to_next_end(seen, facts.now), gang_s),
     )
 
 
@@ -577,45 +594,49 @@ def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Expla
 # The end
 
 
-def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
+def _plan_finish(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
     """Plan for a finished flow: its outputs are stored before the end is written."""
     phase, why = _outcome(flow)
     pins = facts.pins_of_outputs
     if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
-        return _ends(facts, seen, phase, why)
-    failed = times.end_asked(seen, facts.now) or outputs.failure(pins)
+        return _plan_end(facts, seen, phase, why)
+    failed = times.requested_end(seen, facts.now) or outputs.failure(pins)
     if facts.unknown_output:
         failed = status.Explanation(Reason.OUTPUT_FAILED, facts.unknown_output)
     if failed is not None:
         killed = failed.reason == Reason.KILLED
-        return _ends(facts, seen, _P.KILLED if killed else _P.FAILED, failed)
-    waits_for = outputs.waits_for(pins)
+        return _plan_end(facts, seen, _P.KILLED if killed else _P.FAILED, failed)
+    waits_for = outputs.describe_missing(pins)
     lease = None
     if not waits_for:
-        lease = Lease(nodes=outputs.nodes(pins), snapshots=outputs.wanted(pins))
-        late = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
-        if facts.kept and not late:
-            shown = status.StatusContent(phase, why, flow=flow, outputs=outputs.shown(pins))
+        lease = DataLease(nodes=outputs.nodes(pins), snapshots=outputs.wanted_snapshots(pins))
+        incomplete = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
+        if facts.kept and not incomplete:
+            shown = status.StatusContent(
+                phase, why, flow=flow, outputs=outputs.output_statuses(pins)
+            )
             made = status.make(seen, shown, now=facts.now)
             return Plan(outputs=lease, status=made, again_s=0.0)
-        waits_for = ", ".join(late) or "nodes are ordered to hold them"
+        waits_for = ", ".join(incomplete) or "nodes are ordered to hold them"
     keeps = status.Explanation(Reason.KEEPING_OUTPUTS, waits_for)
-    late_s = times.late_s(seen, flow.finished, now=facts.now)
+    late_s = times.seconds_to_data_timeout(seen, flow.finished, now=facts.now)
     if late_s is not None and late_s <= 0:
-        return _ends(facts, seen, _P.FAILED, times.too_late(seen, "keeping outputs", keeps))
+        return _plan_end(
+            facts, seen, _P.FAILED, times.timeout_explanation(seen, "keeping outputs", keeps)
+        )
     shown = status.StatusContent(_P.RUNNING, keeps, flow=flow)
     return Plan(
         release_groups=True,
         outputs=lease,
         status=status.make(seen, shown, now=facts.now),
-        again_s=times.first_s(late_s, LOOK_S, times.next_end_s(seen, facts.now)),
+        again_s=times.shortest(late_s, LOOK_S, times.seconds_to_next_end(seen, facts.now)),
     )
 
 
-def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
+def _plan_finished(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """Release all resources; delete the object when its time to live has expired."""
     if seen.spec.run > seen.status.run:
-        return _again(facts, seen)
+        return _plan_next_run(facts, seen)
     kept = {one.generation for one in seen.status.generations} | {seen.status.generation}
     forget = tuple(one for one in facts.known if one not in kept)
     ttl = seen.spec.keep.ttl_seconds
@@ -628,20 +649,20 @@ def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         release_lease=True,
         status=status.observed(seen),
         delete=left_s is not None and left_s <= 0,
-        again_s=times.first_s(left_s, LOOK_S if facts.left else None),
+        again_s=times.shortest(left_s, LOOK_S if facts.left else None),
     )
 
 
-def _again(facts: Facts, seen: sync_set.SyncSet) -> Plan:
+def _plan_next_run(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """Start the next run when nothing is left of the previous one."""
-    if (why := _why_not(facts, seen)) is not None:
-        return Plan(release_lease=True, status=status.refuse_again(seen, why), again_s=0.0)
+    if (why := _rerun_obstacle(facts, seen)) is not None:
+        return Plan(release_lease=True, status=status.refuse_run(seen, why), again_s=0.0)
     if facts.left:
         return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
-    return Plan(release_lease=True, status=status.begin_again(seen, now=facts.now), again_s=0.0)
+    return Plan(release_lease=True, status=status.start_next_run(seen, now=facts.now), again_s=0.0)
 
 
-def _why_not(facts: Facts, seen: sync_set.SyncSet) -> str | None:
+def _rerun_obstacle(facts: Facts, seen: sync_set.SyncSet) -> str | None:
     """Return why a finished generation cannot run again, or None if it can."""
     remedy = f"`kiln replay {seen.metadata.name}` runs all of it again"
     if _P(seen.status.phase) not in (_P.FAILED, _P.KILLED):
@@ -660,14 +681,14 @@ def _why_not(facts: Facts, seen: sync_set.SyncSet) -> str | None:
     return None
 
 
-def _ends(
+def _plan_end(
     facts: Facts, seen: sync_set.SyncSet, phase: sync_set.Phase, why: status.Explanation
 ) -> Plan:
     shown = status.StatusContent(phase, why, flow=facts.flow)
     return Plan(status=status.make(seen, shown, now=facts.now), again_s=0.0)
 
 
-def _waits(
+def _plan_wait(
     facts: Facts,
     seen: sync_set.SyncSet,
     phase: sync_set.Phase,

@@ -58,7 +58,7 @@ class _KnownState(msgspec.Struct):
     """Why the engine does not accept the flow, by generation."""
     fetching: tuple[int, float] | None = None
     """A generation, and since when its nodes fetch (wall clock)."""
-    written_by: tuple[int, Mapping[str, outputs.Written]] | None = None
+    written_by: tuple[int, Mapping[str, outputs.WrittenOutput]] | None = None
     """A generation, and where the tasks of its outputs have run, by output."""
     wait: waits.Wait | None = None
     """The current wait."""
@@ -139,7 +139,7 @@ class Reconciler:
         for seen in self._caches.sync_sets.list():
             data = seen.spec.data
             has_data = data.snapshots or data.outputs or seen.status.snapshots
-            if has_data and not _is_over(seen):
+            if has_data and not _is_finished(seen):
                 self._queue.add((seen.metadata.namespace, seen.metadata.name))
         for namespace in {one.metadata.name for one in self._caches.namespaces.list()}:
             for _, lease in self._get_ledger().leases(namespace):
@@ -233,9 +233,9 @@ class Reconciler:
         view, pond = flows.view(own), self._pond(seen)
         known, readiness = self._memory(key, seen), self._readiness(seen)
         ready = {node: one.ready for node, one in readiness.items()}
-        known.held = data_portions.held(known.held, known.leased, ready)
+        known.held = data_portions.held_portions(known.held, known.leased, ready)
         stored_own = None
-        if view is not None and (not final or _goes_on(seen, view)):
+        if view is not None and (not final or _is_rerun_requested(seen, view)):
             stored_own = self._stored(own)
         written = await self._written(known, stored_own, view)
         return plan.Facts(
@@ -250,7 +250,7 @@ class Reconciler:
             planned=known.planned,
             readiness=readiness,
             pins_of_outputs=self._pins_of_outputs(seen, stored_own, written),
-            unknown_output=outputs.unknown(written),
+            unknown_output=outputs.describe_unknown(written),
             kept=self._get_ledger().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
             held=known.held,
             leased=known.leased,
@@ -258,7 +258,7 @@ class Reconciler:
             left=any(
                 c.metadata.labels.get(cluster_manifests.GENERATION_LABEL) != kept for c in owned
             ),
-            refused_s=waits.refused_s(known.wait, now=self._clock.monotonic()),
+            refused_s=waits.refusal_duration_s(known.wait, now=self._clock.monotonic()),
             refused=known.refused.get(seen.status.generation, ""),
             fetching_since=None if known.fetching is None else known.fetching[1],
             now=self._clock.wall(),
@@ -324,10 +324,10 @@ class Reconciler:
     ) -> model.Pin:
         namespace, pond = _pond(seen)
         digest = snapshot_pins.wanted_digest(seen, snapshot.name, stored)
-        taken = snapshot.source.output
-        if taken is not None and digest is None:
-            of = self._caches.sync_sets.get((namespace, taken.set))
-            found = outputs.find(of, taken, pond=pond, reader=seen.metadata.name)
+        output_ref = snapshot.source.output
+        if output_ref is not None and digest is None:
+            of = self._caches.sync_sets.get((namespace, output_ref.set))
+            found = outputs.find_output(of, output_ref, pond=pond, reader=seen.metadata.name)
             if isinstance(found, model.Pin):
                 return found
             digest = found
@@ -344,7 +344,7 @@ class Reconciler:
         known: _KnownState,
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
-    ) -> Mapping[str, outputs.Written]:
+    ) -> Mapping[str, outputs.WrittenOutput]:
         """Return where the tasks of each output have run, from the success of the flow until it
         is written."""
         if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
@@ -358,7 +358,7 @@ class Reconciler:
         self,
         seen: sync_set.SyncSet,
         run: flow_model.NewFlowRun | None,
-        written: Mapping[str, outputs.Written],
+        written: Mapping[str, outputs.WrittenOutput],
     ) -> Mapping[str, model.Pin]:
         if run is None:
             return {}
@@ -366,7 +366,7 @@ class Reconciler:
         asked = output_requests.OutputRun(
             namespace=namespace, pond=pond, lease=_lease(seen), uid=seen.metadata.uid
         )
-        return output_requests.ask_pins(self._get_ledger(), asked, run, written=written)
+        return output_requests.request_pins(self._get_ledger(), asked, run, written=written)
 
     def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
         if not (seen.status.snapshots or seen.spec.data.outputs):
@@ -415,7 +415,7 @@ class Reconciler:
             await flows.kill(own, reason=end.reason, message=end.message)
         if decided.release_groups:
             await self._local.release(seen.metadata.namespace, uid, but=None)
-        if _is_over(seen):
+        if _is_finished(seen):
             self._drop_definitions(uid)
         self._lease_data(key, seen, decided)
         if decided.suspend is not None:
@@ -445,7 +445,7 @@ class Reconciler:
             shard, digest = given[name], seen.status.snapshots[name].digest
             found = self._get_ledger().find_manifest(key[0], pond, digest)
             if shard is not None and found is not None and known.divided.get(name) != count:
-                shards[name] = requirements.documents(seen, shard, found, name=name)
+                shards[name] = requirements.shard_documents(seen, shard, found, name=name)
                 known.divided[name] = count
         own = flow_model.FlowKey(seen.metadata.uid, seen.status.generation)
         new = await self._engine().reshard(own, shards) if shards else None
@@ -493,7 +493,7 @@ class Reconciler:
                 self._get_ledger().forget_pin(key[0], pond, _request(seen, snapshot.name))
         if decided.release_lease and known.written_by is not None:
             for name in known.written_by[1]:
-                request = output_requests.request(seen.metadata.uid, generation, name)
+                request = output_requests.pin_request(seen.metadata.uid, generation, name)
                 self._get_ledger().forget_output(key[0], pond, request)
             known.written_by = None
 
@@ -556,7 +556,7 @@ class Reconciler:
         """Emit a kube event for a long wait; return when the current wait becomes long."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.wait = waits.follow(known.wait, shown, now=now)
-        left_s = waits.announce_in_s(known.wait, now=now)
+        left_s = waits.seconds_to_announcement(known.wait, now=now)
         if known.wait is None or left_s is None or left_s > 0:
             return left_s
         known.wait = msgspec.structs.replace(known.wait, announced=True)
@@ -605,14 +605,14 @@ def _changes_flow(decided: plan.Plan) -> bool:
     return any(one is not None for one in asked)
 
 
-def _goes_on(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
+def _is_rerun_requested(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
     """Return whether another run of a finished generation is requested and its flow has not
     succeeded."""
     asked = seen.spec.run > seen.status.run
     return asked and view.phase is not flow_model.Phase.SUCCEEDED
 
 
-def _is_over(seen: sync_set.SyncSet) -> bool:
+def _is_finished(seen: sync_set.SyncSet) -> bool:
     """Return whether the newest generation has finished and no other run is requested."""
     final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
     current = seen.status.generation == seen.spec.generation

@@ -60,7 +60,7 @@ def groups(
     return tuple(found)
 
 
-def by_shard(
+def sharded_snapshots(
     seen: sync_set.SyncSet,
     refs: Mapping[str, flow_model.SnapshotRef],
     *,
@@ -82,14 +82,14 @@ def _readers(
     seen: sync_set.SyncSet, program: Program, *, backend: sync_set.Backend | None
 ) -> dict[str, list[str]]:
     """Return, by group, the snapshots that are delivered by shards and read by its steps."""
-    names = by_shard(seen, program.snapshots, backend=backend)
+    names = sharded_snapshots(seen, program.snapshots, backend=backend)
     if not names:
         return {}
     built, _ = flow_program.build(program.flow)
     first = seen.spec.resources.groups[0].name
     found: dict[str, list[str]] = {}
     for name, steps in flow_program.shard_readers(built).items():
-        for group in {step.step.group or first for step in steps if not step.own_cluster}:
+        for group in {step.step.group or first for step in steps if not step.needs_no_group}:
             if name in names:
                 found.setdefault(group, []).append(name)
     return found
@@ -132,11 +132,11 @@ class ShardCache:
     def shards(
         self, seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
     ) -> list[Any]:
-        """Return the shards as `documents` does."""
+        """Return the shards as `shard_documents` does."""
         key = (of.digest, shard, _shard_count(seen, shard))
         known = self._known.get(name)
         if known is None or known[0] != key:
-            known = self._known[name] = key, documents(seen, shard, of, name=name)
+            known = self._known[name] = key, shard_documents(seen, shard, of, name=name)
         return known[1]
 
     def forget(self) -> None:
@@ -160,7 +160,7 @@ def snapshot_ref(
     )
 
 
-def documents(
+def shard_documents(
     seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
 ) -> list[Any]:
     """Return the shards of a snapshot in the form of steps' inputs. Raises ManifestRefused."""
@@ -170,7 +170,7 @@ def documents(
     return found
 
 
-def redivided(
+def changed_shard_counts(
     seen: sync_set.SyncSet,
     refs: Mapping[str, flow_model.SnapshotRef],
     *,
@@ -183,7 +183,7 @@ def redivided(
     """
     if seen.status.replay_of is not None:
         return {}
-    fixed = by_shard(seen, refs, backend=backend)
+    fixed = sharded_snapshots(seen, refs, backend=backend)
     return {
         one.name: count
         for one in seen.spec.data.snapshots
@@ -198,7 +198,7 @@ def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
     return shard.count if shard.group is None else named[shard.group]
 
 
-def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
+def data_leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
     """Return whether the data is fetched first and workers start where it is."""
     order = seen.spec.data.pond.order
     if order is not sync_set.StartOrder.AUTO:
@@ -223,7 +223,7 @@ def wanted_snapshots(
     `counts`: number of portions of each group.
     """
     paths: dict[str, dict[str, set[str]]] = {
-        name: {} for name in by_shard(seen, program.snapshots, backend=backend)
+        name: {} for name in sharded_snapshots(seen, program.snapshots, backend=backend)
     }
     for group, names in _readers(seen, program, backend=backend).items():
         for name in names:

@@ -66,7 +66,7 @@ def wanted_digest(
     return given.get(name)
 
 
-def look(
+def resolve_pins(
     seen: sync_set.SyncSet,
     pins: Mapping[str, model.Pin],
     *,
@@ -88,11 +88,11 @@ def look(
         text = f"DataPond {name} does not exist in namespace {seen.metadata.namespace}"
         return _not_yet(seen, status.Explanation(Reason.WAITING_FOR_POND, text))
     if not pond.nodes:
-        return _not_yet(seen, no_agent(seen))
+        return _not_yet(seen, explain_no_agent(seen))
     return _of_pins(seen, pins, planned)
 
 
-def no_agent(seen: sync_set.SyncSet) -> status.Explanation:
+def explain_no_agent(seen: sync_set.SyncSet) -> status.Explanation:
     """Return the explanation while no node can hold the data."""
     name = seen.spec.data.pond.name
     text = f"no agent of DataPond {name} is connected: its condition Ready says why"

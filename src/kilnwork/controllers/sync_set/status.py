@@ -58,7 +58,7 @@ class Announcement(NamedTuple):
     message: str
 
 
-def begin(
+def admit(
     seen: sync_set.SyncSet, *, backend: sync_set.Backend | None, now: float
 ) -> sync_set.SyncSet:
     """Return the object with the status of a generation that was just admitted."""
@@ -80,7 +80,7 @@ def begin(
     return msgspec.structs.replace(begun, status=make(begun, shown, now=now))
 
 
-def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus:
+def start_next_run(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus:
     """Return the status of a generation whose next run was just started."""
     own = seen.spec.generation
     fresh = msgspec.structs.replace(
@@ -94,7 +94,7 @@ def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus
     return make(msgspec.structs.replace(seen, status=fresh), shown, now=now)
 
 
-def refuse_again(seen: sync_set.SyncSet, why: str) -> sync_set.SyncSetStatus:
+def refuse_run(seen: sync_set.SyncSet, why: str) -> sync_set.SyncSetStatus:
     """Return the status of a finished generation whose requested run is refused."""
     shown = seen.status
     message = f"run {seen.spec.run} is refused, {why}"
@@ -118,11 +118,11 @@ def _history(seen: sync_set.SyncSet) -> tuple[sync_set.GenerationStatus, ...]:
     """Return the generations that can be replayed: the newest ones whose flow has started."""
     before, kept = seen.status, seen.status.generations
     if before.start_time and all(one.generation != before.generation for one in kept):
-        kept = (_past(before), *kept)
+        kept = (_generation_status(before), *kept)
     return kept[: seen.spec.keep.generations]
 
 
-def _past(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
+def _generation_status(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
     return sync_set.GenerationStatus(
         generation=shown.generation,
         phase=shown.phase,
@@ -169,9 +169,9 @@ def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_se
 
 def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
     """Return the current status with the observed generation of the object."""
-    kept = seen.status.generations[: seen.spec.keep.generations]
+    current = seen.status.generations[: seen.spec.keep.generations]
     return msgspec.structs.replace(
-        seen.status, observed_generation=seen.metadata.generation, generations=kept
+        seen.status, observed_generation=seen.metadata.generation, generations=current
     )
 
 
@@ -214,7 +214,7 @@ def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
 def _result(value: Any) -> task.Result | None:
     """Return the result of a flow in the form of a task's result."""
     data = msgspec.json.encode(value)
-    return results.in_status(attempts.Payload("application/json", data))
+    return results.result_for_status(attempts.Payload("application/json", data))
 
 
 def _data_ready(snapshots: Mapping[str, sync_set.SnapshotStatus]) -> str:
@@ -307,14 +307,14 @@ def wait_s(
     """
     if current == wanted:
         return None
-    if _decisive(current) != _decisive(wanted) or written is None:
+    if _decisive_fields(current) != _decisive_fields(wanted) or written is None:
         return 0.0
     if _class(current) != _class(wanted):
         return max(0.0, differs_since + WAITING_HOLD_S - now)
     return max(0.0, written + MINOR_HOLD_S - now)
 
 
-def _decisive(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
+def _decisive_fields(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
     """Return the fields on which other decisions depend: a digest is used only after it is
     written."""
     final = shown.phase if shown.phase and _P(shown.phase).final else ""

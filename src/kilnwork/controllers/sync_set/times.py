@@ -10,7 +10,7 @@ from kilnwork.kit import clock
 Reason = reasons.SetReason
 
 
-def end_asked(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
+def requested_end(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
     """Return why the SyncSet must end now, or None if no limit has passed."""
     kill_in = seconds_until(seen.spec.kill_timestamp, now)
     if kill_in is not None and kill_in <= 0:
@@ -24,9 +24,9 @@ def end_asked(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
     return None
 
 
-def next_end_s(seen: sync_set.SyncSet, now: float) -> float | None:
+def seconds_to_next_end(seen: sync_set.SyncSet, now: float) -> float | None:
     """Return the seconds until the next of these limits, or None if there is none."""
-    return first_s(seconds_until(seen.spec.kill_timestamp, now), _deadline_s(seen, now))
+    return shortest(seconds_until(seen.spec.kill_timestamp, now), _deadline_s(seen, now))
 
 
 def _deadline_s(seen: sync_set.SyncSet, now: float) -> float | None:
@@ -36,7 +36,9 @@ def _deadline_s(seen: sync_set.SyncSet, now: float) -> float | None:
     return admitted + seen.spec.deadline_seconds - now
 
 
-def late_s(seen: sync_set.SyncSet, since: float | None, *, now: float) -> float | None:
+def seconds_to_data_timeout(
+    seen: sync_set.SyncSet, since: float | None, *, now: float
+) -> float | None:
     """Return the seconds until the time for data ends, which started at `since` (wall clock)."""
     return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
 
@@ -46,14 +48,16 @@ def time_of(text: str | None) -> float | None:
     return clock.parse_rfc3339(text) if text else None
 
 
-def too_late(seen: sync_set.SyncSet, what: str, why: status.Explanation) -> status.Explanation:
+def timeout_explanation(
+    seen: sync_set.SyncSet, what: str, why: status.Explanation
+) -> status.Explanation:
     """Return the explanation that `what` has taken too long. `why`: what it waited for."""
     limit = seen.spec.data.pond.timeout_seconds
     text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
     return status.Explanation(Reason.DATA_TIMED_OUT, text)
 
 
-def first_s(*waits: float | None) -> float | None:
+def shortest(*waits: float | None) -> float | None:
     """Return the shortest of several waits, or None if all are None."""
     return min((max(0.0, one) for one in waits if one is not None), default=None)
 

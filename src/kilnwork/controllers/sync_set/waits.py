@@ -45,14 +45,14 @@ def follow(before: Wait | None, shown: sync_set.SyncSetStatus, *, now: float) ->
     return before if before is not None and before.subject == found.subject else found
 
 
-def announce_in_s(wait: Wait | None, *, now: float) -> float | None:
+def seconds_to_announcement(wait: Wait | None, *, now: float) -> float | None:
     """Return the seconds until a wait gets a kube event, or None if it will not get one."""
     if wait is None or wait.announced:
         return None
     return max(0.0, wait.since + ANNOUNCE_S - now)
 
 
-def refused_s(wait: Wait | None, *, now: float) -> float:
+def refusal_duration_s(wait: Wait | None, *, now: float) -> float:
     """Return for how many seconds an object has been refused; 0 if none is."""
     if wait is None or wait.reason != reasons.SetReason.OBJECT_REFUSED:
         return 0.0

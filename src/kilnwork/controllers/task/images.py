@@ -33,7 +33,7 @@ class WorkerImage(msgspec.Struct, frozen=True):
     are_local: bool
 
 
-def workers(pods: Iterable[pod.Pod]) -> WorkerImage | None:
+def worker_image(pods: Iterable[pod.Pod]) -> WorkerImage | None:
     """Return the image of workers, from their Pods; None before the first Pod has a container."""
     images, schemes = [], set()
     for seen in pods:
@@ -65,7 +65,7 @@ def needs_pod(
     return differs(spec, known) and not known.are_local
 
 
-def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskSpec:
+def with_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskSpec:
     """Return the task with a `spec.pod` whose container gets the command, variables and so on."""
     container: dict[str, Any] = {"name": "main", "image": spec.image}
     if spec.command:
@@ -88,7 +88,7 @@ def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskS
     )
 
 
-def of_spawned(
+def use_for_spawned(
     spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> model.ImageUse:
     """Return how the image of a spawned command is used.
@@ -99,11 +99,11 @@ def of_spawned(
         message = f"spec.image: there is no TaskCluster {spec.cluster_name} for it to run on"
         return model.ImageUse(spec, refusal=message)
     if needs_pod(spec, cluster, known) is not False:
-        return model.ImageUse(in_pod(spec, cluster))
+        return model.ImageUse(with_pod(spec, cluster))
     return model.ImageUse(spec, warning=_no_effect(spec, cluster, known))
 
 
-def ignored(
+def ignored_condition(
     seen: task.Task, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> meta.Condition | None:
     """Return the condition of a task whose image has no effect, or None if it has one."""

@@ -23,7 +23,7 @@ class KnownState(msgspec.Struct):
     """State of the object with this uid."""
 
     uid: str
-    held: status.Hold | None = None
+    held: status.StatusHold | None = None
     """A status that waits to be written."""
     refused: int | None = None
     """The run that the dispatcher did not accept."""

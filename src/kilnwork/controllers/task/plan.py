@@ -119,8 +119,8 @@ def decide(facts: Facts) -> Plan:
     if seen is None:
         return Plan(kills=kills)
     if seen.metadata.deletion_timestamp is not None:
-        return _leaving(facts, seen, kills)
-    run = _run(facts, seen)
+        return _plan_deletion(facts, seen, kills)
+    run = _plan_run(facts, seen)
     return msgspec.structs.replace(run, kills=kills + run.kills)
 
 
@@ -133,73 +133,73 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
     name, wanted = source.metadata.name, source.spec.run
     if view is not None and view.run >= wanted and view.state.final:
         if view.state is task.State.SUCCESS:
-            return decoded(f"Task {name}", view.result)
+            return decode_input(f"Task {name}", view.result)
         return Broken(f"Task {name} is {view.state}: {view.message or view.reason}")
     known = source.status
-    if view is None and _over(known, wanted):
+    if view is None and _is_finished(known, wanted):
         if known.state == task.State.SUCCESS:
-            return kept(f"Task {name}", known.result)
+            return input_from_status(f"Task {name}", known.result)
         return Broken(f"Task {name} is {known.state}: {known.message or known.reason}")
     return Missing(f"Task {name} has not succeeded yet")
 
 
-def forced(seen: task.Task) -> bool:
+def is_forced(seen: task.Task) -> bool:
     """Return whether the object allows this run although the previous one succeeded."""
     return seen.metadata.annotations.get(task.FORCE_ANNOTATION) == str(seen.spec.run)
 
 
-def _leaving(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
+def _plan_deletion(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
     """Plan for an object that only a finalizer keeps: kill the task, and keep writing the
     status."""
     view = facts.view
     if view is None:
         return Plan(kills=kills)
     if view.state.final:
-        return _report(facts, seen, view, kills=kills)
-    return _report(facts, seen, view, kills=(*kills, _deleted(view.task)))
+        return _plan_report(facts, seen, view, kills=kills)
+    return _plan_report(facts, seen, view, kills=(*kills, _deleted(view.task)))
 
 
-def _run(facts: Facts, seen: task.Task) -> Plan:
+def _plan_run(facts: Facts, seen: task.Task) -> Plan:
     view, spec = facts.view, seen.spec
     if view is not None and view.run >= spec.run:
-        return _with_dispatcher(facts, seen, view)
-    if _over(seen.status, spec.run):
-        return _after(facts, seen, seen.status.finish_time)
+        return _plan_with_dispatcher(facts, seen, view)
+    if _is_finished(seen.status, spec.run):
+        return _plan_deletion_after_ttl(facts, seen, seen.status.finish_time)
     if view is not None and facts.refused:
-        return _with_dispatcher(facts, seen, view)
+        return _plan_with_dispatcher(facts, seen, view)
     if view is not None and not view.state.final:
-        return _replaced(facts, seen, view)
-    return _before_dispatcher(facts, seen)
+        return _plan_replacement(facts, seen, view)
+    return _plan_before_dispatcher(facts, seen)
 
 
-def _replaced(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
+def _plan_replacement(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
     """Plan for a new run while the previous one still runs: that one is killed first."""
     if view.state is task.State.KILLING:
-        return _report(facts, seen, view)
+        return _plan_report(facts, seen, view)
     kill = Kill(view.task, Reason.REPLACED, f"run {seen.spec.run} takes its place")
-    return _report(facts, seen, view, kills=(kill,))
+    return _plan_report(facts, seen, view, kills=(kill,))
 
 
-def _over(known: task.TaskStatus, run: int) -> bool:
+def _is_finished(known: task.TaskStatus, run: int) -> bool:
     return known.run == run and bool(known.state) and task.State(known.state).final
 
 
-def _with_dispatcher(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
+def _plan_with_dispatcher(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
     if view.state.final:
-        return _finished(facts, seen, view)
+        return _plan_finished(facts, seen, view)
     kill_in = _kill_in(seen.spec, facts.now)
     if kill_in is not None and kill_in <= 0:
         message = f"killTimestamp {seen.spec.kill_timestamp} has come"
         kill = Kill(view.task, Reason.KILLED, message)
         heard = view.state is task.State.KILLING
-        return _report(facts, seen, view, kills=() if heard else (kill,))
-    reported = _report(facts, seen, view, again_s=kill_in)
+        return _plan_report(facts, seen, view, kills=() if heard else (kill,))
+    reported = _plan_report(facts, seen, view, again_s=kill_in)
     if view.suspended == seen.spec.suspend or view.state is task.State.KILLING:
         return reported
     return msgspec.structs.replace(reported, suspend=seen.spec.suspend)
 
 
-def _report(
+def _plan_report(
     facts: Facts,
     seen: task.Task,
     view: model.TaskView,
@@ -207,26 +207,26 @@ def _report(
     kills: tuple[Kill, ...] = (),
     again_s: float | None = None,
 ) -> Plan:
-    why = _why(view, facts.cluster)
+    why = _explain_view(view, facts.cluster)
     wakes = frozenset[Wake]()
     if view.reason == Reason.NO_WORKER:
         wakes = frozenset({Wake("TaskCluster", view.cluster)})
-    shown = status.of_view(
+    shown = status.from_view(
         seen,
         view,
         why=why,
         output_object=facts.output_made or "",
-        image=images.ignored(seen, facts.cluster, facts.workers),
+        image=images.ignored_condition(seen, facts.cluster, facts.workers),
         now=facts.now,
     )
     return Plan(kills=kills, status=shown, wakes=wakes, again_s=again_s)
 
 
-def _finished(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
-    reported = _report(facts, seen, view)
+def _plan_finished(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
+    reported = _plan_report(facts, seen, view)
     output = _output(facts, seen, view)
     finished = None if view.finished is None else clock.rfc3339(view.finished)
-    rest = _after(facts, seen, finished)
+    rest = _plan_deletion_after_ttl(facts, seen, finished)
     return msgspec.structs.replace(
         reported, output=output, delete=rest.delete, again_s=rest.again_s
     )
@@ -236,13 +236,13 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
     name = seen.spec.output_object
     if name is None or facts.output_made is not None or view.state is not task.State.SUCCESS:
         return None
-    found = decoded(f"Task {seen.metadata.name}", view.result)
+    found = decode_input(f"Task {seen.metadata.name}", view.result)
     if isinstance(found, Ready):
         return Output(name, found.value)
     return Output(name, obstacle=found.message)
 
 
-def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
+def _plan_deletion_after_ttl(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
     """Plan for a finished run: delete the object when its time to live has expired."""
     ttl = seen.spec.ttl_seconds_after_finished
     if ttl is None or finish_time is None:
@@ -251,54 +251,56 @@ def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
     return Plan(delete=True) if left <= 0 else Plan(again_s=left)
 
 
-def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
+def _plan_before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
     spec = seen.spec
     kill_in = _kill_in(spec, facts.now)
     if kill_in is not None and kill_in <= 0:
         message = f"killTimestamp {spec.kill_timestamp} came before it was started"
-        return _ends(facts, seen, task.State.KILLED, status.Explanation(Reason.KILLED, message))
+        return _plan_end(facts, seen, task.State.KILLED, status.Explanation(Reason.KILLED, message))
     if spec.suspend:
         why = status.Explanation(Reason.SUSPENDED, "spec.suspend is true")
-        return _waits(facts, seen, why, again_s=kill_in)
+        return _plan_wait(facts, seen, why, again_s=kill_in)
     late = _too_late(facts, spec)
     if late is not None:
-        return _ends(facts, seen, task.State.FAILED, late)
+        return _plan_end(facts, seen, task.State.FAILED, late)
     problems = validation.validate_task(seen)  # a real API server checks only our schema
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
-        return _ends(facts, seen, task.State.FAILED, status.Explanation(Reason.INVALID_SPEC, text))
+        return _plan_end(
+            facts, seen, task.State.FAILED, status.Explanation(Reason.INVALID_SPEC, text)
+        )
     again_s = _soonest(kill_in, _deadline_in(facts, spec))
     if spec.executor == task.WORKER and _is_gone(facts.cluster):
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
-        return _waits(facts, seen, _no_cluster(facts, seen), wakes=wakes, again_s=again_s)
+        return _plan_wait(facts, seen, _no_cluster(facts, seen), wakes=wakes, again_s=again_s)
     if facts.cluster is not None and images.needs_pod(spec, facts.cluster, facts.workers) is None:
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
         again_s = _soonest(again_s, IMAGE_LOOK_S)
-        return _waits(facts, seen, _no_workers(spec), wakes=wakes, again_s=again_s)
-    return _with_inputs(facts, seen, again_s=again_s)
+        return _plan_wait(facts, seen, _no_workers(spec), wakes=wakes, again_s=again_s)
+    return _plan_with_inputs(facts, seen, again_s=again_s)
 
 
-def _with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Plan:
+def _plan_with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Plan:
     broken = [f for f in facts.sources.values() if isinstance(f, Broken)]
     if broken:
         why = status.Explanation(Reason.INPUT_FAILED, broken[0].message)
-        return _ends(facts, seen, task.State.FAILED, why)
+        return _plan_end(facts, seen, task.State.FAILED, why)
     missing = {s: f for s, f in facts.sources.items() if isinstance(f, Missing)}
     if missing:
         wakes = frozenset(Wake(s.kind, s.name) for s in missing)
-        return _waits(facts, seen, _no_input(missing), wakes=wakes, again_s=again_s)
+        return _plan_wait(facts, seen, _no_input(missing), wakes=wakes, again_s=again_s)
     if facts.unfit:
         why = status.Explanation(Reason.INVALID_SPEC, facts.unfit)
-        return _ends(facts, seen, task.State.FAILED, why)
+        return _plan_end(facts, seen, task.State.FAILED, why)
     values = {s: f.value for s, f in facts.sources.items() if isinstance(f, Ready)}
     try:
         document = inputs.assemble(seen.spec, values)
     except inputs.InputError as error:
         why = status.Explanation(error.reason, str(error))
-        return _ends(facts, seen, task.State.FAILED, why)
+        return _plan_end(facts, seen, task.State.FAILED, why)
     return Plan(
         submit=_submission(facts, seen, document),
-        force=forced(seen),
+        force=is_forced(seen),
         resume=seen.metadata.annotations.get(task.RESUME_ANNOTATION) == str(seen.spec.run),
         again_s=again_s,
     )
@@ -309,18 +311,18 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
         task=ids.task_id(seen.metadata.uid),
         namespace=seen.metadata.namespace,
         name=seen.metadata.name,
-        spec=_submitted(facts, seen.spec),
+        spec=_spec_for_dispatcher(facts, seen.spec),
         inputs=document,
         declared=True,
         pending_since=facts.pending_since,
     )
 
 
-def _submitted(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
+def _spec_for_dispatcher(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
     """Return the spec for the dispatcher; the object is left unchanged."""
     cluster = facts.cluster
     if cluster is not None and images.needs_pod(spec, cluster, facts.workers):
-        return images.in_pod(spec, cluster)
+        return images.with_pod(spec, cluster)
     return spec
 
 
@@ -332,7 +334,7 @@ def _no_workers(spec: task.TaskSpec) -> status.Explanation:
     return status.Explanation(Reason.NO_WORKER, message)
 
 
-def _waits(
+def _plan_wait(
     facts: Facts,
     seen: task.Task,
     why: status.Explanation,
@@ -344,7 +346,7 @@ def _waits(
     return Plan(status=shown, wakes=wakes, again_s=again_s)
 
 
-def _ends(facts: Facts, seen: task.Task, state: task.State, why: status.Explanation) -> Plan:
+def _plan_end(facts: Facts, seen: task.Task, state: task.State, why: status.Explanation) -> Plan:
     return Plan(status=status.without_view(seen, state, why, now=facts.now))
 
 
@@ -366,7 +368,9 @@ def _no_input(missing: Mapping[inputs.InputSource, Missing]) -> status.Explanati
     return status.Explanation(reason, first.message + (f" (and {rest} more)" if rest else ""))
 
 
-def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> status.Explanation:
+def _explain_view(
+    view: model.TaskView, cluster: task_cluster.TaskCluster | None
+) -> status.Explanation:
     """Return the view's reason, or that of the TaskCluster if it has no worker."""
     if view.reason != Reason.NO_WORKER or cluster is None:
         return status.Explanation(view.reason, view.message)
@@ -411,7 +415,7 @@ def _soonest(*delays: float | None) -> float | None:
     return min((d for d in delays if d is not None), default=None)
 
 
-def decoded(what: str, payload: attempts.Payload | None) -> Found:
+def decode_input(what: str, payload: attempts.Payload | None) -> Found:
     """Return the result of `what` as an input."""
     if payload is None:
         return Ready(None)
@@ -428,7 +432,7 @@ def decoded(what: str, payload: attempts.Payload | None) -> Found:
         return Broken(f"the result of {what} has lists and objects too deep in each other")
 
 
-def kept(what: str, result: task.Result | None) -> Found:
+def input_from_status(what: str, result: task.Result | None) -> Found:
     """Return the result in a status as an input, after the journal has forgotten the task."""
     if result is None:
         return Ready(None)

@@ -132,7 +132,7 @@ class Reconciler:
             sources=self._sources(seen) if view is None or view.run < seen.spec.run else {},
             output_made=remembered.output_made(seen, run),
             unfit=remembered.unfit_for(seen.spec.run),
-            refused=remembered.refused == seen.spec.run and not plan.forced(seen),
+            refused=remembered.refused == seen.spec.run and not plan.is_forced(seen),
             pending_since=remembered.pending_since(seen, now),
             now=now,
         )
@@ -142,7 +142,7 @@ class Reconciler:
         cluster."""
         if cluster is None:
             return None
-        return images.workers(self._caches.pods.owned_by(cluster.metadata.uid))
+        return images.worker_image(self._caches.pods.owned_by(cluster.metadata.uid))
 
     def _sources(self, seen: task.Task) -> dict[inputs.InputSource, plan.Found]:
         try:

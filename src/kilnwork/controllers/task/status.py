@@ -55,7 +55,7 @@ class Explanation(msgspec.Struct, frozen=True):
     message: str
 
 
-class Hold(msgspec.Struct, frozen=True):
+class StatusHold(msgspec.Struct, frozen=True):
     """A difference that is not written yet: its class, and since when (monotonic seconds)."""
 
     sort: str
@@ -95,7 +95,7 @@ def without_view(
     return _with_conditions(seen, wanted, stopped=None, now=now)
 
 
-def of_view(
+def from_view(
     seen: task.Task,
     view: model.TaskView,
     *,
@@ -118,7 +118,7 @@ def of_view(
         pod_name=view.worker or _own_pod(view),
         node_name=view.node or "",
         exit_code=view.exit_code,
-        result=results.in_status(view.result),
+        result=results.result_for_status(view.result),
         output_object=output_object,
         start_time=None if view.started is None else clock.rfc3339(view.started),
         finish_time=None if view.finished is None else clock.rfc3339(view.finished),
@@ -213,7 +213,7 @@ def _condition(seen: task.Task, kind: str, value: str, why: Explanation) -> meta
 def settle(current: task.TaskStatus, wanted: task.TaskStatus) -> task.TaskStatus:
     """Return `wanted` without changes that are not worth a write: messages with another
     position."""
-    if _class(current) != _class(wanted) or wanted.reason not in _CHATTY:
+    if _visible_fields(current) != _visible_fields(wanted) or wanted.reason not in _CHATTY:
         return wanted
     return msgspec.structs.replace(wanted, message=current.message, conditions=current.conditions)
 
@@ -222,10 +222,10 @@ def hold(
     current: task.TaskStatus,
     wanted: task.TaskStatus,
     *,
-    held: Hold | None,
+    held: StatusHold | None,
     now: float,
     is_pod: bool = False,
-) -> tuple[Hold | None, float | None]:
+) -> tuple[StatusHold | None, float | None]:
     """Decide when to write `wanted`: return the hold to remember, and the seconds to wait.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds. Reasons for waiting
@@ -235,14 +235,16 @@ def hold(
     """
     if current == wanted:
         return None, None
-    sort, delay_s = _sort(current, wanted, is_pod=is_pod)
+    sort, delay_s = _classify(current, wanted, is_pod=is_pod)
     if held is None or held.sort != sort:
-        held = Hold(sort, now)
+        held = StatusHold(sort, now)
     return held, max(0.0, held.since + delay_s - now)
 
 
-def _sort(current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool) -> tuple[str, float]:
-    if _class(current) == _class(wanted):
+def _classify(
+    current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool
+) -> tuple[str, float]:
+    if _visible_fields(current) == _visible_fields(wanted):
         return "minor", MINOR_HOLD_S
     state = task.State(wanted.state)
     if state.final:
@@ -257,7 +259,7 @@ def _sort(current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool) ->
     return f"running/{wanted.run}", WAITING_HOLD_S if reported else RUNNING_HOLD_S
 
 
-def _class(status: task.TaskStatus) -> tuple[object, ...]:
+def _visible_fields(status: task.TaskStatus) -> tuple[object, ...]:
     """Return the fields by which a waiting client distinguishes two statuses."""
     message = "" if status.reason in _CHATTY else status.message
     conditions = frozenset((c.type, c.status) for c in status.conditions)
@@ -295,11 +297,11 @@ def announcement(
             "Normal", wanted.reason, wanted.message or reasons.Reason.KILLED.sentence
         )
     if current.run == wanted.run and wanted.losses > current.losses:
-        return Announcement("Warning", "AttemptLost", _loss(current, loss))
+        return Announcement("Warning", "AttemptLost", _describe_loss(current, loss))
     return None
 
 
-def _loss(before: task.TaskStatus, why: str) -> str:
+def _describe_loss(before: task.TaskStatus, why: str) -> str:
     """Return why the newest attempt was lost.
 
     There is no delay after the first loss, so that possibly no status between the attempts names

@@ -51,7 +51,7 @@ class Claim:
         self._changed.set()
 
     @property
-    def lost(self) -> str:
+    def loss_reason(self) -> str:
         """Return why no client holds the claim any more; "" while one does."""
         if self.current is None:
             return "its TaskClaim was deleted"
@@ -81,7 +81,7 @@ class Claim:
             seen = self.current
             if seen is not None and seen.status.outcome is not None:
                 return seen.status.outcome
-            if self.lost:
+            if self.loss_reason:
                 return None
             progress = None if seen is None else seen.status.progress
             if on_progress is not None and progress is not None and progress != self._progress:

@@ -70,7 +70,7 @@ class ClaimExecutor(service.ExecutorService):
         self._assigned = asyncio.Event()
         self._settled = asyncio.Event()
         if held.first.status.task is not None:
-            self.begin(_run_again(held.first, held.first.status.task))
+            self.begin(_restored_run(held.first, held.first.status.task))
 
     def make(self, run: messages.Run) -> "ClaimAttempt":
         self.retire()
@@ -87,7 +87,7 @@ class ClaimExecutor(service.ExecutorService):
         if not self._assigned.is_set() and not self.claim.first.status.phase:
             await self.claim.write_status({"phase": task_claim.Phase.WAITING})
         while not (self._assigned.is_set() or self._settled.is_set()):
-            if lost := self.claim.lost:
+            if lost := self.claim.loss_reason:
                 self.retire()
                 await self.link.acknowledged(timeout_s=ACKNOWLEDGED_S)
                 return _R.WORKER_LOST.value, lost
@@ -140,9 +140,9 @@ class ClaimAttempt(external.ExternalAttempt):
                 raise external.Failed(text, reason=_R.INVALID_SPEC, retry=False) from error
         outcome = await self._claim.outcome(given.progress)
         if outcome is None:
-            raise external.Lost(self._claim.lost)
+            raise external.Lost(self._claim.loss_reason)
         if outcome.state == "Succeeded":
-            return _result(outcome, given.spec.output_type)
+            return _decode_result(outcome, given.spec.output_type)
         text = outcome.message or f"says the holder of TaskClaim {self._name}"
         raise external.Failed(text, reason=outcome.reason or _R.RAISED, retry=outcome.retry)
 
@@ -191,7 +191,7 @@ class BlobDirectory:
         """Do nothing: there is nothing to close."""
 
 
-def _run_again(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> messages.Run:
+def _restored_run(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> messages.Run:
     """Return the order of a task that the holder had before a restart of the manager.
 
     Its payload is in the claim already and is not repeated. Raises InvalidClaim.
@@ -207,7 +207,7 @@ def _run_again(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> mess
     return messages.Run(ref, seen.metadata.namespace, had.name, spec, None)
 
 
-def _result(outcome: task_claim.ClaimOutcome, output_type: str) -> Any:
+def _decode_result(outcome: task_claim.ClaimOutcome, output_type: str) -> Any:
     if outcome.result is msgspec.UNSET or output_type != "bytes":
         return None if outcome.result is msgspec.UNSET else outcome.result
     try:

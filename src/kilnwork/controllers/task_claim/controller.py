@@ -95,7 +95,7 @@ class TaskClaims:
         except claim_executor.InvalidClaim as error:
             return reasons.Reason.WORKER_LOST.value, str(error)
         try:
-            await running.start(say=_ignore)
+            await running.start(say=_drop_report)
             return await running.finished()
         except channel_errors.ChannelError as error:
             return reasons.Reason.WORKER_LOST.value, str(error)
@@ -103,5 +103,5 @@ class TaskClaims:
             await running.leave()
 
 
-def _ignore(text: str) -> None:
+def _drop_report(text: str) -> None:
     """Ignore a report: there is no client for it."""

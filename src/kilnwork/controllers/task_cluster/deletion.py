@@ -17,16 +17,16 @@ IDLE_S = 60.0
 the writes to two per minute."""
 
 
-def works(view: model.ClusterView | None) -> bool:
+def has_work(view: model.ClusterView | None) -> bool:
     """Return whether the cluster has tasks, running or waiting."""
     return view is not None and (view.queued > 0 or any(w.holding for w in view.workers))
 
 
-def held(cluster: task_cluster.TaskCluster) -> bool:
+def has_finalizer(cluster: task_cluster.TaskCluster) -> bool:
     return FINALIZER in cluster.metadata.finalizers
 
 
-def finalizer(
+def finalizer_change(
     cluster: task_cluster.TaskCluster,
     view: model.ClusterView | None,
     *,
@@ -37,23 +37,23 @@ def finalizer(
 
     `worked`: when the cluster last had work (wall clock, in seconds).
     """
-    if works(view) and cluster.spec.drain_seconds > 0:
-        return (None if held(cluster) else True), None
-    if not held(cluster):
+    if has_work(view) and cluster.spec.drain_seconds > 0:
+        return (None if has_finalizer(cluster) else True), None
+    if not has_finalizer(cluster):
         return None, None
     left_s = worked + IDLE_S - now
     return (None, left_s) if left_s > 0 and cluster.spec.drain_seconds > 0 else (False, None)
 
 
-def left_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
+def remaining_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
     """Return the remaining seconds of a deleted cluster; 0 if its time has expired."""
     deleted = cluster.metadata.deletion_timestamp
-    if deleted is None or not held(cluster):
+    if deleted is None or not has_finalizer(cluster):
         return 0.0
     return max(0.0, clock.parse_rfc3339(deleted) + cluster.spec.drain_seconds - now)
 
 
-def why(
+def drain_reason(
     cluster: task_cluster.TaskCluster, view: model.ClusterView, *, until: float
 ) -> status.CreationRefusal:
     """Return reason and message of a deleted cluster while it drains."""

@@ -31,7 +31,7 @@ class Creation(NamedTuple):
     again_s: float | None = None
 
 
-async def make(
+async def create(
     kube: client.Client,
     kind: resource.Resource,
     body: meta.JsonObject,
@@ -41,12 +41,14 @@ async def make(
     try:
         return Creation(await kube.create(kind, body, cluster.metadata.namespace))
     except errors.AlreadyExists:
-        return await _taken(kube, kind, body["metadata"]["name"], cluster=cluster)
+        return await _check_name_owner(kube, kind, body["metadata"]["name"], cluster=cluster)
     except (errors.Forbidden, errors.Invalid) as error:
-        return Creation(None, status.CreationRefusal(_refused(error), error.message), LATER_S)
+        return Creation(
+            None, status.CreationRefusal(_classify_refusal(error), error.message), LATER_S
+        )
 
 
-async def try_out(
+async def dry_run(
     kube: client.Client, body: meta.JsonObject, *, cluster: task_cluster.TaskCluster
 ) -> status.CreationRefusal | None:
     """Return why the API server would refuse such a Pod, except for a quota that existing Pods
@@ -56,7 +58,7 @@ async def try_out(
     except errors.AlreadyExists:
         return None
     except (errors.Forbidden, errors.Invalid) as error:
-        reason = _refused(error)
+        reason = _classify_refusal(error)
         return (
             None
             if reason is Reason.QUOTA_EXCEEDED
@@ -65,7 +67,7 @@ async def try_out(
     return None
 
 
-async def mend(
+async def update_secret(
     kube: client.Client, name: str, data: dict[str, str], *, cluster: task_cluster.TaskCluster
 ) -> None:
     """Change some of the data of a Secret; if it was deleted, the next pass creates it again."""
@@ -75,7 +77,7 @@ async def mend(
         return
 
 
-async def _taken(
+async def _check_name_owner(
     kube: client.Client,
     kind: resource.Resource,
     name: str,
@@ -100,7 +102,7 @@ async def _taken(
     return Creation(None, status.CreationRefusal(reason, message), LATER_S)
 
 
-def _refused(error: errors.ApiError) -> reasons.ClusterReason:
+def _classify_refusal(error: errors.ApiError) -> reasons.ClusterReason:
     """Classify a refusal.
 
     Admission of ServiceAccounts and quotas responds with 403 and gives the cause only in the text
@@ -137,15 +139,15 @@ class ExpectedPods:
         due = self._clock.monotonic() + PATIENCE_S
         self._made[made.metadata.uid] = (owner_uid, made, due)
 
-    def heard_of(self, uid: str) -> None:
+    def forget(self, uid: str) -> None:
         self._made.pop(uid, None)
 
-    def and_known(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
+    def merge_with(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
         """Return the Pods of one owner: those in the cache, and those that the cache will get."""
         pods = list(known)
         names = {p.metadata.name for p in pods}
         now = self._clock.monotonic()
-        self._made = {uid: kept for uid, kept in self._made.items() if kept[2] > now}
+        self._made = {uid: expected for uid, expected in self._made.items() if expected[2] > now}
         for owner, made, _ in self._made.values():
             if owner == owner_uid and made.metadata.name not in names:
                 pods.append(made)

@@ -38,7 +38,7 @@ class Removal(msgspec.Struct, frozen=True):
     why: str
 
 
-class Gone(msgspec.Struct, frozen=True):
+class EndedWorker(msgspec.Struct, frozen=True):
     """A worker that has ended; `why` in one sentence, "" if nothing was wrong.
 
     `ended`: set if the Pod still exists but its container ended at this time, by the wall clock of
@@ -104,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod of a new template, to check whether the API server would create it."""
     missing: tuple[model.WorkerView, ...] = ()
     """Workers whose Pods are unknown; the API server is asked before they are reported as gone."""
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[EndedWorker, ...] = ()
     """Workers that have ended although their Pods exist."""
     again_s: float | None = None
     """Seconds until the next look, even without a change."""
@@ -114,14 +114,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def decide(facts: Facts, settings: worker_pods.WorkerPodSettings) -> Plan:
     cluster = facts.cluster
     if cluster is None:
-        return Plan(close=True, missing=_missing(facts))
+        return Plan(close=True, missing=_workers_without_pod(facts))
     if cluster.metadata.deletion_timestamp is not None:
-        return _deleted(facts, cluster)
-    problem = worker_pods.problem(cluster)
+        return _plan_deletion(facts, cluster)
+    problem = worker_pods.template_problem(cluster)
     made_from = None
     if facts.secret_uid and not problem:
         made_from = worker_pods.template(cluster, settings, secret_uid=facts.secret_uid)
-    base = _base(facts, cluster, made_from, problem=problem)
+    base = _base_plan(facts, cluster, made_from, problem=problem)
     if problem:
         return base  # the Pods of the previous spec continue
     if made_from is None:
@@ -138,19 +138,19 @@ def decide(facts: Facts, settings: worker_pods.WorkerPodSettings) -> Plan:
         used_up=facts.used_up,
     )
     accepted = facts.accepted in (None, digest)
-    going = choose(replaceable=facts.account_exists and accepted)
-    tried = facts.account_exists and not accepted and choose(replaceable=True) != going
+    leaving = choose(replaceable=facts.account_exists and accepted)
+    tried = facts.account_exists and not accepted and choose(replaceable=True) != leaving
     return msgspec.structs.replace(
         base,
-        trial=_trial(facts, cluster, made_from) if tried else None,
-        drain=going.draining,
-        create=_create(facts, cluster, made_from, count=going.missing),
-        remove=(*_ended(facts), *(_removal(p, going.why) for p in going.empty)),
+        trial=_trial_pod(facts, cluster, made_from) if tried else None,
+        drain=leaving.draining,
+        create=_new_pods(facts, cluster, made_from, count=leaving.missing),
+        remove=(*_ended_pods(facts), *(_removal(p, leaving.why) for p in leaving.empty)),
         mend_secret=mend,
     )
 
 
-def _base(
+def _base_plan(
     facts: Facts,
     cluster: task_cluster.TaskCluster,
     made_from: meta.JsonObject | None,
@@ -173,41 +173,48 @@ def _base(
         else facts.refusal,
         now=facts.now,
     )
-    finalizer, idle_s = deletion.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
+    finalizer, idle_s = deletion.finalizer_change(
+        cluster, facts.view, worked=facts.worked, now=facts.now
+    )
     return Plan(
         finalizer=finalizer,
         status=shown,
-        missing=_missing(facts),
-        gone=_gone(facts),
+        missing=_workers_without_pod(facts),
+        gone=_gone_workers(facts),
         again_s=min((s for s in (_again_s(facts), idle_s) if s is not None), default=None),
     )
 
 
-def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
+def _plan_deletion(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
     """Plan for a deleted cluster: running tasks may finish, nothing new starts; without the
     finalizer everything ends now."""
-    left_s = deletion.left_s(cluster, now=facts.now)
+    left_s = deletion.remaining_s(cluster, now=facts.now)
     if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
-        over = False if deletion.held(cluster) else None
-        return Plan(close=True, finalizer=over, missing=_missing(facts), gone=_gone(facts))
+        finalizer = False if deletion.has_finalizer(cluster) else None
+        return Plan(
+            close=True,
+            finalizer=finalizer,
+            missing=_workers_without_pod(facts),
+            gone=_gone_workers(facts),
+        )
     shown = status.make(
         cluster,
         status.ObservedWorkers(facts.pods, facts.view, facts.heard),
         account_exists=True,
-        refusal=deletion.why(cluster, facts.view, until=facts.now + left_s),
+        refusal=deletion.drain_reason(cluster, facts.view, until=facts.now + left_s),
         now=facts.now,
     )
     return Plan(
         close_waiting=True,
         drain=frozenset(p.metadata.uid for p in facts.pods),
-        missing=_missing(facts),
-        gone=_gone(facts),
+        missing=_workers_without_pod(facts),
+        gone=_gone_workers(facts),
         again_s=min(left_s, LOOK_S),
         status=shown,
     )
 
 
-def _create(
+def _new_pods(
     facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject, *, count: int
 ) -> tuple[meta.JsonObject, ...]:
     """Return new Pods to replace those that are gone or being deleted; on a lost node the
@@ -216,26 +223,26 @@ def _create(
         return ()
     taken = frozenset(p.metadata.name for p in facts.pods)
     free = worker_pods.free_names(cluster, count, taken)
-    return tuple(worker_pods.named(made_from, name) for name in free)
+    return tuple(worker_pods.with_name(made_from, name) for name in free)
 
 
-def _trial(
+def _trial_pod(
     facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject
 ) -> meta.JsonObject:
     [name] = worker_pods.free_names(cluster, 1, frozenset(p.metadata.name for p in facts.pods))
-    return worker_pods.named(made_from, name)
+    return worker_pods.with_name(made_from, name)
 
 
-def account(cluster: task_cluster.TaskCluster) -> str:
+def service_account(cluster: task_cluster.TaskCluster) -> str:
     """Return the ServiceAccount of its Pods (`default` if none is named, as in Kubernetes)."""
     return cluster.spec.service_account_name or "default"
 
 
-def _ended(facts: Facts) -> tuple[Removal, ...]:
+def _ended_pods(facts: Facts) -> tuple[Removal, ...]:
     return tuple(
         _removal(p, "it has ended", grace_s=_GONE_GRACE_S)
         for p in facts.pods
-        if p.over and not p.terminating and _age_s(facts, p) >= YOUNG_S
+        if p.is_finished and not p.terminating and _age_s(facts, p) >= YOUNG_S
     )
 
 
@@ -250,7 +257,7 @@ def _age_s(facts: Facts, seen: pod.Pod) -> float:
 
 def _again_s(facts: Facts) -> float | None:
     """Return the seconds until an ended Pod is old enough to be replaced."""
-    ages = [_age_s(facts, p) for p in facts.pods if p.over and not p.terminating]
+    ages = [_age_s(facts, p) for p in facts.pods if p.is_finished and not p.terminating]
     return min((YOUNG_S - age for age in ages if age < YOUNG_S), default=None)
 
 
@@ -258,31 +265,31 @@ def _removal(seen: pod.Pod, why: str, *, grace_s: int | None = None) -> Removal:
     return Removal(seen.metadata.name, seen.metadata.uid, grace_s, why)
 
 
-def _missing(facts: Facts) -> tuple[model.WorkerView, ...]:
+def _workers_without_pod(facts: Facts) -> tuple[model.WorkerView, ...]:
     known = {p.metadata.uid for p in facts.pods}
     return tuple(w for w in _workers(facts) if w.pod_uid not in known)
 
 
-def _gone(facts: Facts) -> tuple[Gone, ...]:
+def _gone_workers(facts: Facts) -> tuple[EndedWorker, ...]:
     """Return workers that have ended although their Pods still exist."""
-    over = {p.metadata.uid: pod.trouble(p) for p in facts.pods if p.over}
+    over = {p.metadata.uid: pod.find_trouble(p) for p in facts.pods if p.is_finished}
     found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
-    gone = (Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
-    return (*gone, *_stopped(facts))
+    gone = (EndedWorker(uid, trouble.text if trouble else "") for uid, trouble in found)
+    return (*gone, *_stopped_workers(facts))
 
 
-def _stopped(facts: Facts) -> Iterator[Gone]:
+def _stopped_workers(facts: Facts) -> Iterator[EndedWorker]:
     """Yield unconnected workers whose container is not running: its restart may take minutes."""
     silent = {w.pod_uid for w in _workers(facts) if not w.ready}
     for seen in facts.pods:
         status = worker_pods.container_status(seen)
-        ended = None if status is None or seen.over else status.ended
+        ended = None if status is None or seen.is_finished else status.ended
         if seen.metadata.uid in silent and ended is not None and ended.finished_at:
             why = ended.reason or f"exit code {ended.exit_code}"
-            yield Gone(seen.metadata.uid, why, clock.parse_rfc3339(ended.finished_at))
+            yield EndedWorker(seen.metadata.uid, why, clock.parse_rfc3339(ended.finished_at))
 
 
-def wakes_on(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:
+def awaited_account(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:
     """Return (plural, namespace, name) of the ServiceAccount without which no Pod can be
     created."""
-    return resource.SERVICE_ACCOUNTS.plural, cluster.metadata.namespace, account(cluster)
+    return resource.SERVICE_ACCOUNTS.plural, cluster.metadata.namespace, service_account(cluster)

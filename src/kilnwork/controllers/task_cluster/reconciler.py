@@ -84,7 +84,7 @@ class Reconciler:
             same = worker_pods.is_same(old, new)
             if same and self._is_used_up(old) == self._is_used_up(new):
                 return  # a task has started or ended in it
-        self._expected.heard_of(metadata.uid)
+        self._expected.forget(metadata.uid)
         if new is None:
             self._heard.pop(metadata.uid, None)
         cluster = metadata.annotations.get(worker_pods.CLUSTER_LABEL)
@@ -131,7 +131,7 @@ class Reconciler:
         refusal, wait_s = await self._make(facts.cluster, decided)
         if decided.trial is not None and refusal is None:
             refusal, wait_s = await self._try_out(key, facts.cluster, decided.trial)
-        self._waiting_keys.set(key, (plan.wakes_on(facts.cluster),))
+        self._waiting_keys.set(key, (plan.awaited_account(facts.cluster),))
         if refusal != self._refusals.get(key):
             self._refused(key, facts.cluster, refusal)
             decided = plan.decide(self._facts(key), self._settings)
@@ -155,18 +155,18 @@ class Reconciler:
             return plan.Facts(cluster=None, view=view)
         cluster = msgspec.structs.replace(found, status=self._writer.current(found))
         uid = cluster.metadata.uid
-        owned = self._expected.and_known(uid, self._caches.pods.owned_by(uid))
+        owned = self._expected.merge_with(uid, self._caches.pods.owned_by(uid))
         secret = tokens.channel_secret(self._caches, cluster)
         now = self._clock.wall()
-        if deletion.works(view):
+        if deletion.has_work(view):
             self._worked[key] = now
         self._heard |= {w.pod_uid: now for w in view.workers if w.ready} if view else {}
         return plan.Facts(
             cluster=cluster,
-            pods=tuple(sorted(owned, key=_name)),
+            pods=tuple(sorted(owned, key=_pod_name)),
             secret_uid=secret.metadata.uid if secret else "",
             secret_ca=secret.data.get(worker_pods.CA_KEY, "") if secret else "",
-            account_exists=(key[0], plan.account(cluster)) in self._caches.accounts,
+            account_exists=(key[0], plan.service_account(cluster)) in self._caches.accounts,
             refusal=self._refusals.get(key),
             view=view,
             now=now,
@@ -232,15 +232,19 @@ class Reconciler:
         self, cluster: task_cluster.TaskCluster, decided: plan.Plan
     ) -> tuple[status.CreationRefusal | None, float | None]:
         if decided.make_secret:
-            body = worker_pods.secret(cluster, self._new_token(), ca=self._settings.ca)
-            made = await object_creation.make(self._client, resource.SECRETS, body, cluster=cluster)
+            body = worker_pods.make_secret(cluster, self._new_token(), ca=self._settings.ca)
+            made = await object_creation.create(
+                self._client, resource.SECRETS, body, cluster=cluster
+            )
             return made.refusal, made.again_s
         if decided.mend_secret:
             name = worker_pods.secret_name(cluster.metadata.name)
-            await object_creation.mend(self._client, name, decided.mend_secret, cluster=cluster)
+            await object_creation.update_secret(
+                self._client, name, decided.mend_secret, cluster=cluster
+            )
         wait_s = None
         for body in decided.create:
-            made = await object_creation.make(self._client, resource.PODS, body, cluster=cluster)
+            made = await object_creation.create(self._client, resource.PODS, body, cluster=cluster)
             wait_s = made.again_s if made.again_s is not None else wait_s
             if made.refusal is not None:
                 return made.refusal, wait_s  # the others would be refused, too
@@ -254,7 +258,7 @@ class Reconciler:
     ) -> tuple[status.CreationRefusal | None, float]:
         """Check by a dry run that Pods of a template can be created, before workers are
         replaced."""
-        refusal = await object_creation.try_out(self._client, trial, cluster=cluster)
+        refusal = await object_creation.dry_run(self._client, trial, cluster=cluster)
         if refusal is not None:
             return refusal, object_creation.LATER_S
         self._accepted[key] = worker_pods.digest_of(trial)
@@ -299,5 +303,5 @@ class Reconciler:
         return self._hub
 
 
-def _name(seen: pod.Pod) -> str:
+def _pod_name(seen: pod.Pod) -> str:
     return seen.metadata.name

@@ -117,22 +117,22 @@ def _progress(cluster: task_cluster.TaskCluster, workers: ObservedWorkers) -> Cr
     ready = sum(w.ready for w in view.workers) if view else 0
     if ready >= cluster.spec.replicas:
         return CreationRefusal(
-            Reason.WORKERS_READY, "all workers are connected" + _leaving(workers)
+            Reason.WORKERS_READY, "all workers are connected" + _describe_leaving(workers)
         )
     waited_for = [p for p in pods if not p.terminating and p.metadata.uid not in connected]
-    for trouble in filter(None, map(pod.trouble, waited_for)):
+    for trouble in filter(None, map(pod.find_trouble, waited_for)):
         return CreationRefusal(_TROUBLES[trouble.kind], trouble.text)
     for lost in (p for p in waited_for if p.node_lost_since is not None):
-        return CreationRefusal(Reason.NODE_NOT_READY, _lost(lost))
+        return CreationRefusal(Reason.NODE_NOT_READY, _describe_lost_node(lost))
     for leaving in (p for p in pods if p.terminating and p.disruption):
         return CreationRefusal(Reason.WORKERS_EVICTED, _eviction(leaving))
     reason = Reason.WORKERS_STARTING if ready else Reason.NO_WORKERS_READY
     for silent in (p for p in waited_for if p.metadata.uid in heard):
         since = clock.rfc3339(heard[silent.metadata.uid])
-        where = f" on node {silent.spec.node_name}" if silent.spec.node_name else ""
-        text = f"worker {silent.metadata.name}{where} has not been heard of since {since}"
+        hint = f" on node {silent.spec.node_name}" if silent.spec.node_name else ""
+        text = f"worker {silent.metadata.name}{hint} has not been heard of since {since}"
         return CreationRefusal(reason, text)
-    if left := _leaving(workers):
+    if left := _describe_leaving(workers):
         return CreationRefusal(Reason.WORKERS_REPLACED, f"not all workers get tasks{left}")
     if ready:
         return CreationRefusal(reason, "not all workers are connected yet")
@@ -143,7 +143,7 @@ def _progress(cluster: task_cluster.TaskCluster, workers: ObservedWorkers) -> Cr
     return CreationRefusal(reason, "no worker is connected yet")
 
 
-def _leaving(workers: ObservedWorkers) -> str:
+def _describe_leaving(workers: ObservedWorkers) -> str:
     """Return a sentence about outdated workers, and about workers that finish their tasks before
     they are removed."""
     there = {p.metadata.uid for p in workers.pods if not p.terminating}
@@ -176,7 +176,7 @@ def _eviction(leaving: pod.Pod) -> str:
     )
 
 
-def _lost(seen: pod.Pod) -> str:
+def _describe_lost_node(seen: pod.Pod) -> str:
     since = f" since {seen.node_lost_since}" if seen.node_lost_since else ""
     return (
         f"worker {seen.metadata.name} is not connected: its node {seen.spec.node_name} is "
@@ -213,12 +213,12 @@ def wait_s(
     """
     if current == wanted:
         return None
-    if _class(current) != _class(wanted) or written is None:
+    if _decisive_fields(current) != _decisive_fields(wanted) or written is None:
         return 0.0
     return max(0.0, written + MINOR_HOLD_S - now)
 
 
-def _class(known: task_cluster.TaskClusterStatus) -> tuple[object, ...]:
+def _decisive_fields(known: task_cluster.TaskClusterStatus) -> tuple[object, ...]:
     return (
         known.replicas,
         known.ready_replicas,

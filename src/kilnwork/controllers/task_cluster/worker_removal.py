@@ -17,7 +17,7 @@ OUTDATED = "it was made from an older template"
 USED_UP = "it has had as many ephemeral containers as a Pod should have"
 
 
-class Leaving(msgspec.Struct, frozen=True):
+class RemovalChoice(msgspec.Struct, frozen=True):
     """The workers to remove."""
 
     pods: tuple[pod.Pod, ...] = ()
@@ -100,42 +100,42 @@ def choose(
     digest: str,
     replaceable: bool,
     used_up: frozenset[str] = frozenset(),
-) -> Leaving:
+) -> RemovalChoice:
     """Choose surplus workers; otherwise outdated ones, some at a time; and all that are used up.
 
     `digest`: digest of the template for new Pods. `replaceable`: whether new Pods can be created.
     `used_up`: uids of Pods that can take no more containers and are replaced immediately.
     """
     facts = _Facts(cluster, view, digest)
-    there = [p for p in pods if not p.terminating and not p.over]
-    finished = [p for p in there if p.metadata.uid in used_up]
-    staying = [p for p in there if p.metadata.uid not in used_up]
+    existing = [p for p in pods if not p.terminating and not p.is_finished]
+    used_up_pods = [p for p in existing if p.metadata.uid in used_up]
+    staying = [p for p in existing if p.metadata.uid not in used_up]
     replicas = cluster.spec.replicas
     outdated = [p for p in staying if facts.outdated(p)] if replaceable else []
-    spare = _spare(cluster, outdated, facts)
+    spare = _max_surplus(cluster, outdated, facts)
     surplus = len(staying) - replicas - spare
     if surplus > 0:
         chosen, why = sorted(staying, key=facts.rank)[:surplus], FEWER
     elif outdated:
-        chosen, why = _outdated(cluster, staying, outdated, facts), OUTDATED
+        chosen, why = _choose_outdated(cluster, staying, outdated, facts), OUTDATED
     else:
         chosen, why = [], ""
-    if finished:
-        chosen, why = [*finished, *chosen], USED_UP
-    gone = facts.draining & {p.metadata.uid for p in pods if p.terminating}
+    if used_up_pods:
+        chosen, why = [*used_up_pods, *chosen], USED_UP
+    terminating = facts.draining & {p.metadata.uid for p in pods if p.terminating}
     drained = [p for p in chosen if p.metadata.uid in facts.draining]
     made = sum(not p.terminating for p in pods if p.metadata.uid not in used_up)
     current = made - len(outdated)
-    return Leaving(
+    return RemovalChoice(
         pods=tuple(chosen),
         why=why,
-        draining=gone | {p.metadata.uid for p in chosen},
+        draining=terminating | {p.metadata.uid for p in chosen},
         empty=tuple(p for p in drained if not facts.holding(p)),
         missing=max(0, min(replicas - current, replicas + spare - made)),
     )
 
 
-def _spare(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _Facts) -> int:
+def _max_surplus(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _Facts) -> int:
     """Return how many surplus workers may exist while some are outdated.
 
     At least one if all may drain at once and hold attempts, which may wait for tasks that only
@@ -148,7 +148,7 @@ def _spare(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _F
     return max(surge, 1) if alone else surge
 
 
-def _outdated(
+def _choose_outdated(
     cluster: task_cluster.TaskCluster,
     staying: list[pod.Pod],
     outdated: list[pod.Pod],

@@ -81,7 +81,7 @@ def refusal(pod: pods.Pod) -> str:
         return f'"{pod.metadata.uid}" is not a valid uid'
     refused = [found for found in ignored(pod) if found.effect == Effect.REFUSED]
     if refused:
-        return field_effects.sentence(refused[0])
+        return field_effects.describe_finding(refused[0])
     try:
         volume_sources.check(pod)
         for container in pod.all_containers:
@@ -121,7 +121,7 @@ def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
     """Raise `Unsupported` for an ephemeral container that this node can never run."""
     for found in ignored_of(pod, container):
         if found.effect == Effect.REFUSED:
-            raise errors.Unsupported(field_effects.sentence(found))
+            raise errors.Unsupported(field_effects.describe_finding(found))
 
 
 def wanted(container: pods.Container) -> list[container_inputs.ObjectWant]:

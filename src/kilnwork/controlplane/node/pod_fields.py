@@ -324,12 +324,14 @@ def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if spec == before:
         return
-    yield from field_effects.added(lambda pod: findings(_lasting(pod), Side.EMBEDDED), new, old)
+    yield from field_effects.new_sentences(
+        lambda pod: findings(_lasting(pod), Side.EMBEDDED), new, old
+    )
     known = {container.get("name") for container in before.get("ephemeralContainers") or ()}
     for position, container in enumerate(spec.get("ephemeralContainers") or ()):
         if container.get("name") not in known:
             found = ephemeral_findings(container, position, spec.get("volumes"), Side.EMBEDDED)
-            yield from map(field_effects.sentence, found)
+            yield from map(field_effects.describe_finding, found)
 
 
 def _lasting(pod: meta.JsonObject) -> Any:

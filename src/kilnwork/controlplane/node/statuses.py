@@ -191,7 +191,7 @@ def ignored_message(pod: pods.Pod) -> str:
 
 def sentences(ignored: Sequence[field_effects.Finding]) -> str:
     """Return the text that names fields without effect, and why; "" if there are none."""
-    found = [field_effects.sentence(one) for one in ignored]
+    found = [field_effects.describe_finding(one) for one in ignored]
     more = [f"and {len(found) - _SHOWN_FIELDS} more"] if len(found) > _SHOWN_FIELDS else []
     return "; ".join([*found[:_SHOWN_FIELDS], *more])
 

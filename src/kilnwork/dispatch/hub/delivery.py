@@ -237,7 +237,7 @@ class Delivery:
     def _run(self, send: instructions.RunAttempt) -> messages.Run:
         task, callback = send.task, ""
         sent, make = task.spec.sent, self._terms.callback_url
-        awaited = None if sent is None else sent.awaited
+        awaited = None if sent is None else sent.callback_settings
         if sent is not None and awaited is not None and make is not None:
             lasts_s = sent.timeout.total_timeout + awaited.timeout_seconds
             if task.spec.function is not None:  # it may wait before it is sent

@@ -102,7 +102,7 @@ class RuleReader:
         what = f"{seen.get('kind')} {seen['metadata']['name']}"
         given = spec.custom_resource
         queued = given is not None and given.result.running_condition is not None
-        created = None if queued else pod.moment(seen["metadata"].get("creationTimestamp"))
+        created = None if queued else pod.parse_time(seen["metadata"].get("creationTimestamp"))
         try:
             compiled = rules.compile_rules(object_manifests.rules_of(spec))
             outcome = compiled.judge(seen)

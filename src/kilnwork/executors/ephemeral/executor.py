@@ -292,7 +292,7 @@ def _judge(seen: pod.Pod, attempt: port.Attempt) -> port.Observation:
     ended = status is not None and status.state.terminated is not None
     return (
         observation.lost(seen.metadata.name)
-        if seen.over and not ended
+        if seen.is_finished and not ended
         else observation.observe(seen, status)
     )
 

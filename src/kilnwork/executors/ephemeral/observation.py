@@ -96,7 +96,7 @@ def _waiting(seen: pod.Pod, status: pod.ContainerStatus, node: str) -> port.Obse
     of_it = msgspec.structs.replace(
         seen, status=pod.PodStatus(phase="Running", container_statuses=(status,))
     )
-    found = pod.trouble(of_it)
+    found = pod.find_trouble(of_it)
     no_image = found is not None and found.kind is pod.TroubleKind.NO_IMAGE
     reason = _R.IMAGE_PULL if no_image else _R.CONTAINER_NOT_STARTED
     return _staging(reason, "" if found is None else found.text, node)
@@ -104,7 +104,7 @@ def _waiting(seen: pod.Pod, status: pod.ContainerStatus, node: str) -> port.Obse
 
 def _outcome(seen: pod.Pod, ended: pod.Terminated) -> attempts.Outcome:
     ending, reason, message = _why(ended)
-    loss = pod_judge.loss_of(seen, pod.moment(ended.finished_at))
+    loss = pod_judge.loss_of(seen, pod.parse_time(ended.finished_at))
     if loss is not None and ending is not _E.SUCCEEDED:
         ending, (reason, message) = _E.LOST, loss
         if reason == _R.POD_LOST:  # so that its worker gets nothing new
@@ -115,8 +115,8 @@ def _outcome(seen: pod.Pod, ended: pod.Terminated) -> attempts.Outcome:
         message,
         ended.exit_code,
         requested_retry=reason is _R.RETRY_REQUESTED,
-        started=pod.moment(ended.started_at),
-        finished=pod.moment(ended.finished_at),
+        started=pod.parse_time(ended.started_at),
+        finished=pod.parse_time(ended.finished_at),
     )
 
 

@@ -290,7 +290,7 @@ class HttpAttempt(base.ProcessAttempt):
 
     def _substituted(self, given: http_task.HttpTemplate, field: str) -> http_task.HttpTemplate:
         try:
-            return http_validation.substituted(given, self._variables, field)
+            return http_validation.substitute(given, self._variables, field)
         except (
             rules.InvalidRules, substitution.InvalidTemplate, documents.LimitExceeded,
             msgspec.ValidationError,

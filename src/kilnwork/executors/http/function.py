@@ -36,7 +36,7 @@ class FunctionAttempt(attempt.HttpAttempt):
     async def _carry_out(self) -> attempts.Outcome:
         tools, name = self._tools, self._function.service
         url = await tools.services.url(self._run.namespace, name, self._wait_for_service)
-        self._given = self._function = self._function.at(url)
+        self._given = self._function = self._function.with_base_url(url)
         if self.seen is not None:
             await tools.resumed.acquire()  # many may have waited for the same one
             self._holds_permit = True

@@ -67,7 +67,7 @@ class PodExecutor:
             self._held.pop(ref, None)
         if new is None and _runs(seen):
             self._unproven.add(key)
-        ends = new is None or new.over or new.terminating
+        ends = new is None or new.is_finished or new.terminating
         self._wake(ref, after_s=0.0 if ends else SETTLE_S)
 
     def is_pod_of(
@@ -80,7 +80,7 @@ class PodExecutor:
         seen = self._pods.get((namespace, name))
         if seen is None:
             return None
-        return template.ref_of(seen) == ref and seen.metadata.uid == uid and not seen.over
+        return template.ref_of(seen) == ref and seen.metadata.uid == uid and not seen.is_finished
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
         """Create the Pod if the cache does not have it, without asking first.
@@ -281,7 +281,7 @@ class PodExecutor:
 
 def _runs(seen: pod.Pod) -> bool:
     """Return whether the Pod has a node that has not reported the end of its containers."""
-    return bool(seen.spec.node_name) and not seen.over
+    return bool(seen.spec.node_name) and not seen.is_finished
 
 
 def _output(container: pod.ContainerStatus, name: str) -> port.AttemptOutput:

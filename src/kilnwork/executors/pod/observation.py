@@ -167,7 +167,7 @@ def _deleted(seen: pod.Pod) -> float | None:
 
     `deletionTimestamp` is the end of the grace period (apiserver pkg/registry/rest, BeforeDelete).
     """
-    ends = pod.moment(seen.metadata.deletion_timestamp)
+    ends = pod.parse_time(seen.metadata.deletion_timestamp)
     return None if ends is None else ends - (seen.metadata.deletion_grace_period_seconds or 0)
 
 
@@ -230,7 +230,7 @@ def _why(seen: pod.Pod, *, running: bool) -> tuple[str, str]:
         return _R.NODE_LOST, f"Kubernetes does not hear of node {seen.spec.node_name}"
     if running:
         return _R.STARTED, _restarting(seen)
-    found = pod.trouble(seen)
+    found = pod.find_trouble(seen)
     if found is None:
         return _R.STARTING, f"Pod {name} is being started"
     if found.kind is pod.TroubleKind.UNSCHEDULABLE:
@@ -241,7 +241,7 @@ def _why(seen: pod.Pod, *, running: bool) -> tuple[str, str]:
 
 
 def _restarting(seen: pod.Pod) -> str:
-    found = pod.trouble(seen)
+    found = pod.find_trouble(seen)
     return "" if found is None else found.text
 
 
@@ -251,7 +251,7 @@ def _running_since(seen: pod.Pod) -> float | None:
     """
     started = _started(seen)
     if started is None and seen.status.phase == "Running":
-        return pod.moment(seen.metadata.creation_timestamp)
+        return pod.parse_time(seen.metadata.creation_timestamp)
     return started
 
 
@@ -272,7 +272,7 @@ def _finished(seen: pod.Pod) -> float | None:
         moment
         for container in (*seen.status.container_statuses, *seen.status.init_container_statuses)
         if container.state.terminated is not None
-        and (moment := pod.moment(container.state.terminated.finished_at)) is not None
+        and (moment := pod.parse_time(container.state.terminated.finished_at)) is not None
     ]
     return max(times, default=None)
 

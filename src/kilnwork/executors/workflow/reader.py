@@ -101,7 +101,7 @@ def _moment(written: Any) -> float | None:
     value.
     """
     try:
-        return pod.moment(written)
+        return pod.parse_time(written)
     except (ValueError, TypeError, AttributeError):
         return None
 

@@ -160,7 +160,7 @@ class _Planner:
         run.update(phase=phase, reason=reason, message=message, cause=cause, step=step)
         run.update(suspended=False)
         clauses = run.program.catch if phase is _P.FAILED else ()
-        fitting = (n for n, clause in enumerate(clauses) if clause.fits((reason, cause)))
+        fitting = (n for n, clause in enumerate(clauses) if clause.applies_to((reason, cause)))
         chosen = next(fitting, None)
         if chosen is None:
             self._begin_finally()
@@ -181,7 +181,7 @@ class _Planner:
 
     def _begin_finally(self) -> None:
         run = self.run
-        if not run.program.last:
+        if not run.program.finally_steps:
             run.update(stage=_Stage.ENDING)
             return
         run.update(stage=_Stage.FINALLY, finally_started=self.now)
@@ -195,7 +195,7 @@ class _Planner:
             self.stop_instances(_FINALLY, "the steps of finally have taken too long")
             trouble = (_R.FINALLY_TIMED_OUT, f"the steps of finally have taken {FINALLY_S:g} s")
         else:
-            last = self.advance_steps(f"{_FINALLY}.", run.program.last, self._top_scope())
+            last = self.advance_steps(f"{_FINALLY}.", run.program.finally_steps, self._top_scope())
             if last is None:
                 return
             trouble = (last.reason, f"step {last.key}: {last.message}")
@@ -239,7 +239,7 @@ class _Planner:
             self.stop_instances(key, "its step has taken too long")
             message = f"it has taken {limit:g} s, timeoutSeconds"
             return self._close(self.run.records[key], _S.FAILED, _R.STEP_TIMED_OUT, message)
-        chosen = node.otherwise if record.alternative and node.otherwise is not None else node
+        chosen = node.alternative if record.alternative and node.alternative is not None else node
         try:
             return _ADVANCE[chosen.kind](self, record, chosen, here)
         except step_work.StepFailure as failure:
@@ -276,11 +276,11 @@ class _Planner:
         if node.condition is None:
             return node, False
         try:
-            if node.condition.truth(here.lookup):
+            if node.condition.evaluate_bool(here.lookup):
                 return node, False
         except expressions.ExpressionError as error:
             raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"if: {error}") from error
-        return node.otherwise, True
+        return node.alternative, True
 
     # what goes on
 
@@ -304,10 +304,10 @@ class _Planner:
             for child in node.children
         }
         found = [one for one in branches.values() if one is not None]
-        passed = (_S.SUCCEEDED,) if node.least else (_S.SUCCEEDED, _S.SKIPPED)
+        passed = (_S.SUCCEEDED,) if node.min_successful else (_S.SUCCEEDED, _S.SKIPPED)
         good = sum(one.state in passed for one in found)
         still = sum(one is None or one.state is _S.RUNNING for one in branches.values())
-        wanted = node.least or len(branches)
+        wanted = node.min_successful or len(branches)
         if good + still < wanted:
             failed = next((one for one in found if one.state is _S.FAILED), None)
             if failed is None:
@@ -320,7 +320,7 @@ class _Planner:
         if good < wanted:
             return record
         self._stop_branches(key, found, "enough branches have succeeded")
-        if node.wanted:
+        if node.is_kept:
             self._keep_branches(key, branches)
         return self._close(record, _S.SUCCEEDED)
 
@@ -355,7 +355,7 @@ class _Planner:
         return self._close(record, _S.SUCCEEDED)
 
     def _keep_last(self, key: str, last: records.Record, node: flow_program.FlowNode) -> None:
-        value = self.run.raw_value(last.key) if node.wanted else None
+        value = self.run.raw_value(last.key) if node.is_kept else None
         if value is not None:
             self.run.keep_value(key, value)
 
@@ -391,7 +391,7 @@ class _Planner:
         if condition is None:
             return True
         try:
-            return condition.truth(inside.lookup)
+            return condition.evaluate_bool(inside.lookup)
         except scope.SkippedStep as skipped:
             message = f"until: it needs step {skipped.step}, which was skipped"
             raise step_work.StepFailure(_R.EXPRESSION_FAILED, message) from skipped

@@ -140,7 +140,7 @@ class Run:
         self.program, problems = flow_program.build(new.flow)
         if problems:
             raise ValueError("; ".join(f"{path} {text}" for path, text in problems))
-        flow_validation.mark_wanted(self.program)
+        flow_validation.mark_kept_steps(self.program)
         self.params = {**new.flow.params, **new.params}
         self.records: dict[str, Record] = {}
         self.totals: dict[str, model.Counts] = {}

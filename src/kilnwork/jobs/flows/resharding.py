@@ -16,7 +16,7 @@ from kilnwork.jobs.flows import model, records, views
 def named_snapshots(run: records.Run) -> frozenset[str]:
     """Return the snapshots that are named by a step that has begun, or by its `else`."""
     nodes = views.nodes_by_path(run.program)
-    chosen = (one for path in run.newest for one in nodes[path].chosen)
+    chosen = (one for path in run.newest for one in nodes[path].with_alternative)
     names = (name for one in chosen for _, some in one.expressions for name in some)
     return frozenset(name.member for name in names if name.root == "data" and name.member)
 

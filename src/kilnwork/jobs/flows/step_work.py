@@ -35,7 +35,7 @@ def make_step_work(
     items = _items(run, node, here)
     largest = max(len(items) - 1, 0) if each else None
     template = _template(run, node)
-    most = node.failed
+    most = node.max_failed
     if isinstance(most, str):
         most = job_settings.percent_of(most, len(items))
     memo = ""
@@ -49,14 +49,14 @@ def make_step_work(
         attempt_seconds=step.attempt_seconds,
         shared=_shared(node, here),
         variable=step.each,
-        own=node.own,
+        own=node.item_inputs,
         scope=_scope(node, here),
         items=items,
         portions=_portions(run, node),
         max_failed=most,
         parallel=step.parallel,
-        wanted=node.wanted or bool(memo),
-        needed=node.named,
+        wanted=node.is_kept or bool(memo),
+        needed=node.is_referenced,
         memo=memo,
     )
 
@@ -88,7 +88,7 @@ def _items(
 
 def _shared(node: flow_program.FlowNode, here: scope.Scope) -> dict[str, msgspec.Raw]:
     found = {}
-    for name, document in node.given.items():
+    for name, document in node.shared_inputs.items():
         try:
             found[name] = msgspec.Raw(_encode(document.evaluate(here.lookup)))
         except expressions.ExpressionError as error:
@@ -98,7 +98,7 @@ def _shared(node: flow_program.FlowNode, here: scope.Scope) -> dict[str, msgspec
 
 def _scope(node: flow_program.FlowNode, here: scope.Scope) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in node.own_names:
+    for name in node.item_input_names:
         try:
             value = here.lookup(name)
         except expressions.ExpressionError as error:
@@ -111,7 +111,7 @@ def _template(run: records.Run, node: flow_program.FlowNode) -> api_task.TaskTem
     template, clusters = node.task, run.new.clusters
     if template is None:
         raise StepFailure(_R.INVALID_SPEC, "it has nothing to run")
-    if node.own_cluster:
+    if node.needs_no_group:
         return template
     group = _group(run, node)
     if group not in clusters:
@@ -124,7 +124,7 @@ def _group(run: records.Run, node: flow_program.FlowNode) -> str:
 
 
 def _portions(run: records.Run, node: flow_program.FlowNode) -> int:
-    if node.items is None or node.own_cluster:
+    if node.items is None or node.needs_no_group:
         return 0
     snapshots = {name.member for name in node.items.names if name.root == "data"}
     if snapshots.isdisjoint(run.new.by_shard):

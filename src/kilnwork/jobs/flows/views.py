@@ -85,7 +85,7 @@ def _collect(
     prefix: str, section: Iterable[flow_program.FlowNode], found: dict[str, flow_program.FlowNode]
 ) -> None:
     for node in section:
-        for one in node.chosen:
+        for one in node.with_alternative:
             found.setdefault(f"{prefix}{one.name}", one)
             _collect(f"{prefix}{one.name}.", one.children, found)
 

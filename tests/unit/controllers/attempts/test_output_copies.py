@@ -1,4 +1,6 @@
-"""Output of attempts: followed while it is read, and copied once, whatever is cut off where."""
+"""Output of attempts: followed while it is read, and copied once, wherever copying is
+interrupted.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,7 +19,7 @@ AWAY = errors.Unavailable(0, "", "the node is away")
 
 
 class Container:
-    """Prints what the test says, until it is over."""
+    """A container that prints the text set by the test, until it ends."""
 
     def __init__(self, name: str, *, life: int = 0) -> None:
         self.name = name
@@ -30,7 +32,7 @@ class Container:
 
 
 class Executor:
-    """`port.Executor` as far as output goes."""
+    """The part of `port.Executor` that concerns output."""
 
     name = "pod"
 
@@ -68,7 +70,9 @@ class Executor:
 
 
 class Link:
-    """Keeps it, as the dispatcher does: what it has by offset is skipped."""
+    """Stores output as the dispatcher does: a piece that is already stored, by its offset, is
+    skipped.
+    """
 
     def __init__(self) -> None:
         self.kept = b""
@@ -82,7 +86,7 @@ class Link:
 
 
 class World:
-    """An attempt and who keeps its output."""
+    """An attempt, its output copies and the link that stores them."""
 
     def __init__(self, *containers: Container) -> None:
         self.link = Link()
@@ -95,7 +99,7 @@ class World:
         )
         self.outputs.begin(self.executor, made)  # type: ignore[arg-type]
 
-    async def until(self, kept: bytes) -> None:
+    async def wait_until_stored(self, kept: bytes) -> None:
         async def has() -> bool:
             return self.link.kept == kept
 
@@ -103,7 +107,7 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "AGAIN_S", 0.01)
 
 
@@ -113,9 +117,9 @@ async def test_output_is_followed_while_read_and_completed_at_the_end() -> None:
     world.begin()
     async with world.outputs.following(REF):
         main.printed = b"one\ntw"
-        await world.until(b"one\ntw")
+        await world.wait_until_stored(b"one\ntw")
         main.printed += b"o\n"
-        await world.until(b"one\ntwo\n")
+        await world.wait_until_stored(b"one\ntwo\n")
 
     async def unread() -> bool:
         return main.readers == 0
@@ -134,7 +138,7 @@ async def test_reader_that_starts_before_the_attempt_gets_all_output() -> None:
         await world.outputs.catch_up(REF)
         world.begin()
         main.printed = b"one\n"
-        await world.until(b"one\n")
+        await world.wait_until_stored(b"one\n")
         assert main.readers == 1
 
 
@@ -213,4 +217,4 @@ async def test_follower_of_an_unreachable_node_gets_output_after_its_return() ->
     async with world.outputs.following(REF):
         await asyncio.sleep(0.03)
         world.executor.is_away = False
-        await world.until(b"one\n")
+        await world.wait_until_stored(b"one\n")

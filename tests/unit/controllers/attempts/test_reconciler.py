@@ -1,4 +1,4 @@
-"""The driver between a dispatcher and an executor that do what the test says."""
+"""The attempt reconciler between a scripted dispatcher and a scripted executor."""
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -31,13 +31,13 @@ POLLED = port.Observation(phase=port.Phase.RUNNING, reason=R.STARTED, started=7.
 AWAY = errors.Unavailable(0, "", "connection refused")
 
 
-def over(ending: attempts.Ending = E.SUCCEEDED) -> port.Observation:
+def ended(ending: attempts.Ending = E.SUCCEEDED) -> port.Observation:
     outcome = attempts.Outcome(ending, R.SUCCEEDED)
     return port.Observation(phase=port.Phase.OVER, reason=R.SUCCEEDED, outcome=outcome)
 
 
 class Scripted:
-    """An executor that says what comes next in `script`, and keeps what it was asked."""
+    """An executor that returns the next observation of `script`, and records its calls."""
 
     name = "scripted"
 
@@ -97,10 +97,10 @@ class Scripted:
 
 
 class Hub:
-    """The dispatcher's side: what was reported, in order."""
+    """The dispatcher's side: records the reports in order."""
 
     def __init__(self) -> None:
-        self.said: list[Any] = []
+        self.reports: list[Any] = []
         self.known = True
         self.held = False
         self.receive: Callable[[instructions.ForExecutor], None]
@@ -128,24 +128,24 @@ class Hub:
         return view_samples.running(task=task) if self.known else None
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
-        self.said.append(("observed", observed.reason, observed.message))
+        self.reports.append(("observed", observed.reason, observed.message))
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        self.said.append(("started", at))
+        self.reports.append(("started", at))
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
-        self.said.append(("finished", outcome.ending, outcome.reason, outcome.result))
+        self.reports.append(("finished", outcome.ending, outcome.reason, outcome.result))
 
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
-        self.said.append(("log", offset, data))
+        self.reports.append(("log", offset, data))
 
     def discard_log(self, ref: attempts.AttemptRef) -> None:
-        self.said.append("discard")
+        self.reports.append("discard")
 
     @property
     def endings(self) -> list[Any]:
-        """How it ended, each time that this was said."""
-        return [said[1] for said in self.said if said[0] == "finished"]
+        """The ending of each reported outcome."""
+        return [report[1] for report in self.reports if report[0] == "finished"]
 
 
 class World:
@@ -168,7 +168,7 @@ class World:
         self.hub.receive(instructions.StopAttempt(1, REF, 3.0, R.KILLED))
 
     async def passes(self, *script: port.Observation | Exception) -> float | None:
-        """One pass for each; what the last one gives."""
+        """Make one pass for each item of the script; return the result of the last pass."""
         self.executor.script += script
         again = None
         for _ in script:
@@ -186,11 +186,11 @@ async def world() -> World:
 async def test_an_attempt_is_ensured_once_then_observed(world: World) -> None:
     world.run()
     assert len(world.queue) == 1
-    await world.passes(STAGING, STAGING, RUNNING, RUNNING, over())
+    await world.passes(STAGING, STAGING, RUNNING, RUNNING, ended())
     assert world.executor.calls == [
         "ensure", "observe", "observe", "observe", "observe", "result", "release",
     ]  # fmt: skip
-    assert [said for said in world.hub.said if said[0] == "started"] == [("started", 7.0)]
+    assert [report for report in world.hub.reports if report[0] == "started"] == [("started", 7.0)]
     assert world.hub.endings == [E.SUCCEEDED]
     assert await world.driver.reconcile(KEY) is None  # it is forgotten
     assert world.executor.calls[-2:] == ["release", "leftover known"]
@@ -213,10 +213,10 @@ async def test_kube_error_is_shown_and_retried(world: World) -> None:
     world.run()
     with pytest.raises(errors.Unavailable):  # the controller's loop backs off
         await world.passes(AWAY)
-    assert world.hub.said == [("observed", R.EXECUTOR_UNAVAILABLE, "connection refused")]
+    assert world.hub.reports == [("observed", R.EXECUTOR_UNAVAILABLE, "connection refused")]
     await world.passes(STAGING)
     assert world.executor.calls == ["ensure", "ensure"]
-    assert world.hub.said[-1] == ("observed", R.STARTING, "")
+    assert world.hub.reports[-1] == ("observed", R.STARTING, "")
 
 
 async def test_unexpected_exception_is_shown_and_retried(world: World) -> None:
@@ -224,9 +224,9 @@ async def test_unexpected_exception_is_shown_and_retried(world: World) -> None:
     with pytest.raises(KeyError):  # the controller's loop logs it and backs off
         await world.passes(KeyError("phase"))
     text = "the manager tries again after KeyError: 'phase'"
-    assert world.hub.said == [("observed", R.INTERNAL_ERROR, text)]
+    assert world.hub.reports == [("observed", R.INTERNAL_ERROR, text)]
     await world.passes(STAGING)
-    assert world.hub.said[-1] == ("observed", R.STARTING, "")
+    assert world.hub.reports[-1] == ("observed", R.STARTING, "")
 
 
 async def test_long_messages_are_cut_at_the_end(world: World) -> None:
@@ -235,7 +235,7 @@ async def test_long_messages_are_cut_at_the_end(world: World) -> None:
     await world.passes(long)
     with pytest.raises(ValueError, match="xxx"):
         await world.passes(ValueError(40_000 * "x"))
-    shown = [message for _, _, message in world.hub.said]
+    shown = [message for _, _, message in world.hub.reports]
     assert [len(message) for message in shown] == [4096, 4096]
     assert [message.split()[1] for message in shown] == ["c79", "manager"]
 
@@ -245,13 +245,13 @@ async def test_conflict_is_retried_without_being_shown(world: World) -> None:
     world.stop()
     with pytest.raises(errors.Conflict):
         await world.passes(errors.Conflict(409, "Conflict", "it has changed"))
-    assert world.hub.said == []
+    assert world.hub.reports == []
 
 
 async def test_attempt_stopped_before_creation_is_not_created(world: World) -> None:
     world.run()
     world.stop()
-    await world.passes(over(E.STOPPED))
+    await world.passes(ended(E.STOPPED))
     assert world.executor.calls == ["stop 3 Killed", "release"]
     assert world.hub.endings == [E.STOPPED]
 
@@ -260,7 +260,7 @@ async def test_stop_is_repeated_until_the_end_is_confirmed(world: World) -> None
     world.run()
     await world.passes(RUNNING)
     world.stop()
-    await world.passes(RUNNING, RUNNING, over(E.STOPPED))
+    await world.passes(RUNNING, RUNNING, ended(E.STOPPED))
     assert world.executor.calls[1:] == [*3 * ["stop 3 Killed"], "release"]
 
 
@@ -282,8 +282,8 @@ async def test_output_and_result_are_stored_before_the_end_is_reported(world: Wo
     world.run()
     world.executor.output = [b"one\n", b"two\n"]
     world.executor.value = attempts.Payload(attempts.JSON, b"1")
-    await world.passes(over())
-    assert world.hub.said == [
+    await world.passes(ended())
+    assert world.hub.reports == [
         ("log", 0, b"one\n"),
         ("log", 4, b"two\n"),
         ("observed", R.SUCCEEDED, ""),
@@ -297,31 +297,31 @@ async def test_unreadable_output_does_not_affect_the_outcome(
 ) -> None:
     world.run()
     world.executor.output = [b"one\n", error]
-    await world.passes(over())
+    await world.passes(ended())
     assert world.hub.endings == [E.SUCCEEDED]
 
 
 async def test_unreadable_result_fails_the_attempt(world: World) -> None:
     world.run()
     world.executor.value = port.ResultError(R.RESULT_TOO_LARGE, "70 KiB")
-    await world.passes(over())
-    assert world.hub.said[-1] == ("finished", E.FAILED, R.RESULT_TOO_LARGE, None)
+    await world.passes(ended())
+    assert world.hub.reports[-1] == ("finished", E.FAILED, R.RESULT_TOO_LARGE, None)
 
 
 async def test_result_that_is_not_available_yet_is_awaited(world: World) -> None:
     world.run()
     world.executor.value = AWAY
     with pytest.raises(errors.Unavailable):
-        await world.passes(over())
-    assert world.hub.said[-1] == ("observed", R.EXECUTOR_UNAVAILABLE, "connection refused")
+        await world.passes(ended())
+    assert world.hub.reports[-1] == ("observed", R.EXECUTOR_UNAVAILABLE, "connection refused")
     world.executor.value = None
-    await world.passes(over())
+    await world.passes(ended())
     assert world.hub.endings == [E.SUCCEEDED]
 
 
 async def test_only_a_success_has_a_result(world: World) -> None:
     world.run()
-    await world.passes(over(E.FAILED))
+    await world.passes(ended(E.FAILED))
     assert world.executor.calls == ["ensure", "release"]
 
 
@@ -329,13 +329,13 @@ async def test_end_is_reported_once_and_release_is_retried(world: World) -> None
     world.run()
     world.executor.release_error = AWAY
     with pytest.raises(errors.Unavailable):
-        await world.passes(over())
-    said = list(world.hub.said)
+        await world.passes(ended())
+    reported = list(world.hub.reports)
     with pytest.raises(errors.Unavailable):
-        await world.passes(over())
+        await world.passes(ended())
     world.executor.release_error = None
-    await world.passes(over(E.LOST))  # gone by now, which changes nothing
-    assert world.hub.said == said
+    await world.passes(ended(E.LOST))  # gone by now, which changes nothing
+    assert world.hub.reports == reported
     assert world.hub.endings == [E.SUCCEEDED]
     assert world.executor.calls.count("release") == 3
 
@@ -347,13 +347,13 @@ async def test_leftover_of_a_settled_attempt_is_ended_and_released(world: World)
     world.executor.left = LEFT
     world.executor.wake(REF)
     assert len(world.queue) == 1
-    await world.passes(RUNNING, over(E.STOPPED))
+    await world.passes(RUNNING, ended(E.STOPPED))
     assert world.executor.calls == ["leftover known", *2 * ["stop 1 Replaced"], "release"]
-    assert world.hub.said == []
+    assert world.hub.reports == []
 
 
 async def test_object_that_appears_during_the_release_is_ended(world: World) -> None:
-    """A request of the manager before arrives after the last look, and before the release."""
+    """A request of the previous manager arrives after the last look, and before the release."""
     world.run()
     release = world.executor.release
 
@@ -363,12 +363,12 @@ async def test_object_that_appears_during_the_release_is_ended(world: World) -> 
         world.executor.wake(REF)
 
     world.executor.release = meanwhile  # type: ignore[method-assign]
-    await world.passes(over())
+    await world.passes(ended())
     world.executor.release = release  # type: ignore[method-assign]
     taken = await world.queue.get()
     assert taken == KEY
     world.queue.done(KEY)
-    await world.passes(RUNNING, over(E.STOPPED))
+    await world.passes(RUNNING, ended(E.STOPPED))
     assert world.executor.calls[-3:] == [*2 * ["stop 1 Replaced"], "release"]
     assert world.hub.endings == [E.SUCCEEDED]
 
@@ -404,7 +404,7 @@ async def test_change_of_an_attempt_queues_a_pass(world: World) -> None:
 
 
 class InWorkers(Scripted):
-    """One whose attempts workers ask for."""
+    """An executor whose attempts are requested by workers."""
 
     in_workers = True
 
@@ -423,7 +423,9 @@ async def test_start_is_reported_again_to_a_worker_that_asks_again() -> None:
     await world.passes(RUNNING, RUNNING)
     asked(world)
     await world.passes(RUNNING)
-    assert [said for said in world.hub.said if said[0] == "started"] == 2 * [("started", 7.0)]
+    assert [report for report in world.hub.reports if report[0] == "started"] == 2 * [
+        ("started", 7.0)
+    ]
     assert world.executor.calls == ["ensure", "observe", "observe"]
 
 

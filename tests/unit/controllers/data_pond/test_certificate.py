@@ -9,7 +9,7 @@ from kilnwork.kit import certificates
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400
-PAIR = certificate.make(now=NOW)
+PAIR = certificate.create(now=NOW)
 
 
 def test_certificate_has_one_server_name_for_every_address() -> None:
@@ -28,9 +28,9 @@ def test_certificate_is_valid_from_now_for_ten_years() -> None:
     ("days", "soon"), [(0, False), (3650 - 366, False), (3650 - 364, True), (4000, True)]
 )
 def test_certificate_is_replaced_a_year_before_expiry(days: int, *, soon: bool) -> None:
-    assert certificate.ends_soon(PAIR.certificate, now=NOW + days * DAY_S) is soon
+    assert certificate.needs_renewal(PAIR.certificate, now=NOW + days * DAY_S) is soon
 
 
 def test_invalid_certificate_is_replaced() -> None:
-    assert certificate.ends_soon(b"", now=NOW)
-    assert certificate.ends_soon(PAIR.key, now=NOW)
+    assert certificate.needs_renewal(b"", now=NOW)
+    assert certificate.needs_renewal(PAIR.key, now=NOW)

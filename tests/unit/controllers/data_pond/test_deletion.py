@@ -1,4 +1,4 @@
-"""The deletion of a DataPond waits for leases, then for agents, but not for ever."""
+"""The deletion of a DataPond waits for leases, then for agents, for a limited time."""
 
 from typing import Any
 
@@ -12,7 +12,9 @@ NOW = clock.ManualClock().wall()
 
 
 def state(**removed: bool) -> pond_state.PondState:
-    """A pond whose data is being removed; `removed`: whether that is done, by node."""
+    """Return a pond whose data is being removed. `removed`: whether each node has removed its
+    data.
+    """
     made = pond_state.PondState("quant", "lake", time=clock.ManualClock())
     for node, done in removed.items():
         report = pond_messages.Report(session="s", sequence=1, store="x", removed=done)
@@ -43,15 +45,15 @@ def test_deletion_ends_when_all_agents_have_removed_their_data() -> None:
     known = state(n1=True, n2=False)
     known.remove()
     decided = decide(known, on_node("n1"))
-    assert (decided.remove, decided.over) == (True, False)
+    assert (decided.remove, decided.finished) == (True, False)
     assert "n2" in decided.message
     done = decide(state(n1=True), on_node("n1"))
-    assert (done.remove, done.over, done.left) == (False, True, ())
+    assert (done.remove, done.finished, done.left) == (False, True, ())
 
 
 def test_deletion_waits_for_a_pod_without_a_report() -> None:
-    assert not decide(state(), on_node("n1")).over
-    assert decide(None).over
+    assert not decide(state(), on_node("n1")).finished
+    assert decide(None).finished
 
 
 @pytest.mark.parametrize(("passed_s", "over"), [(0, False), (299, False), (300, True)])
@@ -59,14 +61,14 @@ def test_deletion_waits_some_minutes_for_unreachable_nodes(passed_s: float, *, o
     known = state()
     known.remove()
     decided = decide(known, on_node("n1"), now=NOW + passed_s)
-    assert decided.over is over
+    assert decided.finished is over
     assert decided.left == (("n1",) if over else ())
     assert decided.again_s == 300 - passed_s
 
 
 def test_deletion_ends_if_agents_are_refused_and_none_is_live() -> None:
-    assert decide(state(), on_node("n1"), refused=True).over
-    assert not decide(state(n1=False), on_node("n1"), refused=True).over
+    assert decide(state(), on_node("n1"), refused=True).finished
+    assert not decide(state(n1=False), on_node("n1"), refused=True).finished
 
 
 def test_only_a_deleted_pond_with_the_finalizer_is_closing() -> None:
@@ -74,9 +76,9 @@ def test_only_a_deleted_pond_with_the_finalizer_is_closing() -> None:
         metadata = meta.ObjectMeta(name="p", finalizers=finalizers, deletion_timestamp=deleted)
         return data_pond.DataPond(metadata=metadata, spec=data_pond.DataPondSpec())
 
-    assert deletion.is_closing(pond(deletion.FINALIZER, deleted="2026-01-01T00:00:00Z"))
-    assert not deletion.is_closing(pond("other", deleted="2026-01-01T00:00:00Z"))
-    assert not deletion.is_closing(pond(deletion.FINALIZER, deleted=None))
+    assert deletion.is_being_deleted(pond(deletion.FINALIZER, deleted="2026-01-01T00:00:00Z"))
+    assert not deletion.is_being_deleted(pond("other", deleted="2026-01-01T00:00:00Z"))
+    assert not deletion.is_being_deleted(pond(deletion.FINALIZER, deleted=None))
 
 
 def test_directory_of_an_agent_counts_as_data() -> None:

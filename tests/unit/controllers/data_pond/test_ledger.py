@@ -1,4 +1,6 @@
-"""The ledger: what is wanted comes to the right nodes, and nothing is released unasked."""
+"""The ledger: wanted data is ordered from the right nodes, and leases are released only on
+request.
+"""
 
 from typing import Any
 
@@ -19,7 +21,7 @@ DISK = data_pond.SnapshotSource(source="disk")
 
 
 class World:
-    """A ledger, its clock, and agents that say what a test lets them say."""
+    """A ledger, its clock, and agents that send the reports of the test."""
 
     def __init__(self) -> None:
         self.time = clock.ManualClock()
@@ -453,7 +455,7 @@ def test_node_removed_from_a_lease_releases_it(world: World) -> None:
 
 
 def test_a_lease_without_a_request_is_kept(world: World) -> None:
-    """The manager was restarted."""
+    """The manager was restarted and has no request for it yet."""
     order = world.report("n1", leases=(lease_report("set-g7"),), holdings=(holding(),))
 
     assert order.released == ()
@@ -518,7 +520,7 @@ def test_lease_is_kept_while_a_node_that_shares_the_disk_needs_it(world: World) 
 
 
 def test_each_node_gets_only_the_files_that_it_needs(world: World) -> None:
-    """An agent that serves two nodes gets those of both."""
+    """An agent that serves two nodes gets the files of both."""
     world.report("n1")
     world.report("n2", store="disk-2")
     world.report("n3", store="disk-2", shares=True, address="")
@@ -687,7 +689,7 @@ def output(world: World) -> model.Pin:
 
 
 def pinned_output(world: World) -> model.Pin:
-    """Both nodes pin their part."""
+    """Report from both nodes that they have pinned their part; return the pin of the output."""
     for node in WRITTEN:
         world.report(node)
     output(world)
@@ -736,7 +738,7 @@ def test_output_pin_names_the_silent_node_that_it_waits_for(world: World) -> Non
 
 
 def test_new_manager_requests_the_manifest_of_a_known_pin() -> None:
-    """The manager before had it; agents go on with pins that are the same."""
+    """The previous manager had the manifest; agents keep pins that are ordered again."""
     world = World()
     world.report("a", holdings=(held(A.digest),))
     world.ledger.want_output(NS, POND, request="o", lease="set-g1", attempts={"a": ("t.1.1",)})

@@ -1,4 +1,4 @@
-"""Which files of a snapshot nodes need."""
+"""Which files of a snapshot the nodes need."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What tasks have written on several nodes becomes one snapshot; its parts stay there."""
+"""Files written by tasks on several nodes are merged into one snapshot; the parts stay on their
+nodes.
+"""
 
 from kilnwork.controllers.data_pond import model, output_merge
 from support import ponds

@@ -1,4 +1,4 @@
-"""DataPonds: which Pods are made, of what, and what the status says."""
+"""The plan for a DataPond: the Pods to create, their content, and the status."""
 
 import base64
 from typing import Any
@@ -25,7 +25,7 @@ FAR = pods.PondPodSettings(
     image="registry/kilnwork:1",
     ca=b"CA",
 )
-PAIR = certificate.make(now=NOW)
+PAIR = certificate.create(now=NOW)
 
 
 def pond(name: str = "lake", **spec: Any) -> data_pond.DataPond:
@@ -42,8 +42,10 @@ def a_node(name: str, *taints: tuple[str, str], **labels: str) -> node.Node:
     )
 
 
-def secret(settings: pods.PondPodSettings = LOCAL, pair: certificate.Pair = PAIR) -> caches.Secret:
-    body = pods.secret(pond(), settings, token="t", pair=pair)
+def secret(
+    settings: pods.PondPodSettings = LOCAL, pair: certificate.KeyPair = PAIR
+) -> caches.Secret:
+    body = pods.make_secret(pond(), settings, token="t", pair=pair)
     return caches.Secret(metadata=meta.ObjectMeta(name="lake-pond", uid="s1"), data=body["data"])
 
 
@@ -147,7 +149,7 @@ def test_new_ca_of_the_manager_is_written_to_the_secret() -> None:
 
 
 def test_a_certificate_is_renewed_in_time() -> None:
-    old = certificate.make(now=NOW - (certificate.DAYS - certificate.RENEW_DAYS + 1) * 86_400)
+    old = certificate.create(now=NOW - (certificate.DAYS - certificate.RENEW_DAYS + 1) * 86_400)
 
     assert decide(secret=secret(pair=old)).new_pair
     assert not decide().new_pair
@@ -392,7 +394,7 @@ def test_leases_of_sync_sets_delay_the_deletion_of_a_pond() -> None:
     end = deleted(known).end
 
     assert end is not None
-    assert (end.remove, end.over, end.reason) == (False, False, reasons.PondReason.LEASES_HELD)
+    assert (end.remove, end.finished, end.reason) == (False, False, reasons.PondReason.LEASES_HELD)
     assert "risk-g1" in end.message
     assert "mine" not in end.message
     ready = deleted(known).status.conditions[0]
@@ -403,7 +405,7 @@ def test_nodes_remove_their_data_before_the_finalizer_is_removed() -> None:
     known = of_agents(n1={"leases": (lease("user_mine"),)}, n2={})
     end = deleted(known).end
     assert end is not None
-    assert (end.remove, end.over) == (True, False)
+    assert (end.remove, end.finished) == (True, False)
     assert "n1, n2" in end.message
 
     known.remove("quant", "lake")
@@ -413,7 +415,7 @@ def test_nodes_remove_their_data_before_the_finalizer_is_removed() -> None:
 
     end = deleted(known).end
     assert end is not None
-    assert (end.remove, end.over, end.left) == (False, True, ())
+    assert (end.remove, end.finished, end.left) == (False, True, ())
 
 
 def test_unreachable_nodes_are_awaited_and_finally_named() -> None:
@@ -426,30 +428,30 @@ def test_unreachable_nodes_are_awaited_and_finally_named() -> None:
     late = deleted(known, at=NOW + deletion.DEADLINE_S).end
 
     assert early is not None
-    assert (early.over, early.again_s) == (False, 1)
+    assert (early.finished, early.again_s) == (False, 1)
     assert late is not None
-    assert (late.over, late.left) == (True, ("n2",))
+    assert (late.finished, late.left) == (True, ("n2",))
 
 
 def test_pond_without_agents_is_deleted_immediately() -> None:
     for known in (None, of_agents()):
         end = deleted(known).end
         assert end is not None
-        assert (end.over, end.left) == (True, ())
+        assert (end.finished, end.left) == (True, ())
 
 
 def test_deletion_does_not_wait_for_agents_that_cannot_be_created() -> None:
-    """As when the namespace is deleted: the Pods are gone, and none can be made."""
+    """When the namespace is deleted, the Pods are gone and new ones are refused."""
     known = of_agents()
-    waits = [seen(pods.pod(pond(), LOCAL, node="n1", secret_version="v"))]
+    waits = [seen(pods.make_pod(pond(), LOCAL, node="n1", secret_version="v"))]
     refusal = (reasons.PondReason.POD_REFUSED, "the namespace is being deleted")
 
     waiting, hopeless = (deleted(known, pods=waits, refusal=one).end for one in (None, refusal))
 
     assert waiting is not None
-    assert not waiting.over
+    assert not waiting.finished
     assert hopeless is not None
-    assert (hopeless.over, hopeless.left) == (True, ("n1",))
+    assert (hopeless.finished, hopeless.left) == (True, ("n1",))
 
 
 # directories

@@ -1,4 +1,4 @@
-"""The objects behind a DataPond."""
+"""The objects of a DataPond."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def pond(**spec: Any) -> data_pond.DataPond:
 
 
 def made(settings: pods.PondPodSettings = FAR, *, version: str = "1", **spec: Any) -> Any:
-    return pods.pod(pond(**spec), settings, node="n1", secret_version=version)
+    return pods.make_pod(pond(**spec), settings, node="n1", secret_version=version)
 
 
 def mounts(body: Any) -> dict[str, bool]:
@@ -40,7 +40,7 @@ def test_names_fit_into_labels_and_differ() -> None:
     [(None, "/home/ponds/quant/lake"), ("/data/pond/", "/data/pond")],
 )
 def test_root_directory_of_a_pond(path: str | None, root: str) -> None:
-    assert pods.root(pond(path=path), LOCAL) == root
+    assert pods.data_directory(pond(path=path), LOCAL) == root
 
 
 def test_digest_changes_with_template_and_secret() -> None:

@@ -1,4 +1,4 @@
-"""The state of one pond: reports in order, silence, and shared disks."""
+"""The state of one pond: order of reports, silent agents, and shared disks."""
 
 from typing import Any
 

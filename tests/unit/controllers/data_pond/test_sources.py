@@ -1,4 +1,4 @@
-"""Only what a pond declares can be read, and what is below it."""
+"""Only sources that a pond declares, and paths within them, can be read."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Only the token in the pond's own Secret makes a client an agent."""
+"""Only the token in the pond's own Secret authenticates an agent."""
 
 import asyncio
 import base64

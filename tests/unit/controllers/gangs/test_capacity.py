@@ -1,4 +1,4 @@
-"""Room for gangs: no member is put where there is none, none is left out where there is some."""
+"""Capacity for gangs: members are placed exactly where there is room."""
 
 import decimal
 from typing import Any
@@ -33,8 +33,10 @@ def members(*sizes: int, **more: Any) -> list[capacity.Member]:
     return [capacity.Member(f"p{i}", "g", pod(f"p{i}", cpu), **more) for i, cpu in enumerate(sizes)]
 
 
-def room(*cpus: int, pods: tuple[dict[str, Any], ...] = ()) -> capacity.Room:
-    return capacity.Room(nodes=tuple(node(f"n{i}", cpu) for i, cpu in enumerate(cpus)), pods=pods)
+def room(*cpus: int, pods: tuple[dict[str, Any], ...] = ()) -> capacity.ClusterRoom:
+    return capacity.ClusterRoom(
+        nodes=tuple(node(f"n{i}", cpu) for i, cpu in enumerate(cpus)), pods=pods
+    )
 
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=12)
@@ -93,16 +95,16 @@ def test_ready_nodes_are_filled_first_then_those_with_most_data() -> None:
 def test_members_are_placed_only_on_allowed_nodes() -> None:
     found = capacity.place(room(4, 4), members(1, allowed=frozenset()), ready=frozenset())
     assert found.assigned == {}
-    assert "2 node(s) were not next to the data" in capacity.lacks(found, room(4, 4))
+    assert "2 node(s) were not next to the data" in capacity.describe_unplaced(found, room(4, 4))
 
 
 def test_lacks_describes_group_request_reason_and_free_room() -> None:
-    here = capacity.Room(
+    here = capacity.ClusterRoom(
         nodes=(node("a", 2), node("b", 8, taints=[{"key": "gpu", "effect": "NoSchedule"}])),
         pods=(pod("x", 1, nodeName="a"),),
     )
     found = capacity.place(here, members(2, 2), ready=frozenset())
-    assert capacity.lacks(found, here) == (
+    assert capacity.describe_unplaced(found, here) == (
         "2 workers have no node in group g: each needs cpu 2; 0/2 nodes are available: "
         "1 Insufficient cpu, 1 node(s) had untolerated taint {gpu: }; "
         "free: node a cpu 1, memory 64Gi; node b cpu 8, memory 64Gi"

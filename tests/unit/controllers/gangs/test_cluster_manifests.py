@@ -1,4 +1,4 @@
-"""The TaskCluster of a group: gate and data are in its template."""
+"""The TaskCluster of a group: its template contains the gate and the data."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Portions of data: every one has a worker, and what is there is not moved."""
+"""Portions of data: each one has a worker, and nodes keep what they hold."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ def with_some(name: str, *has: int, node: str = "") -> data_portions.Holder:
 
 def share(count: int, *holders: data_portions.Holder, **held: set[int]) -> dict[str, list[int]]:
     by_node = {node: frozenset(has) for node, has in held.items()}
-    found = data_portions.share(count, holders, near=by_node)
+    found = data_portions.assign_portions(count, holders, near=by_node)
     return {name: sorted(has) for name, has in found.items()}
 
 
@@ -72,23 +72,23 @@ def test_every_portion_has_a_worker_and_every_worker_a_portion(
         )
         for number, (has, node) in enumerate(given_)
     ]
-    found = data_portions.share(count, holders, near=held)
+    found = data_portions.assign_portions(count, holders, near=held)
     assert frozenset(range(count)) == frozenset().union(*found.values())
     for one in holders:
         assert found[one.name] >= (one.portions or frozenset())
         assert one.portions is not None or found[one.name] or not count
     again = [data_portions.Holder(one.name, one.node, found[one.name]) for one in holders]
-    assert data_portions.share(count, again, near=held) == found
+    assert data_portions.assign_portions(count, again, near=held) == found
 
 
 def test_portions_that_no_node_holds_are_missing() -> None:
     places = {"worker": {"a": frozenset({0, 2}), "b": frozenset({2})}}
-    assert data_portions.missing({"worker": 4, "solver": 1}, places) == {
+    assert data_portions.missing_portions({"worker": 4, "solver": 1}, places) == {
         "worker": [1, 3],
         "solver": [0],
     }
     assert (
-        data_portions.missing(
+        data_portions.missing_portions(
             {"worker": 3}, data_portions.merge(places, {"worker": {"a": frozenset({1})}})
         )
         == {}
@@ -100,4 +100,4 @@ def test_node_keeps_its_portions_while_it_fetches_more() -> None:
     before = {"worker": {"a": few, "gone": few}}
     wanted = {"worker": {"a": more, "b": few, "gone": few, "new": few}}
     ready = {"a": False, "b": True, "new": False}
-    assert data_portions.held(before, wanted, ready) == {"worker": {"a": few, "b": few}}
+    assert data_portions.held_portions(before, wanted, ready) == {"worker": {"a": few, "b": few}}

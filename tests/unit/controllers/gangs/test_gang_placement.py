@@ -1,4 +1,4 @@
-"""Which members of a gang start where."""
+"""Which members of a gang start, and on which nodes."""
 
 from typing import Any
 
@@ -44,54 +44,54 @@ def spec(**more: Any) -> port.GangSpec:
     return port.GangSpec(**given)
 
 
-def gang(*pods: dict[str, Any], required: int) -> tuple[members.Group, ...]:
+def gang(*pods: dict[str, Any], required: int) -> tuple[members.ObservedGroup, ...]:
     group = port.GroupSpec(name="g", cluster="c", replicas=len(pods), min=required)
     seen = tuple(msgspec.convert(one, pod.Pod) for one in pods)
-    return (members.Group(spec=group, cluster=None, pods=seen),)
+    return (members.ObservedGroup(spec=group, cluster=None, pods=seen),)
 
 
-def going(cpu: int, count: int, *, required: int, **more: Any) -> list[str]:
-    """Names of those that start, of `count` members on a node of `cpu` cores."""
+def starting_members(cpu: int, count: int, *, required: int, **more: Any) -> list[str]:
+    """Return the names of starting members, out of `count` members on a node with `cpu` cores."""
     pods = [raw(f"p{n}") for n in range(count)]
-    room = capacity.Room(nodes=(node("n1", cpu),), pods=tuple(pods))
+    room = capacity.ClusterRoom(nodes=(node("n1", cpu),), pods=tuple(pods))
     groups = gang(*pods, required=required)
     placement, waiting = gang_placement.place(spec(**more), groups, room)
-    chosen = gang_placement.choose_going(spec(**more), groups, placement, waiting)
+    chosen = gang_placement.choose_starting(spec(**more), groups, placement, waiting)
     return [member.name for member in chosen]
 
 
 def test_all_required_members_start_or_none() -> None:
-    assert going(3, 3, required=3) == ["p0", "p1", "p2"]
-    assert going(2, 3, required=3) == []
+    assert starting_members(3, 3, required=3) == ["p0", "p1", "p2"]
+    assert starting_members(2, 3, required=3) == []
 
 
 def test_optional_members_start_where_there_is_room() -> None:
-    assert going(2, 3, required=2) == ["p0", "p1"]
-    assert going(1, 3, required=2) == []
+    assert starting_members(2, 3, required=2) == ["p0", "p1"]
+    assert starting_members(1, 3, required=2) == []
 
 
 def test_members_start_individually_once_the_flow_runs() -> None:
-    assert going(1, 3, required=3, running_since=1.0) == ["p0"]
+    assert starting_members(1, 3, required=3, running_since=1.0) == ["p0"]
 
 
 def test_would_fit_ignores_running_pods() -> None:
     pods = [raw("p0"), raw("p1")]
     busy = raw("x", cpu=2, nodeName="n1") | {"status": {"phase": "Running"}}
     busy["spec"].pop("schedulingGates")
-    room = capacity.Room(nodes=(node("n1", 2),), pods=(*pods, busy))
+    room = capacity.ClusterRoom(nodes=(node("n1", 2),), pods=(*pods, busy))
     groups = gang(*pods, required=2)
     placement, waiting = gang_placement.place(spec(), groups, room)
-    assert gang_placement.choose_going(spec(), groups, placement, waiting) == []
+    assert gang_placement.choose_starting(spec(), groups, placement, waiting) == []
     assert gang_placement.would_fit(spec(), groups, room)
     large = raw("p0", cpu=3)
-    alone = capacity.Room(nodes=room.nodes, pods=(large,))
+    alone = capacity.ClusterRoom(nodes=room.nodes, pods=(large,))
     assert not gang_placement.would_fit(spec(), gang(large, required=1), alone)
 
 
 def test_patch_opens_only_our_gate() -> None:
     given = raw("p0", schedulingGates=[{"name": "other"}, GATE])
     member = capacity.Member("p0", "g", given, None, {}, frozenset({2, 0}))
-    room = capacity.Room(nodes=(node("n1", 2),), pods=())
+    room = capacity.ClusterRoom(nodes=(node("n1", 2),), pods=())
     patch = gang_placement.opening_patch(spec(), member, room, now=12.5)
     assert patch["spec"] == {"schedulingGates": [{"name": "other"}]}
     assert patch["metadata"]["resourceVersion"] == "7"

@@ -1,4 +1,4 @@
-"""The state of a gang from Pods and workers."""
+"""The state of a gang, derived from its Pods and workers."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def worker(name: str, *, ready: bool = True) -> model.WorkerView:
     )
 
 
-def group(*pods: pod.Pod, workers: str = "", ready: str = "", **spec: Any) -> members.Group:
+def group(*pods: pod.Pod, workers: str = "", ready: str = "", **spec: Any) -> members.ObservedGroup:
     given = {"name": "g", "cluster": "risk-g1-g", "replicas": 2, "min": 2, **spec}
     conditions = (
         (meta.Condition(type="Ready", status="False", reason=ready, message="quota"),)
@@ -45,7 +45,9 @@ def group(*pods: pod.Pod, workers: str = "", ready: str = "", **spec: Any) -> me
         queued=0,
         draining=frozenset(),
     )
-    return members.Group(spec=port.GroupSpec(**given), cluster=cluster, pods=pods, view=view)
+    return members.ObservedGroup(
+        spec=port.GroupSpec(**given), cluster=cluster, pods=pods, view=view
+    )
 
 
 def test_pods_are_live_until_they_end_or_are_deleted() -> None:
@@ -65,8 +67,8 @@ def test_a_group_is_complete_with_its_minimum_of_workers() -> None:
 
 def test_missing_workers_are_named_with_the_reason() -> None:
     late = group(a_pod("a"), workers="a", ready="PodRefused")
-    assert members.missing((late,)) == "group g: 1 of 2 workers are connected: quota"
-    assert members.missing((group(a_pod("a"), a_pod("b"), workers="a b"),)) == ""
+    assert members.describe_missing((late,)) == "group g: 1 of 2 workers are connected: quota"
+    assert members.describe_missing((group(a_pod("a"), a_pod("b"), workers="a b"),)) == ""
 
 
 @pytest.mark.parametrize(("ready", "reason"), [("PodRefused", "ObjectRefused"), ("X", "Waiting")])
@@ -103,7 +105,7 @@ def test_a_gang_is_ready_when_all_groups_are() -> None:
     ],
 )
 def test_broken_names_the_ended_member(seen: pod.Pod, spec: dict[str, Any], why: str) -> None:
-    found = members.broken((group(seen, **spec),), since=NOW)
+    found = members.describe_broken((group(seen, **spec),), since=NOW)
     assert found.startswith(why)
     assert bool(found) is bool(why)
 
@@ -111,6 +113,6 @@ def test_broken_names_the_ended_member(seen: pod.Pod, spec: dict[str, Any], why:
 def test_creation_and_opening_times_of_a_gang() -> None:
     early = a_pod("a", annotations={members.OPENED_ANNOTATION: "5.5"})
     late = a_pod("b", annotations={members.OPENED_ANNOTATION: "7.0"})
-    assert members.opened((group(early, late),)) == 5.5
-    assert members.opened((group(a_pod("a")),)) is None
-    assert members.made((group(),)) == NOW
+    assert members.first_opened((group(early, late),)) == 5.5
+    assert members.first_opened((group(a_pod("a")),)) is None
+    assert members.first_created((group(),)) == NOW

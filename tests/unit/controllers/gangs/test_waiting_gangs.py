@@ -1,4 +1,4 @@
-"""Who takes room first."""
+"""The order in which waiting gangs get room."""
 
 from kilnwork.controllers.gangs import port, waiting_gangs
 from kilnwork.kit import clock

@@ -1,4 +1,4 @@
-"""The order in which Jobs are handed in."""
+"""The order in which Jobs are passed to the engine."""
 
 from kilnwork.controllers.job import arrival_order
 

@@ -1,4 +1,4 @@
-"""A Job starts when the dispatcher says that its Task is over, not when the Task's status does."""
+"""A Job starts when the dispatcher reports its Task as finished, before the Task's status does."""
 
 from typing import Any, cast
 
@@ -18,25 +18,25 @@ TASK = "018f3a5e-0000-7000-8000-000000000001"
 JOB = "018f3a5e-0000-7000-8000-000000000002"
 
 
-class HandedIn(Exception):
-    """The pass has come so far."""
+class PassedToEngine(Exception):
+    """Raised when the Job is passed to the engine, to end the pass."""
 
 
 class Engine:
-    """Notes what is handed in, and ends the pass."""
+    """Records the Job that it gets, and ends the pass."""
 
     new: index_model.NewIndexJob
 
     async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
-        raise HandedIn
+        raise PassedToEngine
 
     async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
         self.new = new
-        raise HandedIn
+        raise PassedToEngine
 
 
-async def handed_in(view: model.TaskView | None) -> index_model.NewIndexJob:
-    """Return what the engine gets of a Job that depends on a Task without a status."""
+async def passed_to_engine(view: model.TaskView | None) -> index_model.NewIndexJob:
+    """Return the Job that the engine gets for a Job that depends on a Task without a status."""
     known = caches.Caches()
     load = meta.ObjectMeta(name="load", namespace="default", uid=TASK)
     known.tasks.put(task.Task(metadata=load, spec=task.TaskSpec(command=("true",))))
@@ -56,20 +56,20 @@ async def handed_in(view: model.TaskView | None) -> index_model.NewIndexJob:
         find_view=lambda uid: view if uid == TASK else None,
     )
     engine = Engine()
-    with pytest.raises(HandedIn):
+    with pytest.raises(PassedToEngine):
         await made.follow(cast(Any, engine))
-    with pytest.raises(HandedIn):
+    with pytest.raises(PassedToEngine):
         await made.reconcile(("default", "report"))
     return engine.new
 
 
 async def test_job_waits_while_its_task_dependency_runs() -> None:
     for view in (None, view_samples.running(task=ids.task_id(TASK))):
-        hold = (await handed_in(view)).hold
+        hold = (await passed_to_engine(view)).hold
         assert hold is not None
         assert hold.message == "Task load is not over yet"
 
 
 async def test_job_starts_as_soon_as_the_dispatcher_reports_the_task_finished() -> None:
     view = view_samples.running(task=ids.task_id(TASK), state=task.State.SUCCESS)
-    assert (await handed_in(view)).hold is None
+    assert (await passed_to_engine(view)).hold is None

@@ -1,4 +1,6 @@
-"""Which Job of a JobConfig another one depends on: of the same tick, else the newest before it."""
+"""The Job of a JobConfig that another Job depends on: that of the same tick, else the newest
+before.
+"""
 
 import itertools
 from typing import Any
@@ -147,7 +149,7 @@ def test_job_is_not_its_own_dependency() -> None:
 def test_choice_does_not_change_with_later_ticks(
     ticks: list[int], more: list[int], at: int
 ) -> None:
-    """A waiting Job is not passed on to the next one: no Job of a later tick changes it."""
+    """A waiting Job keeps its dependency when Jobs of later ticks are created."""
     config = _config(cron=None)
     seen = _job(HOUR + at * 60, tick=HOUR + at * 60)
     jobs = [_job(HOUR + n * 60, tick=HOUR + n * 60, name=f"load-{n}") for n in ticks]

@@ -1,4 +1,4 @@
-"""What the Job controller decides, case by case."""
+"""The decisions of the Job controller, case by case."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def _decide(seen: job.Job | None, **facts: Any) -> plan.Plan:
     return plan.decide(plan.Facts(**{"job": seen, "view": None, "now": NOW, **facts}))
 
 
-def _said(decided: plan.Plan) -> tuple[str, str]:
+def _reason_and_message(decided: plan.Plan) -> tuple[str, str]:
     assert decided.status is not None
     return decided.status.phase, decided.status.reason
 
@@ -99,8 +99,8 @@ def test_job_being_deleted_is_killed_and_reports_it() -> None:
     for phase in (job.Phase.KILLING, job.Phase.KILLED):
         shown = _decide(leaving, view=_view(phase=phase))
         assert (shown.kill, shown.delete) == ("", False)
-        assert _said(shown)[0] == phase
-    assert _said(_decide(leaving)) == ("Killed", "Deleted")
+        assert _reason_and_message(shown)[0] == phase
+    assert _reason_and_message(_decide(leaving)) == ("Killed", "Deleted")
     over = msgspec.structs.replace(
         leaving, status=job.JobStatus(run=1, phase="Succeeded", finish_time=clock.rfc3339(NOW))
     )
@@ -109,7 +109,7 @@ def test_job_being_deleted_is_killed_and_reports_it() -> None:
 
 def test_invalid_job_says_which_field() -> None:
     decided = _decide(_job(template=job.JobTemplate()))
-    assert _said(decided) == ("AdmissionError", "InvalidSpec")
+    assert _reason_and_message(decided) == ("AdmissionError", "InvalidSpec")
     assert decided.status is not None
     assert "spec.template" in decided.status.message
     assert decided.put is None
@@ -125,26 +125,29 @@ def test_job_of_a_config_is_expanded_first() -> None:
 
 def test_missing_job_config_is_awaited() -> None:
     decided = _decide(_job(config_name="report", template=None))
-    assert _said(decided) == ("Queued", "WaitingForJobConfig")
+    assert _reason_and_message(decided) == ("Queued", "WaitingForJobConfig")
     assert decided.wakes == {plan.Wake("JobConfig", "report")}
 
 
 def test_invalid_option_values_are_an_admission_error() -> None:
     seen = _job(config_name="report", template=None, option_values={"typo": 1})
     decided = _decide(seen, config=CONFIG)
-    assert _said(decided) == ("AdmissionError", "InvalidSpec")
+    assert _reason_and_message(decided) == ("AdmissionError", "InvalidSpec")
     assert decided.status is not None
     assert "typo" in decided.status.message
 
 
 def test_job_killed_before_its_start_never_starts() -> None:
     decided = _decide(_job(kill_timestamp=clock.rfc3339(NOW - 1)))
-    assert _said(decided) == ("Killed", "Killed")
+    assert _reason_and_message(decided) == ("Killed", "Killed")
     assert decided.put is None
 
 
 def test_refusal_by_the_engine_is_final() -> None:
-    assert _said(_decide(_job(), refused="spec.template: too large"))[0] == "AdmissionError"
+    assert (
+        _reason_and_message(_decide(_job(), refused="spec.template: too large"))[0]
+        == "AdmissionError"
+    )
 
 
 def test_finished_job_unknown_to_the_journal_is_left_unchanged() -> None:
@@ -159,7 +162,11 @@ def test_finished_job_unknown_to_the_journal_is_left_unchanged() -> None:
 
 
 def _dependency(**more: Any) -> plan.DependencyState:
-    given = {"dependency": job.Dependency(name="b"), "over": False, "waits": "Job b is not over"}
+    given = {
+        "dependency": job.Dependency(name="b"),
+        "finished": False,
+        "waits": "Job b is not over",
+    }
     return plan.DependencyState(**{**given, **more})
 
 
@@ -172,7 +179,7 @@ def test_unfinished_dependency_holds_the_job() -> None:
 
 
 def test_failed_dependency_fails_the_job() -> None:
-    state = _dependency(over=True, problem="Job b is Failed: x")
+    state = _dependency(finished=True, problem="Job b is Failed: x")
     first = _decide(_job(), dependencies=(state,))
     assert first.put is not None
     assert first.put.hold is not None, "it must not start before it is failed"
@@ -182,7 +189,7 @@ def test_failed_dependency_fails_the_job() -> None:
 
 def test_job_starts_when_its_dependency_has_finished() -> None:
     hold = start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
-    facts = {"dependencies": (_dependency(over=True),), "known_hold": hold}
+    facts = {"dependencies": (_dependency(finished=True),), "known_hold": hold}
     decided = _decide(_job(), view=_view(job.Phase.QUEUED), **facts)
     assert decided.hold is None
     again = _decide(_job(), view=_view(job.Phase.QUEUED), **{**facts, "known_hold": None})
@@ -203,8 +210,8 @@ def test_dependency_outcome_decides_the_effect_of_an_end(
     problem: str,
 ) -> None:
     wanted = job.Dependency(name="b", outcome=outcome)
-    found = plan.judge(wanted, "why", succeeded)
-    assert (found.over, found.problem) == (True, problem)
+    found = plan.judge_dependency(wanted, "why", succeeded)
+    assert (found.finished, found.problem) == (True, problem)
 
 
 LIST = inputs.InputSource(inputs.InputKind.TASK, "lister")
@@ -355,4 +362,4 @@ def test_finished_job_is_deleted_after_its_time_to_live(
 def test_cycles_of_dependencies_are_found(
     waits: dict[str, list[str]], ring: tuple[str, ...]
 ) -> None:
-    assert plan.find_ring("a", lambda name: waits.get(name, [])) == ring
+    assert plan.find_cycle("a", lambda name: waits.get(name, [])) == ring

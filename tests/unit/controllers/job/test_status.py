@@ -1,4 +1,4 @@
-"""When the status of a Job is written: not at each change, and not never."""
+"""The times at which the status of a Job is written: not at each change, but in bounded time."""
 
 import msgspec
 import pytest
@@ -12,9 +12,11 @@ PENDING = job.JobStatus(phase="Pending", state="Waiting", run=1)
 
 
 def _write_times(current: job.JobStatus, *, until: float) -> list[float]:
-    """When it is written of a Job that runs and waits in turn, each for a tenth of a second."""
+    """Return the times of writes for a Job that alternates between running and waiting every 100
+    ms.
+    """
     found: list[float] = []
-    held: status.Hold | None = None
+    held: status.StatusHold | None = None
     for step in range(int(until * 10)):
         now = step / 10
         wanted = msgspec.structs.replace((RUNNING, PENDING)[step % 2], created_tasks=step)

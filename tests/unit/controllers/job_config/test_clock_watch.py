@@ -1,4 +1,4 @@
-"""That the wall clock was set is found out once, and that time passes is no step."""
+"""A step of the wall clock is reported once; passing time is not a step."""
 
 import pytest
 

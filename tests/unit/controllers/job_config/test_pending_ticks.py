@@ -1,4 +1,4 @@
-"""Ticks whose Jobs the engine does not have: every one of them ends."""
+"""Ticks whose Jobs the engine does not have: each of them is resolved."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def a_job(phase: str, uid: str = "u") -> job.Job:
 
 def lost(pending: pending_ticks.PendingTicks, *jobs: job.Job, **more: Any) -> Any:
     given = {"within_s": 60.0, "now": float(TICK), **more}
-    return pending_ticks.lost(row(TICK), pending, jobs=jobs, **given).get(TICK, "waits")
+    return pending_ticks.resolved_ticks(row(TICK), pending, jobs=jobs, **given).get(TICK, "waits")
 
 
 NONE = pending_ticks.PendingTicks()
@@ -63,7 +63,7 @@ def test_lost_ticks_have_a_reason(found: Any, why: Any) -> None:
 
 
 def test_refused_job_is_retried_for_some_minutes() -> None:
-    refusal = pending_ticks.refused(None, [TICK], text="quota", now=0.0)
+    refusal = pending_ticks.note_refusal(None, [TICK], text="quota", now=0.0)
     before = pending_ticks.PendingTicks(refusal=refusal, now=299.0)
     after = pending_ticks.PendingTicks(refusal=refusal, now=300.0)
     assert lost(before, within_s=1e9) == "waits"
@@ -71,26 +71,28 @@ def test_refused_job_is_retried_for_some_minutes() -> None:
 
 
 def test_consecutive_refusals_are_counted_and_keep_their_start() -> None:
-    first = pending_ticks.refused(None, [1], text="quota", now=10.0)
-    second = pending_ticks.refused(first, [1, 2], text="quota", now=20.0)
+    first = pending_ticks.note_refusal(None, [1], text="quota", now=10.0)
+    second = pending_ticks.note_refusal(first, [1, 2], text="quota", now=20.0)
     assert (first.tries, second.tries) == (1, 2)
     assert second.since == {1: 10.0, 2: 20.0}
     assert second.again - 20.0 > first.again - 10.0
-    made = pending_ticks.made_one(second)
+    made = pending_ticks.note_success(second)
     assert made is not None
     assert made.tries == 0
 
 
 def test_no_job_is_created_during_a_refusal() -> None:
-    refusal = pending_ticks.refused(None, [TICK], text="quota", now=0.0)
+    refusal = pending_ticks.note_refusal(None, [TICK], text="quota", now=0.0)
     waits = pending_ticks.PendingTicks(refusal=refusal, now=refusal.again - 0.25)
-    assert pending_ticks.to_make(row(TICK), waits) == ((), 0.25)
+    assert pending_ticks.ticks_to_create(row(TICK), waits) == ((), 0.25)
     due = pending_ticks.PendingTicks(refusal=refusal, now=refusal.again)
-    assert pending_ticks.to_make(row(TICK), due) == ((TICK,), None)
+    assert pending_ticks.ticks_to_create(row(TICK), due) == ((TICK,), None)
 
 
 def test_job_is_created_once() -> None:
-    assert pending_ticks.to_make(row(TICK, TICK + 60), pending_ticks.PendingTicks(made=SET)) == (
+    assert pending_ticks.ticks_to_create(
+        row(TICK, TICK + 60), pending_ticks.PendingTicks(made=SET)
+    ) == (
         (TICK + 60,),
         None,
     )

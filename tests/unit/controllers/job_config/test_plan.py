@@ -1,4 +1,4 @@
-"""What the JobConfig controller decides: ticks, Jobs, history."""
+"""The decisions of the JobConfig controller: ticks, Jobs, history."""
 
 from typing import Any
 
@@ -17,7 +17,9 @@ NO_JOBS = index_model.GroupView(active=(), queued=())
 
 
 def _config(policy: str = "Allow", *, cron: str | None = "* * * * *", **more: Any) -> Any:
-    """A JobConfig that was made an hour ago; `schedule`: more of its schedule."""
+    """Return a JobConfig that was created an hour ago. `schedule`: further fields of its
+    schedule.
+    """
     schedule = more.pop("schedule", {})
     concurrency = {"policy": job.ConcurrencyPolicy(policy), **more.pop("concurrency", {})}
     given = job_config.Schedule(cron=job_config.CronSchedule(expression=cron or ""), **schedule)
@@ -45,7 +47,7 @@ def _row(config: Any, tick: float, **more: Any) -> index_model.ScheduleRow:
         namespace="default",
         name="report",
         tick=int(tick),
-        fingerprint=more.pop("fingerprint", plan.read(config).fingerprint),
+        fingerprint=more.pop("fingerprint", plan.parse(config).fingerprint),
         **more,
     )
 
@@ -53,7 +55,7 @@ def _row(config: Any, tick: float, **more: Any) -> index_model.ScheduleRow:
 def _decide(config: Any, **facts: Any) -> plan.Plan:
     given = {
         "config": config,
-        "reading": plan.read(config),
+        "reading": plan.parse(config),
         "jobs": (),
         "group": NO_JOBS,
         "row": None,
@@ -383,13 +385,15 @@ def test_job_deleted_before_its_acceptance_is_not_created_again() -> None:
 
 
 def test_refusals_back_off_and_keep_their_start() -> None:
-    first = pending_ticks.refused(None, (1, 2), text="no", now=100.0)
-    second = pending_ticks.refused(first, (2, 3), text="no", now=110.0)
+    first = pending_ticks.note_refusal(None, (1, 2), text="no", now=100.0)
+    second = pending_ticks.note_refusal(first, (2, 3), text="no", now=110.0)
     assert (first.again, second.again) == (101.0, 112.0)
     assert second.since == {2: 100.0, 3: 110.0}
-    after = pending_ticks.refused(pending_ticks.made_one(second), (3,), text="no", now=120.0)
+    after = pending_ticks.note_refusal(
+        pending_ticks.note_success(second), (3,), text="no", now=120.0
+    )
     assert (after.tries, after.since) == (1, {3: 110.0})
-    late = pending_ticks.refused(
+    late = pending_ticks.note_refusal(
         msgspec.structs.replace(second, tries=50), (2,), text="no", now=0.0
     )
     assert late.again == pending_ticks.RETRIES.max_s
@@ -400,12 +404,12 @@ def test_refusals_back_off_and_keep_their_start() -> None:
     expression=some.sampled_from(["* * * * *", "*/20 * * * * * *", "0 0 1 1 ? 2024"]),
 )
 def test_known_upcoming_ticks_are_reused(looks: list[int], expression: str) -> None:
-    schedule = plan.read(_config(cron=expression)).schedule
+    schedule = plan.parse(_config(cron=expression)).schedule
     assert schedule is not None
     known: plan.Upcoming | None = None
     for after in looks:
-        known = plan.go_on(schedule, MINUTE + after, known)
-        assert known.ticks == schedules.upcoming(schedule, MINUTE + after, status.NEXT_RUNS)
+        known = plan.extend_upcoming(schedule, MINUTE + after, known)
+        assert known.ticks == schedules.upcoming_ticks(schedule, MINUTE + after, status.NEXT_RUNS)
 
 
 def test_upcoming_ticks_are_remembered() -> None:
@@ -418,7 +422,7 @@ def test_upcoming_ticks_are_remembered() -> None:
 
 def test_job_configs_in_a_dependency_cycle_create_nothing() -> None:
     config = _config()
-    decided = _decide(config, row=_row(config, NOW - 120), ring=("report", "load", "report"))
+    decided = _decide(config, row=_row(config, NOW - 120), cycle=("report", "load", "report"))
     assert (decided.decision, decided.make) == (None, ())
     assert decided.status.state == "Invalid"
     valid = next(one for one in decided.status.conditions if one.type == "Valid")

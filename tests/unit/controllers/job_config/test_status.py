@@ -12,7 +12,7 @@ from kilnwork.kit import clock
 
 NOW = 1_700_000_000.0
 NO_JOBS = index_model.GroupView(active=(), queued=())
-QUIET = status.Ticks((60, 120), schedules.Plan(waiting=schedules.WaitReason.NOT_YET_DUE))
+QUIET = status.Ticks((60, 120), schedules.SchedulePlan(waiting=schedules.WaitReason.NOT_YET_DUE))
 
 
 def config(*, scheduled: bool = True, disabled: bool = False) -> job_config.JobConfig:
@@ -39,7 +39,7 @@ def of(given: job_config.JobConfig, **facts: Any) -> job_config.JobConfigStatus:
         "now": NOW,
         **facts,
     }
-    return status.of(given, **known)
+    return status.make(given, **known)
 
 
 def a_job(uid: str, **of_status: Any) -> job.Job:

@@ -1,4 +1,4 @@
-"""Where outputs were written, read page by page, and the pins that follow."""
+"""The nodes of output tasks, read page by page, and the pins that follow."""
 
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ def a_run() -> model.NewFlowRun:
 
 
 class PagedFlows:
-    """The instances of one step, in memory."""
+    """The instances of one step, in memory, returned in pages."""
 
     def __init__(self, count: int) -> None:
         self.pages = 0
@@ -68,8 +68,8 @@ def test_outputs_that_no_task_wrote_are_not_pinned() -> None:
     asked = output_requests.OutputRun(namespace="quant", pond="lake", lease="risk-g3", uid="u")
 
     def pins(**attempts: tuple[str, ...]) -> Any:
-        written = {"prices": outputs.Written(attempts=attempts)}
-        return output_requests.ask_pins(ponds, asked, a_run(), written=written)
+        written = {"prices": outputs.WrittenOutput(attempts=attempts)}
+        return output_requests.request_pins(ponds, asked, a_run(), written=written)
 
     assert pins() == {}
     assert set(pins(n0=("t0.1.1",))) == {"prices"}
@@ -80,5 +80,5 @@ def test_outputs_that_no_task_wrote_are_not_pinned() -> None:
 
 
 def test_requests_differ_by_generation_and_output() -> None:
-    made = {output_requests.request("u", g, o) for g in (1, 2) for o in ("a", "b")}
+    made = {output_requests.pin_request("u", g, o) for g in (1, 2) for o in ("a", "b")}
     assert len(made) == 4

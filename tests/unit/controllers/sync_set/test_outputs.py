@@ -1,4 +1,4 @@
-"""Which files count as an output, and which set may take it."""
+"""Which files count as an output, and which SyncSets may read it."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_output_is_that_of_the_requested_or_newest_generation(
     of: sync_set.SyncSet, generation: int | None, found: str
 ) -> None:
     ref = data_pond.OutputRef(set="writer", name="prices", generation=generation)
-    assert outputs.find(of, ref, pond="default", reader="reader") == found
+    assert outputs.find_output(of, ref, pond="default", reader="reader") == found
 
 
 @pytest.mark.parametrize(
@@ -87,26 +87,26 @@ def test_missing_output_is_awaited_or_fails(
     of: sync_set.SyncSet | None, ref: dict[str, Any], state: str, message: str
 ) -> None:
     wanted = data_pond.OutputRef(**{"set": "writer", "name": "prices", **ref})
-    found = outputs.find(of, wanted, pond="default", reader="reader")
+    found = outputs.find_output(of, wanted, pond="default", reader="reader")
     assert isinstance(found, pond_model.Pin)
     assert (found.state, message in found.message) == (state, True)
 
 
 def test_output_in_another_pond_fails() -> None:
     ref = data_pond.OutputRef(set="writer", name="prices")
-    found = outputs.find(writer(**DONE), ref, pond="lake", reader="reader")
+    found = outputs.find_output(writer(**DONE), ref, pond="lake", reader="reader")
     assert isinstance(found, pond_model.Pin)
     assert found.state == "Failed"
 
 
 def test_own_output_is_that_of_an_earlier_generation() -> None:
     ref = data_pond.OutputRef(set="writer", name="prices")
-    first = outputs.find(writer(phase="Pending"), ref, pond="default", reader="writer")
+    first = outputs.find_output(writer(phase="Pending"), ref, pond="default", reader="writer")
     assert isinstance(first, pond_model.Pin)
     assert first.state == "Failed"
     assert "give the first generation another source" in first.message
     second = writer(phase="Pending", generations=(PAST,))
-    assert outputs.find(second, ref, pond="default", reader="writer") == "sha256:2"
+    assert outputs.find_output(second, ref, pond="default", reader="writer") == "sha256:2"
 
 
 def test_leases_of_kept_generations_are_kept() -> None:

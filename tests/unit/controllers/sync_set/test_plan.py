@@ -1,4 +1,4 @@
-"""What is decided about a SyncSet: data before digest, digest before gang, gang before flow."""
+"""The decisions about a SyncSet: data before digest, digest before gang, gang before flow."""
 
 from typing import Any
 
@@ -54,20 +54,20 @@ def facts(seen: sync_set.SyncSet | None, **more: Any) -> plan.Facts:
     return plan.Facts(seen=seen, **given)
 
 
-def moved(seen: sync_set.SyncSet, decided: plan.Plan) -> sync_set.SyncSet:
-    """The object when the status is written."""
+def with_status(seen: sync_set.SyncSet, decided: plan.Plan) -> sync_set.SyncSet:
+    """Return the object after its status was written."""
     assert decided.status is not None
     return msgspec.structs.replace(seen, status=decided.status)
 
 
 def admitted(**spec: Any) -> sync_set.SyncSet:
     seen = declared(**spec)
-    return moved(seen, plan.decide(facts(seen)))
+    return with_status(seen, plan.decide(facts(seen)))
 
 
 def pinned(**spec: Any) -> sync_set.SyncSet:
     seen = admitted(**spec)
-    return moved(seen, plan.decide(facts(seen, pins={"trades": PIN})))
+    return with_status(seen, plan.decide(facts(seen, pins={"trades": PIN})))
 
 
 def gang(*, ready: bool = True, nodes: str = "a", **more: Any) -> port.GangState:
@@ -106,7 +106,7 @@ def test_digest_is_written_before_the_gang_is_requested() -> None:
     decided = plan.decide(facts(seen, pins={"trades": PIN}))
     assert decided.gang is None
     assert decided.again_s == 0.0
-    written = moved(seen, decided)
+    written = with_status(seen, decided)
     assert written.status.snapshots["trades"].digest == MANIFEST.digest
     assert written.status.snapshots["trades"].shards == 3
     assert plan.decide(facts(written, pins={"trades": PIN})).gang is not None
@@ -128,7 +128,7 @@ def test_shards_are_planned_once_until_the_digest_or_the_number_changes() -> Non
 
 
 def test_written_digest_is_never_replaced() -> None:
-    """A pin of another digest fails the generation: no step reads a mix."""
+    """A pin with another digest fails the generation: no step reads mixed data."""
     other = msgspec.structs.replace(PIN, digest=DIGEST)
     decided = plan.decide(facts(pinned(), pins={"trades": other}))
     assert decided.status is not None
@@ -324,7 +324,7 @@ def test_flow_refused_by_the_engine_fails_the_generation() -> None:
 def test_deciding_again_changes_nothing() -> None:
     known = facts(pinned(), pins={"trades": PIN}, gang=gang(ready=False), readiness={})
     first = plan.decide(known)
-    written = moved(pinned(), first)
+    written = with_status(pinned(), first)
     again = plan.decide(msgspec.structs.replace(known, seen=written))
     assert again.status == written.status
     assert again.lease == first.lease
@@ -343,16 +343,16 @@ def test_kill_reason_decides_the_final_phase() -> None:
 
 
 def failed(*, run: int = 2, **flow: Any) -> tuple[sync_set.SyncSet, plan.Facts]:
-    """A generation whose flow has failed, and of which a run is asked for."""
+    """Return a generation whose flow has failed and for which another run is requested."""
     seen = pinned(deadlineSeconds=60)
     ended = view(model.Phase.FAILED, reason="Raised", message="no price", **flow)
-    seen = moved(seen, plan.decide(facts(seen, flow=ended)))
+    seen = with_status(seen, plan.decide(facts(seen, flow=ended)))
     seen = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, run=run))
     return seen, facts(seen, flow=ended, now=NOW + 100, gang=gang(), readiness={"a": READY})
 
 
 def own(**more: Any) -> model.NewFlowRun:
-    """What the flow was started with: other than the spec would have it by now."""
+    """Return the definition with which the flow was started; it differs from the current spec."""
     snapshots = {"trades": model.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}])}
     given: dict[str, Any] = {
         "uid": "u",
@@ -368,7 +368,7 @@ def test_next_run_starts_when_nothing_is_left_of_the_previous_run() -> None:
     waits = plan.decide(msgspec.structs.replace(known, left=True))
     assert (waits.release_groups, waits.release_lease, waits.status) == (True, True, None)
     decided = plan.decide(known)
-    again = moved(seen, decided).status
+    again = with_status(seen, decided).status
     assert (again.phase, again.reason, again.run) == ("Pending", Reason.RETRYING, 2)
     assert (again.snapshots, again.start_time) == (seen.status.snapshots, seen.status.start_time)
     assert (again.finish_time, again.generations) == (None, ())
@@ -376,9 +376,9 @@ def test_next_run_starts_when_nothing_is_left_of_the_previous_run() -> None:
 
 
 def test_flow_continues_exactly_when_gang_and_data_are_ready_again() -> None:
-    """With what it was started with; its deadline starts again."""
+    """The flow keeps its definition; its deadline starts again."""
     seen, known = failed()
-    seen = moved(seen, plan.decide(known))
+    seen = with_status(seen, plan.decide(known))
     known = msgspec.structs.replace(known, seen=seen, stored_own=own())
     late = plan.decide(msgspec.structs.replace(known, readiness={}))
     assert late.status is not None
@@ -406,7 +406,7 @@ def test_run_with_missing_data_is_refused_once(
     ended = view(**{"phase": model.Phase.FAILED, "steps": steps} | flow)
     new = own(outputs=msgspec.convert(outputs, tuple[sync_set.Output, ...]))
     known = msgspec.structs.replace(known, flow=ended, stored_own=new)
-    refused = moved(seen, plan.decide(known))
+    refused = with_status(seen, plan.decide(known))
     assert (refused.status.phase, refused.status.run) == ("Failed", 2)
     assert f"no price; run 2 is refused, {why}" in refused.status.message
     assert plan.decide(msgspec.structs.replace(known, seen=refused)).status == refused.status
@@ -414,10 +414,12 @@ def test_run_with_missing_data_is_refused_once(
 
 def test_generation_failed_before_its_flow_restarts_with_its_digests() -> None:
     seen = pinned()
-    seen = moved(seen, plan.decide(facts(seen, pins={"trades": PIN}, gang=gang(broken="lost"))))
+    seen = with_status(
+        seen, plan.decide(facts(seen, pins={"trades": PIN}, gang=gang(broken="lost")))
+    )
     assert seen.status.phase == "Failed"
     seen = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, run=2))
-    seen = moved(seen, plan.decide(facts(seen)))
+    seen = with_status(seen, plan.decide(facts(seen)))
     known = facts(seen, pins={"trades": PIN}, gang=gang(), readiness={"a": READY})
     decided = plan.decide(known)
     assert decided.start is not None

@@ -1,4 +1,4 @@
-"""What a generation asks for: workers, order, and snapshots by node."""
+"""The requirements of a generation: workers, start order, and snapshots by node."""
 
 from typing import Any
 
@@ -81,7 +81,7 @@ def test_there_are_no_more_portions_than_shards() -> None:
 def test_data_leads_if_large_or_required(
     groups: Any, pond: dict[str, Any], size: int, *, leads: bool
 ) -> None:
-    assert requirements.leads(declared(groups, pond=pond), ref(size=size)) is leads
+    assert requirements.data_leads(declared(groups, pond=pond), ref(size=size)) is leads
 
 
 def test_a_node_gets_the_files_of_its_portions() -> None:

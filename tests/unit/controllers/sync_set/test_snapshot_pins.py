@@ -1,4 +1,4 @@
-"""How far the snapshots of a generation are."""
+"""The progress of a generation's snapshots."""
 
 from typing import Any
 
@@ -34,10 +34,10 @@ def declared(*, digest: str | None = None, data: bool = True, **status: Any) -> 
     return msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, data=given))
 
 
-def look(seen: sync_set.SyncSet, **more: Any) -> snapshot_pins.Pinned:
+def resolve(seen: sync_set.SyncSet, **more: Any) -> snapshot_pins.Pinned:
     given: dict[str, Any] = {"pins": {}, "stored": None, "pond": POND, **more}
     pins = given.pop("pins")
-    return snapshot_pins.look(seen, pins, planned=requirements.ShardCache(), **given)
+    return snapshot_pins.resolve_pins(seen, pins, planned=requirements.ShardCache(), **given)
 
 
 @pytest.mark.parametrize(
@@ -50,19 +50,19 @@ def look(seen: sync_set.SyncSet, **more: Any) -> snapshot_pins.Pinned:
     ],
 )
 def test_unfinished_pins_are_awaited(more: dict[str, Any], reason: reasons.SetReason) -> None:
-    found = look(declared(), **more)
+    found = resolve(declared(), **more)
     assert (found.program, found.why.reason) == (None, reason)
 
 
 def test_a_pin_becomes_a_digest() -> None:
-    found = look(declared(), pins={"trades": PIN})
+    found = resolve(declared(), pins={"trades": PIN})
     assert found.snapshots["trades"].digest == "d1"
     assert found.program is not None
     assert found.is_new(sync_set.SyncSetStatus())
 
 
 def test_without_data_nothing_is_pinned() -> None:
-    found = look(declared(data=False), pond=None)
+    found = resolve(declared(data=False), pond=None)
     assert found.program is not None
     assert found.why.reason == Reason.NO_DATA
 
@@ -84,14 +84,14 @@ def test_failed_pins_raise_cannot_pin(
     seen: sync_set.SyncSet, pin: pond_model.Pin, reason: reasons.SetReason
 ) -> None:
     with pytest.raises(snapshot_pins.CannotPin) as refused:
-        look(seen, pins={"trades": pin})
+        resolve(seen, pins={"trades": pin})
     assert refused.value.reason == reason
 
 
 def test_replay_uses_the_stored_snapshots() -> None:
     seen = declared(replay_of=1)
     with pytest.raises(snapshot_pins.CannotPin, match="generation 1 is not kept"):
-        look(seen)
+        resolve(seen)
     stored = model.NewFlowRun(
         uid="u",
         namespace="n",
@@ -100,7 +100,7 @@ def test_replay_uses_the_stored_snapshots() -> None:
         flow=seen.spec.flow,
         snapshots={"trades": model.SnapshotRef(name="trades", digest="d9")},
     )
-    assert look(seen, stored=stored).snapshots["trades"].digest == "d9"
+    assert resolve(seen, stored=stored).snapshots["trades"].digest == "d9"
 
 
 def test_written_digest_takes_precedence_over_the_spec() -> None:

@@ -1,4 +1,4 @@
-"""The status of a SyncSet: what is kept of it, and when it is written."""
+"""The status of a SyncSet: its history, and when it is written."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def make(seen: sync_set.SyncSet, phase: Phase, reason: str = "X", message: str =
 
 def test_admission_starts_a_new_status() -> None:
     old = declared(2, generation=1, phase="Succeeded", start_time=clock.rfc3339(NOW - 9))
-    begun = status.begin(old, backend=sync_set.Backend.LOCAL, now=NOW).status
+    begun = status.admit(old, backend=sync_set.Backend.LOCAL, now=NOW).status
     assert (begun.generation, begun.phase, begun.start_time) == (2, "Pending", None)
     assert begun.backend_ref is not None
     assert begun.backend_ref.names == ("risk-g2-worker",)
@@ -64,7 +64,7 @@ def test_finish_time_does_not_change() -> None:
 
 def test_a_refused_run_keeps_the_message() -> None:
     seen = declared(phase="Failed", message="step x failed")
-    found = status.refuse_again(seen, "data is gone")
+    found = status.refuse_run(seen, "data is gone")
     assert found.message == "step x failed; run 1 is refused, data is gone"
 
 

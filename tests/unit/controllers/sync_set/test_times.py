@@ -43,7 +43,7 @@ LATER = clock.rfc3339(NOW + 100)
 def test_end_is_requested_by_kill_time_or_deadline(
     spec: dict[str, Any], after_s: float, reason: str | None
 ) -> None:
-    found = times.end_asked(declared(**spec), NOW + after_s)
+    found = times.requested_end(declared(**spec), NOW + after_s)
     assert (None if found is None else found.reason) == reason
 
 
@@ -57,18 +57,18 @@ def test_end_is_requested_by_kill_time_or_deadline(
     ],
 )
 def test_seconds_until_the_next_limit(spec: dict[str, Any], left_s: float | None) -> None:
-    assert times.next_end_s(declared(**spec), NOW + 10) == left_s
+    assert times.seconds_to_next_end(declared(**spec), NOW + 10) == left_s
 
 
 def test_data_is_late_after_its_timeout() -> None:
-    assert times.late_s(declared(), NOW, now=NOW + 50) == 10
-    assert times.late_s(declared(), None, now=NOW) is None
-    late = times.too_late(declared(), "pinning", status.Explanation("X", "n1 waits"))
+    assert times.seconds_to_data_timeout(declared(), NOW, now=NOW + 50) == 10
+    assert times.seconds_to_data_timeout(declared(), None, now=NOW) is None
+    late = times.timeout_explanation(declared(), "pinning", status.Explanation("X", "n1 waits"))
     assert late.reason == "DataTimedOut"
     assert late.message == "pinning took longer than data.pond.timeoutSeconds, 60: n1 waits"
 
 
 def test_the_shortest_wait_is_never_negative() -> None:
-    assert times.first_s(None, 3.0, 2.0) == 2.0
-    assert times.first_s(-1.0, 2.0) == 0.0
-    assert times.first_s(None) is None
+    assert times.shortest(None, 3.0, 2.0) == 2.0
+    assert times.shortest(-1.0, 2.0) == 0.0
+    assert times.shortest(None) is None

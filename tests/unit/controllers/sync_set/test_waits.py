@@ -1,4 +1,4 @@
-"""What is waited for, since when, and when that is announced."""
+"""Waits of a SyncSet: their start, and when they are announced."""
 
 import msgspec
 import pytest
@@ -16,8 +16,8 @@ def test_wait_with_a_new_message_keeps_its_start() -> None:
     first = waits.follow(None, shown("Placing", message="a"), now=5.0)
     again = waits.follow(first, shown("Placing", message="b"), now=9.0)
     assert again is first
-    assert waits.announce_in_s(again, now=9.0) == 6.0
-    assert waits.announce_in_s(again, now=20.0) == 0.0
+    assert waits.seconds_to_announcement(again, now=9.0) == 6.0
+    assert waits.seconds_to_announcement(again, now=20.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_another_wait_counts_from_zero(other: sync_set.SyncSetStatus) -> None:
 @pytest.mark.parametrize("phase", ["Running", "Suspended", "Succeeded", "Failed", "Killed"])
 def test_running_or_finished_set_has_no_wait(phase: str) -> None:
     assert waits.follow(None, shown(phase), now=5.0) is None
-    assert waits.announce_in_s(None, now=5.0) is None
+    assert waits.seconds_to_announcement(None, now=5.0) is None
 
 
 def test_storing_outputs_counts_as_a_wait() -> None:
@@ -43,11 +43,14 @@ def test_storing_outputs_counts_as_a_wait() -> None:
 def test_wait_is_announced_once() -> None:
     first = waits.follow(None, shown("Placing"), now=5.0)
     assert first is not None
-    assert waits.announce_in_s(msgspec.structs.replace(first, announced=True), now=99.0) is None
+    assert (
+        waits.seconds_to_announcement(msgspec.structs.replace(first, announced=True), now=99.0)
+        is None
+    )
 
 
 def test_only_refusals_have_a_limit() -> None:
     first = waits.follow(None, shown("Placing", "ObjectRefused"), now=5.0)
-    assert waits.refused_s(first, now=65.0) == 60.0
-    assert waits.refused_s(waits.follow(first, shown("Placing"), now=9.0), now=99.0) == 0.0
-    assert waits.refused_s(None, now=9.0) == 0.0
+    assert waits.refusal_duration_s(first, now=65.0) == 60.0
+    assert waits.refusal_duration_s(waits.follow(first, shown("Placing"), now=9.0), now=99.0) == 0.0
+    assert waits.refusal_duration_s(None, now=9.0) == 0.0

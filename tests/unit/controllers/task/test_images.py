@@ -1,4 +1,4 @@
-"""What the image of a Task means, by where the workers are."""
+"""The use of a Task's image, depending on the nodes of the workers."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def worker(container_id: str, **metadata: Any) -> pod.Pod:
 def test_container_ids_tell_whether_images_are_labels(
     pods: list[pod.Pod], known: images.WorkerImage | None
 ) -> None:
-    assert images.workers(pods) == known
+    assert images.worker_image(pods) == known
 
 
 COMMAND = {"image": "mine:2", "command": ["run"]}
@@ -129,15 +129,15 @@ def test_task_waits_until_the_image_of_workers_is_known() -> None:
 
 
 def test_condition_is_set_where_images_are_labels() -> None:
-    found = images.ignored(seen(**COMMAND), cluster(), LOCAL)
+    found = images.ignored_condition(seen(**COMMAND), cluster(), LOCAL)
     assert found is not None
     assert "mine:2" in found.message
-    assert images.ignored(seen(**COMMAND), cluster(), REMOTE) is None
-    assert images.ignored(seen(image="worker:1", command=["x"]), cluster(), LOCAL) is None
+    assert images.ignored_condition(seen(**COMMAND), cluster(), REMOTE) is None
+    assert images.ignored_condition(seen(image="worker:1", command=["x"]), cluster(), LOCAL) is None
 
 
 def test_condition_is_set_with_runtime_agent() -> None:
-    found = images.ignored(seen(**COMMAND), cluster(runtime="Agent"), REMOTE)
+    found = images.ignored_condition(seen(**COMMAND), cluster(runtime="Agent"), REMOTE)
     assert found is not None
     assert found.message == (
         "spec.image mine:2: TaskCluster default says runtime: Agent, so that its workers run it in "
@@ -149,11 +149,11 @@ COMMAND_SPEC = seen(**COMMAND).spec
 
 
 def of_spawned(known: images.WorkerImage | None, **spec: Any) -> model.ImageUse:
-    return images.of_spawned(COMMAND_SPEC, cluster(**spec), known)
+    return images.use_for_spawned(COMMAND_SPEC, cluster(**spec), known)
 
 
 def test_spawned_command_gets_its_image_or_a_warning() -> None:
-    in_pod = model.ImageUse(images.in_pod(COMMAND_SPEC, cluster()))
+    in_pod = model.ImageUse(images.with_pod(COMMAND_SPEC, cluster()))
     assert of_spawned(REMOTE) == in_pod
     assert of_spawned(None) == in_pod
     added = of_spawned(REMOTE, runtime="EphemeralContainers")
@@ -162,5 +162,5 @@ def test_spawned_command_gets_its_image_or_a_warning() -> None:
     assert label.spec == COMMAND_SPEC
     assert "mine:2: images are labels" in label.warning
     same = seen(image="worker:1", command=["run"]).spec
-    assert images.of_spawned(same, cluster(), LOCAL) == model.ImageUse(same)
-    assert "no TaskCluster default" in images.of_spawned(COMMAND_SPEC, None, None).refusal
+    assert images.use_for_spawned(same, cluster(), LOCAL) == model.ImageUse(same)
+    assert "no TaskCluster default" in images.use_for_spawned(COMMAND_SPEC, None, None).refusal

@@ -1,4 +1,4 @@
-"""What the Task reconciler remembers between two passes."""
+"""The state of a Task that the reconciler keeps between passes."""
 
 from typing import Any
 

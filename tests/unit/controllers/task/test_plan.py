@@ -1,4 +1,4 @@
-"""What the Task controller decides, case by case."""
+"""The decisions of the Task controller, case by case."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def _kill(reason: str, message: str) -> plan.Kill:
     return plan.Kill(ids.task_id(UID), reason, message)
 
 
-def _said(decided: plan.Plan) -> tuple[str, str]:
+def _reason_and_message(decided: plan.Plan) -> tuple[str, str]:
     assert decided.status is not None
     return decided.status.state, decided.status.reason
 
@@ -71,7 +71,7 @@ def test_task_with_all_requirements_is_submitted() -> None:
 
 def test_missing_cluster_is_named_and_awaited() -> None:
     decided = _decide(_task(cluster_name="counter"), cluster=None)
-    assert _said(decided) == ("Pending", "WaitingForCluster")
+    assert _reason_and_message(decided) == ("Pending", "WaitingForCluster")
     assert decided.status is not None
     assert decided.status.message == "TaskCluster counter does not exist in namespace default"
     assert decided.wakes == {plan.Wake("TaskCluster", "counter")}
@@ -81,13 +81,13 @@ def test_missing_cluster_is_named_and_awaited() -> None:
 def test_cluster_being_deleted_gets_no_new_task() -> None:
     leaving = meta.ObjectMeta(name="default", deletion_timestamp=clock.rfc3339(NOW))
     decided = _decide(_task(), cluster=task_cluster.TaskCluster(metadata=leaving))
-    assert _said(decided) == ("Pending", "WaitingForCluster")
+    assert _reason_and_message(decided) == ("Pending", "WaitingForCluster")
 
 
 def test_missing_object_is_named_and_awaited() -> None:
     missing = plan.Missing("TaskObject start does not exist in namespace default")
     decided = _decide(_task(input_object="start"), sources={OBJECT: missing})
-    assert _said(decided) == ("Pending", "WaitingForObject")
+    assert _reason_and_message(decided) == ("Pending", "WaitingForObject")
     assert decided.status is not None
     assert "start" in decided.status.message
     assert decided.wakes == {plan.Wake("TaskObject", "start")}
@@ -105,25 +105,25 @@ def test_several_missing_inputs_are_counted() -> None:
 def test_failed_input_fails_the_task() -> None:
     broken = plan.Broken("Task t is Failed: exit code 3")
     decided = _decide(_task(), sources={inputs.InputSource(inputs.InputKind.TASK, "t"): broken})
-    assert _said(decided) == ("Failed", "InputFailed")
+    assert _reason_and_message(decided) == ("Failed", "InputFailed")
 
 
 def test_invalid_input_fails_the_task() -> None:
     entry = task.TaskInput(name="a", object="start", path="$.nothing")
     decided = _decide(_task(inputs=(entry,)), sources={OBJECT: plan.Ready({})})
-    assert _said(decided) == ("Failed", "InputPathMissing")
+    assert _reason_and_message(decided) == ("Failed", "InputPathMissing")
     assert decided.submit is None
 
 
 def test_suspended_task_is_not_submitted() -> None:
     decided = _decide(_task(suspend=True))
-    assert _said(decided) == ("Pending", "Suspended")
+    assert _reason_and_message(decided) == ("Pending", "Suspended")
     assert decided.submit is None
 
 
 def test_task_killed_before_it_started_never_reaches_the_dispatcher() -> None:
     decided = _decide(_task(kill_timestamp=clock.rfc3339(NOW - 1)))
-    assert _said(decided) == ("Killed", "Killed")
+    assert _reason_and_message(decided) == ("Killed", "Killed")
     assert decided.submit is None
 
 
@@ -154,15 +154,15 @@ def test_kill_timestamp_in_the_future_schedules_a_pass() -> None:
 def test_waiting_task_has_deadlines(limits: task.Timeouts, reason: str) -> None:
     seen = _task(timeouts=limits)
     early = _decide(seen, cluster=None, pending_since=NOW - 4)
-    assert _said(early) == ("Pending", "WaitingForCluster")
+    assert _reason_and_message(early) == ("Pending", "WaitingForCluster")
     assert early.again_s == 1
     late = _decide(seen, cluster=None, pending_since=NOW - 5)
-    assert _said(late) == ("Failed", reason)
+    assert _reason_and_message(late) == ("Failed", reason)
 
 
 def test_spec_that_is_too_large_fails_the_task() -> None:
     decided = _decide(_task(), unfit="it is too large")
-    assert _said(decided) == ("Failed", "InvalidSpec")
+    assert _reason_and_message(decided) == ("Failed", "InvalidSpec")
     assert decided.submit is None
 
 
@@ -181,7 +181,7 @@ def test_unfinished_run_unknown_to_the_journal_is_resubmitted() -> None:
 
 def test_view_becomes_status() -> None:
     decided = _decide(_task(), view=_view())
-    assert _said(decided) == ("Running", "Started")
+    assert _reason_and_message(decided) == ("Running", "Started")
     assert decided.submit is None
 
 
@@ -191,7 +191,7 @@ def test_due_kill_is_repeated_until_it_takes_effect() -> None:
     assert decided.kills == (_kill("Killed", f"killTimestamp {clock.rfc3339(NOW)} has come"),)
     heard = _decide(seen, view=_view(state=task.State.KILLING, reason="Killed"))
     assert heard.kills == ()
-    assert _said(heard) == ("Killing", "Killed")
+    assert _reason_and_message(heard) == ("Killing", "Killed")
 
 
 def test_suspension_is_repeated_until_it_takes_effect() -> None:
@@ -242,7 +242,7 @@ def test_higher_run_first_ends_the_previous_run() -> None:
     decided = _decide(_task(run=2), view=_view())
     assert decided.submit is None
     assert decided.kills == (_kill("Replaced", "run 2 takes its place"),)
-    assert _said(decided) == ("Running", "Started")
+    assert _reason_and_message(decided) == ("Running", "Started")
     ending = _decide(_task(run=2), view=_view(state=task.State.KILLING, reason="Replaced"))
     assert ending.kills == ()
     assert ending.submit is None
@@ -273,7 +273,7 @@ def test_refused_run_leaves_the_previous_run() -> None:
     view = _view(state=task.State.SUCCESS, reason="Succeeded", finished=NOW)
     decided = _decide(seen, view=view, refused=True)
     assert decided.submit is None
-    assert _said(decided) == ("Success", "Succeeded")
+    assert _reason_and_message(decided) == ("Success", "Succeeded")
 
 
 def test_no_worker_is_explained_by_the_cluster() -> None:
@@ -287,7 +287,7 @@ def test_no_worker_is_explained_by_the_cluster() -> None:
     cluster = msgspec.structs.replace(CLUSTER, status=known)
     view = _view(state=task.State.PENDING, reason="NoWorker", message="no worker")
     decided = _decide(_task(), view=view, cluster=cluster)
-    assert _said(decided) == ("Pending", "WaitingForServiceAccount")
+    assert _reason_and_message(decided) == ("Pending", "WaitingForServiceAccount")
     assert decided.status is not None
     assert "ServiceAccount x" in decided.status.message
     assert decided.wakes == {plan.Wake("TaskCluster", "default")}

@@ -1,4 +1,4 @@
-"""What a Task's status says, and when it is written."""
+"""The content of a Task's status, and when it is written."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def _task(known: task.TaskStatus = NEW) -> task.Task:
 
 def _status_of(seen: task.Task, view: model.TaskView, *, now: float = NOW) -> task.TaskStatus:
     why = status.Explanation(view.reason, view.message)
-    return status.of_view(seen, view, why=why, output_object="", now=now)
+    return status.from_view(seen, view, why=why, output_object="", now=now)
 
 
 def _condition(shown: task.TaskStatus, kind: str) -> meta.Condition | None:
@@ -161,7 +161,7 @@ def test_first_write_is_delayed_according_to_the_state(state: task.State, delay_
 
 def test_equal_status_is_not_written() -> None:
     shown = _first(task.State.RUNNING)
-    assert status.hold(shown, shown, held=status.Hold("minor", 1.0), now=2.0) == (None, None)
+    assert status.hold(shown, shown, held=status.StatusHold("minor", 1.0), now=2.0) == (None, None)
 
 
 def test_waiting_clock_does_not_restart_when_the_reason_changes() -> None:
@@ -244,7 +244,7 @@ def test_image_ignored_condition_is_set_while_true() -> None:
     seen = _task()
     image = meta.Condition(type="ImageIgnored", status="True", reason="ImageIgnored", message="m")
     why = status.Explanation(VIEW.reason, VIEW.message)
-    shown = status.of_view(seen, VIEW, why=why, output_object="", image=image, now=NOW)
+    shown = status.from_view(seen, VIEW, why=why, output_object="", image=image, now=NOW)
     assert _condition(shown, "ImageIgnored") is not None
     assert (
         _condition(_status_of(msgspec.structs.replace(seen, status=shown), VIEW), image.type)

@@ -1,4 +1,4 @@
-"""The lease of a TaskClaim's holder, on a clock that stands still."""
+"""The lease of a TaskClaim's holder, with a manual clock."""
 
 import msgspec
 
@@ -20,9 +20,9 @@ def test_only_a_change_of_renew_time_renews_the_lease() -> None:
     renewed = task_claim.TaskClaimStatus(renew_time="2026-01-01T00:00:00Z")
     held.update(msgspec.structs.replace(seen, status=renewed))
     time.advance(9)
-    assert held.lost == ""
+    assert held.loss_reason == ""
     held.update(msgspec.structs.replace(seen, status=renewed))  # by another change
     time.advance(1)
-    assert held.lost == "its TaskClaim was not renewed for 10 s"
+    assert held.loss_reason == "its TaskClaim was not renewed for 10 s"
     held.update(None)
-    assert held.lost == "its TaskClaim was deleted"
+    assert held.loss_reason == "its TaskClaim was deleted"

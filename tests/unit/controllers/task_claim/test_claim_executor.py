@@ -1,4 +1,4 @@
-"""Blobs of a claim's task are the manager's own."""
+"""The blobs of a claim's task are stored in the manager's own directory."""
 
 import hashlib
 from pathlib import Path

@@ -33,10 +33,10 @@ def view(*, queued: int = 0, holding: int = 0) -> model.ClusterView:
 
 
 def test_waiting_and_running_tasks_are_work() -> None:
-    assert not deletion.works(None)
-    assert not deletion.works(view())
-    assert deletion.works(view(queued=1))
-    assert deletion.works(view(holding=1))
+    assert not deletion.has_work(None)
+    assert not deletion.has_work(view())
+    assert deletion.has_work(view(queued=1))
+    assert deletion.has_work(view(holding=1))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_finalizer_is_set_with_work_and_removed_when_idle(
     idle_s: float,
     found: tuple[bool | None, float | None],
 ) -> None:
-    decided = deletion.finalizer(given, view(queued=queued), worked=NOW - idle_s, now=NOW)
+    decided = deletion.finalizer_change(given, view(queued=queued), worked=NOW - idle_s, now=NOW)
     assert decided == found
 
 
@@ -73,11 +73,11 @@ def test_finalizer_is_set_with_work_and_removed_when_idle(
 def test_remaining_seconds_of_a_deleted_cluster(
     given: task_cluster.TaskCluster, left_s: float
 ) -> None:
-    assert deletion.left_s(given, now=NOW + 100) == left_s
+    assert deletion.remaining_s(given, now=NOW + 100) == left_s
 
 
 @pytest.mark.parametrize(("holding", "text"), [(1, "1 task ends"), (2, "2 tasks end")])
 def test_drain_message_describes_remaining_tasks(holding: int, text: str) -> None:
-    found = deletion.why(cluster(), view(holding=holding), until=NOW)
+    found = deletion.drain_reason(cluster(), view(holding=holding), until=NOW)
     assert text in found.message
     assert clock.rfc3339(NOW) in found.message

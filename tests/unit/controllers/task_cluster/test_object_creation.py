@@ -1,4 +1,4 @@
-"""Pods that were made count until the cache has them."""
+"""Created Pods count until the cache has them."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def expected(time: clock.ManualClock) -> object_creation.ExpectedPods:
 
 
 def names(expected: object_creation.ExpectedPods, *known: str, owner: str = "owner") -> list[str]:
-    found = expected.and_known(owner, [a_pod(name) for name in known])
+    found = expected.merge_with(owner, [a_pod(name) for name in known])
     return [one.metadata.name for one in found]
 
 
@@ -40,9 +40,9 @@ def test_pods_of_another_owner_do_not_count(expected: object_creation.ExpectedPo
 def test_a_pod_that_the_watch_delivered_is_forgotten(
     expected: object_creation.ExpectedPods,
 ) -> None:
-    expected.heard_of("u-c-0")
+    expected.forget("u-c-0")
     assert names(expected) == []
-    expected.heard_of("u-unknown")
+    expected.forget("u-unknown")
 
 
 def test_pod_that_the_watch_never_delivers_is_forgotten(

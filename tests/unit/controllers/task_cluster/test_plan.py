@@ -1,4 +1,4 @@
-"""What the TaskCluster controller decides, case by case."""
+"""The decisions of the TaskCluster controller, case by case."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def _worker(name: str, *, holding: int = 0, ready: bool = True) -> model.WorkerV
 
 
 def _view(*workers: model.WorkerView, queued: int = 0, drained: str = "") -> model.ClusterView:
-    """`drained`: names of Pods."""
+    """Return a view of the dispatcher. `drained`: names of Pods."""
     return model.ClusterView(
         namespace="ns",
         cluster="c",
@@ -107,7 +107,7 @@ def test_secret_is_created_before_pods() -> None:
 def test_invalid_template_is_reported_and_old_pods_continue(
     spec: dict[str, Any], message: str
 ) -> None:
-    """A real API server leaves the template open; the Pods of the spec before go on."""
+    """A real API server does not validate the template; the Pods of the previous spec continue."""
     decided = _decide(_cluster(**spec), pods=(_pod("c-0"),))
     assert (decided.create, decided.remove, decided.make_secret) == ((), (), False)
     assert _condition(decided, "Available").reason == "InvalidSpec"
@@ -178,12 +178,12 @@ def test_ended_pod_is_deleted_and_its_worker_reported() -> None:
     view = _view(_worker("c-0", holding=1, ready=False))
     decided = _decide(_cluster(), pods=(_pod("c-0", phase="Failed"),), view=view)
     assert [(r.name, r.grace_s) for r in decided.remove] == [("c-0", 0)]
-    assert decided.gone == (plan.Gone("uid-c-0", "Pod c-0 failed: no reason given"),)
+    assert decided.gone == (plan.EndedWorker("uid-c-0", "Pod c-0 failed: no reason given"),)
     assert decided.create == ()
 
 
 def test_pod_refused_by_its_node_is_kept_for_a_moment() -> None:
-    """Else Pods would be made and deleted as fast as the node refuses them."""
+    """Otherwise Pods would be created and deleted as fast as the node refuses them."""
     failed = _pod("c-0", phase="Failed")
     created = clock.rfc3339(NOW - 2)
     young = msgspec.structs.replace(
@@ -196,7 +196,7 @@ def test_pod_refused_by_its_node_is_kept_for_a_moment() -> None:
 
 
 def test_terminating_pod_is_replaced_under_another_name() -> None:
-    """That of a lost node stays as long as the Node does."""
+    """The Pod of a lost node exists as long as the Node."""
     decided = _decide(_cluster(), pods=(_pod("c-0", deleting=True),))
     assert (_made(decided), _removed(decided)) == (["c-1"], [])
     again = _decide(_cluster(), pods=(_pod("c-0", deleting=True), _pod("c-1")))
@@ -222,7 +222,7 @@ def test_idle_outdated_pods_are_replaced_one_at_a_time() -> None:
 
 
 def test_outdated_pods_are_kept_while_a_new_worker_is_not_connected() -> None:
-    """A template from which no worker starts ends one worker, not all of them."""
+    """A broken template ends only one worker."""
     cluster = _cluster(replicas=2, slots_per_worker=2)
     pods = (_pod("c-0"), _pod("c-1", digest=_digest(cluster)))
     view = _view(_worker("c-0"), drained="c-0")
@@ -246,7 +246,7 @@ def test_missing_service_account_prevents_pods_and_is_named() -> None:
 
 
 def _restarting(name: str, *, running: bool) -> pod.Pod:
-    """A Pod whose container has ended once, and runs again or waits for that."""
+    """Return a Pod whose container has ended once, and runs again or waits for its restart."""
     ended = pod.Terminated(exit_code=137, reason="OOMKilled", finished_at="2026-01-01T00:00:00Z")
     now = pod.ContainerState(running={}) if running else pod.ContainerState(waiting=pod.Waiting())
     container = pod.ContainerStatus(
@@ -261,7 +261,7 @@ def test_worker_whose_container_waits_for_its_restart_is_gone() -> None:
     silent, linked = _view(_worker("c-0", ready=False)), _view(_worker("c-0"))
     waits, runs = _restarting("c-0", running=False), _restarting("c-0", running=True)
     decided = _decide(_cluster(), pods=(waits,), view=silent)
-    assert decided.gone == (plan.Gone("uid-c-0", "OOMKilled", 1767225600.0),)
+    assert decided.gone == (plan.EndedWorker("uid-c-0", "OOMKilled", 1767225600.0),)
     assert _decide(_cluster(), pods=(waits,), view=linked).gone == ()
     assert _decide(_cluster(), pods=(runs,), view=silent).gone == ()
 
@@ -389,7 +389,7 @@ def test_secret_with_another_ca_is_updated() -> None:
 
 
 def test_used_up_pods_are_drained_and_replaced_immediately() -> None:
-    """Even all of them, since others take their places before they have gone."""
+    """All of them may be drained at once, since replacements start before they end."""
     pods = (_pod("c-0"), _pod("c-1"))
     workers = (_worker("c-0", holding=1), _worker("c-1"))
     used_up = frozenset({"uid-c-0", "uid-c-1"})
@@ -436,7 +436,7 @@ def test_busy_outdated_workers_drain_within_the_bounds(
 
 
 def test_unconnected_workers_count_as_unavailable() -> None:
-    """A template that no worker can start from ends as many as the bound says."""
+    """A template with which no worker can start ends only as many workers as the bound allows."""
     cluster = _cluster(replicas=4, slots_per_worker=2, strategy=_strategy(max_unavailable=2))
     new = (_pod("c-4", digest=_digest(cluster)), _pod("c-5", digest=_digest(cluster)))
     pods = (_pod("c-0"), _pod("c-1"), *new)
@@ -447,7 +447,7 @@ def test_unconnected_workers_count_as_unavailable() -> None:
 
 
 def test_last_worker_is_drained_only_with_a_new_one() -> None:
-    """What it runs may wait for tasks that only another worker can take."""
+    """Its tasks may wait for tasks that only another worker can run."""
     cluster = _cluster(replicas=1, slots_per_worker=2)
     drains = _decide(cluster, pods=(_pod("c-0"),), view=_view(*_busy(1)))
     assert (_drained(drains), _made(drains)) == ("c-0", ["c-1"])

@@ -1,4 +1,4 @@
-"""What a TaskCluster's status says, and when it is written."""
+"""The content of a TaskCluster's status, and when it is written."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +46,7 @@ def _make(
     return status.make(cluster, seen, account_exists=True, refusal=None, now=NOW)
 
 
-def _said(shown: task_cluster.TaskClusterStatus) -> dict[str, tuple[str, str]]:
+def _conditions(shown: task_cluster.TaskClusterStatus) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in shown.conditions}
 
 
@@ -62,13 +62,13 @@ def _said(shown: task_cluster.TaskClusterStatus) -> dict[str, tuple[str, str]]:
 def test_conditions_follow_the_workers(
     *, replicas: int, ready: int, available: tuple[str, str], is_ready: tuple[str, str]
 ) -> None:
-    shown = _said(_make(replicas=replicas, ready=ready))
+    shown = _conditions(_make(replicas=replicas, ready=ready))
     assert shown == {"Available": available, "Ready": is_ready}
 
 
 def test_failing_pod_is_named() -> None:
     shown = _make(phase="Failed")
-    assert _said(shown)["Available"] == ("False", "WorkersFailing")
+    assert _conditions(shown)["Available"] == ("False", "WorkersFailing")
     assert "c-0" in shown.conditions[0].message
 
 
@@ -82,12 +82,12 @@ def test_failing_pod_is_named() -> None:
 )
 def test_reason_is_what_the_pods_wait_for(state: dict[str, Any], reason: str) -> None:
     shown = _make(containers=[{"name": "worker", "state": state}])
-    assert _said(shown)["Available"] == ("False", reason)
+    assert _conditions(shown)["Available"] == ("False", reason)
 
 
 def test_running_pod_without_a_worker_is_named() -> None:
     shown = _make(phase="Running")
-    assert _said(shown)["Available"] == ("False", "NoWorkersReady")
+    assert _conditions(shown)["Available"] == ("False", "NoWorkersReady")
     assert shown.conditions[0].message.startswith("Pod c-0 runs, but its worker is not connected")
 
 
@@ -102,15 +102,20 @@ def test_evicted_pod_is_named_with_its_node_until_deleted() -> None:
     )
     for ready, available in ((0, "False"), (1, "True")):
         shown = _make(replicas=2, ready=ready, pods=(leaving,))
-        assert _said(shown)["Available"] == (available, "WorkersEvicted")
+        assert _conditions(shown)["Available"] == (available, "WorkersEvicted")
         message = shown.conditions[0].message
         assert "c-0 is evicted from node far (DeletionByTaintManager: NoExecute)" in message
         assert message.endswith("another takes its place")
-    assert _said(_make(replicas=1, ready=1, pods=(leaving,)))["Ready"] == ("True", "WorkersReady")
+    assert _conditions(_make(replicas=1, ready=1, pods=(leaving,)))["Ready"] == (
+        "True",
+        "WorkersReady",
+    )
 
 
 def _on_lost_node(**metadata: Any) -> pod.Pod:
-    """As the node controller leaves a Pod whose kubelet has been silent for too long."""
+    """Return a Pod as the node controller leaves it when its kubelet has been silent for too
+    long.
+    """
     at = "2026-11-23T06:00:00Z"
     return pod.Pod(
         metadata=meta.ObjectMeta(name="c-0", uid="u9", **metadata),
@@ -128,14 +133,14 @@ def _on_lost_node(**metadata: Any) -> pod.Pod:
 @pytest.mark.parametrize(("ready", "available"), [(0, "False"), (1, "True")])
 def test_lost_node_is_named_with_the_time(*, ready: int, available: str) -> None:
     shown = _make(replicas=2, ready=ready, pods=(_on_lost_node(),), heard={"u9": NOW - 60})
-    assert _said(shown)["Available"] == (available, "NodeNotReady")
+    assert _conditions(shown)["Available"] == (available, "NodeNotReady")
     expected = "worker c-0 is not connected: its node far is NotReady since 2026-11-23T06:00:00Z"
     assert shown.conditions[0].message.startswith(expected)
 
 
 def test_silent_worker_is_distinguished_from_one_never_connected() -> None:
     shown = _make(phase="Running", heard={"u0": NOW - 60})
-    assert _said(shown)["Available"] == ("False", "NoWorkersReady")
+    assert _conditions(shown)["Available"] == ("False", "NoWorkersReady")
     message = shown.conditions[0].message
     assert message == "worker c-0 has not been heard of since 2023-11-14T22:12:20Z"
 
@@ -143,8 +148,8 @@ def test_silent_worker_is_distinguished_from_one_never_connected() -> None:
 def test_problems_of_a_connected_worker_are_not_shown() -> None:
     ended = {"terminated": {"exitCode": 1}}
     crashed = [{"name": "worker", "restartCount": 1, "state": {"running": {}}, "lastState": ended}]
-    assert _said(_make(containers=crashed))["Available"] == ("False", "WorkersFailing")
-    connected = _said(_make(replicas=2, ready=1, containers=crashed))
+    assert _conditions(_make(containers=crashed))["Available"] == ("False", "WorkersFailing")
+    connected = _conditions(_make(replicas=2, ready=1, containers=crashed))
     assert connected["Ready"] == ("False", "WorkersStarting")
 
 

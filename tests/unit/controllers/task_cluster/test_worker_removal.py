@@ -1,4 +1,4 @@
-"""Which workers go: surplus ones, outdated ones within bounds, and those that are used up."""
+"""The workers to remove: surplus ones, outdated ones within bounds, and used-up ones."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def cluster(replicas: int, **update: Any) -> task_cluster.TaskCluster:
 
 
 def pods(count: int, *, old: str = "") -> tuple[pod.Pod, ...]:
-    """`old`: ordinals of those of an older template."""
+    """Return Pods. `old`: ordinals of those of an older template."""
     return tuple(
         pod.Pod(
             metadata=meta.ObjectMeta(

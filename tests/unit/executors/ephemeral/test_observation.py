@@ -62,7 +62,7 @@ def test_an_end(name: str) -> None:
     assert says in seen.outcome.message
     assert seen.outcome.requested_retry == (reason == R.RETRY_REQUESTED)
     assert (seen.outcome.started, seen.outcome.finished) == (
-        pod.moment(pods.STARTED), pod.moment(pods.FINISHED),
+        pod.parse_time(pods.STARTED), pod.parse_time(pods.FINISHED),
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_why_it_has_not_started(status: dict[str, Any] | None, reason: str, says
 def test_running_container_has_its_id_as_in_cgroups() -> None:
     seen = observed({**pods.running(), "containerID": "containerd://abc"})
     assert (seen.phase, seen.container) == (port.Phase.RUNNING, "abc")
-    assert seen.started == pod.moment(pods.STARTED)
+    assert seen.started == pod.parse_time(pods.STARTED)
     assert seen.node == pods.NODE
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import date_formats
+from kilnwork.api import momentjs_formats
 
-MOMENT = date_formats.parse_rfc3339("2026-03-05T14:07:09.250+05:30")
+MOMENT = momentjs_formats.parse_rfc3339("2026-03-05T14:07:09.250+05:30")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ MOMENT = date_formats.parse_rfc3339("2026-03-05T14:07:09.250+05:30")
     ],
 )
 def test_token_is_formatted(pattern: str, written: str) -> None:
-    assert date_formats.write(MOMENT, pattern) == written
+    assert momentjs_formats.format_time(MOMENT, pattern) == written
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_token_is_formatted(pattern: str, written: str) -> None:
     ],
 )
 def test_token_at_its_bounds_is_formatted(time: str, pattern: str, written: str) -> None:
-    assert date_formats.write(date_formats.parse_rfc3339(time), pattern) == written
+    assert momentjs_formats.format_time(momentjs_formats.parse_rfc3339(time), pattern) == written
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_token_at_its_bounds_is_formatted(time: str, pattern: str, written: str)
     ],
 )
 def test_invalid_format_is_refused(pattern: str, problem: str) -> None:
-    with pytest.raises(date_formats.InvalidFormat) as refused:
-        date_formats.check(pattern)
+    with pytest.raises(momentjs_formats.InvalidFormat) as refused:
+        momentjs_formats.check_format(pattern)
     assert problem in str(refused.value)
 
 
@@ -103,7 +103,7 @@ def test_invalid_format_is_refused(pattern: str, problem: str) -> None:
 )
 def test_invalid_rfc3339_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"RFC 3339|must be in|range"):
-        date_formats.parse_rfc3339(text)
+        momentjs_formats.parse_rfc3339(text)
 
 
 OFFSETS = some.integers(-14 * 60, 14 * 60).map(
@@ -113,14 +113,14 @@ OFFSETS = some.integers(-14 * 60, 14 * 60).map(
 
 @given(some.datetimes(timezones=OFFSETS))
 def test_full_format_with_offset_round_trips(moment: datetime.datetime) -> None:
-    text = date_formats.write(moment, "YYYY-MM-DD[T]HH:mm:ss.SSSSSSZ")
-    read = date_formats.parse_rfc3339(text)
+    text = momentjs_formats.format_time(moment, "YYYY-MM-DD[T]HH:mm:ss.SSSSSSZ")
+    read = momentjs_formats.parse_rfc3339(text)
     assert (read, read.utcoffset()) == (moment, moment.utcoffset())
 
 
 @given(some.datetimes(datetime.datetime(2, 1, 1), timezones=OFFSETS))
 def test_weeks_agree_with_the_calendar(moment: datetime.datetime) -> None:
-    week, year = (int(date_formats.write(moment, token)) for token in ("w", "gggg"))
+    week, year = (int(momentjs_formats.format_time(moment, token)) for token in ("w", "gggg"))
     # weeks of this locale begin on Sunday, and the one with January 1 is the first
     first = datetime.date(moment.year, 1, 1)
     sunday = first - datetime.timedelta(days=first.isoweekday() % 7)
@@ -133,7 +133,7 @@ def test_weeks_agree_with_the_calendar(moment: datetime.datetime) -> None:
 @given(some.text(alphabet="YMDdHhmsSZXxLlaAwWGgqQ[]\\T-: %ztRé", max_size=12))
 def test_any_format_is_formatted_or_refused(pattern: str) -> None:
     try:
-        date_formats.check(pattern)
-    except date_formats.InvalidFormat:
+        momentjs_formats.check_format(pattern)
+    except momentjs_formats.InvalidFormat:
         return
-    date_formats.write(MOMENT, pattern)
+    momentjs_formats.format_time(MOMENT, pattern)

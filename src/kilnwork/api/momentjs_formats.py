@@ -65,7 +65,7 @@ def parse_rfc3339(text: str) -> datetime:
     return datetime.fromisoformat(text.upper())
 
 
-def check(pattern: str) -> None:
+def check_format(pattern: str) -> None:
     """Raise InvalidFormat if `pattern` is not a valid format."""
     if len(pattern) > MAX_FORMAT:
         raise InvalidFormat(f"has {len(pattern)} characters; {MAX_FORMAT} are allowed")
@@ -73,19 +73,19 @@ def check(pattern: str) -> None:
         _check_piece(piece)
 
 
-def write(moment: datetime, pattern: str) -> str:
+def format_time(moment: datetime, pattern: str) -> str:
     """Format a time according to `pattern`, in its own offset. Raises InvalidFormat."""
-    check(pattern)
-    return "".join(_written(moment, pattern))
+    check_format(pattern)
+    return "".join(_format_pieces(moment, pattern))
 
 
-def _written(moment: datetime, pattern: str) -> Iterator[str]:
+def _format_pieces(moment: datetime, pattern: str) -> Iterator[str]:
     for piece in _PIECE.finditer(pattern):
         token = piece["token"]
         if token is None:
             yield next(text for text in piece.group("text", "escaped", "other") if text is not None)
         elif token in _LOCALIZED:
-            yield from _written(moment, _LOCALIZED[token])
+            yield from _format_pieces(moment, _LOCALIZED[token])
         else:
             yield _TOKENS[token](moment)
 
