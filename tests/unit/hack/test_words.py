@@ -49,7 +49,7 @@ def uses(path: str, count: int) -> list[words.Use]:
 
 
 def test_uses_over_the_limit_are_listed() -> None:
-    lines, lower = words.over(MADE, [*uses("src/a.py", 2), *uses("src/room/b.py", 2)])
+    lines, lower = words.over_limits(MADE, [*uses("src/a.py", 2), *uses("src/room/b.py", 2)])
     assert lower == []
     assert lines == [
         "src/a.py:1: 'answer': write response",
@@ -60,13 +60,13 @@ def test_uses_over_the_limit_are_listed() -> None:
 
 def test_path_without_a_limit_may_have_none() -> None:
     found = [*uses("src/a.py", 1), *uses("src/room/b.py", 2), *uses("bench/a.py", 1)]
-    lines, _ = words.over(MADE, found)
+    lines, _ = words.over_limits(MADE, found)
     assert lines[-1] == "elsewhere: 1 uses, 0 allowed"
 
 
 def test_limit_that_can_be_lowered_is_shown_without_failing() -> None:
     found = [*uses("src/a.py", 1), *uses("src/room/b.py", 1)]
-    lines, lower = words.over(MADE, found)
+    lines, lower = words.over_limits(MADE, found)
     assert lines == []
     assert lower == ["src/room/: 1 uses: lower its limit of 2 in words.tsv"]
 
