@@ -12,7 +12,7 @@ from kilnwork.testing import inline_flows as in_process
 from support import index_jobs_world as world
 from support import waiting
 
-_P, _S = model.Phase, model.InstanceState
+_P, _S = model.FlowPhase, model.InstanceState
 
 SQUARE = "support.index_function.square"
 COMBINE = "support.index_function.combine"

@@ -558,7 +558,7 @@ async def test_a_lock_is_held_by_one_job(tmp_path: Path) -> None:
 async def test_a_tick_makes_one_job(tmp_path: Path) -> None:
     async with world.house_in(tmp_path) as house:
         group = house.group("Allow")
-        decision = index_model.Decision(
+        decision = index_model.TickDecision(
             config=world.CONFIG,
             namespace=world.NS,
             name="nightly",
@@ -581,7 +581,7 @@ async def test_a_tick_makes_one_job(tmp_path: Path) -> None:
         assert (row.tick, row.pending, row.taken) == (200, (200,), {100: new.uid})
         assert (row.dropped, row.latest_dropped) == ({"TooLate": 2}, 50)
         assert (await house.finished(new.uid)).phase is _P.SUCCEEDED
-        refused = index_model.Decision(
+        refused = index_model.TickDecision(
             config=world.CONFIG,
             namespace="default",
             name="nightly",

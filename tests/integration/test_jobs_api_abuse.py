@@ -212,7 +212,7 @@ async def test_what_the_store_refuses_is_in_the_log(
 
 
 async def test_what_is_refused_for_now_leaves_no_file(tmp_path: Path) -> None:
-    async with jobs_http.World(tmp_path, settings.Settings(uploads=0)).running() as world:
+    async with jobs_http.World(tmp_path, settings.JobsApiSettings(uploads=0)).running() as world:
         assert (await world.ask("POST", "/files", LINES)).status == 429
         assert world.stored() == []
 
@@ -254,7 +254,7 @@ async def test_what_unpacks_to_far_more_is_refused(world: jobs_http.World, way: 
 
 
 async def test_an_operator_says_what_may_be_unpacked(tmp_path: Path) -> None:
-    chosen = settings.Settings(unpack_ratio=None, unpacked_bytes=1 << 20)
+    chosen = settings.JobsApiSettings(unpack_ratio=None, unpacked_bytes=1 << 20)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         refused = await world.ask("POST", "/jobs", _archive(b"{}\n" * 1000, 400))
         assert refused.status == 413

@@ -260,7 +260,7 @@ async def test_names_that_are_none(world: jobs_http.World, ref: str) -> None:
 
 
 async def test_too_large(tmp_path: Path) -> None:
-    chosen = settings.Settings(most_body_bytes=1000)
+    chosen = settings.JobsApiSettings(most_body_bytes=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         begun = await world.ask("POST", "/files", Upload_Complete="?0", Upload_Length="1001")
         assert begun.status == 413
@@ -302,7 +302,7 @@ async def test_another_namespace_is_in_the_address(world: jobs_http.World) -> No
 
 
 async def test_one_user_has_so_many_unfinished_files(tmp_path: Path) -> None:
-    chosen = settings.Settings(files_per_user=2)
+    chosen = settings.JobsApiSettings(files_per_user=2)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         first = await _begun(world, b"one")
         await _begun(world, b"two")
@@ -325,7 +325,9 @@ async def test_one_user_has_so_many_unfinished_files(tmp_path: Path) -> None:
 
 async def test_looking_for_old_uploads_lets_nobody_begin_too_many(tmp_path: Path) -> None:
     """It goes on beside requests, in a thread."""
-    async with jobs_http.World(tmp_path, settings.Settings(files_per_user=1)).running() as world:
+    async with jobs_http.World(
+        tmp_path, settings.JobsApiSettings(files_per_user=1)
+    ).running() as world:
         await _begun(world, b"one")
         begin = quotas.Quotas.begin
 
@@ -339,7 +341,7 @@ async def test_looking_for_old_uploads_lets_nobody_begin_too_many(tmp_path: Path
 
 
 async def test_one_user_has_so_many_bytes_in_files(tmp_path: Path) -> None:
-    chosen = settings.Settings(files_bytes_per_user=1000)
+    chosen = settings.JobsApiSettings(files_bytes_per_user=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         path = await _begun(world, b"x" * 600)
         for refused in (

@@ -187,7 +187,7 @@ async def test_a_namespace_beside_all_of_them(world: jobs_http.World) -> None:
 
 
 async def test_who_has_no_token_is_warned_of_names_that_nobody_knows(tmp_path: Path) -> None:
-    chosen = settings.Settings(source=source_sizing.Source())
+    chosen = settings.JobsApiSettings(source=source_sizing.Source())
     async with jobs_http.World(tmp_path, chosen).running() as world:
         made = await world.ask(
             "POST", "/jobs?flavour=x", LINES, token="", Accept="application/json"

@@ -242,7 +242,7 @@ async def test_another_coding_is_refused(world: jobs_http.World) -> None:
 
 async def test_a_refusal_spares_the_sending(tmp_path: Path) -> None:
     """With `Expect: 100-continue` nobody is told to go on when the answer is no."""
-    chosen = settings.Settings(most_body_bytes=1000)
+    chosen = settings.JobsApiSettings(most_body_bytes=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         for path, length, status in (("/jobs", 2000, 413), ("/jobs?x=1", 10, 400)):
             reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
@@ -261,7 +261,7 @@ async def test_expect_is_answered(world: jobs_http.World) -> None:
 
 
 async def test_a_body_without_length_has_the_same_limit(tmp_path: Path) -> None:
-    chosen = settings.Settings(most_body_bytes=100_000)
+    chosen = settings.JobsApiSettings(most_body_bytes=100_000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(jobs_http.head("POST", "/jobs", length=None, Transfer_Encoding="chunked"))
@@ -337,7 +337,7 @@ async def test_bad_keys(world: jobs_http.World) -> None:
 
 
 async def test_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
-    chosen = settings.Settings(posts_per_second=0.5, burst=2)
+    chosen = settings.JobsApiSettings(posts_per_second=0.5, burst=2)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         seen = [await world.ask("POST", "/jobs", LINES) for _ in range(3)]
         assert [one.status for one in seen] == [202, 202, 429]
@@ -346,7 +346,7 @@ async def test_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
 
 
 async def test_so_many_uploads_at_once(tmp_path: Path) -> None:
-    async with jobs_http.World(tmp_path, settings.Settings(uploads=1)).running() as world:
+    async with jobs_http.World(tmp_path, settings.JobsApiSettings(uploads=1)).running() as world:
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(jobs_http.head("POST", "/jobs", length=len(LARGE)) + LARGE[:-1])
         await waiting.wait_until_async(world.stored, what="something of it")
@@ -361,7 +361,7 @@ async def test_so_many_uploads_at_once(tmp_path: Path) -> None:
 
 
 async def test_slow_uploads_of_one_user_leave_room_for_others(tmp_path: Path) -> None:
-    async with jobs_http.World(tmp_path, settings.Settings(uploads=4)).running() as world:
+    async with jobs_http.World(tmp_path, settings.JobsApiSettings(uploads=4)).running() as world:
         head = jobs_http.head("POST", "/jobs", length=len(LARGE)) + LARGE[:-1]
         slow = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
         for _, writer in slow:

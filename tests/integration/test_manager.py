@@ -336,7 +336,7 @@ async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
         status = await running(kube, attempt=2)
         assert status["losses"] == 1
         assert "DispatcherAway" in status["message"]
-        facts = why.TaskFacts.of_object({"metadata": {"name": "long"}, "status": status})
+        facts = why.WhyFacts.of_object({"metadata": {"name": "long"}, "status": status})
         said = why.sentence(facts, now=time.time())
         assert "attempt 2; an attempt before was lost (DispatcherAway: " in said
 

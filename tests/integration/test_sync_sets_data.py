@@ -64,7 +64,7 @@ async def test_lead_fetches_where_workers_fit_and_opens_the_gate_then(world: Wor
     [run] = world.flows.started
     assert run.snapshots["trades"].digest == world.agents.snapshot.digest
     assert len(run.snapshots["trades"].shards or ()) == 3
-    world.flows.move(1, model.Phase.SUCCEEDED)
+    world.flows.move(1, model.FlowPhase.SUCCEEDED)
     await world.set_is("Succeeded")
 
     async def released() -> bool:
@@ -378,7 +378,7 @@ async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> N
         )
     ]
     world.agents.ready.clear()
-    world.flows.move(1, model.Phase.SUCCEEDED)
+    world.flows.move(1, model.FlowPhase.SUCCEEDED)
     await world.set_is("Running", "KeepingOutputs")
     await world.restart()
     world.agents.ledger = world.controllers.ledger

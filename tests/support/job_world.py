@@ -478,7 +478,7 @@ class World:
                 spec=found,
                 manifest=manifest,
                 inline=data if inline else None,
-                key=None if key is None else model.Key("me", key, b"print"),
+                key=None if key is None else model.IdempotencyKey("me", key, b"print"),
             )
         )
         return view

@@ -41,9 +41,9 @@ class Clusters:
     def namespaces(self) -> Sequence[str]:
         return ["default", "team"]
 
-    def clusters(self, namespace: str) -> Sequence[ports.Cluster]:
+    def clusters(self, namespace: str) -> Sequence[ports.ClusterSummary]:
         return [
-            ports.Cluster(name=name, workers=0, slots=0, busy=0, queued=0)
+            ports.ClusterSummary(name=name, workers=0, slots=0, busy=0, queued=0)
             for name in ("default", "second")
         ]
 
@@ -68,7 +68,7 @@ class Reply(NamedTuple):
 class World:
     """`port`, and the service."""
 
-    def __init__(self, directory: Path, chosen: settings.Settings | None) -> None:
+    def __init__(self, directory: Path, chosen: settings.JobsApiSettings | None) -> None:
         self.jobs = told_jobs.ToldJobs(directory / "files")
         self.directory = directory
         self._chosen = chosen

@@ -46,7 +46,7 @@ class Served:
 
     def __init__(self, store: port.Store, *, rule: objects.Rule = objects.slots_only) -> None:
         self.store = store
-        self.app: asgi.App = objects.Objects(store, verifiers.OneSecret(SECRET), rule=rule)
+        self.app: asgi.App = objects.ObjectsApp(store, verifiers.OneSecret(SECRET), rule=rule)
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._listener: serving.Listener

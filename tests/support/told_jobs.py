@@ -44,7 +44,7 @@ class ToldJobs(service.FileJobs):
         self.told_number += 1
         return model.JobId(uuid.UUID(int=self.told_number).bytes, f"2026-11-{self.told_number:05}")
 
-    def find_by_key(self, namespace: str, key: model.Key) -> model.JobView | None:
+    def find_by_key(self, namespace: str, key: model.IdempotencyKey) -> model.JobView | None:
         found = self.told_keys.get((namespace, key.user, key.text))
         if found is None or found[0] not in self.told_views:
             return None

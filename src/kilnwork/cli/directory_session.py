@@ -115,9 +115,11 @@ class DirectoryJournal:
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
-    ) -> ports.Page:
+    ) -> ports.TaskPage:
         """Tasks, newest first."""
-        return ports.Page(*self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below))
+        return ports.TaskPage(
+            *self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
+        )
 
     async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
         """Tasks whose ids begin or end so."""
@@ -207,7 +209,7 @@ class _NoClusters:
         """The only one."""
         return [NAMESPACE]
 
-    def clusters(self, namespace: str) -> list[ports.Cluster]:
+    def clusters(self, namespace: str) -> list[ports.ClusterSummary]:
         """None."""
         return []
 

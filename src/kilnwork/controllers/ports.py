@@ -115,7 +115,7 @@ class JobHub(Protocol):
         """Return what is known of a Job."""
         ...
 
-    def limit(self, group: start_queue.Group) -> None:
+    def limit(self, group: start_queue.ConcurrencyGroup) -> None:
         """Set the concurrency of a JobConfig."""
         ...
 
@@ -127,7 +127,7 @@ class JobHub(Protocol):
         """Return what was decided of a schedule."""
         ...
 
-    async def decide(self, decision: index_model.Decision) -> index_model.ScheduleRow:
+    async def decide(self, decision: index_model.TickDecision) -> index_model.ScheduleRow:
         """Decide ticks of a schedule. Raises TickDecided if a later one was decided."""
         ...
 

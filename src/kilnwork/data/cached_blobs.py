@@ -29,7 +29,7 @@ class CachedBlobs(blobs.Blobs):
     def __init__(
         self,
         directory: Path,
-        store: remote_blobs.Store,
+        store: remote_blobs.RemoteBlobs,
         *,
         time: clocks.Clock | None = None,
         most_bytes: int = CACHE_BYTES,

@@ -23,7 +23,7 @@ _FAILURES = client.Failures(
 )
 
 
-class Store:
+class RemoteBlobs:
     """The manager's blobs of one namespace, over HTTP. Thread-safe.
 
     `path`: of `/blobs/NAMESPACE`. `patience_s`: how long to retry while the manager is unreachable.

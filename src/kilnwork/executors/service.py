@@ -57,7 +57,7 @@ class ExecutorSettings:
 
 
 class BlobStore(Protocol):
-    """Keeps blobs (`data.remote_blobs.Store`)."""
+    """Keeps blobs (`data.remote_blobs.RemoteBlobs`)."""
 
     def put(self, digest: bytes, file: Path) -> None: ...
 

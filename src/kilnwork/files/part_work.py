@@ -151,7 +151,7 @@ class _Outputs(outputs.Outputs):
         super().printed(data)
 
 
-class _Kept(closing.Aborts):
+class _Kept(closing.Abortable):
     """A `port.Writer` whose object stays here."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ def _manifest(encoded: bytes) -> filejobs.Manifest:
     return msgspec.json.decode(encoded, type=filejobs.Manifest)
 
 
-class Parts:
+class PartListing:
     """The parts of one job in their current state. `live`: the job, if it is in memory."""
 
     def __init__(

@@ -256,14 +256,14 @@ def _open_directory(store: port.Store, prefix: str) -> port.Store:
     return store_urls.open_store(store_urls.inside(store.url, *prefix.strip("/").split("/")))
 
 
-def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
+def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.JobWrites:
     """Return the rows of all jobs in the store, for a journal that has none. `ttl_s`: see
     `service.FileJobOptions`.
 
     The commit records of an unfinished job's parts are read when the job is resumed
     (`plan_steps.Recover`), those of a finished job here.
     """
-    count, writes, store = 0, tables.Writes(), sources.store
+    count, writes, store = 0, tables.JobWrites(), sources.store
     found = sorted(_directories(store), key=lambda one: one[1].int)
     for prefix, uuid in found:
         try:
@@ -279,7 +279,7 @@ def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.W
     return writes
 
 
-def _add_rows(writes: tables.Writes, job: records.Job) -> None:
+def _add_rows(writes: tables.JobWrites, job: records.Job) -> None:
     writes.add("insert_job", *rows.new_job_row(job, None))
     writes.add("insert_job_input", *rows.input_row(job, None))
     for page in job.items.changed_pages:

@@ -166,7 +166,7 @@ class Snapshot:
 
 
 class _Listed(NamedTuple):
-    """`shards.Divided`: files whose digests are not needed again."""
+    """`shards.Divisible`: files whose digests are not needed again."""
 
     files: tuple[manifest.File, ...]
     digest: str

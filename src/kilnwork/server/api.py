@@ -413,7 +413,7 @@ class Api:
         _check_attempt(view, run, attempt)
         tail = request.number("tail", least=0, most=10_000_000)
         follow = request.flag("follow")
-        place = _Place(view, run, attempt, tail)
+        place = _LogPlace(view, run, attempt, tail)
         if not view.state.final:
             await self._outputs.catch_up(place.ref)
         await response.start(200, asgi.TEXT)
@@ -424,13 +424,13 @@ class Api:
                 await _drain(reader, response)
         await response.end()
 
-    def _reader(self, place: "_Place") -> logs.Reader:
+    def _reader(self, place: "_LogPlace") -> logs.LogReader:
         ref = place.ref
         path = self._journal.log_file(ref.task, run=ref.run, attempt=ref.attempt)
-        return logs.Reader(path, tail=place.tail)
+        return logs.LogReader(path, tail=place.tail)
 
     async def _follow(
-        self, request: asgi.Request, place: "_Place", response: asgi.Response
+        self, request: asgi.Request, place: "_LogPlace", response: asgi.Response
     ) -> None:
         """Send the existing output of an attempt and new output as it comes. Without a fixed
         attempt, continue with the next one."""
@@ -440,10 +440,10 @@ class Api:
                 return
             if ended.state.final and ended.attempt == place.view.attempt:
                 return
-            place = _Place(ended, place.run, None, None)
+            place = _LogPlace(ended, place.run, None, None)
 
     async def _follow_attempt(
-        self, request: asgi.Request, place: "_Place", response: asgi.Response
+        self, request: asgi.Request, place: "_LogPlace", response: asgi.Response
     ) -> model.TaskView | None:
         """Send the output of one attempt. Return the task's state after it, or None if the client
         has disconnected."""
@@ -469,7 +469,7 @@ def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
         raise errors.BadRequest(f"attempt={attempt}: the task had {view.attempt}")
 
 
-class _Place:
+class _LogPlace:
     """Whose output is read: a task as last seen, a run of it, and an attempt, or None for the
     newest."""
 
@@ -487,7 +487,7 @@ class _Place:
         return attempts.AttemptRef(self.view.task, self.run, self.attempt or self.view.attempt)
 
 
-async def _drain(reader: logs.Reader, response: asgi.Response) -> None:
+async def _drain(reader: logs.LogReader, response: asgi.Response) -> None:
     while data := reader.read():
         await response.write(data)
 

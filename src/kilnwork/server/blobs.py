@@ -35,7 +35,7 @@ class _Call(NamedTuple):
     response: asgi.Response
 
 
-class Blobs:
+class BlobsApp:
     """The app. `root`: the directories of blobs by namespace, which the hub uses too."""
 
     def __init__(self, root: Path, verifier: ports.TokenVerifier) -> None:

@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 BLOCK_BYTES = 64 * 1024
 
 
-class Reader:
+class LogReader:
     """Reads the log of one attempt in order: `read` returns what is available, b"" at the end.
 
     Use it as a context manager, or call `close`. It skips output only if it is not read for as long

@@ -12,7 +12,7 @@ from kilnwork.api import attempts, quantities, reasons, task
 from kilnwork.kit import clock
 
 
-class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
+class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts from which the sentence is made. Times are seconds since the epoch, None if
     unknown.
 
@@ -71,7 +71,7 @@ def _time(text: str | None) -> float | None:
     return None
 
 
-def sentence(facts: TaskFacts, *, now: float) -> str:
+def sentence(facts: WhyFacts, *, now: float) -> str:
     """Explain the state of a task in one sentence."""
     if facts.state == task.State.RUNNING:
         return _running(facts, now=now) + _held_back(facts)
@@ -90,7 +90,7 @@ def sentence(facts: TaskFacts, *, now: float) -> str:
     return f"Task {facts.name} is {facts.state} ({facts.reason}): {_because(facts)}"
 
 
-def _running(facts: TaskFacts, *, now: float) -> str:
+def _running(facts: WhyFacts, *, now: float) -> str:
     what = "in Pod" if facts.own_pod else "by executor" if facts.of_executor else "on worker"
     where = f" {what} {facts.worker}" if facts.worker else ""
     where += f" (node {facts.node})" if facts.node else ""
@@ -102,13 +102,13 @@ def _running(facts: TaskFacts, *, now: float) -> str:
     return f"{text} ({facts.reason}): {_because(facts)}"
 
 
-def _held_back(facts: TaskFacts) -> str:
+def _held_back(facts: WhyFacts) -> str:
     if not facts.suspended:
         return ""
     return f" It is suspended: no other attempt starts before `kiln resume {facts.name}`."
 
 
-def _ended(start: str, facts: TaskFacts) -> str:
+def _ended(start: str, facts: WhyFacts) -> str:
     code = facts.exit_code
     number = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
     number += _lost(facts)
@@ -122,7 +122,7 @@ def _ended(start: str, facts: TaskFacts) -> str:
     return f"{start}{number}: {because}.{used(facts)}"
 
 
-def used(facts: TaskFacts) -> str:
+def used(facts: WhyFacts) -> str:
     """Return a sentence about the resources that the newest attempt has used, and those of its
     worker; "" if that is unknown. It begins with a space."""
     if facts.usage is None:
@@ -146,7 +146,7 @@ def size(number: int) -> str:
     return f"{value:.1f} {unit}".replace(".0 ", " ")
 
 
-def _lost(facts: TaskFacts) -> str:
+def _lost(facts: WhyFacts) -> str:
     """Return how many attempts were lost, and why the last of them was, if that is known."""
     if not facts.losses:
         return ""
@@ -157,11 +157,11 @@ def _lost(facts: TaskFacts) -> str:
     )
 
 
-def _final(facts: TaskFacts) -> bool:
+def _final(facts: WhyFacts) -> bool:
     return task.State(facts.state).final
 
 
-def _because(facts: TaskFacts) -> str:
+def _because(facts: WhyFacts) -> str:
     """Return the message, which has the details, or else the meaning of the reason."""
     text = facts.message.strip() or _meaning(facts.reason)
     return text if text.endswith((".", "!", "?")) else f"{text}."
@@ -172,7 +172,7 @@ def _meaning(reason: str) -> str:
     return known.get(reason, "no reason is known")
 
 
-def _took(facts: TaskFacts) -> str:
+def _took(facts: WhyFacts) -> str:
     if facts.started is None or facts.finished is None:
         return ""
     return f" in {_length(facts.finished - facts.started)}"

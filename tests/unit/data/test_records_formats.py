@@ -113,7 +113,7 @@ def test_csv_rows_of_any_text_match_python_csv(text: str, cuts: list[int]) -> No
         expected = list(csv.reader(io.StringIO(text, newline=""), strict=False))
     except csv.Error:
         expected = []
-    dialect = csv_rows.Rows(",")
+    dialect = csv_rows.CsvDialect(",")
     try:
         kept, manifest = taken_in(spec, pieces(content, cuts))
     except errors.InputRefused as refused:
@@ -159,7 +159,7 @@ def test_invalid_csv_is_refused_with_row_number(
 def test_delimiter_must_be_one_ascii_character() -> None:
     for delimiter in ('"', "\n", "\r", "§"):
         with pytest.raises(errors.InputRefused, match=r"input\.delimiter is"):
-            csv_rows.Rows(delimiter)
+            csv_rows.CsvDialect(delimiter)
 
 
 JSON = st.recursive(

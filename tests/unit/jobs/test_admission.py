@@ -85,7 +85,7 @@ def test_claim_of_discarded_job_is_not_written(
     assert waiting_jobs.row_of(job.id.uuid) == job.row
     assert waiting_jobs.uuids_of([job.row, 99]) == [job.id.uuid]
     waiting_jobs.discard(job.row)
-    writes = tables.Writes()
+    writes = tables.JobWrites()
     waiting_jobs.collect_writes(writes)
     assert list(writes.statements()) == []
     assert waiting_jobs.row_of(job.id.uuid) is None

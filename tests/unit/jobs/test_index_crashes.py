@@ -15,7 +15,9 @@ from support import job_world, played_indexes
 
 _P = api_job.Phase
 CONFIG = str(uuid.UUID(int=7))
-GROUP = start_queue.Group(config=CONFIG, name="nightly", policy=api_job.ConcurrencyPolicy.ENQUEUE)
+GROUP = start_queue.ConcurrencyGroup(
+    config=CONFIG, name="nightly", policy=api_job.ConcurrencyPolicy.ENQUEUE
+)
 
 Story = Callable[[played_indexes.IndexWorld], Awaitable[None]]
 
@@ -55,7 +57,7 @@ HOOKS = [{"on": ["Running", "Succeeded", "Failed", "Killed"], "taskTemplate": {"
 async def all_of_it(world: played_indexes.IndexWorld) -> None:
     """Two Jobs of a group, one after the other: with a finalizer and hooks, of a tick."""
     finalizer = {"taskTemplate": {"command": ["sum"]}}
-    decision = index_model.Decision(
+    decision = index_model.TickDecision(
         config=CONFIG, namespace="ns", name="nightly", tick=100, run=(100,)
     )
     first = new(

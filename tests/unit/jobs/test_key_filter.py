@@ -30,5 +30,5 @@ async def test_key_is_known_after_restart(tmp_path: Path) -> None:
         await world.restart()
         again = await world.create(b"{}\n", key="k")
         assert again.id == first.id
-        other = model.Key("me", "another", b"print")
+        other = model.IdempotencyKey("me", "another", b"print")
         assert world.jobs.find_by_key(NS, other) is None

@@ -9,7 +9,7 @@ from support import index_records
 SOURCES = index_items.IndexSources()
 
 
-def row_of(job: records.Job, key: model.Key | None = None) -> rows.JobRow:
+def row_of(job: records.Job, key: model.IdempotencyKey | None = None) -> rows.JobRow:
     return rows.JobRow._make(rows.new_job_row(job, key))
 
 

@@ -17,8 +17,8 @@ SPACE = "ns"
 
 def group(
     name: str, policy: str = "Enqueue", *, most: int = 1, queued: int = 10_000
-) -> start_queue.Group:
-    return start_queue.Group(
+) -> start_queue.ConcurrencyGroup:
+    return start_queue.ConcurrencyGroup(
         config=name, name=name, policy=_Policy(policy), max_concurrency=most, max_queued=queued
     )
 

@@ -76,7 +76,7 @@ def test_job_is_inserted_once_and_then_updated() -> None:
     pending.add(job, None, b"input")
 
     def written() -> list[str]:
-        writes = tables.Writes()
+        writes = tables.JobWrites()
         pending.gather(writes, job)
         return [name for name, _ in writes.statements()]
 

@@ -50,12 +50,12 @@ class Journal:
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
-    ) -> ports.Page:
+    ) -> ports.TaskPage:
         self.wanted = wanted
         found = [v for v in reversed(self.views.values()) if namespace in (None, v.namespace)]
         rest = found[len(found) - (below or len(found)) :]
         left = len(rest) - limit
-        return ports.Page(rest[:limit], left if left > 0 else None)
+        return ports.TaskPage(rest[:limit], left if left > 0 else None)
 
     def counts(self, namespace: str | None) -> list[model.TaskCount]:
         return [
@@ -121,8 +121,8 @@ class Clusters:
     def namespaces(self) -> list[str]:
         return ["default", "secret"]
 
-    def clusters(self, namespace: str) -> list[ports.Cluster]:
-        known = ports.Cluster(name="small", workers=1, slots=2, busy=1, queued=0)
+    def clusters(self, namespace: str) -> list[ports.ClusterSummary]:
+        known = ports.ClusterSummary(name="small", workers=1, slots=2, busy=1, queued=0)
         return [known] if namespace == "default" else []
 
 
@@ -194,7 +194,7 @@ class Flows:
             set_name="risk",
             generation=key.generation,
             version=1,
-            phase=flow_model.Phase.FAILED if failed else flow_model.Phase.SUCCEEDED,
+            phase=flow_model.FlowPhase.FAILED if failed else flow_model.FlowPhase.SUCCEEDED,
             reason="",
             message="",
             suspended=False,

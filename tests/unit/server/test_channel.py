@@ -28,4 +28,4 @@ async def test_disconnected_client_gets_no_link() -> None:
         "headers": [(b"upgrade", manager.CHANNEL_PROTOCOL.encode())],
         "extensions": {asgi.HIJACK: gone},
     }
-    await channel.Channel(link)(scope, receive, send)
+    await channel.ChannelApp(link)(scope, receive, send)

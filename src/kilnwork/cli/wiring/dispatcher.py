@@ -67,7 +67,7 @@ class Files:
     HTTP. `worker_dir`: where workers run that have this Python, on this machine; None for others.
     """
 
-    settings: jobs_settings.Settings
+    settings: jobs_settings.JobsApiSettings
     shared: bool
     worker_dir: str | None = None
 
@@ -174,7 +174,7 @@ class Dispatcher:
         URLs at which others reach this manager."""
         data = self._data_dir
         key = callbacks.load_key(data / "callback.key")
-        urls = callbacks.Urls(key, reached_at, self._clock)
+        urls = callbacks.CallbackUrls(key, reached_at, self._clock)
         self.blobs.mkdir(mode=0o700, exist_ok=True)
         running = hub.Hub(
             self._journal,
@@ -219,11 +219,11 @@ class Dispatcher:
         self._set(
             shown,
             metrics.app(self._samples, callers.rights),
-            channel.Channel(running.new_link),
-            blob_server.Blobs(self.blobs, callers.verifier),
+            channel.ChannelApp(running.new_link),
+            blob_server.BlobsApp(self.blobs, callers.verifier),
             files,
-            objects.Objects(jobs.store, callers.verifier),
-            callbacks.Callbacks(urls, running),
+            objects.ObjectsApp(jobs.store, callers.verifier),
+            callbacks.CallbacksApp(urls, running),
             pond_exchange.PondExchange(callers.ledger, callers.agents, pond_files.PondFiles(jobs)),
         )
 

@@ -33,7 +33,7 @@ class EmbeddedSettings:
     workdir: Path
     slots: int
     """Of TaskCluster `default`, when it is made."""
-    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
     """Of the Jobs API."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     """How much is kept of tasks that are over."""

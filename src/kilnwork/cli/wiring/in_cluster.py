@@ -64,7 +64,7 @@ class InClusterSettings:
     callback_url: str | None = None
     absence_s: float = manager.ABSENCE_S
     adopt: bool = False
-    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     allowed_kinds: tuple[str, ...] = ()
     ponds: bool = False

@@ -39,7 +39,7 @@ class ManagerSettings:
     ponds_here: bool = False
     """DataPonds that name no directory have one below ours: the node is in this process."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
-    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     """How much is kept of tasks that are over."""
 

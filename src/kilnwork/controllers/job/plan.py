@@ -281,10 +281,10 @@ def _new(
     )
 
 
-def group_of(config: job_config.JobConfig) -> start_queue.Group:
+def group_of(config: job_config.JobConfig) -> start_queue.ConcurrencyGroup:
     """Return the concurrency of a JobConfig as the engine has it."""
     concurrency = config.spec.concurrency
-    return start_queue.Group(
+    return start_queue.ConcurrencyGroup(
         config=config.metadata.uid,
         name=config.metadata.name,
         policy=concurrency.policy,

@@ -91,7 +91,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kept. `service`: of Knative, that it owns.
     """
 
-    decision: index_model.Decision | None = None
+    decision: index_model.TickDecision | None = None
     warnings: tuple[Announcement, ...] = ()
     make: tuple[int, ...] = ()
     delete: tuple[job.Job, ...] = ()
@@ -226,10 +226,10 @@ def _decision(
     found: schedules.Plan,
     *,
     lost: dict[int, reasons.ConfigReason | None],
-) -> index_model.Decision | None:
+) -> index_model.TickDecision | None:
     """Return the decision to be made now, None if there is none."""
     config, row, now = facts.config, facts.row, int(facts.now)
-    made = index_model.Decision(
+    made = index_model.TickDecision(
         config=config.metadata.uid,
         namespace=config.metadata.namespace,
         name=config.metadata.name,

@@ -149,7 +149,7 @@ def _once(
 
 
 def _receive(
-    partial: blob_files.Partial, origin: origins.Origin, size: int, *, progress: Progress
+    partial: blob_files.PartialFile, origin: origins.Origin, size: int, *, progress: Progress
 ) -> bool:
     """Read until the end, or until there is too much. Return True if it resumed an earlier
     fetch."""
@@ -179,7 +179,7 @@ def _receive(
 def fetch_new(
     kept: store.PondStore,
     name: str,
-    listed: origins.Listed,
+    listed: origins.ListedFile,
     *,
     source: origins.Source,
     progress: Progress,

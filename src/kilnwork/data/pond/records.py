@@ -112,7 +112,7 @@ def _closed(path: Path, found: Iterator[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _keyed_json(path: Path, where: shards.Where) -> Iterator[bytes]:
+def _keyed_json(path: Path, where: shards.RecordFilter) -> Iterator[bytes]:
     for number, line in enumerate(lines(path), 1):
         if not line.strip():
             continue
@@ -126,7 +126,7 @@ def _keyed_json(path: Path, where: shards.Where) -> Iterator[bytes]:
             yield line
 
 
-def _keyed_csv(path: Path, where: shards.Where) -> Iterator[bytes]:
+def _keyed_csv(path: Path, where: shards.RecordFilter) -> Iterator[bytes]:
     """Yield the rows whose key belongs to the shard. Fields with line breaks in them are
     refused."""
     column = -1

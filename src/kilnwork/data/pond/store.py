@@ -51,7 +51,7 @@ _DIRECTORIES = (
 )
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class PondLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much space a pond may use. `capacity`: bytes, None for what the disk has. When more than
     the fraction `high` is used, unused snapshots are evicted until `low` is reached."""
 
@@ -60,14 +60,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     low: float = 0.7
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class PondIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Identity of a directory: the pond to which it permanently belongs, and an id of its own."""
 
     pond: str
     id: str
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotHolding(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot in the pond, and how much of it is here. `used`: wall clock."""
 
     digest: str
@@ -90,7 +90,7 @@ class PondStore:
         self.evicted_bytes = 0
         self._leases = leases.LeaseFiles(root / "leases")
         self._clock = time or clock.SystemClock()
-        self._limits = Limits()
+        self._limits = PondLimits()
         self._lock = threading.RLock()
         self._owner = locks.OwnerLock(root / "owner.lock")
         self._manifests: dict[str, manifest.Manifest] = {}
@@ -149,7 +149,7 @@ class PondStore:
             self.root.rmdir()
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> PondIdentity | None:
         """Identity of the directory; None before it is a pond. Raises PondError if it is
         unreadable."""
         try:
@@ -157,7 +157,7 @@ class PondStore:
         except FileNotFoundError:
             return None
         try:
-            return msgspec.json.decode(content, type=Identity)
+            return msgspec.json.decode(content, type=PondIdentity)
         except msgspec.MsgspecError as error:
             raise errors.PondError(
                 f"{self.root}/identity is not readable ({error}): use another directory"
@@ -180,7 +180,7 @@ class PondStore:
 
     def _make_identity(self) -> None:
         if self.identity is None:
-            made = msgspec.json.encode(Identity(pond=self._pond, id=ids.new_uid()))
+            made = msgspec.json.encode(PondIdentity(pond=self._pond, id=ids.new_uid()))
             paths.write_private(self.root / "identity", made, durable=True)
         if not (self.root / "format").exists():
             paths.write_private(self.root / "format", FORMAT.encode(), durable=True)
@@ -209,7 +209,7 @@ class PondStore:
                 found[file.digest] = file
         return list(found.values())
 
-    def holdings(self) -> list[Holding]:
+    def holdings(self) -> list[SnapshotHolding]:
         """Return all snapshots, by digest."""
         leased, sizes = self._leases.digests, self.blobs.sizes()
         return [
@@ -217,9 +217,11 @@ class PondStore:
             for one in sorted(self._manifests.values(), key=lambda one: one.digest)
         ]
 
-    def _holding(self, of: manifest.Manifest, sizes: dict[bytes, int], *, leased: bool) -> Holding:
+    def _holding(
+        self, of: manifest.Manifest, sizes: dict[bytes, int], *, leased: bool
+    ) -> SnapshotHolding:
         here = [f for f in of.files if sizes.get(blobs.parse(f.digest)) == f.size]
-        return Holding(
+        return SnapshotHolding(
             digest=of.digest,
             files=len(of.files),
             files_here=len(here),
@@ -343,7 +345,7 @@ class PondStore:
 
     # room
 
-    def set_limits(self, limits: Limits) -> None:
+    def set_limits(self, limits: PondLimits) -> None:
         """Apply new limits."""
         if limits != self._limits:
             self._limits = limits

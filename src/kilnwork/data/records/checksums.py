@@ -15,7 +15,7 @@ _ONE = 1 << 31
 _X8 = 1 << 23
 
 
-class Sums:
+class PartChecksums:
     """Checksums of the parts that ended, and of the open part."""
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class Sums:
         """Finish pending work, so that `ended` and `open` can be read and changed."""
 
 
-class SumsBehind(Sums):
+class ReadBehindChecksums(PartChecksums):
     """Checksums computed in a thread that reads the file again: only the length of added content is
     used."""
 
-    def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
+    def __init__(self, thread: rereader.RereadThread, again: rereader.Rereader) -> None:
         super().__init__()
         self._thread, self._again = thread, again
         self._load, self._bytes = [0], 0

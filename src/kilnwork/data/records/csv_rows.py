@@ -15,7 +15,7 @@ from kilnwork.data.records import byte_buffer, lines
 _NO_DELIMITERS = '"\r\n'
 
 
-class Rows:
+class CsvDialect:
     """The rows of one dialect. `delimiter`: an ASCII character except quote and line ends."""
 
     def __init__(self, delimiter: str) -> None:
@@ -78,7 +78,7 @@ class Rows:
 
     def whole(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the same bytes in blocks of whole rows; only the last one may lack its LF."""
-        waiting, needed = byte_buffer.Held(), 0
+        waiting, needed = byte_buffer.ByteBuffer(), 0
         for piece in pieces:
             waiting.add(piece)
             if waiting.bytes < needed:

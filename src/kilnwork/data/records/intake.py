@@ -26,7 +26,7 @@ class Intake:
         spec: filejobs.FileJobSpec,
         *,
         most_bytes: int | None = None,
-        unpacking: gzip_unpacker.Limits = gzip_unpacker.UNLIMITED,
+        unpacking: gzip_unpacker.UnpackLimits = gzip_unpacker.UNLIMITED,
     ) -> None:
         self._unpacking = unpacking
         self._spec = spec.input

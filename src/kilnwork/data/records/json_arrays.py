@@ -45,7 +45,7 @@ class Elements:
 
     def __init__(self, *, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held = byte_buffer.Held()
+        self._held = byte_buffer.ByteBuffer()
         self._rest = b""
         """The incomplete element."""
         self._at = 0

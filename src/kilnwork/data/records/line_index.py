@@ -13,7 +13,7 @@ class LineIndex:
     """Index of a file of lines: pass it to `add` block by block, then call `finish`. `most_bytes`:
     of a line."""
 
-    def __init__(self, cutter: part_cutter.Cutter, *, most_bytes: int) -> None:
+    def __init__(self, cutter: part_cutter.PartCutter, *, most_bytes: int) -> None:
         self.header: tuple[str, ...] | None = None
         """None: only rows of CSV have a header."""
         self._cutter = cutter

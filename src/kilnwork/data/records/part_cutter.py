@@ -20,7 +20,7 @@ class _Stretch(NamedTuple):
     lines: int
 
 
-class Cutter:
+class PartCutter:
     """The parts so far, and the open part.
 
     `lines`, `start`: of the open part. `limit_lines`, `limit_bytes`: when to call `close`; each
@@ -34,11 +34,11 @@ class Cutter:
         bytes_: int | None,
         most: int,
         start: int = 0,
-        sums: checksums.Sums | None = None,
+        sums: checksums.PartChecksums | None = None,
     ) -> None:
         self.limit_lines, self.limit_bytes = lines, bytes_
         self._most = most
-        self._sums = sums or checksums.Sums()
+        self._sums = sums or checksums.PartChecksums()
         self._stretches: list[_Stretch] = []
         self.start = self.end = start
         self.lines = 0

@@ -23,7 +23,7 @@ def batches(
     which all records that were yielded must be discarded.
     """
     count = 0
-    dialect = csv_rows.Rows(spec.delimiter) if spec.format == filejobs.Format.CSV else lines
+    dialect = csv_rows.CsvDialect(spec.delimiter) if spec.format == filejobs.Format.CSV else lines
     for block in dialect.whole(_verified(pieces, part)):
         found = dialect.of(block)
         count += len(found)

@@ -30,7 +30,7 @@ _AWAY = frozenset(
 """Errors of a network file system whose server is unreachable, or has lost our open files."""
 
 
-class Filling:
+class FileWriter:
     """A file that is being written, from byte `at` on. `store`: its directory; `key`: for messages.
     `looks`: refuse to use the space reserved for records and the journal."""
 

@@ -148,7 +148,7 @@ class LocalStore:
             directory = directory.parent
 
 
-class LocalReading(closing.Closes):
+class LocalReading(closing.Closeable):
     """An open object of a local store (`port.Reading`)."""
 
     def __init__(
@@ -184,7 +184,7 @@ class LocalReading(closing.Closes):
         self.close()
 
 
-class LocalWriter(closing.Aborts):
+class LocalWriter(closing.Abortable):
     """A new object of a local store (`port.Writer`)."""
 
     def __init__(
@@ -206,7 +206,7 @@ class LocalWriter(closing.Aborts):
             self._new, self._descriptor = directories.open_new(
                 self._target.parent, above=store.directory
             )
-        self._filling = file_writing.Filling(store.directory, key, self._descriptor, looks=looks)
+        self._filling = file_writing.FileWriter(store.directory, key, self._descriptor, looks=looks)
 
     @property
     def bytes(self) -> int:

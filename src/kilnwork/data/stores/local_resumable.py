@@ -20,7 +20,7 @@ _BYTES, _KEPT = "bytes", "kept"
 _SEALED = "sealed"
 
 
-class Kept(NamedTuple):
+class KeptState(NamedTuple):
     """Content of `DIRECTORY/kept`: the number of confirmed bytes, and whether these are all.
     `etag`: "" if there is no such file."""
 
@@ -29,8 +29,8 @@ class Kept(NamedTuple):
     etag: str = ""
 
 
-class LocalGrowing:
-    """An upload in a local store (`resumable.Growing`)."""
+class LocalResumableUpload:
+    """An upload in a local store (`resumable.ResumableUpload`)."""
 
     def __init__(self, store: local.LocalStore, directory: str) -> None:
         self.store = store
@@ -59,7 +59,7 @@ class LocalGrowing:
     def clear(self) -> None:
         port.clear(self.store, self.directory + "/")
 
-    def stretch(self, offset: int) -> "Stretch":
+    def stretch(self, offset: int) -> "LocalStretch":
         """Return a writer for the next bytes, from `offset` on. Raises `ObjectChanged` unless that
         is the size."""
         kept, last = self._kept(), self._last
@@ -67,7 +67,7 @@ class LocalGrowing:
         if kept.sealed or kept.bytes != offset:
             raise self.changed()
         mine = last if last and last == kept.etag else self._say(offset, last=kept.etag)
-        return Stretch(self, offset, mine)
+        return LocalStretch(self, offset, mine)
 
     def open(self) -> int:
         """Return a descriptor of the file, for reading all of it. Raises `StoreError`."""
@@ -138,13 +138,13 @@ class LocalGrowing:
         except FileNotFoundError as error:  # it was removed
             raise self.changed() from error
 
-    def _kept(self) -> Kept:
+    def _kept(self) -> KeptState:
         try:
             with self.store.read(self._key(_KEPT)) as reading:
                 size, _, rest = b"".join(reading).decode().partition(" ")
-                return Kept(int(size), rest == _SEALED, reading.facts.etag)
+                return KeptState(int(size), rest == _SEALED, reading.facts.etag)
         except errors.ObjectMissing:
-            return Kept()
+            return KeptState()
         except ValueError as error:
             raise errors.ObjectDamaged(
                 f"{self._key(_KEPT)} in {self.store.directory} is no number: delete the upload, "
@@ -161,17 +161,17 @@ class LocalGrowing:
         return f"{self.directory}/{name}"
 
 
-class Stretch(closing.Aborts):
+class LocalStretch(closing.Abortable):
     """Bytes that are appended to the confirmed ones (`port.Writer`)."""
 
-    def __init__(self, growing: LocalGrowing, offset: int, mine: str) -> None:
+    def __init__(self, growing: LocalResumableUpload, offset: int, mine: str) -> None:
         self._descriptor = -1
         self._growing, self._offset, self._mine = growing, offset, mine
         store, key = growing.store, growing.directory
         with file_writing.explained(store.directory, key), growing.writing(mine):
             self._descriptor = growing.open_to_write()
             os.ftruncate(self._descriptor, offset)  # what another client wrote and never confirmed
-        self._filling = file_writing.Filling(store.directory, key, self._descriptor, at=offset)
+        self._filling = file_writing.FileWriter(store.directory, key, self._descriptor, at=offset)
 
     @property
     def bytes(self) -> int:

@@ -185,7 +185,7 @@ class RemoteStore:
         return self.client.send(request, (_OK,), read)
 
 
-class RemoteReading(closing.Closes):
+class RemoteReading(closing.Closeable):
     """An open object at the manager (`port.Reading`): one response, continued by another one if it
     breaks off."""
 
@@ -275,7 +275,7 @@ class RemoteReading(closing.Closes):
         self.close()
 
 
-class RemoteWriter(closing.Aborts):
+class RemoteWriter(closing.Abortable):
     """A new object (`port.Writer`): an unnamed temporary file, which is sent at `commit`."""
 
     def __init__(self, store: RemoteStore, key: str, *, create: bool) -> None:

@@ -22,7 +22,7 @@ _DIGITS = 19
 """Digits of 2**63 - 1, so that the order of keys is that of offsets."""
 
 
-class Growing(Protocol):
+class ResumableUpload(Protocol):
     """The bytes of an upload so far, below a directory of a store."""
 
     directory: str
@@ -50,14 +50,14 @@ class Growing(Protocol):
         ...
 
 
-def opened(store: port.Store, directory: str) -> Growing:
+def opened(store: port.Store, directory: str) -> ResumableUpload:
     port.check_key(directory)
     if isinstance(store, local.LocalStore):
-        return local_resumable.LocalGrowing(store, directory)
-    return Pieces(store, directory)
+        return local_resumable.LocalResumableUpload(store, directory)
+    return StretchUpload(store, directory)
 
 
-def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> "Appender":
+def append(growing: ResumableUpload, offset: int, *, piece_bytes: int = PIECE_BYTES) -> "Appender":
     """Return an appender at `offset`, which must be the size. Raises `ObjectChanged`, which tells
     the size."""
     size = growing.size()
@@ -69,8 +69,8 @@ def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> 
     return Appender(growing, offset, piece_bytes)
 
 
-class Pieces:
-    """An upload in any store (`Growing`), with one object per stretch."""
+class StretchUpload:
+    """An upload in any store (`ResumableUpload`), with one object per stretch."""
 
     def __init__(self, store: port.Store, directory: str) -> None:
         self.store, self.directory = store, directory
@@ -107,7 +107,7 @@ class Appender:
     block, however it ends, unless the store is full. `offset`: of the next byte. For one thread at
     a time."""
 
-    def __init__(self, growing: Growing, offset: int, piece_bytes: int) -> None:
+    def __init__(self, growing: ResumableUpload, offset: int, piece_bytes: int) -> None:
         self._growing, self._piece_bytes = growing, piece_bytes
         self._new: port.Writer | None = None
         self.offset = offset

@@ -57,19 +57,19 @@ class App:
         clusters: ports.Clusters,
         *,
         time: clock.Clock,
-        chosen: settings.Settings | None = None,
+        chosen: settings.JobsApiSettings | None = None,
     ) -> None:
-        chosen = chosen or settings.Settings()
+        chosen = chosen or settings.JobsApiSettings()
         self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-files")
         store: port.Store = jobs.store
-        self._shared = context.Context(
+        self._shared = context.HandlerContext(
             jobs=jobs,
             rights=rights,
             clusters=clusters,
             clock=time,
             settings=chosen,
-            limits=limits.Limits(chosen, time),
-            room=intake.Room(store),
+            limits=limits.RequestLimits(chosen, time),
+            room=intake.DiskRoom(store),
             pool=self._pool,
         )
         self._files = files.Files(self._shared)
@@ -123,11 +123,11 @@ def often(path: str) -> dict[str, str] | None:
     return {"job": name} if before == _JOBS and name and name != _OPENAPI else None
 
 
-def table(shared: context.Context, uploaded: files.Files) -> dict[str, requests.Resource]:
+def table(shared: context.HandlerContext, uploaded: files.Files) -> dict[str, requests.Resource]:
     """Return the resource of each path. The first match wins, so that frequent paths come first."""
     show, download = job_views.JobViews(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)
-    page = openapi.Page(shared)
+    page = openapi.OpenApiPage(shared)
     handlers: dict[str, dict[str, requests.Handler]] = {
         f"{_JOBS}/{_OPENAPI}": {"GET": page.document},
         _JOB: {"GET": show.one, "PATCH": steer.patch, "DELETE": steer.delete},

@@ -45,7 +45,7 @@ class Sink(Protocol):
 
 
 def open_body(
-    request: requests.Request, *, limit: int | None = None, unpacks: bool = False
+    request: requests.JobRequest, *, limit: int | None = None, unpacks: bool = False
 ) -> asgi.Body:
     """Return the body of a request, without reading it. A body of more than `limit` bytes is
     refused. `unpacks`: whether its receiver handles the Content-Encoding; other receivers refuse an
@@ -64,7 +64,7 @@ def open_body(
     return request.body(limit=limit)
 
 
-def coding(request: requests.Request) -> str:
+def coding(request: requests.JobRequest) -> str:
     """Return the Content-Encoding of a request, or "" if the body is not encoded."""
     found = ",".join(request.headers(b"content-encoding")).replace(" ", "").lower()
     return "" if found == "identity" else found

@@ -39,16 +39,16 @@ _KNOWN_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Context:
+class HandlerContext:
     """The service, the store, authorization, and tools of this package."""
 
     jobs: service.FileJobs
     rights: ports.Rights
     clusters: ports.Clusters
     clock: clock.Clock
-    settings: settings.Settings
-    limits: limits.Limits
-    room: intake.Room
+    settings: settings.JobsApiSettings
+    limits: limits.RequestLimits
+    room: intake.DiskRoom
     pool: futures.Executor
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SLOW_AT_ONCE))
     _cache: OrderedDict[tuple[bytes, int], bytes] = field(default_factory=OrderedDict)
@@ -59,7 +59,7 @@ class Context:
         """The store of all files."""
         return self.jobs.store
 
-    async def check(self, request: requests.Request, verb: str, *, name: str = "") -> str:
+    async def check(self, request: requests.JobRequest, verb: str, *, name: str = "") -> str:
         """Return the namespace if the caller may do `verb` on jobs there. Raises 401, 403."""
         namespace = request.namespace
         if request.user is None:
@@ -73,7 +73,7 @@ class Context:
             raise errors.Forbidden(refused)
         return namespace
 
-    async def check_everywhere(self, request: requests.Request, verb: str) -> None:
+    async def check_everywhere(self, request: requests.JobRequest, verb: str) -> None:
         """Check that the caller may do `verb` in all namespaces. A namespace in the request is
         ignored, as in `kubectl get -A`. Raises 400, 401, 403."""
         self.only_token(request)
@@ -83,7 +83,7 @@ class Context:
         if refused is not None:
             raise errors.Forbidden(refused)
 
-    def _check_anonymous(self, request: requests.Request, namespace: str) -> None:
+    def _check_anonymous(self, request: requests.JobRequest, namespace: str) -> None:
         """Check that a caller without a token may be served. The system that we replace did not
         authenticate callers. Under `--source-compat`, callers without a token may come by the
         loopback port only, and not through a page in a browser, which may post forms here (Origin,
@@ -100,7 +100,7 @@ class Context:
         if not good:
             raise unauthorized()
 
-    async def job(self, request: requests.Request, verb: str) -> model.JobView:
+    async def job(self, request: requests.JobRequest, verb: str) -> model.JobView:
         """Return the job that the path names. Raises 401, 403, 404."""
         ref = request.param("job")
         namespace = await self.check(request, verb, name=ref)
@@ -137,7 +137,7 @@ class Context:
         self._places[namespace] = (now + _KNOWN_S, known)
         return known
 
-    def only_token(self, request: requests.Request) -> None:
+    def only_token(self, request: requests.JobRequest) -> None:
         """Raise Unauthorized for callers without a token: they may use only what the replaced
         system offered."""
         if request.user is None:
@@ -176,7 +176,7 @@ class Context:
 
     async def send(
         self,
-        request: requests.Request,
+        request: requests.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,

@@ -50,10 +50,10 @@ class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class Control:
     """Handlers of these operations."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def cancel(self, request: requests.Request, response: asgi.Response) -> None:
+    async def cancel(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs/ID/cancel."""
 
         async def cancelled(namespace: str, job: str) -> model.JobView:
@@ -61,21 +61,21 @@ class Control:
 
         await self._act(request, response, cancelled)
 
-    async def suspend(self, request: requests.Request, response: asgi.Response) -> None:
+    async def suspend(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs/ID/suspend; formerly /jobs/ID/pause, which still works."""
         await self._act(request, response, self._shared.jobs.pause)
 
-    async def resume(self, request: requests.Request, response: asgi.Response) -> None:
+    async def resume(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs/ID/resume."""
         await self._act(request, response, self._shared.jobs.resume)
 
-    async def retry(self, request: requests.Request, response: asgi.Response) -> None:
+    async def retry(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs/ID/retry runs again what failed; formerly /jobs/ID/redrive, which still
         works."""
         await self._act(request, response, self._shared.jobs.redrive)
 
     async def _act(
-        self, request: requests.Request, response: asgi.Response, action: Action
+        self, request: requests.JobRequest, response: asgi.Response, action: Action
     ) -> None:
         view = await self._found(request, "patch")
         if (await body.open_body(request).read(limit=PATCH_BYTES)).strip() not in _NOTHING:
@@ -84,7 +84,7 @@ class Control:
             request, response, await action(view.namespace, view.id), status=202
         )
 
-    async def patch(self, request: requests.Request, response: asgi.Response) -> None:
+    async def patch(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """PATCH /jobs/ID."""
         kind = (request.header(b"content-type") or MERGE_PATCH).split(";")[0].strip().lower()
         if kind not in (MERGE_PATCH, asgi.JSON):
@@ -97,7 +97,7 @@ class Control:
         after = await self._shared.jobs.adjust(view.namespace, view.id, change)
         await self._shared.send(request, response, after)
 
-    async def delete(self, request: requests.Request, response: asgi.Response) -> None:
+    async def delete(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """DELETE /jobs/ID. The job is invisible at once; its files are deleted soon after."""
         request.only()
         view = await self._shared.job(request, "delete")
@@ -105,7 +105,7 @@ class Control:
         await self._shared.jobs.delete(view.namespace, view.id)
         await response.empty(202, ((b"content-length", b"0"),))
 
-    async def _found(self, request: requests.Request, verb: str) -> model.JobView:
+    async def _found(self, request: requests.JobRequest, verb: str) -> model.JobView:
         self._shared.only_token(request)
         request.only()
         view = await self._shared.job(request, verb)

@@ -21,10 +21,10 @@ NDJSON = "application/x-ndjson"
 class Downloads:
     """Handlers of downloads."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def results(self, request: requests.Request, response: asgi.Response) -> None:
+    async def results(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/results: the whole result once it is published; with `part=N`, the result of
         that part; with `partial=true`, the results of the parts that have succeeded so far."""
         request.only("part", "partial")
@@ -45,7 +45,7 @@ class Downloads:
             found = [file_bodies.of_file(view, view.progress.output)]
         await self._send(request, response, found, whole=whole)
 
-    async def bad_records(self, request: requests.Request, response: asgi.Response) -> None:
+    async def bad_records(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/errors: one line per bad record, in order; with `partial=true`, those so
         far."""
         self._shared.only_token(request)
@@ -57,7 +57,7 @@ class Downloads:
         found = await self._committed(view, errors_too=True)
         await self._send(request, response, found)
 
-    async def input(self, request: requests.Request, response: asgi.Response) -> None:
+    async def input(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/input: the stored input."""
         self._shared.only_token(request)
         request.only()
@@ -106,7 +106,7 @@ class Downloads:
 
     async def _send(
         self,
-        request: requests.Request,
+        request: requests.JobRequest,
         response: asgi.Response,
         found: Sequence[file_bodies.Piece],
         *,
@@ -123,7 +123,7 @@ class Downloads:
         )
 
 
-async def taken(request: requests.Request) -> None:
+async def taken(request: requests.JobRequest) -> None:
     """Wait until the client has read a response, and disconnect it if it does not."""
     try:
         async with asyncio.timeout(file_bodies.STALL_S):
@@ -133,7 +133,7 @@ async def taken(request: requests.Request) -> None:
         raise asgi.Disconnected from error
 
 
-def _part_number(request: requests.Request) -> int | None:
+def _part_number(request: requests.JobRequest) -> int | None:
     """Return the number of the part. The source system took 0, negative numbers and other texts for
     all parts; these are refused here."""
     return request.number("part", least=1, most=filejobs.MAX_PARTS)

@@ -67,12 +67,12 @@ class _Asked(NamedTuple):
 class Files:
     """Handlers of uploads."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
         self._uploads = uploads.Uploads(shared.store)
         self._quotas = quotas.Quotas(self._uploads, shared.settings, shared.room)
 
-    async def post(self, request: requests.Request, response: asgi.Response) -> None:
+    async def post(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /files: create an upload, with all, some or none of its bytes."""
         namespace = await self._check(request, "create")
         self._shared.check_namespace(namespace)
@@ -86,7 +86,7 @@ class Files:
         self._quotas.begin(request.user_name)
         incoming = self._body(request, None, asked)
         new = self._shared.jobs.new_id().dashed
-        state = uploads.State(
+        state = uploads.UploadState(
             created=self._shared.clock.wall(), user=request.user_name, length=asked.length
         )
         with self._shared.limits.upload(request.user_name):
@@ -97,7 +97,7 @@ class Files:
         more = (*_headers(after), (b"location", where), (b"upload-limit", self._limit()))
         await response.send(201, asgi.JSON, _encoded(after), headers=more)
 
-    async def patch(self, request: requests.Request, response: asgi.Response) -> None:
+    async def patch(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """PATCH /files/ID: append bytes at `Upload-Offset`."""
         kind = (request.header(b"content-type") or "").split(";")[0].strip().lower()
         if kind not in (PARTIAL, "application/octet-stream", ""):
@@ -124,18 +124,18 @@ class Files:
         else:
             await response.empty(204, _headers(after))
 
-    async def head(self, request: requests.Request, response: asgi.Response) -> None:
+    async def head(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """HEAD /files/ID: how many bytes are stored."""
         upload = await self._find(request, "get")
         more = (*_headers(upload), (b"upload-limit", self._limit()))
         await response.empty(204, more)
 
-    async def get(self, request: requests.Request, response: asgi.Response) -> None:
+    async def get(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /files/ID: the upload as a document."""
         upload = await self._find(request, "get")
         await response.send(200, asgi.JSON, _encoded(upload), headers=_headers(upload))
 
-    async def many(self, request: requests.Request, response: asgi.Response) -> None:
+    async def many(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /files: all uploads of a namespace, in no particular order."""
         namespace = await self._check(request, "list")
 
@@ -146,7 +146,7 @@ class Files:
             200, asgi.JSON, msgspec.json.encode(await self._shared.run(read)) + b"\n"
         )
 
-    async def delete(self, request: requests.Request, response: asgi.Response) -> None:
+    async def delete(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """DELETE /files/ID."""
         upload = await self._find(request, "delete")
         await self._shared.run(lambda: self._uploads.remove(upload))
@@ -154,8 +154,8 @@ class Files:
         await response.empty(204)
 
     async def give(
-        self, request: requests.Request, ref: str, target: intake.Input, *, place: str | None
-    ) -> intake.Input | referenced_input.Referred:
+        self, request: requests.JobRequest, ref: str, target: intake.JobInput, *, place: str | None
+    ) -> intake.JobInput | referenced_input.ReferencedInput:
         """Use a complete file as a job's input: either copied into `target`, or where it is, if it
         can be linked at the key `place`. With `place` None it is only indexed.
 
@@ -174,12 +174,12 @@ class Files:
 
     async def _given(
         self,
-        request: requests.Request,
-        upload: uploads.Kept,
-        target: intake.Input,
+        request: requests.JobRequest,
+        upload: uploads.StoredUpload,
+        target: intake.JobInput,
         *,
         place: str | None,
-    ) -> intake.Input | referenced_input.Referred:
+    ) -> intake.JobInput | referenced_input.ReferencedInput:
         most = self._shared.settings.most_stored_bytes
         if upload.offset > body.INLINE_BYTES and (most is None or upload.offset <= most):
             found = await self._referred(request, upload, target.spec, place=place)
@@ -195,15 +195,15 @@ class Files:
 
     async def _referred(
         self,
-        request: requests.Request,
-        upload: uploads.Kept,
+        request: requests.JobRequest,
+        upload: uploads.StoredUpload,
         spec: filejobs.FileJobSpec,
         *,
         place: str | None,
-    ) -> referenced_input.Referred | None:
+    ) -> referenced_input.ReferencedInput | None:
         """Index the upload where it is. Return None if it has to be copied like a body."""
         kept = upload.bytes
-        if not isinstance(kept, local_resumable.LocalGrowing):
+        if not isinstance(kept, local_resumable.LocalResumableUpload):
             return None
         with contextlib.ExitStack() as opened:
             descriptor = await self._shared.run(kept.open)
@@ -218,7 +218,9 @@ class Files:
             manifest = await self._shared.in_turn(indexing.finish)
         if not upload.whole or manifest.bytes != upload.offset:
             raise uploads.lacking(upload)
-        return referenced_input.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
+        return referenced_input.ReferencedInput(
+            upload, kept, spec=spec, manifest=manifest, place=place
+        )
 
     def forget(self) -> int:
         """Delete uploads that received nothing for a day; return how many. Blocks."""
@@ -227,8 +229,8 @@ class Files:
         return count
 
     async def _append(
-        self, upload: uploads.Kept, incoming: asgi.Body, asked: _Asked
-    ) -> uploads.Kept:
+        self, upload: uploads.StoredUpload, incoming: asgi.Body, asked: _Asked
+    ) -> uploads.StoredUpload:
         """Append the body to the upload. If the body breaks off, the bytes that have arrived are
         kept."""
         appender = await self._shared.run(lambda: resumable.append(upload.bytes, upload.offset))
@@ -261,7 +263,7 @@ class Files:
             await self._shared.run(self._quotas.load)
 
     def _body(
-        self, request: requests.Request, upload: uploads.Kept | None, asked: _Asked
+        self, request: requests.JobRequest, upload: uploads.StoredUpload | None, asked: _Asked
     ) -> asgi.Body:
         """Return the body sent for an upload; `upload` is None for a new one."""
         at = 0 if upload is None else upload.offset
@@ -279,19 +281,19 @@ class Files:
         bounds = [bound for bound in (most, left) if bound is not None]
         return body.open_body(request, limit=min(bounds, default=None))
 
-    async def check(self, namespace: str, ref: str) -> uploads.Kept:
+    async def check(self, namespace: str, ref: str) -> uploads.StoredUpload:
         """Return the upload with this id. Raises NotFound."""
         upload = await self._shared.run(lambda: self._uploads.find(namespace, ref))
         if upload is None:
             raise uploads.no_file(ref, namespace)
         return upload
 
-    async def _check(self, request: requests.Request, verb: str, *, name: str = "") -> str:
+    async def _check(self, request: requests.JobRequest, verb: str, *, name: str = "") -> str:
         self._shared.only_token(request)
         request.only()
         return await self._shared.check(request, verb, name=name)
 
-    async def _find(self, request: requests.Request, verb: str) -> uploads.Kept:
+    async def _find(self, request: requests.JobRequest, verb: str) -> uploads.StoredUpload:
         ref = request.param("file")
         namespace = await self._check(request, verb, name=ref)
         return await self.check(namespace, ref)
@@ -314,13 +316,13 @@ class _Appending:
         self._appender.write(piece)
 
 
-async def _still_there(request: requests.Request) -> None:
+async def _still_there(request: requests.JobRequest) -> None:
     """Raise `Disconnected` if the client has disconnected."""
     if await request.disconnected(within_s=0):
         raise asgi.Disconnected
 
 
-def _copied(pieces: Iterator[bytes], target: intake.Input) -> int:
+def _copied(pieces: Iterator[bytes], target: intake.JobInput) -> int:
     """Copy some pieces; return the number of bytes, 0 when there are no more."""
     count = 0
     for piece in pieces:
@@ -331,7 +333,7 @@ def _copied(pieces: Iterator[bytes], target: intake.Input) -> int:
     return count
 
 
-def _asked(request: requests.Request, *, default: bool) -> _Asked:
+def _asked(request: requests.JobRequest, *, default: bool) -> _Asked:
     text = request.header(b"upload-complete")
     known = {None: default, "?1": True, "?0": False}
     if text not in known:
@@ -339,7 +341,7 @@ def _asked(request: requests.Request, *, default: bool) -> _Asked:
     return _Asked(known[text], _number(request, b"upload-length"))
 
 
-def _number(request: requests.Request, name: bytes) -> int | None:
+def _number(request: requests.JobRequest, name: bytes) -> int | None:
     text = request.header(name)
     if text is None:
         return None
@@ -349,7 +351,7 @@ def _number(request: requests.Request, name: bytes) -> int | None:
     return int(text)
 
 
-def _agreed(upload: uploads.Kept, asked: _Asked) -> _Asked:
+def _agreed(upload: uploads.StoredUpload, asked: _Asked) -> _Asked:
     """Return the request's statements with the length that was stated before. Raises if they
     differ."""
     known = upload.state.length
@@ -362,7 +364,7 @@ def _agreed(upload: uploads.Kept, asked: _Asked) -> _Asked:
     return asked._replace(length=known)
 
 
-def _mismatch(upload: uploads.Kept, offset: int) -> errors.Conflict:
+def _mismatch(upload: uploads.StoredUpload, offset: int) -> errors.Conflict:
     return _MismatchingOffset(
         f"Upload-Offset: {offset}: {upload.offset} bytes have come, go on from there",
         members={"expected-offset": upload.offset, "provided-offset": offset},
@@ -370,7 +372,7 @@ def _mismatch(upload: uploads.Kept, offset: int) -> errors.Conflict:
     )
 
 
-def _headers(upload: uploads.Kept) -> tuple[tuple[bytes, bytes], ...]:
+def _headers(upload: uploads.StoredUpload) -> tuple[tuple[bytes, bytes], ...]:
     found = [
         (b"upload-offset", str(upload.offset).encode()),
         (b"upload-complete", b"?1" if upload.state.complete else b"?0"),
@@ -380,7 +382,7 @@ def _headers(upload: uploads.Kept) -> tuple[tuple[bytes, bytes], ...]:
     return tuple(found)
 
 
-def _shown(upload: uploads.Kept) -> Upload:
+def _shown(upload: uploads.StoredUpload) -> Upload:
     return Upload(
         id=upload.id,
         namespace=upload.namespace,
@@ -392,5 +394,5 @@ def _shown(upload: uploads.Kept) -> Upload:
     )
 
 
-def _encoded(upload: uploads.Kept) -> bytes:
+def _encoded(upload: uploads.StoredUpload) -> bytes:
     return msgspec.json.encode(_shown(upload)) + b"\n"

@@ -20,7 +20,7 @@ from kilnwork.server.jobs import body, settings
 MIB = 1 << 20
 
 
-class Room:
+class DiskRoom:
     """Checks that a body of known length fits on the disk, before its first byte is read.
 
     This works only for stores in a directory. A body of unknown length, or one that arrives beside
@@ -50,7 +50,7 @@ class Room:
             )
 
 
-class Input:
+class JobInput:
     """A sink for uploads: pass its bytes to `take`, then call `finish`, or else `abort`.
 
     `opened` creates the object's writer once the input is too large to stay in memory. If it is
@@ -62,11 +62,11 @@ class Input:
         spec: filejobs.FileJobSpec,
         opened: Callable[[], port.Writer] | None,
         *,
-        chosen: settings.Settings,
+        chosen: settings.JobsApiSettings,
     ) -> None:
         self.spec = spec
         self._most_bytes = chosen.most_stored_bytes
-        self._unpacking = gzip_unpacker.Limits(chosen.unpacked_bytes, chosen.unpack_ratio)
+        self._unpacking = gzip_unpacker.UnpackLimits(chosen.unpacked_bytes, chosen.unpack_ratio)
         self._opened = opened
         self._writer: port.Writer | None = None
         self._small: bytearray | None = bytearray()

@@ -23,10 +23,10 @@ Links = tuple[tuple[bytes, bytes], ...]
 class JobViews:
     """Handlers that send documents."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def one(self, request: requests.Request, response: asgi.Response) -> None:
+    async def one(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID; with `wait=SECONDS` it responds when the job has ended, or after that
         time."""
         request.only("wait")
@@ -50,7 +50,7 @@ class JobViews:
             view = newer
         return view
 
-    async def many(self, request: requests.Request, response: asgi.Response) -> None:
+    async def many(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs: an array, newest first, in pages (RFC 8288: `Link: …; rel="next"`)."""
         request.only("phase", "name", "limit", "after", "allNamespaces")
         namespace = None
@@ -77,7 +77,7 @@ class JobViews:
         link = () if more is None else _link(request, "/jobs", more)
         await response.send(200, asgi.JSON, b"[" + data + b"]\n", headers=link)
 
-    async def parts(self, request: requests.Request, response: asgi.Response) -> None:
+    async def parts(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/parts: an array in order, in pages."""
         self._shared.only_token(request)
         request.only("state", "limit", "after")
@@ -96,7 +96,7 @@ class JobViews:
             link = _link(request, f"/jobs/{parse.quote(view.id)}/parts", str(found[-1].part.number))
         await response.send(200, asgi.JSON, data, headers=link)
 
-    async def manifest(self, request: requests.Request, response: asgi.Response) -> None:
+    async def manifest(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/manifest: the parts of its input, and their results so far."""
         self._shared.only_token(request)
         request.only()
@@ -111,6 +111,6 @@ class JobViews:
             await downloads.taken(request)
 
 
-def _link(request: requests.Request, path: str, after: str) -> Links:
+def _link(request: requests.JobRequest, path: str, after: str) -> Links:
     query = {**request.query, "after": after}
     return ((b"link", f'<{path}?{parse.urlencode(query)}>; rel="next"'.encode("ascii")),)

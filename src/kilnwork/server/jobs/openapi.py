@@ -30,13 +30,13 @@ _REF = "#/components/schemas/{name}"
 _Object = dict[str, Any]
 
 
-class Page:
+class OpenApiPage:
     """Handler of the page. The page lists the TaskClusters of the requested namespace."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def document(self, request: requests.Request, response: asgi.Response) -> None:
+    async def document(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/openapi.json."""
         request.only()
         known = self._shared.clusters_of(await self._shared.check(request, "list"))

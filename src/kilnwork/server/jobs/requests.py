@@ -20,7 +20,7 @@ RESOURCE = "jobs"
 _Word = TypeVar("_Word", bound=enum.StrEnum)
 
 
-class Request(asgi.Request):
+class JobRequest(asgi.Request):
     """One request. `warnings`: ignored settings, which are sent with the response.
 
     A parameter may occur only once, and may not be empty.
@@ -123,7 +123,7 @@ def _check_once(raw: bytes) -> None:
         seen.add(name)
 
 
-Handler = Callable[[Request, asgi.Response], Awaitable[None]]
+Handler = Callable[[JobRequest, asgi.Response], Awaitable[None]]
 
 
 class Resource:
@@ -142,7 +142,7 @@ class Resource:
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Respond to one request."""
-        request = Request(scope, receive)
+        request = JobRequest(scope, receive)
         response = problems.response(send, extra=request.warning_headers)
         handler = self._handlers.get(request.method)
         if handler is None:
@@ -152,7 +152,7 @@ class Resource:
             request.warnings += ignored_fields.of_headers(scope["headers"], unheeded)
         await problems.respond(handler(request, response), request, response)
 
-    async def _other(self, request: Request, response: asgi.Response) -> None:
+    async def _other(self, request: JobRequest, response: asgi.Response) -> None:
         if request.method == "OPTIONS":
             await response.empty(204, ((b"allow", self._allow),))
             return

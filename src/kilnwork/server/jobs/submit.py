@@ -55,7 +55,7 @@ class _Coming:
     the body is compared with that job's input and not stored. `target`: receiver of the body, once
     it exists."""
 
-    request: requests.Request
+    request: requests.JobRequest
     namespace: str
     id: model.JobId
     measured: bool
@@ -63,27 +63,27 @@ class _Coming:
     user: str
     text: str
     encoded: bool = False
-    target: intake.Input | referenced_input.Referred | None = field(default=None)
+    target: intake.JobInput | referenced_input.ReferencedInput | None = field(default=None)
 
     @property
     def place(self) -> str:
         """Key of the input in the store."""
         return f"{self.namespace}/{self.id.dashed}/{model.DIRECTORY_INPUT}"
 
-    def key(self, fingerprint: bytes) -> model.Key | None:
+    def key(self, fingerprint: bytes) -> model.IdempotencyKey | None:
         """Return the idempotency key, or None if the client sent none."""
-        return model.Key(self.user, self.text, fingerprint) if self.text else None
+        return model.IdempotencyKey(self.user, self.text, fingerprint) if self.text else None
 
 
 class Submit:
     """Handler of POST /jobs."""
 
-    def __init__(self, shared: context.Context, uploaded: files.Files) -> None:
+    def __init__(self, shared: context.HandlerContext, uploaded: files.Files) -> None:
         self._shared = shared
         self._files = uploaded
         self._claimed: set[_Claim] = set()
 
-    async def post(self, request: requests.Request, response: asgi.Response) -> None:
+    async def post(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs."""
         if request.user is not None and not request.query.keys() <= _QUERY:
             request.only(*KNOWN)
@@ -100,7 +100,7 @@ class Submit:
                 request,
                 namespace,
                 self._shared.jobs.new_id(),
-                measured=self._used(request, model.Key(user, text, b"")),
+                measured=self._used(request, model.IdempotencyKey(user, text, b"")),
                 given=given,
                 user=user,
                 text=text,
@@ -113,7 +113,7 @@ class Submit:
         """Return a context manager that allows only one request at a time with the same key."""
         return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
 
-    def _used(self, request: requests.Request, key: model.Key) -> bool:
+    def _used(self, request: requests.JobRequest, key: model.IdempotencyKey) -> bool:
         """Return whether the key has created a job, so that the body is only compared. For a small
         body this is not checked, since it would not be stored anyway."""
         length = request.header(b"content-length") or ""
@@ -178,7 +178,7 @@ class Submit:
         return await self._create(coming, coming.target)
 
     async def _create(
-        self, coming: _Coming, target: intake.Input | referenced_input.Referred
+        self, coming: _Coming, target: intake.JobInput | referenced_input.ReferencedInput
     ) -> tuple[model.JobView, bool]:
         """Finish the input and create the job. A small input is finished at once, a large one in a
         thread."""
@@ -198,7 +198,7 @@ class Submit:
         )
         return await self._shared.jobs.create(new)
 
-    def _compared(self, coming: _Coming, key: model.Key) -> model.JobView:
+    def _compared(self, coming: _Coming, key: model.IdempotencyKey) -> model.JobView:
         """Return the job of this key. Raises `KeyUsed`, and Conflict if the job was deleted
         meanwhile."""
         found = self._shared.jobs.find_by_key(coming.namespace, key)
@@ -233,13 +233,13 @@ class Submit:
             )
         target.spec = spec
 
-    def _target(self, coming: _Coming, fields: Mapping[str, str]) -> intake.Input:
+    def _target(self, coming: _Coming, fields: Mapping[str, str]) -> intake.JobInput:
         """Create the receiver of the file. Called when the file begins, in any thread."""
         spec = self._spec(coming, fields)
         opened: Callable[[], port.Writer] | None = None
         if not coming.measured:
             opened = functools.partial(self._writer, coming)
-        coming.target = intake.Input(
+        coming.target = intake.JobInput(
             spec,
             opened,
             chosen=self._shared.settings,
@@ -281,7 +281,7 @@ class Submit:
 
     async def _respond(
         self,
-        request: requests.Request,
+        request: requests.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,
@@ -299,7 +299,7 @@ class Submit:
             document = self._shared.document(view, warnings=request.warnings)
             await response.send(202, asgi.JSON, document, headers=more)
 
-    def _plain(self, request: requests.Request) -> bool:
+    def _plain(self, request: requests.JobRequest) -> bool:
         """Return whether the response is the id only: as in the source system, or on request."""
         accept = request.header(b"accept") or "*/*"
         if "text/plain" in accept:
@@ -331,7 +331,7 @@ class _Claimed:
 _UNCLAIMED = contextlib.nullcontext()
 
 
-def idempotency_key(request: requests.Request) -> str:
+def idempotency_key(request: requests.JobRequest) -> str:
     """Return the key of a request, or "" if it has none: a string as in RFC 8941, or the bare word
     that most clients send. Raises BadRequest."""
     found = request.headers(KEY_HEADER)
@@ -347,7 +347,7 @@ def idempotency_key(request: requests.Request) -> str:
     return text
 
 
-def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
+def _check_guest(given: Mapping[str, str], request: requests.JobRequest) -> None:
     """Refuse parameters that need a token. The source system ignored unknown ones; here they get a
     warning."""
     for name in given:
@@ -357,7 +357,7 @@ def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
     request.warnings += ignored_fields.of_unknown(name for name in given if name not in known)
 
 
-async def _spec_body(request: requests.Request) -> dict[str, str]:
+async def _spec_body(request: requests.JobRequest) -> dict[str, str]:
     """Return the body as the spec, if there is one; used with `file=ID`."""
     data = await body.open_body(request).read(limit=SPEC_BYTES)
     if not data:
@@ -370,7 +370,7 @@ async def _spec_body(request: requests.Request) -> dict[str, str]:
         ) from error
 
 
-def _unpacked(request: requests.Request) -> bool:
+def _unpacked(request: requests.JobRequest) -> bool:
     """Return whether the body is declared as compressed. Raises UnsupportedMediaType."""
     codings = body.coding(request)
     if not codings:

@@ -22,10 +22,10 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 class Watch:
     """Handler of the stream."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def watch(self, request: requests.Request, response: asgi.Response) -> None:
+    async def watch(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/watch."""
         self._shared.only_token(request)
         request.only()
@@ -40,7 +40,12 @@ class Watch:
         await response.end()
 
     async def _follow(
-        self, request: requests.Request, response: asgi.Response, view: model.JobView, *, seen: int
+        self,
+        request: requests.JobRequest,
+        response: asgi.Response,
+        view: model.JobView,
+        *,
+        seen: int,
     ) -> None:
         if view.version == seen:
             await response.write(b": nothing new yet\n\n")
@@ -70,7 +75,7 @@ class Watch:
         return b"event: job\nid: %d\ndata: %b\n\n" % (view.version, data)
 
 
-def _seen(request: requests.Request, view: model.JobView) -> int:
+def _seen(request: requests.JobRequest, view: model.JobView) -> int:
     """Return the version that the client has; -1 for anything that was never a version of this
     job."""
     text = request.header(b"last-event-id") or ""

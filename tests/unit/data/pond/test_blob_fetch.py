@@ -217,13 +217,13 @@ def test_stopped_fetch_ends_and_keeps_received_bytes(
 def test_fetch_on_full_disk_leaves_nothing(
     kept: store.PondStore, source: ponds.CountingSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: blob_files.Partial, piece: bytes | memoryview) -> None:
+    def full(self: blob_files.PartialFile, piece: bytes | memoryview) -> None:
         if self.size >= 3000:
             raise OSError(errno.ENOSPC, "No space left on device")
         written(self, piece)
 
-    written = blob_files.Partial.write
-    monkeypatch.setattr(blob_files.Partial, "write", full)
+    written = blob_files.PartialFile.write
+    monkeypatch.setattr(blob_files.PartialFile, "write", full)
 
     with pytest.raises(errors.PondFull, match="No space left"):
         fetch(kept, source.origin("a"))

@@ -399,7 +399,7 @@ def snapshots(kept: store.PondStore, time: clock.ManualClock, *names: str) -> li
 def test_eviction_keeps_usage_between_watermarks(tmp_path: Path) -> None:
     time = clock.ManualClock()
     kept = ponds.opened(tmp_path / "pond", time=time)
-    kept.set_limits(store.Limits(capacity=10_000, high=0.5, low=0.3))
+    kept.set_limits(store.PondLimits(capacity=10_000, high=0.5, low=0.3))
 
     digests = snapshots(kept, time, "a", "b", "c", "d", "e")
     assert {one.digest for one in kept.holdings()} == set(digests)
@@ -415,7 +415,7 @@ def test_eviction_keeps_usage_between_watermarks(tmp_path: Path) -> None:
 def test_leased_snapshots_are_not_evicted(tmp_path: Path) -> None:
     time = clock.ManualClock()
     kept = ponds.opened(tmp_path / "pond", time=time)
-    kept.set_limits(store.Limits(capacity=3_500, high=0.9, low=0.1))
+    kept.set_limits(store.PondLimits(capacity=3_500, high=0.9, low=0.1))
     pinned = lease(put(kept, {"old": b"o" * 1000}), name="pinned")
     kept.lease(pinned)
 
@@ -429,7 +429,7 @@ def test_leased_snapshots_are_not_evicted(tmp_path: Path) -> None:
 
 def test_data_that_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
-    kept.set_limits(store.Limits(capacity=2_500))
+    kept.set_limits(store.PondLimits(capacity=2_500))
     kept.lease(lease(put(kept, {"old": b"o" * 1500}), name="pinned"))
 
     with pytest.raises(errors.PondFull, match="release leases"):
@@ -442,7 +442,7 @@ def test_data_that_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None
 
 def test_nothing_is_evicted_for_data_that_does_not_fit(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
-    kept.set_limits(store.Limits(capacity=3_000))
+    kept.set_limits(store.PondLimits(capacity=3_000))
     pinned = put(kept, {"old": b"o" * 1000})  # no run has leased it yet
     kept.lease(lease(put(kept, {"used": b"u" * 500}), name="pinned"))
 
@@ -456,7 +456,7 @@ def test_nothing_is_evicted_for_data_that_does_not_fit(tmp_path: Path) -> None:
 
 def test_copy_tree_counts_against_capacity(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
-    kept.set_limits(store.Limits(capacity=2_500))
+    kept.set_limits(store.PondLimits(capacity=2_500))
     wanted = lease(put(kept, {"a": b"x" * 1500}), access="copy")
     kept.lease(wanted)
 
@@ -464,7 +464,7 @@ def test_copy_tree_counts_against_capacity(tmp_path: Path) -> None:
         kept.make_tree(wanted, wanted.snapshots[0])
     assert not (kept.run("quant", "set-g1") / "market").exists()
 
-    kept.set_limits(store.Limits(capacity=5_000))
+    kept.set_limits(store.PondLimits(capacity=5_000))
     kept.make_tree(wanted, wanted.snapshots[0])
     assert kept.used == 3_000
     kept.release("quant", "set-g1")

@@ -26,7 +26,7 @@ def test_combined_checksum_equals_that_of_concatenation(first: bytes, second: by
 
 
 def test_each_part_has_its_own_checksum() -> None:
-    sums = checksums.Sums()
+    sums = checksums.PartChecksums()
     sums.add(b"on")
     sums.add(memoryview(b"e"))
     sums.end()

@@ -5,13 +5,13 @@ import pytest
 from kilnwork.data import errors
 from kilnwork.data.records import csv_rows
 
-ROWS = csv_rows.Rows(",")
+ROWS = csv_rows.CsvDialect(",")
 
 
 @pytest.mark.parametrize("delimiter", ['"', "\n", "\r", "§"])
 def test_invalid_delimiter_is_refused(delimiter: str) -> None:
     with pytest.raises(errors.InputRefused, match=r"^input\.delimiter is"):
-        csv_rows.Rows(delimiter)
+        csv_rows.CsvDialect(delimiter)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_row_is_split_into_cells(row: bytes, cells: list[bytes]) -> None:
 
 
 def test_delimiter_is_not_a_regular_expression() -> None:
-    assert csv_rows.Rows("|").cells(b'"a|b"|c.d') == [b"a|b", b"c.d"]
+    assert csv_rows.CsvDialect("|").cells(b'"a|b"|c.d') == [b"a|b", b"c.d"]
 
 
 @pytest.mark.parametrize(

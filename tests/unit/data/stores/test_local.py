@@ -315,7 +315,7 @@ def test_one_of_many_creates_without_hard_links(store: local.LocalStore) -> None
 def test_upload_link_returns_false_without_hard_links(store: local.LocalStore) -> None:
     said = elsewhere(
         store,
-        "upload = local_resumable.LocalGrowing(store, 'u')\n"
+        "upload = local_resumable.LocalResumableUpload(store, 'u')\n"
         "with resumable.append(upload, 0) as new: new.write(b'all')\n"
         "print(upload.link('job/input'), b''.join(upload.read()))\n",
     )

@@ -12,10 +12,10 @@ import pytest
 from kilnwork.data import errors
 from kilnwork.data.stores import local, local_resumable, port, resumable
 
-Opened = Callable[[local.LocalStore, str], resumable.Growing]
+Opened = Callable[[local.LocalStore, str], resumable.ResumableUpload]
 
 
-@pytest.fixture(params=[resumable.opened, resumable.Pieces], ids=["one file", "pieces"])
+@pytest.fixture(params=[resumable.opened, resumable.StretchUpload], ids=["one file", "pieces"])
 def opened(request: pytest.FixtureRequest) -> Opened:
     """As a directory does it, and as other stores do."""
     found: Opened = request.param
@@ -104,13 +104,13 @@ def test_unconfirmed_bytes_are_overwritten(store: local.LocalStore) -> None:
     assert upload.size() == 0
     with resumable.append(upload, 0) as new:
         new.write(b"all")
-    assert isinstance(upload, local_resumable.LocalGrowing)
+    assert isinstance(upload, local_resumable.LocalResumableUpload)
     assert upload.link("job/input")
     assert port.read_all(store, "job/input") == b"all"
 
 
 def test_linked_file_shares_content_and_outlives_upload(store: local.LocalStore) -> None:
-    upload = local_resumable.LocalGrowing(store, "_uploads/u")
+    upload = local_resumable.LocalResumableUpload(store, "_uploads/u")
     with resumable.append(upload, 0, piece_bytes=4) as new:
         for _ in range(3):
             new.write(b"all of it ")
@@ -167,5 +167,5 @@ def test_killed_writer_leaves_confirmed_bytes(store: local.LocalStore, seed: int
         assert at <= size
         assert b"".join(resumable.opened(store, "u").read()) == content[:size], f"seed {seed}"
         at = size
-    assert local_resumable.LocalGrowing(store, "u").link("job/input")
+    assert local_resumable.LocalResumableUpload(store, "u").link("job/input")
     assert port.read_all(store, "job/input") == content

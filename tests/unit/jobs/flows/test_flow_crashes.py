@@ -11,7 +11,7 @@ from kilnwork.jobs.flows import model
 from kilnwork.testing import inline_flows as in_process
 from support import flow_world, job_world
 
-_P = model.Phase
+_P = model.FlowPhase
 _S = model.InstanceState
 
 Story = Callable[[flow_world.FlowWorld], Awaitable[None]]

@@ -12,7 +12,7 @@ from kilnwork.jobs import errors
 from kilnwork.jobs.flows import model, plan
 from support import flow_world, job_world
 
-_P = model.Phase
+_P = model.FlowPhase
 _S = model.InstanceState
 
 FUNCTIONS: dict[str, Any] = {

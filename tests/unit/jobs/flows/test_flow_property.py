@@ -137,7 +137,10 @@ def case(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]], model.FlowRun
 
 def test_generated_flows_differ() -> None:
     found = [case(seed) for seed in range(SEEDS)]
-    assert {view.phase for _, _, view in found} == {model.Phase.SUCCEEDED, model.Phase.FAILED}
+    assert {view.phase for _, _, view in found} == {
+        model.FlowPhase.SUCCEEDED,
+        model.FlowPhase.FAILED,
+    }
     kinds = Counter(
         key
         for declared, _, _ in found

@@ -9,7 +9,7 @@ from kilnwork.testing import inline_flows as in_process
 from support import flow_world
 
 _S = model.InstanceState
-_P = model.Phase
+_P = model.FlowPhase
 
 
 def price(s: int, market: int = 0) -> int:

@@ -42,7 +42,7 @@ class _Turns(asyncio.Semaphore):
 
 def _request(
     pieces: Sequence[bytes] = (b"",), headers: Sequence[tuple[bytes, bytes]] = ()
-) -> requests.Request:
+) -> requests.JobRequest:
     left = list(pieces)
 
     async def receive() -> asgi.Message:
@@ -55,7 +55,7 @@ def _request(
         "query_string": b"",
         "headers": list(headers),
     }
-    return requests.Request(scope, receive)
+    return requests.JobRequest(scope, receive)
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ def _quotas(
     most_bytes: int | None = 100,
     load: bool = True,
 ) -> quotas.Quotas:
-    chosen = settings.Settings(files_per_user=files, files_bytes_per_user=most_bytes)
-    found = quotas.Quotas(uploads.Uploads(store), chosen, intake.Room(store))
+    chosen = settings.JobsApiSettings(files_per_user=files, files_bytes_per_user=most_bytes)
+    found = quotas.Quotas(uploads.Uploads(store), chosen, intake.DiskRoom(store))
     if load:
         found.load()
     return found
@@ -43,8 +43,8 @@ def _begin(
     user: str = "ann",
     length: int | None = None,
     complete: bool = False,
-) -> uploads.Kept:
-    state = uploads.State(created=1.0, user=user, length=length, complete=complete)
+) -> uploads.StoredUpload:
+    state = uploads.UploadState(created=1.0, user=user, length=length, complete=complete)
     return kept.begin("default", name, state)
 
 
@@ -121,7 +121,7 @@ def test_default_quota_is_three_quarters_of_free_disk(
 ) -> None:
     _begin(kept, FIRST)
     found = _quotas(store, most_bytes=None)
-    free = intake.Room(store).free()
+    free = intake.DiskRoom(store).free()
     left = found.left("ann", None, offset=0, size=0)
     assert free is not None
     assert left is not None

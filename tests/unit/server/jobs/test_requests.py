@@ -30,8 +30,8 @@ def _scope(query: bytes = b"", method: str = "GET") -> asgi.Scope:
     }
 
 
-def _request(query: bytes = b"") -> requests.Request:
-    return requests.Request(_scope(query), _no_body)
+def _request(query: bytes = b"") -> requests.JobRequest:
+    return requests.JobRequest(_scope(query), _no_body)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_namespace_is_default_unless_given(query: bytes, namespace: str) -> None
     ],
 )
 def test_invalid_parameter_is_refused_by_name(
-    query: bytes, read: Callable[[requests.Request], object], message: str
+    query: bytes, read: Callable[[requests.JobRequest], object], message: str
 ) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         read(_request(query))
@@ -86,7 +86,7 @@ async def _sent(method: str) -> tuple[int, dict[bytes, bytes], bytes]:
     async def send(message: asgi.Message) -> None:
         messages.append(message)
 
-    async def show(request: requests.Request, response: asgi.Response) -> None:
+    async def show(request: requests.JobRequest, response: asgi.Response) -> None:
         await response.send(200, "text/plain", request.method.encode())
 
     resource = requests.Resource({"GET": show, "POST": show})
