@@ -58,8 +58,8 @@ def test_each_run_has_its_own(store: port.Store) -> None:
     commit_records.publish(store, a_commit(part=10, run=1))
     commit_records.publish(store, a_commit(part=0, run=1))
     store.put("commits/notes.txt", b"somebody's")
-    assert sorted(commit_records.listed(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
-    found = commit_records.latest(store)
+    assert sorted(commit_records.list_runs(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
+    found = commit_records.read_latest(store)
     assert list(found) == [0, 1, 10]
     assert {part: commit.run for part, commit in found.items()} == {0: 1, 1: 2, 10: 1}
 
@@ -99,7 +99,7 @@ def test_a_damaged_record_is_told(store: port.Store, raw: bytes) -> None:
     with pytest.raises(errors.ObjectDamaged, match="redrive"):
         commit_records.find(store, 1, 1)
     with pytest.raises(errors.ObjectDamaged):
-        commit_records.latest(store)
+        commit_records.read_latest(store)
 
 
 def test_a_record_under_another_name_is_told(store: port.Store) -> None:

@@ -273,9 +273,9 @@ async def test_old_ones_are_forgotten(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _begun(world, LINES)
-    assert world.app.forget() == 0
+    assert world.app.delete_stale() == 0
     monkeypatch.setattr(uploads, "KEEP_S", -1)
-    assert world.app.forget() == 1
+    assert world.app.delete_stale() == 1
     assert world.stored() == []
 
 
@@ -286,10 +286,10 @@ async def test_what_still_comes_is_not_old(world: jobs_http.World, tmp_path: Pat
     (kept,) = uploaded.list("default")
     old = msgspec.structs.replace(kept.state, created=kept.state.created - 2 * uploads.KEEP_S)
     uploaded.save(kept, old)
-    assert world.app.forget() == 0
+    assert world.app.delete_stale() == 0
     (data,) = world.directory.rglob("data/kept")
     os.utime(data, (old.created, old.created))
-    assert world.app.forget() == 1
+    assert world.app.delete_stale() == 1
     assert (await world.ask("GET", path)).status == 404
 
 
@@ -329,14 +329,14 @@ async def test_looking_for_old_uploads_lets_nobody_begin_too_many(tmp_path: Path
         tmp_path, settings.JobsApiSettings(files_per_user=1)
     ).running() as world:
         await _begun(world, b"one")
-        begin = quotas.Quotas.begin
+        check_count = quotas.Quotas.check_count
 
         def beside(self: quotas.Quotas, user: str) -> None:
-            assert world.app.forget() == 0
-            begin(self, user)
+            assert world.app.delete_stale() == 0
+            check_count(self, user)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(quotas.Quotas, "begin", beside)
+            patched.setattr(quotas.Quotas, "check_count", beside)
             assert (await world.ask("POST", "/files", LINES)).status == 429
 
 

@@ -50,7 +50,7 @@ def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
     at = 1
     while killed("part", here.work(), at):
         at += 1
-    (commit,) = commit_records.latest(here.store).values()
+    (commit,) = commit_records.read_latest(here.store).values()
     assert here.content(commit.output) == RESULTS
 
 

@@ -114,4 +114,4 @@ def opened(kind: str, directory: Path) -> Iterator[port.Store]:
 
 def again(store: port.Store, *names: str) -> port.Store:
     """The store, or what is below `names` in it, as another process would open it."""
-    return store_urls.open_store(store_urls.inside(store.url, *names))
+    return store_urls.open_store(store_urls.url_inside(store.url, *names))

@@ -211,7 +211,7 @@ class UpFiles:
             records = self._commits(directory)
             newest = {commit.part: commit.run for commit in records}
             for commit in records:
-                named.add(f"{directory}/{commit_records.key(commit.part, commit.run)}")
+                named.add(f"{directory}/{commit_records.record_key(commit.part, commit.run)}")
                 both = [file for file in (commit.output, commit.errors) if file is not None]
                 # a result that is the outputs of all parts is named by their directory
                 files = [file for file in both if not file.key.endswith("/")]
@@ -223,7 +223,9 @@ class UpFiles:
 
     def _commits(self, directory: str) -> list[filejobs.Commit]:
         store = local.LocalStore(self.directory / directory)
-        found = [commit_records.find(store, *one) for one in sorted(commit_records.listed(store))]
+        found = [
+            commit_records.find(store, *one) for one in sorted(commit_records.list_runs(store))
+        ]
         return [commit for commit in found if commit is not None]
 
 

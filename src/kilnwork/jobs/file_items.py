@@ -153,7 +153,7 @@ class FileSources:
         return self._open(namespace, job)
 
     def _open_directory(self, namespace: str, job: model.JobId) -> port.Store:
-        return self._opened(store_urls.inside(self.store.url, namespace, job.dashed))
+        return self._opened(store_urls.url_inside(self.store.url, namespace, job.dashed))
 
     def find_commit(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
         """Return a commit record from memory, or None. Records never change."""
@@ -251,7 +251,7 @@ class FileItems:
         return f"{self.noun} {result.item}: {result.message}"
 
     def _store_url(self, directory: str) -> str:
-        return store_urls.inside(self._sources.worker_url, *directory.split("/"))
+        return store_urls.url_inside(self._sources.worker_url, *directory.split("/"))
 
     def _part_work(self, job: records.Job, part: int) -> filejobs.PartWork:
         spec, directory, name = _file_spec(job.spec), None, model.DIRECTORY_INPUT

@@ -68,7 +68,7 @@ class PartListing:
         found = await self._read(wanted)
         for number in succeeded:
             if number not in found:
-                place = commit_records.key(number, self._items.runs[number])
+                place = commit_records.record_key(number, self._items.runs[number])
                 raise errors.ObjectMissing(f"{place} of job {self._job.text} cannot be read")
         return list(found.values())
 

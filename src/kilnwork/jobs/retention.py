@@ -253,7 +253,7 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
 
 
 def _open_directory(store: port.Store, prefix: str) -> port.Store:
-    return store_urls.open_store(store_urls.inside(store.url, *prefix.strip("/").split("/")))
+    return store_urls.open_store(store_urls.url_inside(store.url, *prefix.strip("/").split("/")))
 
 
 def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.JobWrites:
@@ -306,7 +306,7 @@ def _rebuild_job(
     job.user, job.ttl_s = file.user, ttl_s
     job.run = job.base_run = file.run
     job.prepared = True
-    latest = commit_records.latest(sources.directory(file.namespace, job.id))
+    latest = commit_records.read_latest(sources.directory(file.namespace, job.id))
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:

@@ -74,7 +74,7 @@ class Shard:
             yield read(line)
 
     def _lines(self) -> Iterator[tuple[bytes, "_Reader"]]:
-        located = records.located(self._shard, self.directory)
+        located = records.locate_rows(self._shard, self.directory)
         for file in located.files:
             path = self.directory / file.path
             read = _Reader(path)

@@ -329,7 +329,7 @@ def test_stored_file_has_same_parts_as_intake(
 
     def indexed(spec: filejobs.FileJobSpec, *, digest: bool) -> filejobs.Manifest:
         with stored_index.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
-            while indexing.go(100):
+            while indexing.index_bytes(100):
                 pass
             return manifests.checked(indexing.finish())
 
@@ -382,7 +382,7 @@ def test_file_that_needs_rewriting_is_not_indexed_in_place(
 def test_file_is_indexed_in_steps(there: Callable[[bytes], int]) -> None:
     file = there(b"line\n" * 20)
     with stored_index.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
-        assert [indexing.go(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
+        assert [indexing.index_bytes(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
         assert indexing.finish() == stored_index.manifest(file, filejobs.FileJobSpec())
 
 
@@ -393,7 +393,7 @@ def test_file_truncated_during_indexing_is_reported(
     with stored_index.Indexing(
         there(b"line\n" * 20), filejobs.FileJobSpec(), digest=digest, block_bytes=50
     ) as indexing:
-        assert indexing.go(50) == 50
+        assert indexing.index_bytes(50) == 50
         there(b"line\n")
         with pytest.raises(errors.FileChanged, match="became shorter"):
             indexing.finish()

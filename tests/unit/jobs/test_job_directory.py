@@ -22,7 +22,7 @@ async def test_files_of_killed_attempts_are_deleted(tmp_path: Path) -> None:
         job = (await world.create(LINES, itemsPerPart=4)).id
         failed = await world.finished(job)
         directory = store_urls.open_store(
-            store_urls.inside(world.jobs.store.url, *failed.directory.split("/"))
+            store_urls.url_inside(world.jobs.store.url, *failed.directory.split("/"))
         )
         assert failed.finished is not None
         named = {facts.key for facts in directory.list()}

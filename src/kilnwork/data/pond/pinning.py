@@ -82,11 +82,11 @@ class _Pinning:
 
     def run(self, run: Map) -> Pinned:
         try:
-            return self._rounds(run)
+            return self._pin_in_rounds(run)
         finally:
-            self._store.release_bytes(self._held)
+            self._store.release_blobs(self._held)
 
-    def _rounds(self, run: Map) -> Pinned:
+    def _pin_in_rounds(self, run: Map) -> Pinned:
         listed = self._source.list(self._selection)
         for _ in range(ROUNDS):
             with store.full_disk(self._store.root):

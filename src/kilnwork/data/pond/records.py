@@ -45,7 +45,7 @@ def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
     not a record, nor is it with `rows`. Raises BadRecord for a record without the key, and for a
     field that is not closed on its line.
     """
-    for file in located(shard, directory).files:
+    for file in locate_rows(shard, directory).files:
         path = directory / file.path
         if shard.where is None:
             found = lines(path, file.range)
@@ -56,7 +56,7 @@ def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
             yield from _keyed_json(path, shard.where)
 
 
-def located(shard: shards.Shard, directory: Path) -> shards.Shard:
+def locate_rows(shard: shards.Shard, directory: Path) -> shards.Shard:
     """Return a shard of rows as a shard of bytes, by counting the lines of its files; return any
     other shard unchanged. Files of which it has no rows are left out, and the header of a CSV file
     is not a row."""

@@ -173,7 +173,7 @@ class PondStore:
                 f"{self.root} is of DataPond {known.pond}: give each pond a path of its own, or "
                 "remove the directory if that one is gone"
             )
-        if known is None and any(map(_is_strange, self.root.iterdir())):
+        if known is None and any(map(_is_foreign_entry, self.root.iterdir())):
             raise errors.PondError(
                 f"{self.root} is neither empty nor a pond: use another directory"
             )
@@ -281,7 +281,7 @@ class PondStore:
             self._leases.remove(namespace, name)
         trees.remove(self.run(namespace, name))
         self._remove_outputs(self.outputs(namespace, name))
-        self.keep_watermarks()
+        self.evict_to_watermark()
 
     def run(self, namespace: str, lease: str) -> Path:
         """Return the directory of a run's trees."""
@@ -349,7 +349,7 @@ class PondStore:
         """Apply new limits."""
         if limits != self._limits:
             self._limits = limits
-            self.keep_watermarks()
+            self.evict_to_watermark()
 
     @property
     def capacity(self) -> int:
@@ -370,14 +370,14 @@ class PondStore:
 
         The bytes of the partial file `name` are part of them.
         """
-        self.promise(name, size)
+        self.reserve(name, size)
         try:
             yield
         finally:
             with self._lock:
                 self._reserved.pop(name, None)
 
-    def promise(self, name: str, size: int) -> None:
+    def reserve(self, name: str, size: int) -> None:
         """Change the number of bytes reserved by `reserved`. Raises PondFull, after deleting the
         partial file."""
         with self._lock:
@@ -388,7 +388,7 @@ class PondStore:
                 raise
             self._reserved[name] = size
 
-    def keep_watermarks(self) -> None:
+    def evict_to_watermark(self) -> None:
         """Evict unneeded snapshots if usage is above the high watermark."""
         with self._lock:
             capacity, used = self.capacity, self.used
@@ -435,7 +435,7 @@ class PondStore:
     def _evictable(self, *, but: str) -> int:
         """Return the bytes that could be evicted, so that nothing is evicted in vain for data that
         does not fit anyway."""
-        partials = self._loose_partials(self._leases.digests, but=but)
+        partials = self._unneeded_partials(self._leases.digests, but=but)
         return self._choose(self.blobs.used + 1).freed + sum(partials.values())
 
     def _evict(self, excess: int, *, but: str = "") -> int:
@@ -447,7 +447,7 @@ class PondStore:
             self._manifest_path(digest).unlink(missing_ok=True)
         freed = sum(self.blobs.remove(blob) for blob in gone.blobs)
         if freed < excess:
-            for name, size in self._loose_partials(self._leases.digests, but=but).items():
+            for name, size in self._unneeded_partials(self._leases.digests, but=but).items():
                 self.blobs.drop_partial(name)
                 freed += size
         self.evicted_bytes += freed
@@ -461,7 +461,7 @@ class PondStore:
         sizes = {d: size for d, size in self.blobs.sizes().items() if d not in self._held}
         return eviction.choose(candidates, sizes, leased=self._leases.digests, excess=excess)
 
-    def _loose_partials(self, leased: frozenset[str], *, but: str) -> dict[str, int]:
+    def _unneeded_partials(self, leased: frozenset[str], *, but: str) -> dict[str, int]:
         """Return the sizes of partial files that no lease waits for and no thread works on."""
         kept = {but, *self._reserved}
         for digest in leased & self._manifests.keys():
@@ -473,7 +473,7 @@ class PondStore:
         with self._lock:
             self._held.add(blob)
 
-    def release_bytes(self, held: set[bytes]) -> None:
+    def release_blobs(self, held: set[bytes]) -> None:
         """Release held blobs: their manifest is stored, or will never be."""
         with self._lock:
             self._held -= held
@@ -525,7 +525,7 @@ class PondStore:
             os.utime(self._manifest_path(digest), (now, now))
 
 
-def _is_strange(entry: Path) -> bool:
+def _is_foreign_entry(entry: Path) -> bool:
     """Return whether an entry shows that a directory belongs to another owner. The node may have
     created empty directories for the mounts of a worker before the agent started."""
     if entry.name in ("runs", "outputs"):

@@ -76,7 +76,7 @@ class ReadBehindChecksums(PartChecksums):
                 super().add(piece)
 
 
-def combined(first: int, second: int, second_bytes: int) -> int:
+def combine(first: int, second: int, second_bytes: int) -> int:
     """Return the crc32 of the concatenation of two contents, given their checksums and the size of
     the second."""
     position = 0

@@ -97,7 +97,7 @@ class PartCutter:
             lines = first.lines + second.lines
             self._stretches.append(_Stretch(first.start, second.end, first.first_line, lines))
             size = second.end - second.start
-            self._sums.ended.append(checksums.combined(sums[at], sums[at + 1], size))
+            self._sums.ended.append(checksums.combine(sums[at], sums[at + 1], size))
         self.limit_lines *= 2
         if self.limit_bytes is not None:
             self.limit_bytes *= 2

@@ -24,8 +24,8 @@ def batches(
     """
     count = 0
     dialect = csv_rows.CsvDialect(spec.delimiter) if spec.format == filejobs.Format.CSV else lines
-    for block in dialect.whole(_verified(pieces, part)):
-        found = dialect.of(block)
+    for block in dialect.whole_blocks(_verified(pieces, part)):
+        found = dialect.split_block(block)
         count += len(found)
         yield found
     if count != part.lines:

@@ -29,7 +29,7 @@ def manifest(
 ) -> filejobs.Manifest:
     """Return the manifest of an open regular file, indexing it at once; see `Indexing`."""
     with Indexing(descriptor, spec, digest=digest) as indexing:
-        while indexing.go(sys.maxsize):
+        while indexing.index_bytes(sys.maxsize):
             pass
         return indexing.finish()
 
@@ -60,7 +60,7 @@ class Indexing(closing.Closeable):
         self.bytes = 0
         """Number of bytes processed."""
 
-    def go(self, count: int) -> int:
+    def index_bytes(self, count: int) -> int:
         """Process `count` bytes, or up to a block more; return how many, 0 at the end."""
         before = self.bytes
         while self.bytes - before < count and (block := next(self._blocks, None)) is not None:

@@ -58,7 +58,7 @@ class FileWriter:
     def _look(self) -> None:
         self._looked_at = self.at + CHECK_BYTES
         with explained(self._store, self._key):
-            lack = disk_checks.lacking(self._store)
+            lack = disk_checks.describe_lack(self._store)
         if lack:
             raise _full(self._store, self._key, lack)
 

@@ -67,7 +67,7 @@ class LocalStore:
             yield from _walk(self.directory / base, base + slash, prefix=prefix, after=after)
 
     def directories(self, prefix: str = "") -> Iterator[str]:
-        for name in directories.names(self.directory / port.check_directory(prefix)):
+        for name in directories.list_names(self.directory / port.check_directory(prefix)):
             if name.endswith("/") and any(self.list(prefix + name)):
                 yield name[:-1]
 
@@ -218,7 +218,7 @@ class LocalWriter(closing.Abortable):
     def commit(self) -> port.ObjectFacts:
         with file_writing.explained(self._store.directory, self._key):
             os.fsync(self._descriptor)
-            found = self._created() if self._create else self._replace()
+            found = self._create_linked() if self._create else self._replace()
             self.abort()
             disk_checks.sync_directory(self._target.parent)
             return _facts(self._key, found)
@@ -229,11 +229,11 @@ class LocalWriter(closing.Abortable):
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _created(self) -> os.stat_result:
+    def _create_linked(self) -> os.stat_result:
         """Create the object by a hard link, which only one writer can do; without hard links, check
         and rename under the lock."""
         self._stamp(0)
-        if not directories.linked(self._new, self._target):
+        if not directories.try_link(self._new, self._target):
             with directories.locked(self._target.parent):
                 if self._target.exists():
                     raise FileExistsError(errno.EEXIST, "there is one")
@@ -286,7 +286,7 @@ def _discard(path: Path, *, before: float) -> bool:
 
 
 def _walk(directory: Path, base: str, *, prefix: str, after: str) -> Iterator[port.ObjectFacts]:
-    for name in directories.names(directory):
+    for name in directories.list_names(directory):
         key = base + name
         if name.endswith("/"):
             passed = after > key and not after.startswith(key)

@@ -40,7 +40,7 @@ class LocalResumableUpload:
 
     def size(self) -> int:
         """Return the number of confirmed bytes."""
-        return self._kept().bytes
+        return self._read_kept().bytes
 
     def modified(self) -> float:
         """Return when the last bytes arrived (wall clock seconds), or 0 if none have."""
@@ -59,14 +59,14 @@ class LocalResumableUpload:
     def clear(self) -> None:
         port.clear(self.store, self.directory + "/")
 
-    def stretch(self, offset: int) -> "LocalStretch":
+    def open_stretch(self, offset: int) -> "LocalStretch":
         """Return a writer for the next bytes, from `offset` on. Raises `ObjectChanged` unless that
         is the size."""
-        kept, last = self._kept(), self._last
+        kept, last = self._read_kept(), self._last
         self._last = ""
         if kept.sealed or kept.bytes != offset:
-            raise self.changed()
-        mine = last if last and last == kept.etag else self._say(offset, last=kept.etag)
+            raise self.changed_error()
+        mine = last if last and last == kept.etag else self._write_kept(offset, last=kept.etag)
         return LocalStretch(self, offset, mine)
 
     def open(self) -> int:
@@ -81,11 +81,11 @@ class LocalResumableUpload:
         Deleting either name leaves the other. Raises `ObjectExists`, `ObjectChanged`,
         `ObjectMissing`.
         """
-        kept = self._kept()
+        kept = self._read_kept()
         if not kept.etag:
             raise errors.ObjectMissing(f"there is no {self.directory} in {self.store.directory}")
         if not kept.sealed:
-            self._say(kept.bytes, last=kept.etag, sealed=True)
+            self._write_kept(kept.bytes, last=kept.etag, sealed=True)
         source = self.store.path(self._key(_BYTES))
         with file_writing.explained(self.store.directory, key):
             if source.stat().st_size != kept.bytes:
@@ -93,11 +93,11 @@ class LocalResumableUpload:
                     os.truncate(source, kept.bytes)  # of a process that was killed; it was not read
             return directories.link(source, self.store.path(key), above=self.store.directory)
 
-    def keep(self, size: int, *, mine: str) -> None:
+    def confirm(self, size: int, *, mine: str) -> None:
         """Confirm that `size` bytes are on disk; `mine`: see `writing`. Raises `ObjectChanged`."""
-        self._last = self._say(size, last=mine)
+        self._last = self._write_kept(size, last=mine)
 
-    def _say(self, size: int, *, last: str, sealed: bool = False) -> str:
+    def _write_kept(self, size: int, *, last: str, sealed: bool = False) -> str:
         """Write `kept`, if its etag is still `last` ("": it does not exist); return the new
         etag."""
         text = f"{size} {_SEALED}" if sealed else str(size)
@@ -106,7 +106,7 @@ class LocalResumableUpload:
                 self._key(_KEPT), text.encode(), create=not last, if_match=last or None
             )
         except (errors.ObjectExists, errors.ObjectChanged, errors.ObjectMissing) as error:
-            raise self.changed() from error
+            raise self.changed_error() from error
         return facts.etag
 
     @contextlib.contextmanager
@@ -115,7 +115,7 @@ class LocalResumableUpload:
         if one has begun since `mine`, an etag of `kept`."""
         with self._locked():
             if self._kept_etag() != mine:
-                raise self.changed()
+                raise self.changed_error()
             yield
 
     def open_to_write(self) -> int:
@@ -123,7 +123,7 @@ class LocalResumableUpload:
         path = self.store.path(self._key(_BYTES))
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def changed(self) -> errors.ObjectChanged:
+    def changed_error(self) -> errors.ObjectChanged:
         """Return the error for an upload to which another client appends."""
         return errors.ObjectChanged(
             f"another client has written to {self.directory} meanwhile: ask how much is there, and "
@@ -136,9 +136,9 @@ class LocalResumableUpload:
             with directories.locked(self.store.path(self.directory)):
                 yield
         except FileNotFoundError as error:  # it was removed
-            raise self.changed() from error
+            raise self.changed_error() from error
 
-    def _kept(self) -> KeptState:
+    def _read_kept(self) -> KeptState:
         try:
             with self.store.read(self._key(_KEPT)) as reading:
                 size, _, rest = b"".join(reading).decode().partition(" ")
@@ -186,7 +186,7 @@ class LocalStretch(closing.Abortable):
         key, size = self._growing.directory, self._filling.at
         with file_writing.explained(self._growing.store.directory, key):
             os.fsync(self._descriptor)
-        self._growing.keep(size, mine=self._mine)
+        self._growing.confirm(size, mine=self._mine)
         self._close()
         return port.ObjectFacts(key, self.bytes, "", 0.0)
 

@@ -43,14 +43,14 @@ class ResumableUpload(Protocol):
 
     def clear(self) -> None: ...
 
-    def stretch(self, offset: int) -> port.Writer:
+    def open_stretch(self, offset: int) -> port.Writer:
         """Return a writer for the next bytes, from `offset` on, which must be the size. They count
         once they are committed. Raises `ObjectChanged`, also later, if another client has
         appended."""
         ...
 
 
-def opened(store: port.Store, directory: str) -> ResumableUpload:
+def open_upload(store: port.Store, directory: str) -> ResumableUpload:
     port.check_key(directory)
     if isinstance(store, local.LocalStore):
         return local_resumable.LocalResumableUpload(store, directory)
@@ -89,7 +89,7 @@ class StretchUpload:
     def clear(self) -> None:
         port.clear(self.store, self.directory + "/")
 
-    def stretch(self, offset: int) -> port.Writer:
+    def open_stretch(self, offset: int) -> port.Writer:
         return self.store.writer(f"{self.directory}/{offset:0{_DIGITS}}", create=True)
 
     def _pieces(self) -> Iterator[port.ObjectFacts]:
@@ -117,13 +117,13 @@ class Appender:
         if not len(piece):
             return
         if self._new is None:
-            self._new = self._growing.stretch(self.offset)
+            self._new = self._growing.open_stretch(self.offset)
         self._new.write(piece)
         self.offset += len(piece)
         if self._new.bytes >= self._piece_bytes:
-            self.keep()
+            self.commit()
 
-    def keep(self) -> int:
+    def commit(self) -> int:
         """Commit all bytes so far; return the size. Raises as `write`."""
         new, self._new = self._new, None
         if new is not None:
@@ -155,4 +155,4 @@ class Appender:
         if isinstance(error, errors.StoreError):
             self.abort()
         else:
-            self.keep()
+            self.commit()

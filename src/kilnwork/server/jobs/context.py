@@ -76,7 +76,7 @@ class HandlerContext:
     async def check_everywhere(self, request: requests.JobRequest, verb: str) -> None:
         """Check that the caller may do `verb` in all namespaces. A namespace in the request is
         ignored, as in `kubectl get -A`. Raises 400, 401, 403."""
-        self.only_token(request)
+        self.require_token(request)
         _ = request.namespace  # must be one, for all that
         question = ports.Question(verb=verb, namespace="", resource=requests.RESOURCE)
         refused = await self.rights.refusal(request.user, question)
@@ -98,9 +98,9 @@ class HandlerContext:
             and all(request.header(name) is None for name in _OF_A_USER)
         )
         if not good:
-            raise unauthorized()
+            raise unauthorized_error()
 
-    async def job(self, request: requests.JobRequest, verb: str) -> model.JobView:
+    async def find_job(self, request: requests.JobRequest, verb: str) -> model.JobView:
         """Return the job that the path names. Raises 401, 403, 404."""
         ref = request.param("job")
         namespace = await self.check(request, verb, name=ref)
@@ -137,7 +137,7 @@ class HandlerContext:
         self._places[namespace] = (now + _KNOWN_S, known)
         return known
 
-    def only_token(self, request: requests.JobRequest) -> None:
+    def require_token(self, request: requests.JobRequest) -> None:
         """Raise Unauthorized for callers without a token: they may use only what the replaced
         system offered."""
         if request.user is None:
@@ -151,9 +151,9 @@ class HandlerContext:
     async def in_turn(self, work: Callable[[], _T]) -> _T:
         """Run work that needs much of Python's lock; only a few of these run at once. Raises
         TooManyRequests."""
-        return await body.in_turn(self.turns, self.pool, work)
+        return await body.run_in_turn(self.turns, self.pool, work)
 
-    def document(self, view: model.JobView, *, warnings: Sequence[str] = ()) -> bytes:
+    def encode_document(self, view: model.JobView, *, warnings: Sequence[str] = ()) -> bytes:
         """Return the JSON document of a job: the same bytes for the same version. `warnings`:
         replace those of the document, for a request with additional warnings."""
         if warnings:
@@ -169,12 +169,12 @@ class HandlerContext:
                 self._cache.popitem(last=False)
         return found
 
-    def progress(self, view: model.JobView) -> dict[str, object]:
+    def progress_members(self, view: model.JobView) -> dict[str, object]:
         """Return the members of a 409 that show the progress of a job."""
         found = documents.progress(view, now=self.clock.wall())
         return {"phase": view.phase, "progress": msgspec.to_builtins(found)}
 
-    async def send(
+    async def send_job(
         self,
         request: requests.JobRequest,
         response: asgi.Response,
@@ -183,30 +183,30 @@ class HandlerContext:
         status: int = 200,
     ) -> None:
         """Send the document of a job, or 304 if the client has it."""
-        etag = tag(view)
+        etag = job_etag(view)
         header = (b"etag", etag.encode())
-        if status == 200 and ranges.matches(request.header(b"if-none-match"), etag):
+        if status == 200 and ranges.matches_any(request.header(b"if-none-match"), etag):
             await response.empty(304, (header,))
             return
-        await response.send(status, asgi.JSON, self.document(view), headers=(header,))
+        await response.send(status, asgi.JSON, self.encode_document(view), headers=(header,))
 
 
-def tag(view: model.JobView) -> str:
+def job_etag(view: model.JobView) -> str:
     """Return the entity tag of a job's document; versions increase with each change."""
     return f'"{view.uuid.hex()}-{view.version}"'
 
 
-def location(view: model.JobView) -> bytes:
+def job_location(view: model.JobView) -> bytes:
     """Return the URL path of a job."""
-    return f"/jobs/{parse.quote(view.id)}{suffix(view.namespace)}".encode()
+    return f"/jobs/{parse.quote(view.id)}{namespace_query(view.namespace)}".encode()
 
 
-def suffix(namespace: str) -> str:
+def namespace_query(namespace: str) -> str:
     """Return the namespace as a query string, or "" for the default namespace."""
     return "" if namespace == requests.DEFAULT_NAMESPACE else f"?namespace={namespace}"
 
 
-def unauthorized(what: str = "this") -> errors.Unauthorized:
+def unauthorized_error(what: str = "this") -> errors.Unauthorized:
     """Return a 401 that says which credential to send (RFC 6750 §3)."""
     return errors.Unauthorized(
         f"{what} needs a token that is known here: send Authorization: Bearer TOKEN "

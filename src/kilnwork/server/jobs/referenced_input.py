@@ -42,7 +42,7 @@ class ReferencedInput:
             try:
                 self._have(self._place)
             except data_errors.ObjectMissing as error:
-                raise uploads.lacking(self._upload) from error
+                raise uploads.incomplete_upload_error(self._upload) from error
         return self._manifest, None
 
     def _have(self, place: str) -> None:

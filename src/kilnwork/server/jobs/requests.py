@@ -87,7 +87,7 @@ class JobRequest(asgi.Request):
         self._check_given(name)
         return super().flag(name)
 
-    def word(self, name: str, known: type[_Word]) -> _Word | None:
+    def choice(self, name: str, known: type[_Word]) -> _Word | None:
         """Return a parameter as a member of the enumeration `known`, or None if it is absent.
         Raises BadRequest."""
         text = self.query.get(name)
@@ -102,7 +102,7 @@ class JobRequest(asgi.Request):
         if self.query.get(name) == "":
             raise errors.BadRequest(f"{name}=: give a value, or leave it out")
 
-    def only(self, *known: str) -> None:
+    def check_known(self, *known: str) -> None:
         """Raise BadRequest if there are unknown parameters, most of which are typing errors."""
         if not self.scope["query_string"]:
             return
@@ -163,7 +163,7 @@ class Resource:
         )
 
 
-async def missing(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+async def send_not_found(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
     """Send 404 for a path without a resource."""
     del receive
     found = errors.NotFound(f"nothing is served at {scope['path']}: try /jobs or /files")

@@ -109,14 +109,14 @@ class Uploads:
                     f"another client goes on with file {upload.id}: HEAD tells how far it is"
                 ) from error
             self.remove(upload)
-            raise no_file(upload.id, upload.namespace) from error
+            raise missing_upload_error(upload.id, upload.namespace) from error
         return upload._replace(state=state, etag=facts.etag)
 
     def remove(self, upload: StoredUpload) -> None:
         """Delete an upload. A job that uses it keeps its own copy or link."""
         port.clear(self._store, upload.directory + "/")
 
-    def forget(self, *, before: float) -> int:
+    def delete_stale(self, *, before: float) -> int:
         """Delete uploads that received nothing since `before` (wall clock seconds), and unreadable
         ones; return how many."""
         count = 0
@@ -131,11 +131,11 @@ class Uploads:
     def _upload(self, namespace: str, name: str, state: UploadState) -> StoredUpload:
         place = f"{_directory(namespace, name)}/data"
         return StoredUpload(
-            name, namespace, state, resumable.opened(self._store, place), 0, state.created
+            name, namespace, state, resumable.open_upload(self._store, place), 0, state.created
         )
 
 
-def no_file(ref: str, namespace: str) -> errors.NotFound:
+def missing_upload_error(ref: str, namespace: str) -> errors.NotFound:
     """Return the error for an upload that does not exist."""
     return errors.NotFound(
         f'there is no file "{ref[:100]}" in namespace "{namespace}": it was never begun, was '
@@ -143,7 +143,7 @@ def no_file(ref: str, namespace: str) -> errors.NotFound:
     )
 
 
-def lacking(upload: StoredUpload) -> errors.Conflict:
+def incomplete_upload_error(upload: StoredUpload) -> errors.Conflict:
     """Return the error for an upload that is marked as complete but lacks bytes."""
     return errors.Conflict(
         f"file {upload.id} lacks some of its {upload.state.length or 0:,} bytes: it is being "

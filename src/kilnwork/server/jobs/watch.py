@@ -27,9 +27,9 @@ class Watch:
 
     async def watch(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/watch."""
-        self._shared.only_token(request)
-        request.only()
-        view = await self._shared.job(request, "get")
+        self._shared.require_token(request)
+        request.check_known()
+        view = await self._shared.find_job(request, "get")
         seen = _seen(request, view)
         if seen == view.version and view.phase.final:
             await response.empty(204)
@@ -71,7 +71,7 @@ class Watch:
             view = newer
 
     def _event(self, view: model.JobView) -> bytes:
-        data = self._shared.document(view).rstrip()
+        data = self._shared.encode_document(view).rstrip()
         return b"event: job\nid: %d\ndata: %b\n\n" % (view.version, data)
 
 

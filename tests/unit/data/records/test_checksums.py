@@ -21,7 +21,7 @@ from kilnwork.data.records import checksums
     ],
 )
 def test_combined_checksum_equals_that_of_concatenation(first: bytes, second: bytes) -> None:
-    made = checksums.combined(zlib.crc32(first), zlib.crc32(second), len(second))
+    made = checksums.combine(zlib.crc32(first), zlib.crc32(second), len(second))
     assert made == zlib.crc32(first + second)
 
 

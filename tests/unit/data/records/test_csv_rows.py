@@ -51,7 +51,7 @@ def test_rows_end_at_line_ends_outside_quotes(
     assert ROWS.ends(content) == ends
     assert ROWS.first(content) == (ends[0] if ends else None)
     assert ROWS.end_of_last(content) == (ends[-1] if ends else 0)
-    assert ROWS.of(content) == rows
+    assert ROWS.split_block(content) == rows
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_row_is_closed_if_its_quotes_are_closed(row: bytes, closed: bool) -> Non
 def test_pieces_are_joined_into_blocks_of_whole_rows(step: int) -> None:
     content = b'a,b\n"c\nd",e\n"' + b"f\n" * 20 + b'"\ng'
     pieces = [content[at : at + step] for at in range(0, len(content), step)]
-    blocks = list(ROWS.whole(pieces))
+    blocks = list(ROWS.whole_blocks(pieces))
     assert b"".join(blocks) == content
     assert all(ROWS.ends(block)[-1:] == [len(block)] for block in blocks[:-1])
-    assert [row for block in blocks for row in ROWS.of(block)] == ROWS.of(content)
+    assert [row for block in blocks for row in ROWS.split_block(block)] == ROWS.split_block(content)

@@ -360,7 +360,7 @@ def test_probe_refuses_unwritable_store(small_disk: Path) -> None:
         lambda: store.delete(["a/b"]),
         lambda: store.sweep(before=time.time() + 60),
         lambda: store.writer("a/c"),
-        lambda: resumable.opened(store, "u").stretch(0),
+        lambda: resumable.open_upload(store, "u").open_stretch(0),
     ):
         with pytest.raises(errors.StoreRefused, match="Read-only file system"):
             work()
@@ -401,7 +401,7 @@ def test_removed_store_directory_is_created_again(store: local.LocalStore) -> No
     store.put("a/b", b"here")
     writer = store.writer("a/c")
     writer.write(b"x")
-    upload = resumable.append(resumable.opened(store, "u"), 0)
+    upload = resumable.append(resumable.open_upload(store, "u"), 0)
     upload.write(b"x")
     shutil.rmtree(store.directory)
     with pytest.raises(errors.ObjectMissing):
@@ -409,7 +409,7 @@ def test_removed_store_directory_is_created_again(store: local.LocalStore) -> No
     with pytest.raises(errors.StoreError):
         writer.commit()
     with pytest.raises(errors.ObjectChanged):
-        upload.keep()
+        upload.commit()
     assert list(store.list()) == []
     assert list(store.directories()) == []
     assert store.sweep(before=time.time()) == 0

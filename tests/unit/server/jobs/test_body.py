@@ -23,7 +23,7 @@ class _Sink:
         self.threads: set[int] = set()
         self._fails_at = fails_at
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         if len(self.pieces) == self._fails_at:
             raise errors.BadRequest("refused")
         self.pieces.append(bytes(piece))
@@ -76,7 +76,7 @@ def pool() -> Iterator[futures.Executor]:
 def test_coding_joins_all_content_encoding_headers(
     headers: list[tuple[bytes, bytes]], coding: str
 ) -> None:
-    assert body.coding(_request(headers=headers)) == coding
+    assert body.content_coding(_request(headers=headers)) == coding
 
 
 def test_encoded_body_is_refused_unless_receiver_unpacks() -> None:
@@ -110,7 +110,7 @@ async def test_small_plain_body_is_processed_on_event_loop(
     pool: futures.Executor, data: bytes, *, inline: bool, on_loop: bool
 ) -> None:
     sink = _Sink()
-    await body.pour(body.open_body(_request([data])), sink, pool, inline=inline)
+    await body.feed_sink(body.open_body(_request([data])), sink, pool, inline=inline)
     assert b"".join(sink.pieces) == data
     assert (threading.get_ident() in sink.threads) == on_loop
 
@@ -118,7 +118,7 @@ async def test_small_plain_body_is_processed_on_event_loop(
 async def test_long_body_is_passed_in_ordered_batches(pool: futures.Executor) -> None:
     data = [bytes([number]) * (64 << 10) for number in range(20)]
     sink = _Sink()
-    await body.pour(body.open_body(_request(data)), sink, pool)
+    await body.feed_sink(body.open_body(_request(data)), sink, pool)
     assert b"".join(sink.pieces) == b"".join(data)
     assert len(sink.pieces) == 3
 
@@ -128,7 +128,7 @@ async def test_error_of_sink_ends_reading(pool: futures.Executor, fails_at: int)
     data = [b"x" * (512 << 10)] * 3
     sink = _Sink(fails_at=fails_at)
     with pytest.raises(errors.BadRequest, match="refused"):
-        await body.pour(body.open_body(_request(data)), sink, pool)
+        await body.feed_sink(body.open_body(_request(data)), sink, pool)
     assert len(sink.pieces) == fails_at
 
 
@@ -140,7 +140,7 @@ async def test_expensive_body_acquires_a_turn(
     pool: futures.Executor, data: bytes, turns_taken: int, *, slow: bool
 ) -> None:
     turns, sink = _Turns(1), _Sink(slow=slow)
-    await body.pour(body.open_body(_request([data])), sink, pool, inline=False, turns=turns)
+    await body.feed_sink(body.open_body(_request([data])), sink, pool, inline=False, turns=turns)
     assert sink.pieces == [data]
     assert turns.taken == turns_taken
     assert not turns.locked()

@@ -15,7 +15,7 @@ class _Target:
         self.fields = fields
         self.data = b""
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         self.data += piece
 
 
@@ -33,7 +33,7 @@ def _send(body: bytes, *, step: int = 0) -> tuple[multipart.Form, _Target]:
 
     form = multipart.Form([b"b"], opener)
     for start in range(0, len(body), step or len(body)):
-        form.take(body[start : start + (step or len(body))])
+        form.process(body[start : start + (step or len(body))])
     form.finish()
     return form, made[0]
 
@@ -136,6 +136,6 @@ def test_fields_beyond_one_mebibyte_are_refused() -> None:
 def test_boundary_of_body_wins_over_other_named_ones(named: list[bytes]) -> None:
     target = _Target({})
     form = multipart.Form(named, lambda _: target)
-    form.take(FILE + END)
+    form.process(FILE + END)
     form.finish()
     assert target.data == b"1"

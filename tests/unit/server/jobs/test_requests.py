@@ -68,8 +68,8 @@ def test_parameter_is_parsed_as_its_type() -> None:
     assert found.number("n", least=7, most=7) == 7
     assert found.text("t") == "x"
     assert found.flag("f") is True
-    assert found.word("w", _Color) is _Color.BLUE
-    found.only("n", "t", "f", "w")
+    assert found.choice("w", _Color) is _Color.BLUE
+    found.check_known("n", "t", "f", "w")
 
 
 def test_missing_parameter_has_no_value() -> None:
@@ -77,7 +77,7 @@ def test_missing_parameter_has_no_value() -> None:
     assert found.number("n", least=1, most=2) is None
     assert found.text("t") is None
     assert found.flag("f") is False
-    assert found.word("w", _Color) is None
+    assert found.choice("w", _Color) is None
 
 
 async def _sent(method: str) -> tuple[int, dict[bytes, bytes], bytes]:

@@ -19,7 +19,7 @@ def kept(tmp_path: Path) -> uploads.Uploads:
 
 
 def _append(upload: uploads.StoredUpload, data: bytes, *, offset: int = 0) -> None:
-    with upload.bytes.stretch(offset) as writer:
+    with upload.bytes.open_stretch(offset) as writer:
         writer.write(data)
         writer.commit()
 
@@ -89,5 +89,5 @@ def test_removed_upload_is_not_saved(kept: uploads.Uploads) -> None:
 def test_stale_uploads_are_deleted(kept: uploads.Uploads) -> None:
     kept.begin("a", FIRST, uploads.UploadState(created=9.0))
     kept.begin("b", SECOND, uploads.UploadState(created=10.0))
-    assert kept.forget(before=10.0) == 1
+    assert kept.delete_stale(before=10.0) == 1
     assert [one.id for one in kept.all()] == [SECOND]
