@@ -17,7 +17,7 @@ from urllib import parse
 from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.data.stores import local
-from kilnwork.jobs import job_directory
+from kilnwork.jobs import directory_operations
 from support import up as up_support
 from support import waiting
 
@@ -203,7 +203,7 @@ class UpFiles:
         local.LocalStore(self.directory).sweep(before=time.time())
         for job in jobs:
             directory = local.LocalStore(self.directory / job["storageBlobPrefix"])
-            job_directory.tidy(directory, after=0.0, before=math.inf)
+            directory_operations.tidy(directory, after=0.0, before=math.inf)
         named, wanted, stored = set[str](), set[str](), set(self.stored())
         for job in jobs:
             directory = job["storageBlobPrefix"]

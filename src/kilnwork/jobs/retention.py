@@ -21,9 +21,9 @@ from kilnwork.data import blob_renewal, blobs, commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
+    directory_operations,
     errors,
     file_items,
-    job_directory,
     model,
     plan,
     records,
@@ -229,11 +229,13 @@ def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
                 continue
 
 
-def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
+def _job_file(store: port.Store, prefix: str) -> directory_operations.JobFile | None:
     """Return the content of `job.json`, or None if it cannot be read. Raises `ObjectMissing`."""
     try:
-        raw = port.read_all(store, prefix + job_directory.JOB, most=job_directory.MAX_JOB_BYTES)
-        return msgspec.json.decode(raw, type=job_directory.JobFile)
+        raw = port.read_all(
+            store, prefix + directory_operations.JOB, most=directory_operations.MAX_JOB_BYTES
+        )
+        return msgspec.json.decode(raw, type=directory_operations.JobFile)
     except data_errors.ObjectMissing:
         raise
     except (msgspec.MsgspecError, data_errors.DataError) as error:
@@ -245,7 +247,7 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
     """Tidy the directories of jobs that have ended."""
     for prefix in directories:
         try:
-            job_directory.tidy(_open_directory(store, prefix), after=0.0, before=before)
+            directory_operations.tidy(_open_directory(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
             continue  # it is being deleted
         except (msgspec.MsgspecError, data_errors.DataError) as error:
@@ -287,7 +289,7 @@ def _add_rows(writes: tables.JobWrites, job: records.Job) -> None:
 
 
 def _rebuild_job(
-    file: job_directory.JobFile,
+    file: directory_operations.JobFile,
     uuid: uuids.UUID,
     sources: file_items.FileSources,
     *,

@@ -25,9 +25,9 @@ from kilnwork.server.jobs import (
     body,
     context,
     files,
+    form_upload,
     ignored_fields,
     intake,
-    multipart,
     parameters,
     referenced_input,
     requests,
@@ -160,7 +160,7 @@ class Submit:
 
     async def _from_body(self, submission: _Submission) -> tuple[model.JobView, bool]:
         content_types = submission.request.headers(b"content-type")
-        in_form = multipart.is_form(content_types)
+        in_form = form_upload.is_form(content_types)
         if in_form is None:
             raise errors.UnsupportedMediaType(
                 f"Content-Type: {content_types[0][:100]}: send multipart/form-data, or the file "
@@ -172,7 +172,7 @@ class Submit:
             self._shared.room.check(incoming.length)
         if in_form:
             opener = functools.partial(self._target, submission)
-            form = multipart.Form(multipart.boundaries(content_types), opener)
+            form = form_upload.Form(form_upload.boundaries(content_types), opener)
             await body.feed_sink(incoming, form, self._shared.pool, turns=self._shared.turns)
             form.finish()
             self._add_late(submission, form)
@@ -225,7 +225,7 @@ class Submit:
 
         await self._shared.run(remove)
 
-    def _add_late(self, submission: _Submission, form: multipart.Form) -> None:
+    def _add_late(self, submission: _Submission, form: form_upload.Form) -> None:
         """Apply fields that came after the file, unless they change how the file is read."""
         target = submission.target
         if target is None or form.fields == form.before:
@@ -235,7 +235,7 @@ class Submit:
             late = [name for name in form.fields if name not in form.before]
             raise errors.BadRequest(
                 f"field {late[0][:100]!r} comes after the file, which has been read by then: put "
-                f"it before (curl -F {late[0][:20]}=… -F {multipart.FILE}=@FILE)"
+                f"it before (curl -F {late[0][:20]}=… -F {form_upload.FILE}=@FILE)"
             )
         target.spec = spec
 
@@ -263,7 +263,7 @@ class Submit:
             unknown = [name for name in fields if name not in parameters.KNOWN]
             if unknown:
                 raise errors.BadRequest(
-                    f"unknown field {unknown[0][:100]!r}: known are {multipart.FILE}, "
+                    f"unknown field {unknown[0][:100]!r}: known are {form_upload.FILE}, "
                     f"{', '.join(parameters.KNOWN)}"
                 )
         if fields and submission.given:
@@ -366,7 +366,7 @@ def _check_anonymous_parameters(given: Mapping[str, str], request: requests.JobR
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
             raise context.unauthorized_error(name)
-    known = (*source_sizing.PARAMETERS, multipart.FILE, "namespace")
+    known = (*source_sizing.PARAMETERS, form_upload.FILE, "namespace")
     request.warnings += ignored_fields.of_unknown(name for name in given if name not in known)
 
 
