@@ -1,4 +1,4 @@
-"""What is held is renewed for as long as its owner lives, and no longer."""
+"""Held blobs are renewed as long as their owner lives, and no longer."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 
 class Owner:
-    """Anything that takes weak references."""
+    """An object that supports weak references."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The end of a `with` block closes, or aborts what was not committed."""
+"""The end of a `with` block closes what was committed, and aborts what was not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Commit records: the first of a part's run is the result."""
+"""Commit records: the first record of a part's run is its result."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Who may start when: deadlines by two clocks, and claims that the journal has not got."""
+"""Admission of jobs: deadlines by two clocks, and claims that are not yet in the journal."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from support import index_records
 
 
 class FakeJournal:
-    """Claims of jobs, as rows."""
+    """Keeps the claims of jobs as rows."""
 
     def __init__(self) -> None:
         self.claims: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""What killed attempts have left in the directory of a job is deleted, and nothing else."""
+"""Files of killed attempts are deleted from the directory of a job, and no other files."""
 
 import math
 from pathlib import Path

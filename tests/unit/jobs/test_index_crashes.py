@@ -1,4 +1,4 @@
-"""Killed before or after any write, a Job goes on: no index is lost, none is done twice."""
+"""A Job that is killed before or after any write continues: no index is lost, none runs twice."""
 
 import uuid
 from collections import Counter
@@ -55,7 +55,7 @@ HOOKS = [{"on": ["Running", "Succeeded", "Failed", "Killed"], "taskTemplate": {"
 
 
 async def all_of_it(world: played_indexes.IndexWorld) -> None:
-    """Two Jobs of a group, one after the other: with a finalizer and hooks, of a tick."""
+    """Two Jobs of a group, one after the other, with a finalizer and hooks, created by a tick."""
     finalizer = {"taskTemplate": {"command": ["sum"]}}
     decision = index_model.TickDecision(
         config=CONFIG, namespace="ns", name="nightly", tick=100, run=(100,)
@@ -106,7 +106,7 @@ async def ran(world: played_indexes.IndexWorld, count: int) -> None:
 
 
 async def failed_and_run_again(world: played_indexes.IndexWorld) -> None:
-    """A Job whose index fails, and its second run."""
+    """A Job with a failed index, and its second run."""
     world.played.broken_names = {"job-1"}
     job = new(3, "job", parallelism={"withCount": 3, "maxInFlight": 1}, hooks=HOOKS)
 
@@ -140,7 +140,7 @@ async def second_end(world: played_indexes.IndexWorld, uid: str) -> None:
 
 
 async def killed_and_released(world: played_indexes.IndexWorld) -> None:
-    """A Job that is killed while it runs, then forgotten."""
+    """A Job that is killed while it runs, and then dropped from memory."""
     job = new(4, "job", parallelism={"withCount": 30, "maxInFlight": 2})
 
     async def some() -> None:

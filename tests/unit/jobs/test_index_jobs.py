@@ -1,4 +1,4 @@
-"""Many Jobs, large Jobs, and what views say of them, on a dispatcher that is played by hand."""
+"""Many Jobs, large Jobs and their views, on a dispatcher that is controlled by the test."""
 
 import uuid
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Keys that may have made a job: none of those that have is ever taken for a new one."""
+"""A key that has created a job is never taken for a new one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rows of jobs: what memory has comes back from one, and a view says why nothing runs."""
+"""Records of jobs are restored from their rows; a view gives the reason why nothing runs."""
 
 import msgspec
 

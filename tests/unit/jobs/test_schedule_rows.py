@@ -1,4 +1,4 @@
-"""A tick is decided once, and the Job of a tick is taken up once."""
+"""A tick is decided once, and its Job is created once."""
 
 import uuid
 from typing import Any

@@ -1,4 +1,4 @@
-"""File jobs from their creation to their end, with a dispatcher that is played by hand."""
+"""File jobs from creation to their end, with a dispatcher that is controlled by the test."""
 
 from pathlib import Path
 

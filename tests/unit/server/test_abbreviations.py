@@ -1,4 +1,4 @@
-"""Which task a few digits of an id mean."""
+"""The task that is meant by a few digits of its id."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""URLs by which results are brought: made for one attempt, and good for a time."""
+"""URLs for bringing results are valid for one attempt and for a limited time."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from kilnwork.server import callbacks, errors
 
 
 class At(clock.SystemClock):
-    """A clock that is set by hand."""
+    """A clock that is set by the test."""
 
     now = 1000.0
 

@@ -1,4 +1,4 @@
-"""Reading an attempt's log while it is written and renamed away."""
+"""An attempt's log is read while it is written and rotated."""
 
 from contextlib import closing
 from pathlib import Path

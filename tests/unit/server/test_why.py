@@ -1,4 +1,4 @@
-"""One sentence on why a task is where it is."""
+"""One sentence that explains the state of a task."""
 
 import pytest
 

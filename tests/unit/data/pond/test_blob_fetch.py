@@ -1,4 +1,4 @@
-"""Fetching and pinning: what is damaged never becomes a blob, what has come is kept."""
+"""Fetching and pinning: damaged data never becomes a blob, received data is kept."""
 
 import errno
 import os
@@ -80,7 +80,7 @@ def test_interrupted_fetch_resumes_where_it_stopped(
 def test_bytes_from_peer_are_not_resumed_from_source(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
-    """Their bytes are never mixed unless both are of the same digest or stamp."""
+    """Their bytes are never mixed unless both have the same digest or stamp."""
     peer = ponds.CountingSource({"a": CONTENT}, name="node-1")
     peer.cut = 3000
 

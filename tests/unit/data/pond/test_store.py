@@ -1,4 +1,5 @@
-"""The directory of a pond: leases pin, trees are read-only, the quota holds, a restart goes on."""
+"""The directory of a pond: leases pin, trees are read-only, the quota holds, a restart
+continues."""
 
 import errno
 import os
@@ -100,7 +101,7 @@ def test_executable_file_is_executable_in_tree(kept: store.PondStore, tmp_path: 
 def test_tree_supports_every_valid_file_name(
     kept: store.PondStore, tmp_path: Path, name: str
 ) -> None:
-    """Files on their way have names too, which must be nobody's."""
+    """Temporary files have names, too, which must not clash with those of users."""
     files = {f".{name}.kiln-new"[-80:]: b"1", f".{name}.new"[-80:]: b"2", name: b"#!/bin/sh"}
     ponds.write_files(tmp_path / "in", files)
     (tmp_path / "in" / name).chmod(0o755)
@@ -119,7 +120,7 @@ def test_tree_supports_every_valid_file_name(
 def test_modified_file_of_tree_is_replaced(
     kept: store.PondStore, tmp_path: Path, path: str, content: bytes
 ) -> None:
-    """A link to a damaged blob goes with the blob; so does a copy."""
+    """A link to a damaged blob is replaced with the blob, and so is a copy."""
     files = {"a.csv": b"first", "run.sh": b"other"}
     ponds.write_files(tmp_path / "in", files)
     (tmp_path / "in/run.sh").chmod(0o755)
@@ -362,7 +363,7 @@ def test_touched_blob_is_verified_and_kept(kept: store.PondStore) -> None:
 
 
 def test_failed_sync_of_directory_is_repeated(kept: store.PondStore) -> None:
-    """What the disk has not taken yet is not forgotten with the error."""
+    """Entries that are not on disk yet are synced again after the error."""
     put(kept, FILES)
     content = b"another file"
     partial = kept.blobs.partial("another")

@@ -1,4 +1,4 @@
-"""Bytes of a record that is not complete are taken once, in their order."""
+"""Bytes of an incomplete record are taken once and in order."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Checksums of parts, one after the other, and of two together from those of each."""
+"""Checksums of consecutive parts, and the checksum of two parts combined from their own."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""Rows of CSV as bytes: where they end, and their cells."""
+"""Rows of CSV as bytes: their ends and their cells."""
 
 import pytest
 

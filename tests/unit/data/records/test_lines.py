@@ -1,4 +1,4 @@
-"""What a line is: it ends with LF, and a CR before that is no part of it."""
+"""A line ends with LF; a CR before the LF is not part of it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Parts follow each other, and become twice as large when there would be too many."""
+"""Parts are consecutive, and double in size when there would be too many."""
 
 import zlib
 

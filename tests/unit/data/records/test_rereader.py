@@ -1,4 +1,4 @@
-"""A file is read again from where it was left, in a thread that passes on what failed."""
+"""A thread reads a file again from a given position, and passes on its errors."""
 
 import functools
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Uploads that go on where they stopped, in one file and in pieces."""
+"""Uploads continue where they stopped, in one file and in pieces."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ Opened = Callable[[local.LocalStore, str], resumable.ResumableUpload]
 
 @pytest.fixture(params=[resumable.open_upload, resumable.StretchUpload], ids=["one file", "pieces"])
 def opened(request: pytest.FixtureRequest) -> Opened:
-    """As a directory does it, and as other stores do."""
+    """Opened as in a directory and as in other stores."""
     found: Opened = request.param
     return found
 
@@ -79,12 +79,12 @@ def test_committed_stretches_survive_a_kill(store: local.LocalStore, opened: Ope
     new = resumable.append(opened(store, "u"), 0, piece_bytes=10)
     for _ in range(7):
         new.write(b"four")
-    del new  # never told to keep the last four bytes
+    del new  # without a commit of the last four bytes
     assert opened(store, "u").size() == 24
 
 
 def test_newest_appender_excludes_earlier_ones(store: local.LocalStore) -> None:
-    """A client that comes back does not wait for its old connection to be given up."""
+    """A client that returns does not wait until its old connection is closed."""
     old = resumable.append(resumable.open_upload(store, "u"), 0)
     old.write(b"what came")
     new = resumable.append(resumable.open_upload(store, "u"), 0)
@@ -142,7 +142,7 @@ def test_append_to_removed_upload_is_refused(store: local.LocalStore) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_writer_leaves_confirmed_bytes(store: local.LocalStore, seed: int) -> None:
-    """Whenever it dies: what it said is kept is there, and is what it wrote."""
+    """At any time: the confirmed bytes are stored and are those that were written."""
     chosen = random.Random(seed)
     content = chosen.randbytes(1 << 20)
     at = 0
@@ -158,9 +158,9 @@ def test_killed_writer_leaves_confirmed_bytes(store: local.LocalStore, seed: int
             new.commit()
             os._exit(0)
         os.close(writer)
-        with os.fdopen(reader, "rb") as told:
+        with os.fdopen(reader, "rb") as confirmed:
             for _ in range(chosen.randrange(1, 30)):
-                at = max(at, int(told.readline() or b"0"))
+                at = max(at, int(confirmed.readline() or b"0"))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         size = resumable.open_upload(store, "u").size()

@@ -1,4 +1,4 @@
-"""URLs of stores open the store that they name, or are refused with what to write."""
+"""URLs open the store that they name, or are refused with a hint."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Values that enter and leave runs of flows."""
+"""Conversion of values that enter and leave runs of flows."""
 
 from typing import Any
 

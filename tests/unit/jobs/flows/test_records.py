@@ -1,4 +1,5 @@
-"""Records of a run: newest instances, counts by step, values, what the journal has not got."""
+"""Records of a run: newest instances, counts by step, values, and changes not yet in the
+journal."""
 
 from typing import Any
 

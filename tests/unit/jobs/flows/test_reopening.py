@@ -1,4 +1,4 @@
-"""What runs again of a run that failed: jobs in their next run; what had nothing begins again."""
+"""Which jobs of a failed run run again, and which steps start from the beginning."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the names in expressions mean at one place of a flow."""
+"""Values of the names in expressions at one place of a flow."""
 
 from typing import Any
 

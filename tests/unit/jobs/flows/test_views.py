@@ -1,4 +1,4 @@
-"""Views of runs: steps in the order of the flow, with what runs now."""
+"""Views of runs: steps in the order of the flow, and the tasks that run now."""
 
 import pytest
 

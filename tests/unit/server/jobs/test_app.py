@@ -1,4 +1,4 @@
-"""The short way to what is asked most often leads where the table leads."""
+"""The fast route lookup for frequent paths gives the same result as the table."""
 
 import itertools
 import types
@@ -16,7 +16,7 @@ JOB, JOBS = "/jobs/{job}", "/jobs"
 
 
 def by_table(path: str) -> tuple[str, dict[str, str]] | None:
-    """The first path of the table that matches, and its parameters."""
+    """Return the first matching path of the table and its parameters."""
     for known in app.make_resources(NOTHING, files.Files(SHARED)):
         scope = {"type": "http", "path": path, "method": "GET"}
         match, found = routing.Route(known, requests.Resource({})).matches(scope)

@@ -1,4 +1,4 @@
-"""The body of a request, from the network to what takes it in."""
+"""The body of a request on its way from the network to its sink."""
 
 import asyncio
 import gzip
@@ -15,7 +15,8 @@ from kilnwork.server.jobs import body, requests
 
 
 class _Sink:
-    """Keeps the pieces, and the threads that brought them. `fails_at`: which piece it refuses."""
+    """Stores the pieces and the threads that passed them. `fails_at`: index of the piece that it
+    refuses."""
 
     def __init__(self, *, slow: bool = False, fails_at: int | None = None) -> None:
         self.slow = slow

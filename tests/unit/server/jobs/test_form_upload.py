@@ -1,4 +1,4 @@
-"""Forms: fields, and the file in pieces."""
+"""Form uploads: fields, and the file in pieces."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from kilnwork.server.jobs import form_upload
 
 
 class _Target:
-    """Keeps what it gets, and the fields that had come before it was opened."""
+    """Stores the data, and the fields that came before it was opened."""
 
     slow = False
 

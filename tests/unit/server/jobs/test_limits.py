@@ -1,4 +1,4 @@
-"""How often one user may come, and how many transfers run at once."""
+"""Limits of requests per user and of parallel transfers."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""The specification of a job, from the parameters of its request."""
+"""The specification of a job is built from the parameters of its request."""
 
 import msgspec
 import pytest

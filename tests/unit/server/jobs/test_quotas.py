@@ -1,4 +1,4 @@
-"""How much of `/files` one user may have."""
+"""Limits of the space in `/files` per user."""
 
 from pathlib import Path
 

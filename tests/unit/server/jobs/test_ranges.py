@@ -1,4 +1,4 @@
-"""Range, If-Range, If-Match and If-None-Match as RFC 9110 has them."""
+"""Range, If-Range, If-Match and If-None-Match as defined in RFC 9110."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""JSON that clients write: no name twice, and 3.0 is an integer."""
+"""JSON from clients: duplicate names are refused, and 3.0 is an integer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is kept of uploads to `/files`."""
+"""Stored uploads of `/files`."""
 
 from pathlib import Path
 
